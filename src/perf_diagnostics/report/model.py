@@ -1,0 +1,107 @@
+"""The one value all formats are drawn from: a Report holds words and numbers, and no markup of any format."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from perf_diagnostics.diagnose.finding import Diagnosis
+from perf_diagnostics.records import Json
+
+Cell = str | float | int | None
+
+
+@dataclass(frozen=True)
+class KeyFigure:
+    """A number to show large: ``KeyFigure("Best batch size", 32, "", "cpu: 12.4 samples/s")``. None: not measured."""
+
+    label: str
+    value: Cell
+    unit: str = ""
+    note: str = ""
+
+
+class ChartKind(enum.StrEnum):
+    LINE = "line"
+    STACKED_BAR = "stacked_bar"
+    BAR = "bar"
+
+
+@dataclass(frozen=True)
+class ChartSeries:
+    """One line or one layer of bars; ``values[i]`` belongs to category i, None where nothing was measured.
+
+    ``low`` and ``high``, if given, are the ends of the 95 % interval of each value.
+    """
+
+    name: str
+    values: tuple[float | None, ...]
+    low: tuple[float | None, ...] = ()
+    high: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """The data of one chart. ``x`` holds the categories' numbers where they are numbers (drawn to ``x_scale``)."""
+
+    key: str
+    kind: ChartKind
+    title: str
+    x_label: str
+    y_label: str
+    categories: tuple[str, ...]
+    series: tuple[ChartSeries, ...]
+    x: tuple[float, ...] = ()
+    x_scale: str = "log2"
+    marks: tuple[tuple[str, str], ...] = ()
+    takeaway: str = ""
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    label: str
+    unit: str = ""
+    numeric: bool = True
+    digits: int = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportTable:
+    """Rows of plain values; None is shown as "not measured" (a dash with that title), never as zero."""
+
+    key: str
+    title: str
+    columns: tuple[TableColumn, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactSheet:
+    """Named plain values, such as one section of the environment."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything any format may say, in reading order: the verdict first, then the evidence behind it."""
+
+    title: str
+    subtitle: str
+    run_name: str
+    generated_at: str
+    tool_version: str
+    headline: str
+    answer: tuple[str, ...]
+    diagnosis: Diagnosis
+    key_figures: tuple[KeyFigure, ...]
+    charts: tuple[Chart, ...]
+    tables: tuple[ReportTable, ...]
+    not_measured: tuple[tuple[str, str], ...]
+    environment: tuple[FactSheet, ...]
+    method: tuple[str, ...]
+    incomplete: tuple[str, ...] = ()
+    data: Mapping[str, Json] = field(default_factory=dict)

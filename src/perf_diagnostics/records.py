@@ -397,6 +397,50 @@ class Quantity:
     estimated: bool = False
 
 
+#: The names quantities and series go by, with unit and meaning; a name that is absent from a result was not measured.
+QUANTITIES: Mapping[str, tuple[str, str]] = {
+    "setup_s": ("s", "building the workload: data, model, optimizer, move to the device"),
+    "first_step_s": ("s", "wall time of the very first step, one-off costs included"),
+    "measured_wall_s": (
+        "s",
+        "wall time of the steady blocks by a clock read of their own, to check that steps close to it",
+    ),
+    "parameters": ("1", "parameters that take part in the model"),
+    "trainable_parameters": ("1", "parameters with a gradient"),
+    "parameter_bytes": ("bytes", "memory of all parameters"),
+    "host_memory_peak": ("bytes", "peak resident memory of the trial's own process (VmHWM)"),
+    "host_tree_memory_peak": ("bytes", "largest sampled resident memory of the trial's process tree"),
+    "host_memory_before": ("bytes", "resident memory of the trial's process before the workload was built"),
+    "host_memory_total": ("bytes", "memory the trial may use: the machine's or its cgroup's, whichever is less"),
+    "major_faults": ("1", "page faults of the trial's process that had to read from disk, during the steady steps"),
+    "device_memory_peak_allocated": ("bytes", "peak of tensors on the device (allocator)"),
+    "device_memory_peak_reserved": ("bytes", "peak of memory held by the device allocator"),
+    "device_memory_total": ("bytes", "the device's memory"),
+    "alloc_retries": ("1", "device allocations retried after emptying the cache, during the steady steps"),
+    "energy_device": ("J", "energy of the device over the measured window, gross"),
+    "energy_device_window_s": ("s", "length of that window"),
+    "energy_device_steps": ("1", "steps in that window"),
+    "energy_cpu": ("J", "energy of CPU package and memory over the sampled window (RAPL)"),
+    "clock_drift": ("1", "disagreement of host and device clock between two anchors, as a share of the time between"),
+    "forced_syncs": ("1", "times the event ring was full and the probe had to wait for the device"),
+    "involuntary_switches": ("1", "involuntary context switches of the trial's process during the steady steps"),
+}
+
+SERIES: Mapping[str, tuple[str, str]] = {
+    "host_memory": ("bytes", "resident memory of the trial's process tree"),
+    "cpu_utilization": ("%", "CPU time of the process tree, 100 % being one core"),
+    "gpu_power": ("W", "board power"),
+    "gpu_utilization": ("%", "share of the driver's sample period with at least one kernel resident"),
+    "gpu_memory_used": ("bytes", "device memory in use by everybody (driver's view)"),
+    "gpu_memory_process": ("bytes", "device memory in use by the trial's processes (driver's view)"),
+    "gpu_sm_clock": ("MHz", "clock of the streaming multiprocessors"),
+    "gpu_temperature": ("°C", "temperature of the GPU die"),
+    "gpu_throttle_reasons": ("bitmask", "NVML clocks event reasons"),
+    "gpu_energy": ("J", "NVML total energy counter since the trial began"),
+    "cpu_power": ("W", "power of CPU package and memory (RAPL)"),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Environment:
     """Where a trial ran. Each section is a flat mapping of plain values; what is unknown is ``None``.

@@ -403,7 +403,7 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
     "first_step_s": ("s", "wall time of the very first step, one-off costs included"),
     "measured_wall_s": (
         "s",
-        "wall time of the steady blocks by a clock read of their own, to check that steps close to it",
+        "wall time of the steady blocks by clock reads of their own: what the steps must add up to",
     ),
     "parameters": ("1", "parameters that take part in the model"),
     "trainable_parameters": ("1", "parameters with a gradient"),

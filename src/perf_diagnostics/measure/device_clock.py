@@ -1,0 +1,290 @@
+"""Times phases on an accelerator's own stream, with events that are read only when they are already complete.
+
+At every phase border the probe asks for one event on the current stream. A step's events wait in a ring
+(:data:`RING_STEPS` sets) until the device has passed the last of them; only then are the times between
+*neighbouring* events read, because an event's float32 milliseconds lose microseconds against a far base. Nothing
+waits for the device inside a step, unless the ring is full: then the oldest set is waited for and counted in
+``forced_syncs``. The borders of a block of steps are the only places that synchronise.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from perf_diagnostics.records import ALL_PHASES
+
+#: Steps whose events may be in flight. The host rarely leads by more than the driver's launch queue, about a thousand
+#: kernels; 64 steps cover that even for steps of a few dozen launches.
+RING_STEPS = 64
+
+#: A synchronisation returns some tens of microseconds late; over a shorter block that would look like drift.
+_DRIFT_WINDOW_NS = 100_000_000
+
+_PHASES = len(ALL_PHASES)
+_NS_PER_MS = 1e6
+
+
+class Event(Protocol):
+    """A timing event that has been recorded on a stream (the part of ``torch.cuda.Event`` that is used here)."""
+
+    def query(self) -> bool:
+        """Whether the device has passed the event."""
+
+    def elapsed_time(self, end_event: Any, /) -> float:
+        """Milliseconds on the device from this event to ``end_event``; both must have completed."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has passed the event."""
+
+
+class EventSource(Protocol):
+    """Where events come from: one device's current stream."""
+
+    kind: str
+
+    def record(self) -> Event:
+        """A new event, recorded on the current stream now."""
+
+    def synchronize(self) -> None:
+        """Wait for everything on the device."""
+
+    def recycle(self, event: Any) -> None:
+        """The event's time has been read; it may be recorded again."""
+
+
+@dataclass
+class DeviceStep:
+    """What the device's clock says about one step; all times in ns, device phases in :data:`ALL_PHASES` order."""
+
+    phases_ns: list[float]
+    starved: bool | None
+    lead_ns: float | None
+    borders: int
+    borders_idle: int
+
+
+@dataclass
+class _Pending:
+    """The events of one step: ``events[i]`` and ``events[i + 1]`` enclose a stretch of phase ``labels[i]``."""
+
+    first: Event
+    host_end_ns: int = 0
+    starved: bool | None = None
+    borders: int = 0
+    borders_idle: int = 0
+    labels: list[int] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+
+class DeviceClock:
+    """Device time per phase, starvation, host lead and idle borders, step by step.
+
+    Resolved steps are handed to ``sink`` in their order; each exactly once, at the latest when their block closes.
+    """
+
+    def __init__(self, source: EventSource, clock: Callable[[], int], sink: Callable[[DeviceStep], None]) -> None:
+        self._source = source
+        self._clock = clock
+        self._sink = sink
+        self._ring: deque[_Pending] = deque()
+        self._current: _Pending | None = None
+        self._previous_end: Event | None = None
+        self._last: Event | None = None
+        self._anchor: tuple[Event, int] | None = None
+        self._since_anchor_ns = 0.0
+        self.forced_syncs = 0
+        self.drifts: list[float] = []
+
+    @property
+    def kind(self) -> str:
+        return self._source.kind
+
+    def open_block(self) -> None:
+        """Synchronise and pin the device's time line to the host's, before the first step of a block."""
+        self._anchor = self._synchronised_event()
+        self._since_anchor_ns = 0.0
+        self._previous_end = None
+        self._last = self._anchor[0]
+        self._current = _Pending(first=self._last)
+
+    def close_block(self) -> None:
+        """Synchronise after the last step of a block, resolve what is waiting, and see how far the clocks drifted."""
+        event, now = self._synchronised_event()
+        if self._anchor is not None and self._last is not None:
+            device_ns = self._since_anchor_ns + self._last.elapsed_time(event) * _NS_PER_MS
+            host_ns = now - self._anchor[1]
+            if host_ns >= _DRIFT_WINDOW_NS:
+                self.drifts.append((device_ns - host_ns) / host_ns)
+        self._current = None
+
+    def _synchronised_event(self) -> tuple[Event, int]:
+        self._source.synchronize()
+        self._resolve(everything=True)
+        event = self._source.record()
+        event.synchronize()
+        return event, self._clock()
+
+    def border(self, phase_index: int) -> None:
+        """The host leaves a stretch of the phase with this index in ALL_PHASES; costs one record and one query."""
+        step = self._current
+        if step is None or self._last is None:
+            raise RuntimeError("DeviceClock.border() was called outside a block; call open_block() first.")
+        step.borders += 1
+        step.borders_idle += self._last.query()
+        event = self._source.record()
+        step.labels.append(phase_index)
+        step.events.append(event)
+        self._last = event
+
+    def end_step(self, host_end_ns: int) -> None:
+        """The last border of a step has been recorded; the next step begins at its event."""
+        step = self._current
+        if step is None or not step.events:
+            raise RuntimeError("DeviceClock.end_step() needs at least one border in the step.")
+        step.host_end_ns = host_end_ns
+        if self._previous_end is not None:
+            step.starved = self._previous_end.query()
+        self._previous_end = step.events[-1]
+        self._ring.append(step)
+        self._current = _Pending(first=step.events[-1])
+        self._resolve(everything=False)
+
+    def _resolve(self, *, everything: bool) -> None:
+        """Read the steps whose last event has completed; the newest one stays, for its end is the next one's start."""
+        keep = 0 if everything else 1
+        while len(self._ring) > keep:
+            step = self._ring[0]
+            if not step.events[-1].query():
+                if len(self._ring) <= RING_STEPS and not everything:
+                    return
+                self.forced_syncs += not everything
+                step.events[-1].synchronize()
+            self._ring.popleft()
+            self._sink(self._read(step))
+
+    def _read(self, step: _Pending) -> DeviceStep:
+        phases_ns = [0.0] * _PHASES
+        before = step.first
+        for label, event in zip(step.labels, step.events, strict=True):
+            elapsed_ns = before.elapsed_time(event) * _NS_PER_MS
+            phases_ns[label] += elapsed_ns
+            self._since_anchor_ns += elapsed_ns
+            before = event
+        lead_ns = None
+        if self._anchor is not None:
+            lead_ns = self._anchor[1] + self._since_anchor_ns - step.host_end_ns
+        # The step's last event is the next one's first, so only the events before it are free again.
+        for event in (step.first, *step.events[:-1]):
+            if event is not (self._anchor or (None,))[0]:
+                self._source.recycle(event)
+        return DeviceStep(phases_ns, step.starved, lead_ns, step.borders, step.borders_idle)
+
+
+class _Pool:
+    """Events that have been read, to be recorded again: creating one costs more than recording it."""
+
+    def __init__(self, create: Callable[[], Any]) -> None:
+        self._create = create
+        self._free: list[Any] = []
+
+    def take(self) -> Any:
+        return self._free.pop() if self._free else self._create()
+
+    def give(self, event: Any) -> None:
+        self._free.append(event)
+
+
+class TorchEvents:
+    """Timing events of a torch device: ``torch.cuda.Event`` on CUDA and ROCm, ``torch.Event`` elsewhere."""
+
+    def __init__(self, device: Any) -> None:
+        import torch
+
+        self._device = device
+        self._torch = torch
+        if device.type == "cuda":
+            self.kind = "cuda_event"
+            self._pool = _Pool(lambda: torch.cuda.Event(enable_timing=True))
+        else:
+            self.kind = "device_event"
+            self._pool = _Pool(lambda: torch.Event(device=device, enable_timing=True))
+
+    def record(self) -> Event:
+        event = self._pool.take()
+        if self.kind == "cuda_event":
+            event.record(self._torch.cuda.current_stream(self._device))
+        else:
+            event.record(self._torch.accelerator.current_stream(self._device))
+        timed: Event = event
+        return timed
+
+    def synchronize(self) -> None:
+        if self.kind == "cuda_event":
+            self._torch.cuda.synchronize(self._device)
+        else:
+            self._torch.accelerator.synchronize(self._device)
+
+    def recycle(self, event: Any) -> None:
+        self._pool.give(event)
+
+
+class HostTimeEvents:
+    """For devices without timing events: every record waits for the device and reads the host's clock.
+
+    That removes the overlap of host and device, so the record says ``synchronised`` and so do reports.
+    """
+
+    kind = "synchronised"
+
+    def __init__(self, synchronize: Callable[[], None], clock: Callable[[], int]) -> None:
+        self._synchronize = synchronize
+        self._clock = clock
+
+    def record(self) -> Event:
+        self._synchronize()
+        return _Instant(self._clock())
+
+    def synchronize(self) -> None:
+        self._synchronize()
+
+    def recycle(self, event: Any) -> None:
+        """An instant holds nothing worth keeping."""
+
+
+@dataclass(frozen=True)
+class _Instant:
+    at_ns: int
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end_event: _Instant, /) -> float:
+        return (end_event.at_ns - self.at_ns) / _NS_PER_MS
+
+    def synchronize(self) -> None:
+        """Recorded after a synchronisation: nothing is left to wait for."""
+
+
+def event_source(device: Any, clock: Callable[[], int]) -> EventSource | None:
+    """The best event source of a ``torch.device``: its own timing events, else synchronised host time; None for CPU.
+
+    Whether a back end has timing events is found out by recording one, not from a list of names.
+    """
+    if device.type == "cpu":
+        return None
+    import torch
+
+    source = TorchEvents(device)
+    try:
+        first = source.record()
+        second = source.record()
+        source.synchronize()
+        first.elapsed_time(second)
+    except (RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError):
+        if hasattr(torch, "accelerator"):
+            return HostTimeEvents(lambda: torch.accelerator.synchronize(device), clock)
+        return HostTimeEvents(getattr(torch, device.type).synchronize, clock)
+    return source

@@ -1,0 +1,60 @@
+"""An asynchronous accelerator on a fake clock: the host enqueues work in no time, the device works it off later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class HostClock:
+    """Host time in ns; it moves when the simulated program says so."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000_000_000
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+    def spend(self, milliseconds: float) -> None:
+        self.now_ns += round(milliseconds * 1e6)
+
+
+@dataclass
+class SimulatedEvent:
+    device: SimulatedDevice
+    at_ns: int
+
+    def query(self) -> bool:
+        return self.device.host.now_ns >= self.at_ns
+
+    def elapsed_time(self, end_event: SimulatedEvent) -> float:
+        assert self.query() and end_event.query(), "the time of an event in flight was asked for"
+        return (end_event.at_ns - self.at_ns) / 1e6
+
+    def synchronize(self) -> None:
+        self.device.host.now_ns = max(self.device.host.now_ns, self.at_ns)
+
+
+class SimulatedDevice:
+    """One stream. ``launch`` enqueues work; events complete when the work before them is done."""
+
+    kind = "cuda_event"
+
+    def __init__(self, host: HostClock) -> None:
+        self.host = host
+        self.free_at_ns = 0
+        self.synchronisations = 0
+        self.recycled = 0
+
+    def launch(self, milliseconds: float, *, enqueue_ms: float = 0.01) -> None:
+        self.host.spend(enqueue_ms)
+        self.free_at_ns = max(self.free_at_ns, self.host.now_ns) + round(milliseconds * 1e6)
+
+    def record(self) -> SimulatedEvent:
+        return SimulatedEvent(self, max(self.free_at_ns, self.host.now_ns))
+
+    def synchronize(self) -> None:
+        self.synchronisations += 1
+        self.host.now_ns = max(self.host.now_ns, self.free_at_ns)
+
+    def recycle(self, event: SimulatedEvent) -> None:
+        self.recycled += 1

@@ -1,0 +1,244 @@
+"""The probe against programs whose true phases are known."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import numpy as np
+import pytest
+
+from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.records import ALL_PHASES, MEASURED_PHASES, Phase, StepTable
+from tests.measure.simulated_device import HostClock, SimulatedDevice
+
+MS = 1_000_000
+
+
+def host_step(probe: Probe, host: HostClock, *, other: float = 0.0) -> None:
+    for span, milliseconds in (
+        (probe.data_wait(), 3),
+        (probe.transfer(), 1),
+        (probe.forward(), 10),
+        (probe.backward(), 20),
+        (probe.optimizer(), 2),
+    ):
+        with span:
+            host.spend(milliseconds)
+    host.spend(other)
+    probe.end_step(samples=8, tokens=80, padding_tokens=16, loss=0.5)
+
+
+def test_phases_and_other_add_up_to_the_wall_time() -> None:
+    host = HostClock()
+    probe = Probe(clock=host, thread_cpu=lambda: 0)
+    probe.start()
+    for _ in range(4):
+        host_step(probe, host, other=4)
+    probe.end_block()
+    table = probe.take()
+    assert table.wall_ns.tolist() == [40 * MS] * 4  # 3 + 1 + 10 + 20 + 2 + 4
+    assert [int(table.host_ns(phase)[0]) for phase in ALL_PHASES] == [m * MS for m in (3, 1, 10, 20, 2, 4)]
+    assert sum(int(table.host_ns(phase).sum()) for phase in ALL_PHASES) == int(table.wall_ns.sum())
+    assert probe.blocks_wall_ns == [160 * MS]
+    assert table.samples.tolist() == [8] * 4
+    assert table.columns["padding_tokens"].tolist() == [16] * 4
+
+
+def test_nested_spans_are_not_counted_twice() -> None:
+    host = HostClock()
+    probe = Probe(clock=host, thread_cpu=lambda: 0)
+    probe.start()
+    with probe.optimizer():  # an optimizer whose closure runs the model
+        host.spend(1)
+        with probe.forward():
+            host.spend(5)
+        with probe.backward():
+            host.spend(7)
+        host.spend(2)
+    probe.end_step(samples=1)
+    probe.end_block()
+    table = probe.take()
+    assert int(table.host_ns(Phase.OPTIMIZER)[0]) == 3 * MS
+    assert int(table.host_ns(Phase.FORWARD)[0]) == 5 * MS
+    assert int(table.host_ns(Phase.BACKWARD)[0]) == 7 * MS
+    assert int(table.host_ns(Phase.OTHER)[0]) == 0
+
+
+def test_an_exception_inside_a_span_leaves_the_probe_usable() -> None:
+    host = HostClock()
+    probe = Probe(clock=host, thread_cpu=lambda: 0)
+    probe.start()
+    with pytest.raises(ValueError, match="boom"), probe.forward():
+        host.spend(5)
+        raise ValueError("boom")
+    host.spend(1)
+    probe.end_step(samples=1)
+    probe.end_block()
+    table = probe.take()
+    assert int(table.host_ns(Phase.FORWARD)[0]) == 5 * MS
+    assert int(table.host_ns(Phase.OTHER)[0]) == 1 * MS
+
+
+def test_the_time_between_blocks_belongs_to_no_step() -> None:
+    host = HostClock()
+    probe = Probe(clock=host, thread_cpu=lambda: 0)
+    for _ in range(2):
+        probe.start()
+        host_step(probe, host)
+        probe.end_block()
+        host.spend(1000)
+    table = probe.take()
+    assert table.wall_ns.tolist() == [36 * MS] * 2
+    assert table.columns["block"].tolist() == [0, 1]
+    assert table.columns["start_ns"].tolist() == [0, 1036 * MS]
+
+
+def test_what_was_not_given_has_no_column_and_what_was_zero_has() -> None:
+    host = HostClock()
+    probe = Probe(clock=host, thread_cpu=lambda: 0)
+    probe.start()
+    probe.end_step(samples=1)
+    probe.end_block()
+    absent = probe.take()
+    assert absent.get("tokens") is None and absent.get("loss") is None and absent.get("starved") is None
+    probe.start()
+    probe.end_step(samples=1, tokens=0, loss=0.0)
+    probe.end_block()
+    zero = probe.take()
+    assert zero.columns["tokens"].tolist() == [0] and zero.columns["loss"].tolist() == [0.0]
+
+
+def test_cpu_time_inside_data_wait_is_told_from_waiting() -> None:
+    host, cpu = HostClock(), HostClock()
+    probe = Probe(clock=host, thread_cpu=cpu)
+    probe.start()
+    with probe.data_wait():
+        host.spend(10)
+        cpu.spend(4)
+    with probe.forward():
+        host.spend(5)
+        cpu.spend(5)
+    probe.end_step(samples=1)
+    probe.end_block()
+    assert probe.take().columns["data_wait_cpu_ns"].tolist() == [4 * MS]
+
+
+def test_collector_pauses_are_charged_to_their_step() -> None:
+    probe = Probe()
+    probe.start()
+    probe.end_step(samples=1)
+    before = time.perf_counter_ns()
+    gc.collect()
+    spent = time.perf_counter_ns() - before
+    probe.end_step(samples=1)
+    probe.end_block()
+    pauses = probe.take().columns["gc_ns"]
+    assert 0.5 * spent <= pauses[1] <= spent
+    gc.collect()
+    assert not any(callback.__self__ is probe for callback in gc.callbacks if hasattr(callback, "__self__"))
+
+
+def train(
+    probe: Probe, device: SimulatedDevice, host: HostClock, steps: int, *, data_ms: float = 0.0
+) -> StepTable:
+    """True device phases of a step: copy 1 ms, forward 10, backward 20, optimizer 2; the host only enqueues."""
+    probe.start()
+    for _ in range(steps):
+        with probe.data_wait():
+            host.spend(data_ms)
+        with probe.transfer():
+            device.launch(1)
+        with probe.forward():
+            device.launch(10)
+        with probe.backward():
+            device.launch(20)
+        with probe.optimizer():
+            device.launch(2)
+        probe.end_step(samples=64)
+    probe.end_block()
+    return probe.take()
+
+
+def test_true_phases_of_an_asynchronous_device() -> None:
+    host = HostClock()
+    device = SimulatedDevice(host)
+    probe = Probe(clock=host, events=device, thread_cpu=lambda: 0)
+    table = train(probe, device, host, 50)
+    truth = {Phase.TRANSFER: 1, Phase.FORWARD: 10, Phase.BACKWARD: 20, Phase.OPTIMIZER: 2}
+    for phase, milliseconds in truth.items():
+        measured = table.device_ns(phase)[1:]
+        assert measured.mean() == pytest.approx(milliseconds * MS, rel=0.01)
+    # The host's clock alone sees enqueueing: 4 launches of 0.01 ms, 800 times less than the truth.
+    assert table.wall_ns.mean() == pytest.approx(0.04 * MS, rel=0.01)
+    assert table.columns["starved"][2:].sum() == 0
+    lead_ms = table.columns["host_lead_ns"] / MS
+    assert np.all(np.diff(lead_ms) > 30)  # the host runs a further 33 ms ahead at each step
+
+
+def test_nothing_waits_inside_a_step_until_the_ring_is_full() -> None:
+    host = HostClock()
+    device = SimulatedDevice(host)
+    probe = Probe(clock=host, events=device, thread_cpu=lambda: 0)
+    train(probe, device, host, 60)
+    assert probe.forced_syncs == 0
+    assert device.synchronisations == 2  # one at each border of the block
+    train(probe, device, host, 100)
+    # 64 sets fit into the ring; each further step has to wait for the oldest one.
+    assert probe.forced_syncs == 100 - 64
+
+
+def test_a_starved_device_is_seen_without_synchronising() -> None:
+    host = HostClock()
+    device = SimulatedDevice(host)
+    probe = Probe(clock=host, events=device, thread_cpu=lambda: 0)
+    table = train(probe, device, host, 20, data_ms=50)
+    assert table.columns["starved"][1:].tolist() == [1.0] * 19
+    assert np.isnan(table.columns["starved"][0])
+    assert table.columns["host_lead_ns"][5] == pytest.approx(33 * MS, rel=0.01)
+    # While the device waits for data its time is data_wait's: 50 ms of waiting, 33 of which it still had work.
+    assert table.device_ns(Phase.DATA_WAIT)[5] == pytest.approx((50 - 33) * MS, rel=0.01)
+
+
+def test_device_and_host_clock_agree_over_a_block() -> None:
+    host = HostClock()
+    device = SimulatedDevice(host)
+    probe = Probe(clock=host, events=device, thread_cpu=lambda: 0)
+    train(probe, device, host, 20, data_ms=50)
+    assert probe.clock_drift == pytest.approx(0, abs=1e-6)
+
+
+def test_events_are_used_again() -> None:
+    host = HostClock()
+    device = SimulatedDevice(host)
+    probe = Probe(clock=host, events=device, thread_cpu=lambda: 0)
+    train(probe, device, host, 50)
+    assert device.recycled > 50 * 10  # eleven borders a step
+
+
+def test_misuse_says_so() -> None:
+    probe = Probe()
+    with pytest.raises(RuntimeError, match="without start"):
+        probe.end_block()
+    probe.start()
+    with pytest.raises(RuntimeError, match="end_block"):
+        probe.take()
+    with pytest.raises(RuntimeError, match="twice"):
+        probe.start()
+    probe.end_block()
+
+
+def test_memory_and_time_a_step() -> None:
+    """At most 200 bytes a step; the time is shown in benchmarks/, here only that rows stay flat numbers."""
+    probe = Probe()
+    probe.start()
+    for _ in range(2000):
+        for span in (probe.data_wait(), probe.transfer(), probe.forward(), probe.backward(), probe.optimizer()):
+            with span:
+                pass
+        probe.end_step(samples=8)
+    probe.end_block()
+    held = probe._rows.itemsize * len(probe._rows) / 2000
+    assert held <= 200
+    assert len(probe.take()) == 2000
+    assert len(MEASURED_PHASES) == 5

@@ -1,0 +1,42 @@
+"""Why is my PyTorch training slow, and what would I gain by changing what? Measured, diagnosed, proved.
+
+Importing the package loads neither torch nor any report library; the names below load what they need when first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "PerformanceDiagnostics",
+    "__version__",
+    "analyze_gpu_utilization",
+    "diagnose",
+    "run_kaggle_analysis",
+]
+
+if TYPE_CHECKING:
+    from perf_diagnostics.diagnose.engine import diagnose
+    from perf_diagnostics.diagnostics import PerformanceDiagnostics
+    from perf_diagnostics.kaggle import analyze_gpu_utilization, run_kaggle_analysis
+
+_HOMES = {
+    "PerformanceDiagnostics": "perf_diagnostics.diagnostics",
+    "analyze_gpu_utilization": "perf_diagnostics.kaggle",
+    "diagnose": "perf_diagnostics.diagnose.engine",
+    "run_kaggle_analysis": "perf_diagnostics.kaggle",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -244,7 +244,8 @@ class Column:
 #: Every column a step table may hold, one row a step. ``wall_ns``, ``samples`` and ``warmup`` are always there.
 COLUMNS: Mapping[str, Column] = {
     "start_ns": Column("int64", "ns", "host clock at the step's start, from the start of the trial's first step"),
-    "wall_ns": Column("int64", "ns", "host wall time from the end of the step before to the end of this one"),
+    "wall_ns": Column("int64", "ns", "wall time since the end of the step before, by the device's clock where it has one"),
+    "host_wall_ns": Column("int64", "ns", "the same by the host's clock, which may run ahead of a device (absent: the same)"),
     **{
         f"host_{phase}_ns": Column("int64", "ns", f"host time inside {phase}, nested phases not counted twice")
         for phase in MEASURED_PHASES
@@ -348,8 +349,17 @@ class StepTable:
         measured = [self.columns[f"host_{p}_ns"] for p in MEASURED_PHASES if f"host_{p}_ns" in self.columns]
         if not measured:
             return None
-        rest: Int64 = self.wall_ns - np.sum(measured, axis=0)
+        rest: Int64 = self.columns.get("host_wall_ns", self.wall_ns) - np.sum(measured, axis=0)
         return rest
+
+    def phase_ns(self, phase: Phase) -> Int64 | Float64 | None:
+        """Where the wall time went: the device's stream time of a phase where there is one, else the host's.
+
+        Phases, ``other`` included, add up to ``wall_ns``. On a device the wait for data is the *exposed* wait: the
+        part of it in which the device had nothing to do.
+        """
+        on_device = self.device_ns(phase)
+        return self.host_ns(phase) if on_device is None else on_device
 
     def device_ns(self, phase: Phase) -> Float64 | None:
         """Time of a phase on the device's stream, shape ``(steps,)``, in ns; NaN where an event was lost."""

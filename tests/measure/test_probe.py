@@ -170,7 +170,10 @@ def test_true_phases_of_an_asynchronous_device() -> None:
         measured = table.device_ns(phase)[1:]
         assert measured.mean() == pytest.approx(milliseconds * MS, rel=0.01)
     # The host's clock alone sees enqueueing: 4 launches of 0.01 ms, 800 times less than the truth.
-    assert table.wall_ns.mean() == pytest.approx(0.04 * MS, rel=0.01)
+    assert table.columns["host_wall_ns"].mean() == pytest.approx(0.04 * MS, rel=0.01)
+    assert table.wall_ns[1:].mean() == pytest.approx(33 * MS, rel=0.01)
+    assert table.wall_ns.sum() == pytest.approx(probe.blocks_wall_ns[0], rel=1e-6)
+    assert sum(table.phase_ns(phase).sum() for phase in ALL_PHASES) == pytest.approx(table.wall_ns.sum(), rel=1e-6)
     assert table.columns["starved"][2:].sum() == 0
     lead_ms = table.columns["host_lead_ns"] / MS
     assert np.all(np.diff(lead_ms) > 30)  # the host runs a further 33 ms ahead at each step

@@ -67,7 +67,12 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A fault that was found, where (``scope``), how bad, how sure, and what a fix could win."""
+    """A fault that was found, where (``scope``), how bad, how sure, and what a fix could win.
+
+    ``batch_sizes`` lists the sizes at which it holds (empty: the whole scope), ``claims`` the share of the step it
+    speaks about by phase. ``symptom_of`` names the findings that, if present, are its cause; ``explains``, filled in
+    by the engine, the findings that this one is the cause of.
+    """
 
     code: str
     name: str
@@ -80,6 +85,9 @@ class Finding:
     recoverable: Share | None = None
     confidence: float = 0.5
     explains: tuple[str, ...] = ()
+    batch_sizes: tuple[int, ...] = ()
+    claims: Mapping[str, float] = field(default_factory=dict)
+    symptom_of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -110,8 +110,11 @@ class DeviceClock:
         self._last = self._anchor[0]
         self._current = _Pending(first=self._last)
 
-    def close_block(self) -> None:
-        """Synchronise after the last step of a block, resolve what is waiting, and see how far the clocks drifted."""
+    def close_block(self) -> int:
+        """Synchronise after the last step of a block, resolve what is waiting, and see how far the clocks drifted.
+
+        Returns the host's time, in ns, at which the device had done all of the block's work.
+        """
         event, now = self._synchronised_event()
         if self._anchor is not None and self._last is not None:
             device_ns = self._since_anchor_ns + self._last.elapsed_time(event) * _NS_PER_MS
@@ -119,6 +122,7 @@ class DeviceClock:
             if host_ns >= _DRIFT_WINDOW_NS:
                 self.drifts.append((device_ns - host_ns) / host_ns)
         self._current = None
+        return now
 
     def _synchronised_event(self) -> tuple[Event, int]:
         self._source.synchronize()

@@ -175,11 +175,10 @@ class Probe:
         """End a block after a whole step; the time until the next :meth:`start` belongs to no step."""
         if not self._running:
             raise RuntimeError("Probe.end_block() was called without start().")
-        self.blocks_wall_ns.append(self._last - self._block_start)
+        end = self._last if self._device is None else self._device.close_block()
+        self.blocks_wall_ns.append(end - self._block_start)
         self._running = False
         gc.callbacks.remove(self._on_gc)
-        if self._device is not None:
-            self._device.close_block()
 
     def end_step(
         self, *, samples: int, tokens: int | None = None, padding_tokens: int | None = None, loss: Any = None
@@ -227,6 +226,9 @@ class Probe:
             columns["loss"] = losses
         if self._device is not None:
             columns |= self._device_columns()
+            # The host may be a whole queue ahead of the device, so a step has ended when the device has ended it.
+            columns["host_wall_ns"] = columns["wall_ns"]
+            columns["wall_ns"] = np.rint(sum(columns[f"device_{phase}_ns"] for phase in ALL_PHASES))
         del rows
         self._rows = array("q")
         self._losses = []

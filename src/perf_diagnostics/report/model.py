@@ -32,18 +32,25 @@ class ChartKind(enum.StrEnum):
 class ChartSeries:
     """One line or one layer of bars; ``values[i]`` belongs to category i, None where nothing was measured.
 
-    ``low`` and ``high``, if given, are the ends of the 95 % interval of each value.
+    ``low`` and ``high``, if given, are the ends of the 95 % interval of each value. ``key`` names the colour:
+    a phase, or "" for the next colour of the palette. ``highlight`` is the category of the value to stress.
     """
 
     name: str
     values: tuple[float | None, ...]
     low: tuple[float | None, ...] = ()
     high: tuple[float | None, ...] = ()
+    key: str = ""
+    highlight: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """The data of one chart. ``x`` holds the categories' numbers where they are numbers (drawn to ``x_scale``)."""
+    """The data of one chart.
+
+    ``x`` holds the categories' numbers where they are numbers (drawn to ``x_scale``: ``log2`` or ``linear``);
+    ``unit`` is the unit of all values; ``marks`` says of a category without values why it has none.
+    """
 
     key: str
     kind: ChartKind
@@ -56,6 +63,7 @@ class Chart:
     x_scale: str = "log2"
     marks: tuple[tuple[str, str], ...] = ()
     takeaway: str = ""
+    unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,14 @@ class ReportTable:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Basis:
+    """What a sentence of the answer rests on, in a few words, and the key of the chart or table that shows it."""
+
+    says: str
+    key: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FactSheet:
     """Named plain values, such as one section of the environment."""
@@ -87,7 +103,11 @@ class FactSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything any format may say, in reading order: the verdict first, then the evidence behind it."""
+    """Everything any format may say, in reading order: the verdict first, then the evidence behind it.
+
+    ``answer_basis`` has one entry for each paragraph of ``answer``, or none at all. ``data`` holds the numbers of
+    every trial, for programs that read the report.
+    """
 
     title: str
     subtitle: str
@@ -104,4 +124,5 @@ class Report:
     environment: tuple[FactSheet, ...]
     method: tuple[str, ...]
     incomplete: tuple[str, ...] = ()
+    answer_basis: tuple[Basis, ...] = ()
     data: Mapping[str, Json] = field(default_factory=dict)

@@ -1,0 +1,65 @@
+"""The commands in reading order, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from perf_diagnostics.cli import devices, diagnose, doctor, explain, manifest, report, sweep
+from perf_diagnostics.cli.exit_codes import BAD_USAGE, INTERRUPTED
+from perf_diagnostics.errors import InvalidSettings, PerfDiagnosticsError
+
+COMMANDS = (devices, doctor, sweep, diagnose, report, manifest, explain)
+
+_EPILOG = """\
+Exit codes: 0 done, 1 some trials failed (or a manifest does not match), 2 bad usage, 3 a gate failed, 130 interrupted.
+A RUN is a run's folder, its name under the results folder, or 'latest'.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line; building it imports no heavy library."""
+    top = argparse.ArgumentParser(
+        prog="perf-diagnostics",
+        description="Why is my training slow, and what would I gain by changing what?",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    for command in COMMANDS:
+        command.add(commands)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; errors made on purpose are printed as one line."""
+    top = parser()
+    given = top.parse_args(arguments)
+    if given.version:
+        from importlib.metadata import version
+
+        print("perf-diagnostics", version("perf-diagnostics"))
+        return 0
+    if given.command is None:
+        top.print_help()
+        return BAD_USAGE
+    try:
+        code: int = given.run(given)
+        sys.stdout.flush()
+    except InvalidSettings as error:
+        print(f"perf-diagnostics {given.command}: {error}", file=sys.stderr)
+        return BAD_USAGE
+    except PerfDiagnosticsError as error:
+        print(f"perf-diagnostics {given.command}: {error}", file=sys.stderr)
+        return BAD_USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough (`| head`); nothing is wrong, but nothing more can be written.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code

@@ -1,0 +1,62 @@
+"""``diagnose``: what the rules say about a run, in words or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from perf_diagnostics.cli.exit_codes import DONE
+from perf_diagnostics.cli.runs import add_run, folder_of
+
+
+def add(commands: Any) -> None:
+    command = commands.add_parser(
+        "diagnose",
+        help="say why a run's training is as fast as it is",
+        description="Run every rule over a run's records and print the verdict, the findings with their evidence, "
+        "what was cleared and what could not be checked.",
+        allow_abbrev=False,
+    )
+    add_run(command)
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument(
+        "--threshold",
+        action="append",
+        default=[],
+        metavar="CODE.FIELD=VALUE",
+        help="override a rule's threshold, for example INP001.warn_share=0.15; may be given several times",
+    )
+    command.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    import json
+
+    from perf_diagnostics.cli.text import diagnosis_text
+    from perf_diagnostics.diagnose.engine import diagnose, diagnosis_to_json
+
+    diagnosis = diagnose(folder_of(given).read(), thresholds=thresholds(given.threshold))
+    if given.json:
+        print(json.dumps(diagnosis_to_json(diagnosis), indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        print(diagnosis_text(diagnosis))
+    return DONE
+
+
+def thresholds(given: list[str]) -> dict[str, dict[str, float]]:
+    """``["INP001.warn_share=0.15"]`` as ``{"INP001": {"warn_share": 0.15}}``.
+
+    Raises:
+        InvalidSettings: not of that form.
+    """
+    from perf_diagnostics.errors import InvalidSettings
+
+    chosen: dict[str, dict[str, float]] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        code, _, field = name.partition(".")
+        try:
+            chosen.setdefault(code.upper(), {})[field] = float(value)
+        except ValueError:
+            raise InvalidSettings(f"--threshold {text!r} is not CODE.FIELD=NUMBER, such as INP001.warn_share=0.15.")  # noqa: B904
+    return chosen

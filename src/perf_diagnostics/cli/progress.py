@@ -1,0 +1,91 @@
+"""Tells the terminal what a sweep is doing: a live line on a terminal, one plain line a trial elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perf_diagnostics.records import Trial, TrialResult
+    from perf_diagnostics.trials.sweep import Progress
+
+
+def progress(*, quiet: bool) -> Progress:
+    """The progress display that suits where the output goes."""
+    if quiet:
+        from perf_diagnostics.trials.sweep import Silent
+
+        return Silent()
+    return LiveProgress() if sys.stderr.isatty() else PlainProgress()
+
+
+def outcome_line(result: TrialResult) -> str:
+    """``batch 8: 412 samples/s over 40 steps`` or what went wrong."""
+    from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts
+
+    name = f"{result.trial.settings.device} batch {result.trial.settings.batch_size}"
+    changed = result.trial.settings.canonical()
+    others = [f"{key}={value}" for key, value in changed.items() if key not in ("device", "batch_size", "precision")]
+    if changed["precision"] != "float32":
+        others.insert(0, str(changed["precision"]))
+    name = " ".join([name, *others])
+    if result.outcome != "completed":
+        why = f": {result.reason}" if result.reason else ""
+        return f"{name}  {str(result.outcome).replace('_', ' ')}{why}"
+    facts = TrialFacts.of(result)
+    try:
+        rate = facts.throughput
+    except NotMeasured as missing:
+        return f"{name}  completed; throughput not measured: {missing}"
+    width = "" if rate.low is None or rate.high is None else f" ± {(rate.high - rate.low) / 2:.2g}"
+    return f"{name}  {rate.value:.4g}{width} samples/s over {facts.steps} steps ({result.stop_reason})"
+
+
+class PlainProgress:
+    """One line when a trial has ended; nothing is rewritten, so a log stays readable."""
+
+    def __init__(self) -> None:
+        self._place = ""
+
+    def started(self, trial: Trial, *, number: int, total: int, left_s: float | None) -> None:
+        self._place = f"[{number}/{total}]"
+
+    def ended(self, result: TrialResult) -> None:
+        print(f"{self._place} {outcome_line(result)}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Every line is out already."""
+
+
+class LiveProgress:
+    """A bar with the trial under way, what is left and the most it will take; finished trials scroll above it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
+            console=self._console,
+            transient=True,
+        )
+        self._task: Any = None
+
+    def started(self, trial: Trial, *, number: int, total: int, left_s: float | None) -> None:
+        left = "" if left_s is None else f"at most {max(0, left_s):.0f} s left"
+        if self._task is None:
+            self._task = self._bar.add_task(trial.label, total=total, left=left)
+            self._bar.start()
+        self._bar.update(self._task, description=trial.label, completed=number - 1, left=left)
+
+    def ended(self, result: TrialResult) -> None:
+        self._bar.console.print(outcome_line(result), markup=False, highlight=False)
+        self._bar.advance(self._task)
+
+    def close(self) -> None:
+        self._bar.stop()

@@ -1,0 +1,60 @@
+"""``report``: write a run's report in the formats that are asked for."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from perf_diagnostics.cli.exit_codes import DONE, GATE_FAILED
+from perf_diagnostics.cli.lists import split_names
+from perf_diagnostics.cli.runs import add_run, folder_of
+
+FORMATS = ("html", "pdf", "pptx", "md", "json", "plots")
+
+
+def add(commands: Any) -> None:
+    command = commands.add_parser(
+        "report",
+        help="write a run's report",
+        description="Write the report of a run into its folder, or elsewhere. A format whose library is missing is "
+        "skipped with the reason, and the rest is written.",
+        allow_abbrev=False,
+    )
+    add_run(command)
+    command.add_argument(
+        "--formats",
+        "--format",
+        nargs="+",
+        default=list(FORMATS),
+        metavar="FORMAT",
+        help=f"any of {', '.join(FORMATS)}, or 'all' (the default); separated by commas or spaces",
+    )
+    command.add_argument("--output", "-o", metavar="DIR", help="write there instead of into the run's folder")
+    command.add_argument("--strict", action="store_true", help="exit with 3 if a format was skipped")
+    command.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    from datetime import UTC, datetime
+
+    from perf_diagnostics.diagnose.engine import diagnose
+    from perf_diagnostics.report.build import build_report
+    from perf_diagnostics.report.renderer import Skipped, write_report
+
+    folder = folder_of(given)
+    names = split_names(given.formats)
+    formats = FORMATS if "all" in names else tuple(names)
+    records = folder.read()
+    generated_at = datetime.now(UTC).isoformat(timespec="seconds")
+    report = build_report(records, diagnose(records), generated_at=generated_at)
+    directory = Path(given.output) if given.output else folder.path
+    directory.mkdir(parents=True, exist_ok=True)
+    skipped = False
+    for outcome in write_report(report, directory, formats):
+        if isinstance(outcome, Skipped):
+            skipped = True
+            print(f"{outcome.format}: skipped: {outcome.why}")
+        else:
+            print(outcome.path)
+    return GATE_FAILED if skipped and given.strict else DONE

@@ -1,0 +1,64 @@
+"""A diagnosis and a sweep's results as plain text for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding
+
+_WIDTH = 100
+
+
+def diagnosis_text(diagnosis: Diagnosis) -> str:
+    """Verdict, findings with evidence and remedies, what was cleared, what could not be checked."""
+    lines = [_verdict(diagnosis), ""]
+    for finding in diagnosis.findings:
+        lines += [*_finding(finding), ""]
+    if diagnosis.cleared:
+        names = ", ".join(f"{cleared.name} ({cleared.code})" for cleared in diagnosis.cleared)
+        lines += [*_wrapped(f"Cleared: {names}."), ""]
+    if diagnosis.unchecked:
+        lines.append("Not checked:")
+        for unchecked in diagnosis.unchecked:
+            lines += _wrapped(f"{unchecked.name} ({unchecked.code}): {unchecked.why}", indent="  ")
+    return "\n".join(lines).rstrip()
+
+
+def _verdict(diagnosis: Diagnosis) -> str:
+    if diagnosis.verdict is None:
+        return "\n".join(_wrapped(f"No verdict: {diagnosis.no_verdict_because or 'the evidence is too thin.'}"))
+    return "\n".join(_wrapped(f"Verdict: {diagnosis.verdict.summary} [{diagnosis.verdict.code}]"))
+
+
+def _finding(finding: Finding) -> list[str]:
+    lines = _wrapped(f"{finding.severity.upper()}  {finding.name} ({finding.code}, {finding.scope})")
+    lines += _wrapped(finding.summary, indent="  ")
+    if finding.recoverable is not None:
+        share = finding.recoverable
+        lines.append(f"  A fix could win back {share.low:.0%} to {share.high:.0%} of the step's time.")
+    lines += [f"    {evidence_line(evidence)}" for evidence in finding.evidence]
+    for remedy in finding.remedies:
+        change = ", ".join(f"{name}={value}" for name, value in remedy.change.items())
+        lines += _wrapped(f"Try: {remedy.says}" + (f" [{change}]" if change else ""), indent="  ")
+    return lines
+
+
+def evidence_line(evidence: Evidence) -> str:
+    """``share of data_wait = 0.31 (limit 0.2, n = 40)``"""
+    value = evidence.value if isinstance(evidence.value, str) else f"{evidence.value:.4g}"
+    unit = "" if evidence.unit in ("", "1") else f" {evidence.unit}"
+    notes = []
+    if evidence.low is not None and evidence.high is not None:
+        notes.append(f"95 % interval {evidence.low:.4g} to {evidence.high:.4g}")
+    if evidence.limit is not None:
+        notes.append(f"limit {evidence.limit:g}")
+    if evidence.n is not None:
+        notes.append(f"n = {evidence.n}")
+    return f"{evidence.metric} = {value}{unit}" + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _wrapped(text: str, *, indent: str = "") -> list[str]:
+    plain = " ".join(text.split())
+    return textwrap.wrap(plain, _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ") or [""]

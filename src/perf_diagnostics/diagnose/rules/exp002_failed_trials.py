@@ -1,0 +1,138 @@
+"""EXP002: trials that did not complete, with what ended them and the largest size that ran."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.facts import Group, NotMeasured, SweepFacts
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared
+from perf_diagnostics.diagnose.wording import counted, listing
+from perf_diagnostics.records import Outcome, TrialResult
+
+#: Endings that belong to a sweep that looks for its limits.
+_EXPECTED = (Outcome.OUT_OF_MEMORY_DEVICE, Outcome.OUT_OF_MEMORY_HOST)
+
+
+@dataclass(frozen=True)
+class FailedTrials:
+    """Trials ended without completing, or none completed.
+
+    What it measures:
+        How every trial of the run ended. Out of memory and what was skipped because of it are the expected end of a
+        sweep towards larger batches; a crash, a timeout or refused settings are not.
+
+    Why it matters:
+        What did not complete is missing from every chart and conclusion. If nothing completed there is no diagnosis.
+
+    What to try:
+        Read the reason given with each ending. Out of memory: stay at the largest size that ran, or trade time for
+        memory with gradient checkpointing or a lower precision. Timeouts: a larger budget, or fewer steps.
+
+    When it is wrong:
+        A process that the system kills for memory can look like a crash where the kernel's reason cannot be read.
+    """
+
+    code: ClassVar[str] = "EXP002"
+    name: ClassVar[str] = "failed-trials"
+    family: ClassVar[Family] = Family.EXPERIMENT
+    looks_at: ClassVar[Literal["run"]] = "run"
+
+    def check(self, facts: SweepFacts) -> Answer:
+        results, waiting = facts.run.results, facts.run.pending
+        if not results and not waiting:
+            raise NotMeasured("trials", "the run holds no trial")
+        endings = Counter(result.outcome for result in results)
+        completed = endings[Outcome.COMPLETED]
+        numbers = (
+            Evidence(metric="completed trials", value=completed, n=len(results) + len(waiting)),
+            *(Evidence(metric=f"trials ended by {o}", value=endings[o]) for o in Outcome if o.failed and endings[o]),
+            *(_largest(group) for group in facts.groups if _ran_out(group) and group.points),
+        )
+        if completed == len(results) + len(waiting):
+            return cleared(self, f"{counted(completed, 'trial')} completed", *numbers)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=_severity(results),
+            summary=_summary(facts),
+            scope="the whole run",
+            evidence=numbers,
+            remedies=tuple(_remedies(facts)),
+            confidence=1.0,
+        )
+
+
+def _severity(results: tuple[TrialResult, ...]) -> Severity:
+    if not any(result.outcome is Outcome.COMPLETED for result in results):
+        return Severity.CRITICAL
+    unexpected = any(result.outcome.failed and result.outcome not in _EXPECTED for result in results)
+    return Severity.WARNING if unexpected else Severity.INFO
+
+
+def _ran_out(group: Group) -> bool:
+    return any(result.outcome.out_of_memory for result in group.failures)
+
+
+def _largest(group: Group) -> Evidence:
+    return Evidence(metric=f"largest batch that ran, {group.label}", value=group.batch_sizes[-1])
+
+
+def _summary(facts: SweepFacts) -> str:
+    total = len(facts.run.results) + len(facts.run.pending)
+    parts = [f"{len(facts.run.completed)} of {counted(total, 'trial')} completed."]
+    for group in facts.groups:
+        parts += [
+            _sentence(group, outcome, same)
+            for outcome, same in _by_outcome(group.failures).items()
+            if outcome.failed
+        ]
+        skipped = [result.trial.settings.batch_size for result in group.failures if result.outcome.skipped]
+        if skipped:
+            parts.append(f"{group.label}: batch {listing(sorted(set(skipped)))} skipped.")
+    if facts.run.pending:
+        parts.append(f"{counted(len(facts.run.pending), 'planned trial')} did not run.")
+    return " ".join(parts)
+
+
+def _by_outcome(failures: tuple[TrialResult, ...]) -> dict[Outcome, list[TrialResult]]:
+    found: dict[Outcome, list[TrialResult]] = {}
+    for result in failures:
+        found.setdefault(result.outcome, []).append(result)
+    return found
+
+
+def _sentence(group: Group, outcome: Outcome, results: list[TrialResult]) -> str:
+    sizes = sorted({result.trial.settings.batch_size for result in results})
+    says = f"{group.label}: batch {listing(sizes)} ended by {str(outcome).replace('_', ' ')}"
+    if outcome.out_of_memory:
+        ran = f"the largest size that ran is {group.batch_sizes[-1]}" if group.points else "no size ran"
+        return f"{says}; {ran}."
+    reason = next((result.reason for result in results if result.reason), "")
+    return f"{says} ({reason})." if reason else f"{says}."
+
+
+def _remedies(facts: SweepFacts) -> list[Remedy]:
+    found: list[Remedy] = []
+    for group in facts.groups:
+        if not _ran_out(group):
+            continue
+        if group.points:
+            largest = group.batch_sizes[-1]
+            found.append(Remedy(f"{group.label}: stay at batch {largest} or below.", {"batch_size": largest}))
+        found.append(
+            Remedy(
+                f"{group.label}: checkpoint activations; that costs a second forward pass, about a quarter of the time.",
+                {"gradient_checkpointing": True},
+            )
+        )
+        if group.on_accelerator and group.settings.get("precision") == "float32":
+            found.append(
+                Remedy(f"{group.label}: train in bfloat16. {CHANGES_TRAINING}", {"precision": "bfloat16"})
+            )
+    if any(result.outcome is Outcome.TIMEOUT for result in facts.unfinished):
+        found.append(Remedy("Give each trial a larger time budget, or ask for fewer steps."))
+    return found

@@ -1,0 +1,92 @@
+"""EXP004: the warm-up was not over, or the step time drifted, while it was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.facts import TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.rule import Answer, cleared, limit
+from perf_diagnostics.diagnose.stability import Drift
+from perf_diagnostics.diagnose.wording import percent
+
+
+@dataclass(frozen=True)
+class Unsteady:
+    """The step time had not settled, or drifted, while it was measured.
+
+    What it measures:
+        Whether the end of the warm-up could be shown (MSER-5 on the step times), and the trend over the steady
+        steps: Theil-Sen slope times their number over the median, with the medians of the three thirds rising or
+        falling throughout and the outer two at least 8 % apart.
+
+    Why it matters:
+        A mean over a warm-up or a drift is the mean of two different things, and comparing it with another trial's
+        compares moments, not settings. Findings on such a trial lose confidence.
+
+    What to try:
+        A longer warm-up. If the drift goes on: look at temperature and clocks, at growing lists and logs, and at
+        batches that get longer through the epoch.
+
+    When it is wrong:
+        On shared machines other people's load looks like drift: with 180 steps, 2 of 19 untouched controls drifted
+        by more than 20 %. Under 500 steps a drift is therefore only mentioned.
+    """
+
+    code: ClassVar[str] = "EXP004"
+    name: ClassVar[str] = "unsteady"
+    family: ClassVar[Family] = Family.EXPERIMENT
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    rise: float = field(
+        default=0.10, metadata=limit("change over the trial, relative to the median", "GPU profilers warn from 10 %")
+    )
+    thirds: float = field(
+        default=0.08, metadata=limit("change from the first third's median to the last's", "pilot of planted drifts")
+    )
+    trusted_steps: int = field(
+        default=500, metadata=limit("steps from which a drift is worth a warning", "pilot: false alarms at 180 steps")
+    )
+
+    def check(self, facts: TrialFacts) -> Answer:
+        drift = ask(lambda: facts.drift)
+        if not facts.result.steady:
+            return self._finding(
+                facts, Severity.WARNING, "The end of the warm-up could not be shown: the step time had not settled.", drift
+            )
+        drift = facts.drift
+        if not self._drifts(drift):
+            return cleared(self, f"step time changed by {percent(drift.rise)} over the trial", *self._numbers(facts, drift))
+        severity = Severity.WARNING if facts.steps >= self.trusted_steps else Severity.INFO
+        way = "rose" if drift.rise > 0 else "fell"
+        return self._finding(facts, severity, f"The step time {way} by {percent(abs(drift.rise))} over the trial.", drift)
+
+    def _drifts(self, drift: Drift) -> bool:
+        apart = max(drift.last_over_first, 1 / drift.last_over_first) - 1
+        return drift.monotone and abs(drift.rise) > self.rise and apart > self.thirds
+
+    def _finding(self, facts: TrialFacts, severity: Severity, says: str, drift: Drift | None) -> Finding:
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=severity,
+            summary=says,
+            scope=facts.label,
+            evidence=self._numbers(facts, drift),
+            remedies=(Remedy("Warm up longer; then look for what changes with time: clocks, lengths, growing lists."),),
+            confidence=1.0 if not facts.result.steady else 0.6,
+        )
+
+    def _numbers(self, facts: TrialFacts, drift: Drift | None) -> tuple[Evidence, ...]:
+        settled = Evidence(metric="warm-up over", value="yes" if facts.result.steady else "not shown", n=facts.steps)
+        if drift is None:
+            return (settled,)
+        return (
+            settled,
+            Evidence(
+                metric="change over the trial", value=drift.rise * 100, unit="%", limit=self.rise * 100, n=facts.steps
+            ),
+            Evidence(metric="last third over first", value=drift.last_over_first, limit=1 + self.thirds, n=facts.steps),
+        )

@@ -1,0 +1,272 @@
+"""What one trial's records say: typed facts, each a number with its interval, or NotMeasured with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perf_diagnostics.diagnose import stability
+from perf_diagnostics.diagnose.not_measured import NotMeasured
+from perf_diagnostics.diagnose.recorded import Recorded, ask
+from perf_diagnostics.diagnose.statistics import Interval, mean_interval, squared_correlation
+from perf_diagnostics.records import ALL_PHASES, Phase, StepTable, TrialResult
+
+NS_PER_S = 1e9
+
+#: Under so few steps a number is a hint; under :data:`LEAST_STEPS` it is no evidence at all.
+INDICATIVE_STEPS = 5
+LEAST_STEPS = 3
+
+#: A trend or a correlation needs at least so many steps to be told from noise.
+TREND_STEPS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class TrialFacts(Recorded):
+    """One trial's steady steps, seen through the questions a rule may ask.
+
+    Times are in s, memory in bytes, shares in 0…1. What was not measured raises :class:`NotMeasured` with the gap
+    that the trial recorded for it. On a device, phases are the device's stream time and the wait for data is the
+    exposed wait; on the CPU both clocks are one.
+    """
+
+    @classmethod
+    def of(cls, result: TrialResult) -> TrialFacts:
+        return cls(result, result.steps[0].steady if result.steps else StepTable.empty())
+
+    @property
+    def label(self) -> str:
+        return self.result.trial.label
+
+    @property
+    def samples(self) -> int:
+        """Samples of all ranks in the steady steps."""
+        return sum(int(table.steady.samples.sum()) for table in self.result.steps)
+
+    @property
+    def thin(self) -> bool:
+        """Fewer steps than :data:`INDICATIVE_STEPS`, or a warm-up that could not be shown to be over."""
+        return self.steps < INDICATIVE_STEPS or not self.result.steady
+
+    # -- time
+
+    @cached_property
+    def step_time_s(self) -> Interval:
+        """Mean wall time of a step, in s."""
+        return mean_interval(self.column("wall_ns")).scaled(1 / NS_PER_S)
+
+    @cached_property
+    def throughput(self) -> Interval:
+        """All samples over all time, in samples/s (all ranks' samples over rank 0's time)."""
+        own = int(self.column("samples").sum())
+        rate = self.ratio("samples", self.table.samples, self.table.wall_ns)
+        return rate.scaled(NS_PER_S * (self.samples / own if own else 1.0))
+
+    def phase_time_s(self, phase: Phase) -> Interval:
+        """Mean time of a phase in a step, in s; over all phases these add up to the mean step time."""
+        return mean_interval(self._phase(phase)).scaled(1 / NS_PER_S)
+
+    def share(self, phase: Phase) -> Interval:
+        """A phase's time over the wall time of the same steps; over all phases, ``other`` included, these make 1."""
+        return self.ratio(f"{phase}", self._phase(phase), self._time_line[1]).within(0.0, 1.0)
+
+    def joint_share(self, *phases: Phase) -> Interval:
+        """The share of several phases together."""
+        times = np.sum([self._phase(phase) for phase in phases], axis=0)
+        return self.ratio("phases", times, self._time_line[1]).within(0.0, 1.0)
+
+    def host_time_s(self, phase: Phase) -> Interval:
+        """Mean time the host spent in a phase, in s; on a device that is the time to queue its work."""
+        return mean_interval(self.host_column(phase)).scaled(1 / NS_PER_S)
+
+    @cached_property
+    def closure_error(self) -> float:
+        """How far the steps' wall times miss a clock read of their own around them, as a share of it."""
+        wall_s = float(self.column("wall_ns").sum()) / NS_PER_S
+        measured = self.quantity("measured_wall_s")
+        if measured <= 0:
+            raise NotMeasured("measured_wall_s", f"the clock around the steps read {measured} s")
+        return wall_s / measured - 1
+
+    @cached_property
+    def overlap_share(self) -> float:
+        """Time that phases claim beyond the wall time of their steps, as a share of all; more than 0 is a fault."""
+        beyond = -np.minimum(self._phase(Phase.OTHER), 0)
+        return float(beyond.sum()) / float(self._time_line[1].sum())
+
+    @property
+    def coverage(self) -> float:
+        """How much of the time the phases account for, 0…1; 1 where nobody took the time around the steps."""
+        closure, overlap = ask(lambda: abs(self.closure_error)), ask(lambda: self.overlap_share)
+        return max(0.0, 1 - max(closure or 0.0, overlap or 0.0))
+
+    # -- input
+
+    @cached_property
+    def exposed_data_wait_share(self) -> Interval:
+        """Share of the step in which nothing but the wait for data went on.
+
+        On the CPU that is the wait itself. On a device it is the stream's idle time inside the wait, or, where no
+        events were recorded, the host's wait in the steps in which the device had run dry.
+        """
+        if not self.on_accelerator or self.table.device_ns(Phase.DATA_WAIT) is not None:
+            return self.share(Phase.DATA_WAIT)
+        starved = np.nan_to_num(self.column("starved"))
+        return self.ratio("data_wait", self.host_column(Phase.DATA_WAIT) * starved, self.table.wall_ns).within(0.0, 1.0)
+
+    @cached_property
+    def data_wait_cpu_share(self) -> Interval:
+        """CPU time of the loop's thread in the wait for data, over that wait: near 1 computing, near 0 waiting."""
+        cpu = self.column("data_wait_cpu_ns")
+        return self.ratio("data_wait_cpu_ns", cpu, self.host_column(Phase.DATA_WAIT)).within(0.0, 1.0)
+
+    @cached_property
+    def free_cores(self) -> float:
+        """Usable cores beside those that train: the CPU's threads, or the one that feeds a device."""
+        busy = 1.0 if self.on_accelerator else self.number("threads")
+        return max(0.0, self.number("cpu_count") - busy)
+
+    # -- tokens
+
+    @cached_property
+    def tokens_per_s(self) -> Interval:
+        """Tokens (or elements), padding included, over all time."""
+        return self.ratio("tokens", self.column("tokens"), self.table.wall_ns).scaled(NS_PER_S)
+
+    @cached_property
+    def useful_tokens_per_s(self) -> Interval:
+        """Tokens that are not padding over all time."""
+        useful = self.column("tokens") - self.column("padding_tokens")
+        return self.ratio("tokens", useful, self.table.wall_ns).scaled(NS_PER_S)
+
+    @cached_property
+    def padding_share(self) -> Interval:
+        """Padding over all tokens."""
+        return self.ratio("padding_tokens", self.column("padding_tokens"), self.column("tokens")).within(0.0, 1.0)
+
+    @cached_property
+    def tokens_per_sample(self) -> Interval:
+        return self.ratio("tokens", self.column("tokens"), self.column("samples"))
+
+    @cached_property
+    def step_time_by_tokens(self) -> float | None:
+        """R squared of step time against tokens; None where every step has the same number of tokens."""
+        tokens = self.column("tokens", least=TREND_STEPS)
+        return None if np.ptp(tokens) == 0 else squared_correlation(tokens, self.table.wall_ns)
+
+    # -- the device's queue
+
+    @cached_property
+    def starved_share(self) -> Interval:
+        """Share of the steps before whose end the device had run dry: the host, not the device, set the pace."""
+        self.require_accelerator("starved")
+        return mean_interval(self.finite_column("starved")).within(0.0, 1.0)
+
+    @cached_property
+    def queue_empty_rate(self) -> Interval:
+        """Share of the phase borders at which the device's queue was empty."""
+        self.require_accelerator("borders_idle")
+        return self.ratio("borders", self.column("borders_idle"), self.column("borders")).within(0.0, 1.0)
+
+    @cached_property
+    def host_lead_s(self) -> Interval:
+        """How long after the host the device ended a step, in s; near 0 the device waits for the host."""
+        self.require_accelerator("host_lead_ns")
+        return mean_interval(self.finite_column("host_lead_ns")).scaled(1 / NS_PER_S)
+
+    # -- pauses, noise and trend
+
+    @cached_property
+    def optimizer_share(self) -> Interval:
+        return self.share(Phase.OPTIMIZER)
+
+    @cached_property
+    def gc_share(self) -> Interval:
+        """Pauses of Python's cyclic garbage collector over the wall time."""
+        return self.ratio("gc_ns", self.column("gc_ns"), self.table.wall_ns).within(0.0, 1.0)
+
+    @cached_property
+    def drift(self) -> stability.Drift:
+        return stability.drift(self.column("wall_ns", least=TREND_STEPS))
+
+    @cached_property
+    def noise(self) -> float:
+        """Scaled median absolute deviation of the step times over their median."""
+        return stability.relative_noise(self.column("wall_ns", least=INDICATIVE_STEPS))
+
+    @cached_property
+    def outlier_lost_share(self) -> float:
+        return stability.outlier_lost_share(self.column("wall_ns", least=TREND_STEPS))
+
+    @cached_property
+    def infinite_losses(self) -> int:
+        """Steps whose loss was infinite; NaN in the column means that nobody read the loss."""
+        loss = self.column("loss")
+        if np.isnan(loss).all():
+            raise self.missing("loss", "the loss was read in no step")
+        return int(np.isinf(loss).sum())
+
+    # -- memory
+
+    @cached_property
+    def host_memory_peak(self) -> float:
+        """Peak resident memory of the trial's process tree, or of its process where nobody sampled the tree."""
+        tree = self.result.value("host_tree_memory_peak")
+        return self.quantity("host_memory_peak") if tree is None else tree
+
+    @cached_property
+    def host_memory_share(self) -> float:
+        """That peak over the memory the trial may use."""
+        return self.host_memory_peak / self.quantity("host_memory_total")
+
+    @cached_property
+    def device_memory_peak(self) -> float:
+        """Peak of the device's memory in use by anybody (driver's view), or held by our allocator, in bytes."""
+        self.require_accelerator("device_memory_total")
+        used = self.result.series_named("gpu_memory_used")
+        if used is not None and used.values.size:
+            return float(used.values.max())
+        return self.quantity("device_memory_peak_reserved")
+
+    @cached_property
+    def device_memory_share(self) -> float:
+        """That peak over the device's memory."""
+        return self.device_memory_peak / self.quantity("device_memory_total")
+
+    @cached_property
+    def alloc_retries(self) -> int:
+        """Device allocations that had to empty the allocator's cache first, in the steady steps."""
+        self.require_accelerator("alloc_retries")
+        counted = self.result.value("alloc_retries")
+        if counted is not None:
+            return int(counted)
+        so_far = self.column("alloc_retries")
+        return int(so_far[-1] - so_far[0])
+
+    # -- inside
+
+    @cached_property
+    def _time_line(self) -> tuple[dict[Phase, NDArray[Any]], NDArray[Any]]:
+        """Phase times and wall time of the steps whose phases are all known, in ns."""
+        wall = self.column("wall_ns")
+        unseen = self.on_accelerator and self.table.device_ns(Phase.FORWARD) is None
+        if unseen and self.result.provenance.get("device_clock") != "synchronised":
+            raise self.missing("device_forward_ns", "host times of a device's phases only say when work was queued")
+        found = {phase: self.table.phase_ns(phase) for phase in ALL_PHASES}
+        times = {phase: values for phase, values in found.items() if values is not None}
+        if not times:
+            raise self.missing("phases", "the loop marks no phase")
+        whole = np.all([np.isfinite(values) for values in times.values()], axis=0)
+        if not whole.any():
+            raise self.missing("phases", "no step has all of its phases timed")
+        return {phase: values[whole] for phase, values in times.items()}, wall[whole]
+
+    def _phase(self, phase: Phase) -> NDArray[Any]:
+        times, _ = self._time_line
+        if phase not in times:
+            raise self.missing(f"host_{phase}_ns", f"the loop does not mark its {phase}")
+        return times[phase]

@@ -1,0 +1,59 @@
+"""How rules say numbers in sentences: percentages, durations and lists, short and with the digits that count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from perf_diagnostics.diagnose.statistics import Interval
+
+
+def percent(share: float) -> str:
+    """A share in 0…1 in words: ``30 %``; below 10 % with one decimal.
+
+    >>> percent(0.304), percent(0.0304), percent(0)
+    ('30 %', '3.0 %', '0 %')
+    """
+    return "0 %" if share == 0 else f"{share * 100:.{0 if abs(share) >= 0.0995 else 1}f} %"
+
+
+def percent_between(share: Interval) -> str:
+    """A share with its interval: ``30 % (28 % to 32 %)``; without one, the share alone."""
+    if share.low is None or share.high is None:
+        return percent(share.value)
+    return f"{percent(share.value)} ({percent(share.low)} to {percent(share.high)})"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A number with so many significant digits and no exponent.
+
+    >>> significant(1234.5), significant(0.01234), significant(12.0)
+    ('1234', '0.0123', '12.0')
+    """
+    if value == 0:
+        return "0"
+    size = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))
+    return f"{value:.{max(0, digits - 1 - size)}f}"
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it: ``12.3 ms``.
+
+    >>> duration(0.0123), duration(2.5), duration(4.2e-6)
+    ('12.3 ms', '2.50 s', '4.20 µs')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if abs(seconds) >= size:
+            return f"{significant(seconds / size)} {unit}"
+    return f"{significant(seconds / 1e-6)} µs"
+
+
+def listing(parts: Sequence[object]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    words = [str(part) for part in parts]
+    return "".join(words) if len(words) < 2 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """``1 step``, ``3 steps``."""
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"

@@ -1,0 +1,117 @@
+"""Samples one GPU board for a trial: power, energy, utilisation, memory, clock, temperature and what holds it back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from perf_diagnostics.measure.boards import Board, BoardReader, match_board, series_source
+from perf_diagnostics.measure.devices import DeviceInfo
+from perf_diagnostics.measure.memory import ProcessTree
+from perf_diagnostics.measure.nvml import open_nvml
+from perf_diagnostics.measure.observation import FAILURES_IN_A_ROW, Observations, Readings, Track, Unreadable
+
+#: Read at every sampling: energy is only as sharp as these are dense.
+FAST_SIGNALS = ("gpu_energy", "gpu_power")
+
+#: Read less often: boards renew them every 1/6 to 1 s, and each reading is a call into the driver.
+SLOW_SIGNALS = ("gpu_utilization", "gpu_memory_used", "gpu_sm_clock", "gpu_temperature", "gpu_throttle_reasons")
+SLOW_INTERVAL_NS = 200_000_000
+
+PROCESS_MEMORY = "gpu_memory_process"
+
+
+def gpu_instruments(
+    devices: Iterable[DeviceInfo], observations: Observations, *, open_reader: Callable[[], BoardReader] = open_nvml
+) -> tuple[GpuInstrument, ...]:
+    """One instrument for each board behind these devices; devices that are no GPUs of this kind need none.
+
+    A device whose board cannot be found, or a machine without the driver library, leaves a gap for each signal.
+
+    Args:
+        devices: the devices the trial runs on.
+        observations: where what cannot be read is noted.
+        open_reader: opens the driver's reader; give one that returns an open reader to share it among trials.
+    """
+    boards: dict[str, Board] = {}
+    wanted = [device for device in devices if device.kind == "cuda"]
+    reader: BoardReader | None = None
+    for device in wanted:
+        with observations.guard(*FAST_SIGNALS, *SLOW_SIGNALS, PROCESS_MEMORY):
+            reader = open_reader() if reader is None else reader
+            board = match_board(
+                reader.boards(), uuid=device.uuid, pci_bus_id=device.pci_bus_id, unlisted=reader.unlisted
+            )
+            boards[board.uuid] = board
+    return () if reader is None else tuple(GpuInstrument(reader, board, observations) for board in boards.values())
+
+
+class GpuInstrument:
+    """Samples one board. Each signal fails on its own: a board that reports only some gives what it can.
+
+    Args:
+        reader: reads the board, by UUID.
+        board: which board.
+        observations: where each signal that cannot be read is noted, once.
+    """
+
+    def __init__(self, reader: BoardReader, board: Board, observations: Observations) -> None:
+        self.board = board
+        self.name = f"NVML {board.uuid}"
+        self.signals = (*FAST_SIGNALS, *SLOW_SIGNALS, PROCESS_MEMORY)
+        self._reader = reader
+        self._observations = observations
+        self._tree = ProcessTree(0)
+        self._tracks = {signal: Track(signal, self._source(signal)) for signal in self.signals}
+        self._alive = set(self.signals)
+        self._failed_in_a_row = dict.fromkeys(self.signals, 0)
+        self._energy_before_j: float | None = None
+        self._slow_due_ns: int | None = None
+
+    def start(self, pid: int) -> None:
+        self._tree = ProcessTree(pid)
+
+    def sample(self, now_ns: int) -> None:
+        for signal in FAST_SIGNALS:
+            self._read(signal, now_ns)
+        if self._slow_due_ns is None or now_ns >= self._slow_due_ns:
+            self._slow_due_ns = now_ns + SLOW_INTERVAL_NS
+            for signal in (*SLOW_SIGNALS, PROCESS_MEMORY):
+                self._read(signal, now_ns)
+
+    def stop(self) -> Readings:
+        if PROCESS_MEMORY in self._alive and not len(self._tracks[PROCESS_MEMORY]):
+            # Not zero: where process ids are hidden, the trial's memory is there but cannot be told from others'.
+            why = f"{self.board.uuid}: the driver named none of the trial's processes (a container may hide their ids)"
+            self._observations.note(PROCESS_MEMORY, why)
+        return tuple(track.series() for track in self._tracks.values() if len(track)), ()
+
+    def _read(self, signal: str, now_ns: int) -> None:
+        if signal not in self._alive:
+            return
+        with self._observations.guard(signal) as attempt:
+            value = self._value(signal, now_ns)
+            if value is not None:
+                self._tracks[signal].append(now_ns, value)
+        self._failed_in_a_row[signal] = self._failed_in_a_row[signal] + 1 if attempt.failed else 0
+        lasting = isinstance(attempt.problem, Unreadable) and attempt.problem.lasting
+        if lasting or self._failed_in_a_row[signal] >= FAILURES_IN_A_ROW:
+            self._alive.discard(signal)
+
+    def _value(self, signal: str, now_ns: int) -> float | None:
+        if signal == PROCESS_MEMORY:
+            return self._process_memory_bytes(now_ns)
+        value = self._reader.read(self.board.uuid, signal)
+        if signal == "gpu_energy":
+            # The counter runs since the driver was loaded; the series counts from the trial's beginning.
+            self._energy_before_j = value if self._energy_before_j is None else self._energy_before_j
+            return value - self._energy_before_j
+        return value
+
+    def _process_memory_bytes(self, now_ns: int) -> float | None:
+        """Memory of the trial's processes; None until the driver has named one of them for the first time."""
+        by_pid = self._reader.process_memory(self.board.uuid)
+        mine = [by_pid[process.pid] for process in self._tree.at(now_ns) if process.pid in by_pid]
+        return float(sum(mine)) if mine or len(self._tracks[PROCESS_MEMORY]) else None
+
+    def _source(self, signal: str) -> str:
+        return series_source(self.board.uuid, self.board.power_kind if signal == "gpu_power" else None)

@@ -1,0 +1,65 @@
+"""A report in the hand: prints as Markdown, shows itself in a notebook, saves itself in any format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Verdict
+from perf_diagnostics.errors import InvalidSettings
+from perf_diagnostics.report.model import Report
+from perf_diagnostics.report.renderer import RENDERERS, save_report
+
+_SUFFIXES = {".html": "html", ".htm": "html", ".pdf": "pdf", ".pptx": "pptx", ".md": "md", ".json": "json"}
+
+
+@dataclass(frozen=True)
+class BottleneckReport:
+    """What the rules found, with the report around it.
+
+    ``str(report)`` is Markdown; in a notebook the report shows itself without scripts.
+    """
+
+    report: Report
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        return self.report.diagnosis
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The one thing to read first; None where the evidence is too thin."""
+        return self.report.diagnosis.verdict
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that was found, the most worthwhile first."""
+        return self.report.diagnosis.findings
+
+    def save(self, path: str | Path) -> Path:
+        """Write the report; the suffix decides the format: .html, .pdf, .pptx, .md or .json.
+
+        Raises:
+            InvalidSettings: another suffix.
+            FormatUnavailable: a library that the format needs is missing; the text says how to get it.
+        """
+        target = Path(path)
+        name = _SUFFIXES.get(target.suffix.lower())
+        if name is None:
+            raise InvalidSettings(f"{target.name!r}: save a report as one of {', '.join(sorted(_SUFFIXES))}.")
+        return save_report(self.report, target, name)
+
+    def __str__(self) -> str:
+        text: str = RENDERERS["md"].render(self.report).decode()
+        return text
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        from perf_diagnostics.report.notebook import notebook_html
+
+        return notebook_html(self.report)
+
+    def _repr_mimebundle_(self, **_choice: object) -> dict[str, str]:
+        return {"text/html": self._repr_html_(), "text/plain": str(self)}

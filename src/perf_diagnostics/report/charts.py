@@ -1,0 +1,328 @@
+"""The charts of a report, as values: throughput, time breakdown, memory, energy and the course of one trial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from perf_diagnostics.diagnose.statistics import Interval
+from perf_diagnostics.records import ALL_PHASES, Bools, Float64, Int64, Phase
+from perf_diagnostics.report.figures import Arm, Point, TrialFigures
+from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
+from perf_diagnostics.report.words import Unit, byte_unit, counted, number, percent, plain, time_unit
+
+PHASE_NAMES: dict[Phase, str] = {
+    Phase.DATA_WAIT: "data wait",
+    Phase.TRANSFER: "transfer",
+    Phase.FORWARD: "forward",
+    Phase.BACKWARD: "backward",
+    Phase.OPTIMIZER: "optimizer",
+    Phase.OTHER: "other",
+}
+
+#: A course of more steps than this is drawn as stretches of neighbouring steps.
+COURSE_POINTS = 200
+
+_MEMORY = (
+    ("host_memory_peak", "process peak"),
+    ("device_memory_peak_allocated", "tensors on the device"),
+    ("device_memory_peak_reserved", "held by the device's allocator"),
+)
+
+
+def charts_of(arms: Sequence[Arm]) -> tuple[Chart, ...]:
+    """All charts for which something was measured; none for what nobody measured."""
+    drawn = [arm for arm in arms if arm.measured]
+    charts: list[Chart | None] = [throughput_chart(drawn)]
+    for index, arm in enumerate(drawn):
+        charts += [breakdown_chart(arm, index), share_chart(arm, index)]
+    charts += [memory_chart(drawn), energy_chart(drawn)]
+    charts += [course_chart(arm, index) for index, arm in enumerate(drawn)]
+    return tuple(chart for chart in charts if chart is not None)
+
+
+def _sizes(arms: Sequence[Arm]) -> tuple[int, ...]:
+    return tuple(sorted({point.batch_size for arm in arms for point in arm.points}))
+
+
+def _values(arm: Arm, sizes: Sequence[int], of: Callable[[Point], float | None]) -> tuple[float | None, ...]:
+    points = {point.batch_size: point for point in arm.measured}
+    return tuple(of(points[size]) if size in points else None for size in sizes)
+
+
+def _marks(arms: Sequence[Arm], sizes: Sequence[int]) -> tuple[tuple[str, str], ...]:
+    """Why a batch size has nothing to show; with several lines, whose batch size it was."""
+    marks = []
+    for size in sizes:
+        for arm in arms:
+            point = next((p for p in arm.points if p.batch_size == size), None)
+            if point is not None and point.loss:
+                marks.append((str(size), point.loss if len(arms) == 1 else f"{arm.label}: {point.loss}"))
+    return tuple(marks)
+
+
+def throughput_chart(arms: Sequence[Arm]) -> Chart | None:
+    """Samples per second against batch size, one line an arm, with 95 % intervals and the fastest size stressed."""
+    sizes = _sizes(arms)
+    series = []
+    for arm in arms:
+        rates: dict[int, Interval] = {p.batch_size: p.throughput for p in arm.points if p.throughput is not None}
+        best = arm.best
+        series.append(
+            ChartSeries(
+                arm.label,
+                tuple(rates[s].value if s in rates else None for s in sizes),
+                tuple(rates[s].low if s in rates else None for s in sizes),
+                tuple(rates[s].high if s in rates else None for s in sizes),
+                highlight="" if best is None else str(best.batch_size),
+            )
+        )
+    if not series:
+        return None
+    return Chart(
+        key="throughput",
+        kind=ChartKind.LINE,
+        title="Throughput against batch size",
+        x_label="Batch size",
+        y_label="Throughput (samples/s), bars: 95 % interval",
+        unit="samples/s",
+        categories=tuple(map(str, sizes)),
+        x=tuple(map(float, sizes)),
+        series=tuple(series),
+        marks=_marks(arms, sizes),
+        takeaway=" ".join(_throughput_takeaway(arm) for arm in arms),
+    )
+
+
+def _throughput_takeaway(arm: Arm) -> str:
+    best = arm.best
+    if best is None or best.throughput is None:
+        return ""
+    rate = f"{number(best.throughput.value)} samples/s"
+    if len(arm.measured) == 1:
+        return f"{arm.label}: {rate} at batch size {best.batch_size}, the only one measured."
+    largest = arm.measured[-1]
+    if largest is best or largest.throughput is None:
+        return f"{arm.label} is still fastest at the largest batch size measured, {best.batch_size} ({rate})."
+    loss = 1 - largest.throughput.value / best.throughput.value
+    after = f"; at {largest.batch_size} it is {percent(loss)} lower" if loss > 0 else ""
+    return f"{arm.label} peaks at batch size {best.batch_size} ({rate}){after}."
+
+
+def breakdown_chart(arm: Arm, index: int) -> Chart | None:
+    """Mean time of a step by phase, one bar a batch size."""
+    timed = _timed(arm)
+    if not timed:
+        return None
+    unit = time_unit(max(sum(p.mean_phase_s(phase) or 0.0 for phase in ALL_PHASES) for p in timed))
+    sizes = _sizes([arm])
+    return Chart(
+        key=f"time_breakdown_{index + 1}",
+        kind=ChartKind.STACKED_BAR,
+        title=f"Time of a step by phase, {arm.label}",
+        x_label="Batch size",
+        y_label=f"Mean time of a step ({unit.name}, {_clock(timed)} clock)",
+        unit=unit.name,
+        categories=tuple(map(str, sizes)),
+        series=_phase_series(arm, sizes, lambda p, phase: unit.of(p.mean_phase_s(phase))),
+        marks=_marks([arm], sizes),
+        takeaway=_breakdown_takeaway(arm),
+    )
+
+
+def share_chart(arm: Arm, index: int) -> Chart | None:
+    """Share of each phase in a step's time, one bar a batch size."""
+    timed = _timed(arm)
+    if not timed:
+        return None
+    sizes = _sizes([arm])
+
+    def share(point: Point, phase: Phase) -> float | None:
+        value = point.mean_share(phase)
+        return None if value is None else 100 * value
+
+    return Chart(
+        key=f"time_share_{index + 1}",
+        kind=ChartKind.STACKED_BAR,
+        title=f"Share of each phase in a step, {arm.label}",
+        x_label="Batch size",
+        y_label=f"Share of the step's time (%, {_clock(timed)} clock)",
+        unit="%",
+        categories=tuple(map(str, sizes)),
+        series=_phase_series(arm, sizes, share),
+        marks=_marks([arm], sizes),
+        takeaway=_share_takeaway(arm),
+    )
+
+
+def _timed(arm: Arm) -> list[Point]:
+    return [p for p in arm.measured if any(p.mean_phase_s(phase) is not None for phase in ALL_PHASES)]
+
+
+def _clock(points: Sequence[Point]) -> str:
+    return " and ".join(sorted({t.clock for p in points for t in p.measured}))
+
+
+def _phase_series(
+    arm: Arm, sizes: Sequence[int], of: Callable[[Point, Phase], float | None]
+) -> tuple[ChartSeries, ...]:
+    series = (
+        ChartSeries(PHASE_NAMES[phase], _values(arm, sizes, lambda p, phase=phase: of(p, phase)), key=str(phase))  # type: ignore[misc]
+        for phase in ALL_PHASES
+    )
+    return tuple(s for s in series if any(value is not None for value in s.values))
+
+
+def largest_phases(point: Point) -> list[tuple[Phase, float]]:
+    """The phases of a point with their shares, the largest first."""
+    shares = [(phase, share) for phase in ALL_PHASES if (share := point.mean_share(phase)) is not None]
+    return sorted(shares, key=lambda pair: -pair[1])
+
+
+def _breakdown_takeaway(arm: Arm) -> str:
+    best = arm.best
+    ranked = largest_phases(best) if best is not None else []
+    if best is None or len(ranked) < 2:
+        return ""
+    (first, a), (second, b) = ranked[0], ranked[1]
+    return (
+        f"At batch size {best.batch_size}, {PHASE_NAMES[first]} takes {percent(a)} of a step "
+        f"and {PHASE_NAMES[second]} {percent(b)}."
+    )
+
+
+def _share_takeaway(arm: Arm) -> str:
+    """The phase whose share moves most from the smallest to the largest batch size."""
+    timed = _timed(arm)
+    if len(timed) < 2:
+        return ""
+    small, large = timed[0], timed[-1]
+    moves = [
+        (abs(b - a), phase, a, b)
+        for phase in ALL_PHASES
+        if (a := small.mean_share(phase)) is not None and (b := large.mean_share(phase)) is not None
+    ]
+    if not moves:
+        return ""
+    _, phase, a, b = max(moves, key=lambda move: move[0])
+    return (
+        f"From batch size {small.batch_size} to {large.batch_size} the share of {PHASE_NAMES[phase]} "
+        f"goes from {percent(a)} to {percent(b)}."
+    )
+
+
+def memory_chart(arms: Sequence[Arm]) -> Chart | None:
+    """Peak memory against batch size: of the process, and on the device."""
+    sizes = _sizes(arms)
+    found: list[tuple[str, tuple[float | None, ...]]] = []
+    for arm in arms:
+        for quantity, name in _MEMORY:
+            values = _values(arm, sizes, lambda p, quantity=quantity: p.largest_bytes(quantity))  # type: ignore[misc]
+            if any(value is not None for value in values):
+                found.append((f"{arm.label}, {name}", values))
+    if not found:
+        return None
+    unit = byte_unit(max(v for _, values in found for v in values if v is not None))
+    return Chart(
+        key="memory",
+        kind=ChartKind.LINE,
+        title="Peak memory against batch size",
+        x_label="Batch size",
+        y_label=f"Peak memory ({unit.name})",
+        unit=unit.name,
+        categories=tuple(map(str, sizes)),
+        x=tuple(map(float, sizes)),
+        series=tuple(ChartSeries(name, tuple(map(unit.of, values))) for name, values in found),
+        marks=tuple((size, words) for size, words in _marks(arms, sizes) if "memory" in words),
+        takeaway=_memory_takeaway(arms),
+    )
+
+
+def _memory_takeaway(arms: Sequence[Arm]) -> str:
+    parts = []
+    for arm in arms:
+        quantity = next((q for q, _ in reversed(_MEMORY) if any(p.largest_bytes(q) for p in arm.measured)), None)
+        amounts = [(p, a) for p in arm.measured if quantity and (a := p.largest_bytes(quantity)) is not None]
+        if len(amounts) > 1 and quantity:
+            (small, a), (large, b) = amounts[0], amounts[-1]
+            unit = byte_unit(max(a, b))
+            parts.append(
+                f"{arm.label}: {dict(_MEMORY)[quantity]}, {number(unit.of(a))} {unit.name} at batch size "
+                f"{small.batch_size}, {number(unit.of(b))} {unit.name} at {large.batch_size}."
+            )
+    return " ".join(parts)
+
+
+def energy_chart(arms: Sequence[Arm]) -> Chart | None:
+    """Energy of the device per sample, where an energy counter was read."""
+    sizes = _sizes(arms)
+    measured = [(arm, _values(arm, sizes, lambda p: p.energy_per_sample_j)) for arm in arms]
+    measured = [(arm, values) for arm, values in measured if any(v is not None for v in values)]
+    if not measured:
+        return None
+    kept = [i for i in range(len(sizes)) if any(values[i] is not None for _, values in measured)]
+    lowest = [
+        f"{arm.label} needs least energy per sample at batch size {sizes[i]}: {number(values[i])} J."
+        for arm, values in measured
+        for i in [min((k for k in kept if values[k] is not None), key=lambda k: values[k] or 0.0)]
+    ]
+    return Chart(
+        key="energy",
+        kind=ChartKind.BAR,
+        title="Energy per sample against batch size",
+        x_label="Batch size",
+        y_label="Energy of the device per sample (J)",
+        unit="J",
+        categories=tuple(str(sizes[i]) for i in kept),
+        series=tuple(ChartSeries(arm.label, tuple(values[i] for i in kept)) for arm, values in measured),
+        takeaway=" ".join(lowest),
+    )
+
+
+def course_chart(arm: Arm, index: int) -> Chart | None:
+    """Step time from the first step to the last of the trial at the fastest batch size, warm-up included."""
+    best = arm.best
+    if best is None:
+        return None
+    trial = best.measured[0]
+    table = next((t for t in trial.result.steps if len(t) > 1), None)
+    if table is None:
+        return None
+    seconds, warmup = table.wall_ns / 1e9, table.columns["warmup"]
+    if np.count_nonzero(~warmup) < 2:
+        return None
+    edges = np.unique(np.linspace(0, len(table), min(len(table), COURSE_POINTS) + 1).astype(np.int64))[:-1]
+    stretch = int(np.ceil(len(table) / len(edges)))
+    unit = time_unit(float(np.median(seconds)))
+    return Chart(
+        key=f"course_{index + 1}",
+        kind=ChartKind.LINE,
+        title=f"Step time over the trial, {arm.label}, batch size {best.batch_size}",
+        x_label="Step" if stretch == 1 else f"Step (each point: the longest of up to {stretch} neighbouring steps)",
+        y_label=f"Wall time of a step ({unit.name})",
+        unit=unit.name,
+        categories=tuple(str(edge + 1) for edge in edges),
+        x=tuple(float(edge + 1) for edge in edges),
+        x_scale="linear",
+        series=(
+            ChartSeries("warm-up (in no statistic)", _longest(seconds, warmup, edges, unit), key="2"),
+            ChartSeries("measured", _longest(seconds, ~warmup, edges, unit), key="1"),
+        ),
+        takeaway=_course_takeaway(trial, seconds[~warmup]),
+    )
+
+
+def _longest(seconds: Float64, belongs: Bools, edges: Int64, unit: Unit) -> tuple[float | None, ...]:
+    """The longest step of each stretch among those that belong to a series, None where none does."""
+    longest = np.maximum.reduceat(np.where(belongs, seconds, -1.0), edges)
+    return tuple(unit.of(float(value)) if value >= 0 else None for value in longest)
+
+
+def _course_takeaway(trial: TrialFigures, seconds: Float64) -> str:
+    median, late = float(np.median(seconds)), float(np.percentile(seconds, 95))
+    unit = time_unit(median)
+    return plain(
+        f"{counted(trial.warmup_steps, 'warm-up step')}, then {counted(seconds.size, 'measured step')}: half of them "
+        f"within {number(unit.of(median))} {unit.name}, 95 % within {number(unit.of(late))} {unit.name}."
+    )

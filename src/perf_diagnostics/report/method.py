@@ -1,0 +1,267 @@
+"""What stands behind a report's numbers: how they were measured, what was not, what is incomplete, and where it ran.
+
+Every sentence is made from what the results themselves recorded. What no record says, the report does not say either.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from perf_diagnostics.diagnose.finding import Diagnosis
+from perf_diagnostics.records import Environment, Gap, Json, Run, TrialResult
+from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures
+from perf_diagnostics.report.model import FactSheet
+from perf_diagnostics.report.tables import stop_words
+from perf_diagnostics.report.words import counted, listing, percent, plain
+
+_CLOCKS = {
+    "host": "by the host's clock alone",
+    "cuda_event": "by timing events on the device's stream",
+    "device_event": "by timing events on the device's stream",
+    "synchronised": "by the host's clock after waiting for the device, which removes overlap",
+}
+
+
+def method_of(run: Run, arms: Sequence[Arm]) -> tuple[str, ...]:
+    """How the numbers came to be, in sentences made from provenance, step tables and stop reasons."""
+    figures = [f for arm in arms for point in arm.points for f in point.trials if f.steps]
+    paragraphs = [
+        _time(figures),
+        _warmup(figures),
+        _stopping(figures),
+        _statistics(figures),
+        _order(run),
+        _sources(run),
+    ]
+    paragraphs += [plain(note) for note in run.notes]
+    return tuple(paragraph for paragraph in paragraphs if paragraph)
+
+
+def _time(figures: Sequence[TrialFigures]) -> str:
+    hosts = _different(f.result.provenance.get("host_clock", "") for f in figures)
+    devices = _different(f.result.provenance.get("device_clock", "") for f in figures)
+    parts = []
+    if hosts:
+        parts.append(f"Wall times were read from {listing(hosts)}.")
+    if devices:
+        parts.append(f"Phases were timed {listing([_CLOCKS.get(clock, f'by {clock}') for clock in devices])}.")
+    if parts:
+        parts.append(
+            "A step's wall time runs from the end of the step before it to its own end; “other” is what the marked "
+            "phases leave of it."
+        )
+    return " ".join(parts)
+
+
+def _warmup(figures: Sequence[TrialFigures]) -> str:
+    if not figures:
+        return ""
+    counts = [f.warmup_steps for f in figures]
+    span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    noun = "step" if span == "1" else "steps"
+    unsure = sum(not f.result.steady for f in figures)
+    shown = (
+        f" In {counted(unsure, 'trial')} of {len(figures)} the warm-up could not be shown to be over." if unsure else ""
+    )
+    return f"The first {span} {noun} of a trial are warm-up and enter no statistic.{shown}"
+
+
+def _stopping(figures: Sequence[TrialFigures]) -> str:
+    reasons = [stop_words(f) or "" for f in figures]
+    reasons = [reason.removesuffix("; warm-up may not be over") for reason in reasons]
+    told = [f"{counted(reasons.count(reason), 'trial')}: {reason}" for reason in dict.fromkeys(reasons) if reason]
+    if not told:
+        return ""
+    asked = _different(percent(f.trial.length.half_width) for f in figures if f.trial.length.half_width > 0)
+    target = (
+        f" “Precise enough” means that the half-width of the 95 % interval of the mean step time fell below "
+        f"{listing(asked)} of the mean."
+        if asked and any("precise enough" in reason for reason in reasons)
+        else ""
+    )
+    return f"Measuring ended for these reasons: {'; '.join(told)}.{target}"
+
+
+def _statistics(figures: Sequence[TrialFigures]) -> str:
+    if not figures:
+        return ""
+    repeats = max((f.trial.repeat for f in figures), default=0) + 1
+    pooling = (
+        f" Configurations ran up to {repeats} times; with three or more runs the interval comes from the runs' means, "
+        "with two it spans both."
+        if repeats > 1
+        else " Each configuration ran once, so the intervals do not hold the difference between one run and the next."
+    )
+    return (
+        "Throughput is all samples over all wall time of the steady steps, never a mean of rates. Intervals are 95 % "
+        "and come from the means of consecutive batches of steps (Student's t), because neighbouring step times are "
+        f"alike and single steps would make them too narrow.{pooling}"
+    )
+
+
+def _order(run: Run) -> str:
+    """In which order the trials really ran, as their start times say."""
+    started = sorted((r for r in run.results if r.started_at), key=lambda r: r.started_at)
+    if len(started) < 2:
+        return ""
+    names = [f"{plain(r.trial.settings.device, 40)} {r.trial.settings.batch_size}" for r in started]
+    planned = {trial.id: position for position, trial in enumerate(run.planned)}
+    ranks = [planned[r.trial.id] for r in started if r.trial.id in planned]
+    kind = "in the planned order" if ranks == sorted(ranks) else "in another order than the table's"
+    shown = ", ".join(names[:40]) + (f" and {len(names) - 40} more" if len(names) > 40 else "")
+    seeds = _different(str(r.trial.seed) for r in run.results)
+    return f"The trials were started {kind} (device and batch size): {shown}. Seed: {listing(seeds)}."
+
+
+def _sources(run: Run) -> str:
+    """Which counter is behind each quantity, and which of them are estimates."""
+    sources: dict[str, dict[str, None]] = {}
+    for result in run.completed:
+        for quantity in result.quantities:
+            source = plain(quantity.source, 80) + (" (estimated)" if quantity.estimated else "")
+            sources.setdefault(source, {})[plain(quantity.name, 60)] = None
+    told = [f"{', '.join(names)} from {source}" for source, names in sources.items() if source]
+    return f"Sources: {'; '.join(told)}." if told else ""
+
+
+def not_measured_of(run: Run, diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
+    """Each signal nobody could see, with why and for which trials; and each rule that could not look."""
+    gaps: dict[tuple[str, str], dict[str, None]] = {}
+    for result in run.results:
+        for gap in (*result.gaps, *result.environment.gaps, *_silent_gaps(result)):
+            gaps.setdefault((gap.signal, gap.why), {})[result.trial.id] = None
+    for gap in run.environment.gaps:
+        gaps.setdefault((gap.signal, gap.why), {})
+    everything = [(signal, f"{why}{_scope(run, trials)}") for (signal, why), trials in gaps.items()]
+    known = set(gaps)
+    unchecked: dict[tuple[str, str], list[str]] = {}
+    for rule in diagnosis.unchecked:
+        unchecked.setdefault((rule.signal, rule.why), []).append(rule.code)
+    for (signal, why), codes in unchecked.items():
+        if (signal, why) not in known:
+            everything.append((signal, f"{why} (needed by {listing(list(dict.fromkeys(codes)))})"))
+    return tuple(everything)
+
+
+def _silent_gaps(result: TrialResult) -> Iterable[Gap]:
+    """What a completed trial left out without a word about it."""
+    if not any(len(table.steady) for table in result.steps):
+        return
+    on_device = not result.trial.settings.device.startswith("cpu")
+    expected = {"host_memory_peak": "peak memory of the process"}
+    if on_device:
+        expected |= {
+            "device_memory_peak_allocated": "peak memory on the device",
+            "energy_device": "energy of the device",
+        }
+    else:
+        expected["energy_cpu"] = "energy of the CPU"
+    for name, meaning in expected.items():
+        if result.value(name) is None and result.gap(name) is None:
+            yield Gap(name, f"{meaning}: the trial recorded neither a value nor a reason")
+
+
+def _scope(run: Run, trials: Mapping[str, None]) -> str:
+    """Which of the trials that measured anything lack a signal: nothing to add where all do."""
+    started = [r.trial for r in run.results if r.trial.id in trials or any(len(table) for table in r.steps)]
+    lacking = [trial for trial in started if trial.id in trials]
+    if not lacking or len(lacking) == len(started):
+        return ""
+    devices = _different(plain(trial.settings.device, 40) for trial in lacking)
+    if all(trial.id in trials for trial in started if plain(trial.settings.device, 40) in devices):
+        return f" (all trials on {listing(devices)})"
+    if len(lacking) <= 4:
+        return f" ({listing([_short(trial.settings.device, trial.settings.batch_size) for trial in lacking])})"
+    return f" ({len(lacking)} of {len(started)} trials)"
+
+
+def _short(device: str, batch_size: int) -> str:
+    return f"{plain(device, 40)} batch {batch_size}"
+
+
+def incomplete_of(run: Run) -> tuple[str, ...]:
+    """Each trial that failed, was skipped or has not run, with its reason."""
+    told = [
+        f"{plain(result.trial.label, 120)}: {OUTCOME_WORDS[result.outcome]}"
+        + (f". {plain(result.reason, 600)}" if result.reason else ", without a recorded reason")
+        for result in run.results
+        if result.outcome.failed or result.outcome.skipped
+    ]
+    return (*told, *(f"{plain(trial.label, 120)}: planned, not run" for trial in run.pending))
+
+
+_SECTIONS = (
+    ("host", "Machine"),
+    ("limits", "Limits"),
+    ("python", "Python and libraries"),
+    ("threads", "Threads"),
+    ("git", "Code"),
+    ("command", "Command"),
+    ("variables", "Environment variables"),
+)
+
+
+def environment_of(run: Run) -> tuple[FactSheet, ...]:
+    """Where the run took place; facts in which the trials differ are marked with how many have each value."""
+    recorded = [env for env in (run.environment, *(r.environment for r in run.results)) if _filled(env)]
+    sheets = []
+    for section, title in _SECTIONS:
+        facts = _facts([getattr(env, section) for env in recorded])
+        if facts:
+            sheets.append(FactSheet(title=title, facts=facts))
+    devices: dict[str, Mapping[str, Json]] = {}
+    for env in recorded:
+        for device in env.devices:
+            devices.setdefault(json.dumps(device, sort_keys=True, default=str), device)
+    for device in devices.values():
+        name = plain(str(device.get("name", "device")), 60)
+        sheets.append(FactSheet(title=f"Device: {name}", facts=_facts([device])))
+    versions = (("perf-diagnostics", plain(run.tool_version)), ("created", plain(run.created_at)))
+    sheets.append(FactSheet(title="Run", facts=(*versions, ("command", plain(run.command) or "not recorded"))))
+    return tuple(sheets)
+
+
+def _filled(env: Environment) -> bool:
+    return bool(env.devices) or any(getattr(env, section) for section, _ in _SECTIONS)
+
+
+def _facts(mappings: Sequence[Mapping[str, Json]]) -> tuple[tuple[str, str], ...]:
+    """Each name with its value, or with its different values where the environments disagree (the load, say)."""
+    values: dict[str, dict[str, None]] = {}
+    for mapping in mappings:
+        for name, value in _flat(mapping):
+            values.setdefault(name, {})[value] = None
+    return tuple((name, _varying(list(found))) for name, found in values.items())
+
+
+def _varying(found: list[str]) -> str:
+    if len(found) <= 3:
+        return " | ".join(found)
+    return f"{found[0]} … {found[-1]} ({len(found)} different values)"
+
+
+def _flat(mapping: Mapping[str, Json], before: str = "") -> Iterable[tuple[str, str]]:
+    for name, value in mapping.items():
+        label = plain(f"{before}{name}", 80)
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{label} ")
+        else:
+            yield label.replace("_", " "), _fact(name, value)
+
+
+def _fact(name: str, value: Json) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name.endswith("bytes") and isinstance(value, int | float):
+        return f"{value / 2**30:,.2f} GiB"
+    if isinstance(value, list):
+        return plain(", ".join(map(str, value)), 300)
+    return plain(str(value), 300)
+
+
+def _different(values: Iterable[str]) -> list[str]:
+    """The different words among some, in their order, empty ones left out."""
+    return [plain(value, 120) for value in dict.fromkeys(values) if value]

@@ -1,0 +1,211 @@
+"""The tables of a report: findings, the phases at the fastest batch size, and every trial of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from perf_diagnostics.diagnose.finding import Diagnosis
+from perf_diagnostics.diagnose.statistics import Interval
+from perf_diagnostics.records import ALL_PHASES, Phase
+from perf_diagnostics.report.charts import PHASE_NAMES
+from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures
+from perf_diagnostics.report.model import Cell, ReportTable, TableColumn
+from perf_diagnostics.report.words import byte_unit, plain
+
+#: Why a trial stopped measuring, in words; a word that is not here is shown as it was recorded.
+STOP_WORDS = {
+    "half_width": "precise enough",
+    "max_steps": "planned steps done",
+    "time_budget": "time budget",
+}
+
+
+def tables_of(arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[ReportTable, ...]:
+    """The tables that have rows."""
+    tables = [findings_table(diagnosis)]
+    tables += [phases_table(arm, index) for index, arm in enumerate(a for a in arms if a.measured)]
+    tables.append(trials_table(arms))
+    return tuple(table for table in tables if table.rows)
+
+
+def findings_table(diagnosis: Diagnosis) -> ReportTable:
+    """One row a finding, in the order of what each explains."""
+    return ReportTable(
+        key="findings",
+        title="Findings",
+        columns=(
+            TableColumn("Code", numeric=False),
+            TableColumn("Severity", numeric=False),
+            TableColumn("Finding", numeric=False),
+            TableColumn("Where", numeric=False),
+            TableColumn("Could win back", "%"),
+            TableColumn("at least", "%"),
+            TableColumn("at most", "%"),
+            TableColumn("Confidence", "%"),
+        ),
+        rows=tuple(
+            (
+                finding.code,
+                str(finding.severity),
+                finding.name,
+                finding.scope,
+                *((None,) * 3 if (r := finding.recoverable) is None else (100 * r.value, 100 * r.low, 100 * r.high)),
+                100 * finding.confidence,
+            )
+            for finding in diagnosis.findings
+        ),
+        note="“Could win back” is the share of the step's time that a fix could save: estimated from the measured "
+        "times, with its 95 % interval.",
+    )
+
+
+def phases_table(arm: Arm, index: int) -> ReportTable:
+    """Where the time of a step goes at the arm's fastest batch size."""
+    best = arm.best
+    measured = best.measured if best is not None else ()
+    rows: list[tuple[Cell, ...]] = []
+    for phase in ALL_PHASES:
+        share = best.share(phase) if best is not None else None
+        if best is None or share is None:
+            continue
+        rows.append(
+            (
+                PHASE_NAMES[phase],
+                _scaled(best.mean_phase_s(phase), 1e3),
+                100 * share.value,
+                _scaled(share.low, 100),
+                _scaled(share.high, 100),
+                _scaled(_host_s(measured, phase), 1e3),
+            )
+        )
+    columns = (
+        TableColumn("Phase", numeric=False),
+        TableColumn("Time in a step", "ms"),
+        TableColumn("Share of the step", "%"),
+        TableColumn("at least", "%"),
+        TableColumn("at most", "%"),
+        TableColumn("Host time", "ms"),
+    )
+    on_device = any(t.clock == "device" for t in measured)
+    size = best.batch_size if best is not None else 0
+    return ReportTable(
+        key=f"phases_{index + 1}",
+        title=f"Where a step's time goes, {arm.label}, batch size {size}",
+        columns=columns if on_device else columns[:-1],
+        rows=tuple(rows if on_device else (row[:-1] for row in rows)),
+        note=(
+            "Times are the device's; the host's are what it took to queue the work. "
+            if on_device
+            else "Times are the host's. "
+        )
+        + "“At least” and “at most” are the ends of the 95 % interval of the share.",
+    )
+
+
+def _host_s(trials: Sequence[TrialFigures], phase: Phase) -> float | None:
+    """Mean host time of a phase in the first trial that has it, in s."""
+    for trial in trials:
+        for table in trial.result.steps:
+            times = table.steady.host_ns(phase)
+            if times is not None and times.size:
+                return float(times.mean()) / 1e9
+    return None
+
+
+@dataclass(frozen=True)
+class _Field:
+    """One column of the trials table and how its value is read."""
+
+    column: TableColumn
+    of: Callable[[Arm, TrialFigures], Cell]
+
+
+def trials_table(arms: Sequence[Arm]) -> ReportTable:
+    """Every trial that was started or skipped; columns that nobody measured are left out."""
+    lines = [(arm, figures) for arm in arms for point in arm.points for figures in point.trials]
+    fields = [*_setting_fields(lines), *_time_fields(), *_memory_fields(lines), *_ending_fields()]
+    columns = [[field.of(arm, figures) for arm, figures in lines] for field in fields]
+    kept = [i for i, values in enumerate(columns) if any(value is not None for value in values)]
+    return ReportTable(
+        key="trials",
+        title="All trials",
+        columns=tuple(fields[i].column for i in kept),
+        rows=tuple(tuple(columns[i][row] for i in kept) for row in range(len(lines))),
+        note="Step time is the mean of the steady steps with the half-width of its 95 % interval; throughput is all "
+        "samples over all time. A dash: not measured.",
+    )
+
+
+def _setting_fields(lines: Sequence[tuple[Arm, TrialFigures]]) -> list[_Field]:
+    labels = {arm.label for arm, _ in lines}
+    devices = {plain(arm.device, 40) for arm, _ in lines}
+    fields = [_Field(TableColumn("Device", numeric=False), lambda arm, _: plain(arm.device, 40))]
+    if not labels <= devices:
+        fields = [_Field(TableColumn("Configuration", numeric=False), lambda arm, _: arm.label)]
+    fields += [
+        _Field(TableColumn("Batch"), lambda _, f: f.trial.settings.batch_size),
+        _Field(TableColumn("Precision", numeric=False), lambda _, f: f.trial.settings.precision),
+    ]
+    if any(figures.trial.repeat for _, figures in lines):
+        fields.append(_Field(TableColumn("Repeat"), lambda _, f: f.trial.repeat))
+    return fields
+
+
+def _time_fields() -> list[_Field]:
+    return [
+        _Field(TableColumn("Steps"), lambda _, f: f.steps),
+        _Field(TableColumn("Step", "ms"), lambda _, f: _scaled(f.step_s.value if f.step_s else None, 1e3)),
+        _Field(TableColumn("±", "ms"), lambda _, f: _scaled(half_width(f.step_s), 1e3)),
+        _Field(TableColumn("Throughput", "samples/s"), lambda _, f: f.throughput.value if f.throughput else None),
+        *(
+            _Field(TableColumn(PHASE_NAMES[phase].capitalize(), "%"), lambda _, f, phase=phase: _share(f, phase))  # type: ignore[misc]
+            for phase in ALL_PHASES
+        ),
+    ]
+
+
+def _memory_fields(lines: Sequence[tuple[Arm, TrialFigures]]) -> list[_Field]:
+    fields = []
+    for quantity, label in (
+        ("host_memory_peak", "Process peak"),
+        ("device_memory_peak_allocated", "Device tensors"),
+        ("device_memory_peak_reserved", "Device held"),
+    ):
+        unit = byte_unit(max((v for _, f in lines if (v := f.bytes(quantity)) is not None), default=0.0))
+        fields.append(
+            _Field(TableColumn(label, unit.name), lambda _, f, q=quantity, u=unit: u.of(f.bytes(q)))  # type: ignore[misc]
+        )
+    fields.append(_Field(TableColumn("Energy", "J/sample"), lambda _, f: f.energy_per_sample_j))
+    return fields
+
+
+def _ending_fields() -> list[_Field]:
+    return [
+        _Field(TableColumn("Outcome", numeric=False), lambda _, f: OUTCOME_WORDS[f.result.outcome]),
+        _Field(TableColumn("Stopped by", numeric=False), lambda _, f: stop_words(f)),
+    ]
+
+
+def stop_words(figures: TrialFigures) -> str | None:
+    """Why measuring ended, in words; None where nothing was recorded or the outcome says it already."""
+    reason = figures.result.stop_reason
+    if not reason or reason == figures.result.outcome:
+        return None
+    words = STOP_WORDS.get(reason, plain(reason, 60))
+    return words if figures.result.steady else f"{words}; warm-up may not be over"
+
+
+def half_width(interval: Interval | None) -> float | None:
+    """Half of an interval's length; None without an interval."""
+    if interval is None or interval.low is None or interval.high is None:
+        return None
+    return (interval.high - interval.low) / 2
+
+
+def _share(figures: TrialFigures, phase: Phase) -> float | None:
+    return 100 * figures.share[phase].value if phase in figures.share else None
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor

@@ -1,0 +1,165 @@
+"""How numbers and foreign text become words that are safe and legible in every format."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from perf_diagnostics.report.model import Cell, TableColumn
+
+T = TypeVar("T")
+
+#: What stands where nothing was measured; formats that can say more add "not measured".
+DASH = "–"
+NOT_MEASURED = "not measured"
+
+#: No text of a report is longer: a traceback or a hostile name must not bury the verdict.
+TEXT_LIMIT = 2_000
+
+# Control characters (line feeds and tabs become spaces), marks that turn the reading direction, lone surrogates and
+# the two non-characters: illegal in XML, able to hide text from the reader, or both.
+_UNFIT = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
+)
+_BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")
+
+
+def plain(text: str, limit: int = TEXT_LIMIT) -> str:
+    """One line of text without characters that break a format or mislead a reader, cut at ``limit`` characters."""
+    line = _BLANKS.sub(" ", _UNFIT.sub("\N{REPLACEMENT CHARACTER}", text)).strip()
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def clean(value: T) -> T:
+    """The same value with every text in it made :func:`plain`; values of dataclasses, tuples and mappings included."""
+    cleaned: T = _clean(value)
+    return cleaned
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return value
+    if isinstance(value, str):
+        return plain(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = {f.name: _clean(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
+        return dataclasses.replace(value, **changed)
+    if isinstance(value, tuple | list):
+        return type(value)(_clean(item) for item in value)
+    if isinstance(value, Mapping):
+        return {_clean(name): _clean(item) for name, item in value.items()}
+    return value
+
+
+def is_number(value: object) -> bool:
+    """True for a finite number; truth values are not numbers here."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def number(value: Cell, digits: int = 3) -> str:
+    """A value with ``digits`` significant digits and thousands apart; whole parts are never cut.
+
+    >>> number(12345.6), number(12.345), number(0.0), number(None), number(8)
+    ('12,346', '12.3', '0', '–', '8')
+    """
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return DASH
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return f"{value:,}"
+    if value == 0:
+        return "0"
+    size = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))
+    if size < -4 or size > 11:
+        return f"{value:.{digits - 1}e}"
+    return f"{value:,.{max(0, digits - 1 - size)}f}"
+
+
+def percent(share: float | None) -> str:
+    """A share in 0…1 as a percentage with one decimal; a small share is not rounded to nothing.
+
+    >>> percent(0.1234), percent(0.0), percent(0.0001), percent(None)
+    ('12.3 %', '0 %', '<0.1 %', '–')
+    """
+    if share is None or not math.isfinite(share):
+        return DASH
+    return f"{_percentage(100 * share)} %"
+
+
+def _percentage(value: float) -> str:
+    if value == 0:
+        return "0"
+    if abs(value) < 0.05:
+        return "<0.1" if value > 0 else ">-0.1"
+    return f"{value:.1f}"
+
+
+def cell(value: Cell, column: TableColumn) -> str:
+    """A table's value as text; percentages get one decimal so that they can be compared down a column."""
+    if column.unit == "%" and isinstance(value, float) and math.isfinite(value):
+        return _percentage(value)
+    return number(value, column.digits)
+
+
+def heading(column: TableColumn) -> str:
+    """A column's label with its unit."""
+    return f"{column.label} ({column.unit})" if column.unit else column.label
+
+
+def between(low: float, high: float) -> str:
+    """The two ends of an interval, with as many digits as tell them apart.
+
+    >>> between(12.08, 12.71), between(2541.0, 2619.0), between(5.0, 5.0)
+    ('12.08 to 12.71', '2,541 to 2,619', '5.00 to 5.00')
+    """
+    width = abs(high - low)
+    if width == 0:
+        return f"{number(low)} to {number(high)}"
+    places = min(8, max(0, 1 - math.floor(math.log10(width))))
+    return f"{low:,.{places}f} to {high:,.{places}f}"
+
+
+def listing(parts: list[str]) -> str:
+    """Words in a row: ``a``, ``a and b``, ``a, b and c``."""
+    if len(parts) < 2:
+        return "".join(parts)
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """``1 trial``, ``3 trials``."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """A unit to show numbers in, and how many of the base unit make one."""
+
+    name: str
+    size: float
+
+    def of(self, value: float | None) -> float | None:
+        """A value of the base unit in this unit; None stays None."""
+        return None if value is None else value / self.size
+
+
+def byte_unit(largest: float) -> Unit:
+    """The unit in which the largest of some amounts of memory reads well; amounts are in bytes."""
+    for name, size in (("GiB", 2**30), ("MiB", 2**20)):
+        if largest >= size:
+            return Unit(name, float(size))
+    return Unit("KiB", 1024.0)
+
+
+def time_unit(largest_s: float) -> Unit:
+    """The unit in which the largest of some durations reads well; durations are in seconds."""
+    if largest_s >= 10:
+        return Unit("s", 1.0)
+    return Unit("ms", 1e-3) if largest_s >= 1e-3 else Unit("µs", 1e-6)

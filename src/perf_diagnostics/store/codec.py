@@ -1,0 +1,526 @@
+"""Records as JSON and Parquet, and back: one explicit function a type, and a schema number in every file.
+
+History of the schema:
+
+1. The first: ``run.json``, ``started.json``, ``measured.json`` and ``result.json`` as objects that carry
+   ``schema``, ``kind`` and ``tool_version``; step tables and series as Parquet.
+
+Within one schema keys may be added: a reader ignores what it does not know. A key that is renamed, removed or
+given another meaning needs the next number, and a reader refuses a file with a greater number than its own.
+
+JSON has no NaN and no infinity. In free mappings (facts, options, environment) NaN is written as ``null`` and
+infinity as ``"Infinity"`` or ``"-Infinity"``. A quantity may be infinite; one that is NaN was not measured, so in
+a result it becomes a gap.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from perf_diagnostics.errors import InvalidSettings, RecordError
+from perf_diagnostics.records import (
+    COLUMNS,
+    Environment,
+    Gap,
+    Json,
+    Length,
+    Outcome,
+    Quantity,
+    Run,
+    Series,
+    Settings,
+    StepTable,
+    Trial,
+    TrialResult,
+)
+
+SCHEMA = 1
+
+Record: TypeAlias = "Settings | Length | Trial | Quantity | Gap | Environment | TrialResult | Run"
+R = TypeVar("R", Settings, Length, Trial, Quantity, Gap, Environment, TrialResult, Run)
+T = TypeVar("T")
+
+
+class NewerSchema(RecordError):
+    """A record that a newer version wrote: whole, but not for this version to read or replace."""
+
+
+# --- values ------------------------------------------------------------------------------------------------------
+
+
+def plain(value: object, where: str) -> Json:
+    """A free value as JSON holds it; ``where`` names it in the error if it is none.
+
+    Raises:
+        RecordError: The value is, or holds, something other than text, numbers, booleans, None, mappings and lists.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return _finite(float(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    raise RecordError(f"{where} is a {type(value).__name__}, which no record holds; give text, a number or a list.")
+
+
+def _finite(number: float) -> Json:
+    if math.isnan(number):
+        return None
+    if math.isinf(number):
+        return "Infinity" if number > 0 else "-Infinity"
+    return number
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The keys of one JSON object, read by type; an error names the file (``where``) and the key."""
+
+    values: Mapping[str, Json]
+    where: str
+
+    @classmethod
+    def of(cls, data: Json, where: str) -> Fields:
+        if not isinstance(data, dict):
+            raise RecordError(f"{where} should be a JSON object, not {type(data).__name__}.")
+        return cls(data, where)
+
+    def need(self, key: str) -> Json:
+        if key not in self.values:
+            raise RecordError(f"{self.where}: the key {key!r} is missing.")
+        return self.values[key]
+
+    def text(self, key: str, default: str | None = None) -> str:
+        return self._typed(key, default, lambda v: isinstance(v, str), "text")
+
+    def flag(self, key: str, default: bool | None = None) -> bool:
+        return self._typed(key, default, lambda v: isinstance(v, bool), "true or false")
+
+    def whole(self, key: str, default: int | None = None) -> int:
+        return self._typed(key, default, lambda v: isinstance(v, int) and not isinstance(v, bool), "a whole number")
+
+    def number(self, key: str) -> float:
+        value = self.values.get(key)
+        if value in ("Infinity", "-Infinity"):
+            return math.inf if value == "Infinity" else -math.inf
+        return self._typed(key, None, lambda v: isinstance(v, int | float) and not isinstance(v, bool), "a number")
+
+    def mapping(self, key: str) -> dict[str, Json]:
+        """A free object; absent is empty."""
+        return dict(self.part(key).values) if key in self.values else {}
+
+    def texts(self, key: str) -> dict[str, str]:
+        part = self.mapping(key)
+        fields = Fields(part, f"{self.where}: {key}")
+        return {name: fields.text(name) for name in part}
+
+    def part(self, key: str) -> Fields:
+        return Fields.of(self.need(key), f"{self.where}: {key}")
+
+    def parts(self, key: str) -> list[Fields]:
+        """The objects of a list; absent is empty."""
+        values: list[Json] = self._typed(key, [], lambda v: isinstance(v, list), "a list")
+        return [Fields.of(value, f"{self.where}: {key}[{index}]") for index, value in enumerate(values)]
+
+    def _typed(self, key: str, default: T | None, fits: Callable[[Json], bool], kind: str) -> T:
+        if default is not None and key not in self.values:
+            return default
+        value: Any = self.need(key)
+        if not fits(value):
+            raise RecordError(f"{self.where}: the key {key!r} should hold {kind}, not {value!r:.80}.")
+        typed: T = value
+        return typed
+
+
+# --- documents ---------------------------------------------------------------------------------------------------
+
+
+def document(kind: str, body: Mapping[str, Json]) -> dict[str, Json]:
+    """A file's whole content: the body under a schema number, the kind of file and the version that wrote it."""
+    return {"schema": SCHEMA, "kind": kind, "tool_version": _tool_version(), **body}
+
+
+def open_document(kind: str, data: Json, *, where: str) -> Fields:
+    """The fields of a file's content, after a look at its schema number and kind.
+
+    Raises:
+        NewerSchema: A newer version wrote it.
+        RecordError: It is not such a file.
+    """
+    fields = Fields.of(data, where)
+    schema = fields.whole("schema")
+    if schema > SCHEMA:
+        writer = fields.text("tool_version", "")
+        remedy = f"perf-diagnostics {writer} or later" if writer else "the perf-diagnostics version that wrote it"
+        raise NewerSchema(
+            f"{where} has schema {schema}; this version ({_tool_version()}) reads up to {SCHEMA}. "
+            f"Read it with {remedy}."
+        )
+    if schema < 1:
+        raise RecordError(f"{where} has schema {schema}; the first one is 1.")
+    if fields.text("kind") != kind:
+        raise RecordError(f"{where} holds a {fields.text('kind')!r} record where {kind!r} was expected.")
+    return fields
+
+
+def _tool_version() -> str:
+    try:
+        return metadata.version("perf-diagnostics")
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+# --- encode ------------------------------------------------------------------------------------------------------
+
+
+def encode(value: Record) -> dict[str, Json]:
+    """A record as a JSON object. A result's step tables and series are not in it: they have files of their own."""
+    match value:
+        case Settings():
+            return value.canonical()
+        case Length():
+            return dict(dataclasses.asdict(value))
+        case Trial():
+            return {"id": value.id, **value.canonical(), "options": plain(dict(value.options), "trial.options")}
+        case Quantity():
+            return _encode_quantity(value)
+        case Gap():
+            return {"signal": value.signal, "why": value.why}
+        case Environment():
+            return _encode_environment(value)
+        case TrialResult():
+            return _encode_result(value)
+        case Run():
+            return _encode_run(value)
+
+
+def _encode_quantity(quantity: Quantity) -> dict[str, Json]:
+    value = plain(quantity.value, quantity.name)
+    if value is None:
+        raise RecordError(f"Quantity {quantity.name!r} is NaN; what was not measured is a Gap.")
+    return {
+        "name": quantity.name,
+        "value": value,
+        "unit": quantity.unit,
+        "source": quantity.source,
+        "estimated": quantity.estimated,
+    }
+
+
+def _encode_environment(environment: Environment) -> dict[str, Json]:
+    sections = {name: plain(dict(getattr(environment, name)), name) for name in ENVIRONMENT_SECTIONS}
+    devices: list[Json] = [plain(dict(device), "devices") for device in environment.devices]
+    return {**sections, "devices": devices, "gaps": _encode_all(environment.gaps)}
+
+
+def _encode_result(result: TrialResult) -> dict[str, Json]:
+    unmeasured = [quantity.name for quantity in result.quantities if math.isnan(quantity.value)]
+    known = {gap.signal for gap in result.gaps}
+    new_gaps = [Gap(name, "the value was not a number") for name in unmeasured if name not in known]
+    return {
+        "trial": encode(result.trial),
+        "outcome": str(result.outcome),
+        "reason": result.reason,
+        "stop_reason": result.stop_reason,
+        "steady": result.steady,
+        "started_at": result.started_at,
+        "finished_at": result.finished_at,
+        "quantities": _encode_all(q for q in result.quantities if q.name not in unmeasured),
+        "gaps": _encode_all([*result.gaps, *new_gaps]),
+        "facts": plain(dict(result.facts), "facts"),
+        "provenance": plain(dict(result.provenance), "provenance"),
+        "environment": encode(result.environment),
+    }
+
+
+def _encode_run(run: Run) -> dict[str, Json]:
+    return {
+        "name": run.name,
+        "created_at": run.created_at,
+        "tool_version": run.tool_version,
+        "command": run.command,
+        "environment": encode(run.environment),
+        "notes": list(run.notes),
+        "planned": _encode_all(run.planned),
+    }
+
+
+def _encode_all(values: Iterable[Trial | Quantity | Gap]) -> list[Json]:
+    return [encode(value) for value in values]
+
+
+# --- decode ------------------------------------------------------------------------------------------------------
+
+
+def decode(kind: type[R], data: Json, *, where: str) -> R:
+    """The record of that type in a JSON object; ``where`` (a file's path) opens every error.
+
+    Raises:
+        RecordError: A required key is missing or holds the wrong type. Unknown keys are ignored.
+    """
+    record = _DECODERS[kind](Fields.of(data, where))
+    if not isinstance(record, kind):
+        raise TypeError(f"The decoder of {kind.__name__} returned a {type(record).__name__}.")
+    return record
+
+
+def _decode_settings(fields: Fields) -> Settings:
+    known = {f.name for f in dataclasses.fields(Settings)}
+    for name in ("batch_size", "device", "precision"):
+        fields.need(name)
+    chosen: dict[str, Any] = {name: value for name, value in fields.values.items() if name in known}
+    for name in ("pin_memory", "persistent_workers", "gradient_checkpointing"):
+        if chosen.get(name) is not None:
+            fields.flag(name)
+    try:
+        return Settings(**chosen)
+    except (InvalidSettings, TypeError) as error:  # TypeError: a list where a name is looked up
+        raise RecordError(f"{fields.where}: {error}") from error
+
+
+def _decode_length(fields: Fields) -> Length:
+    try:
+        return Length(
+            warmup_steps=fields.whole("warmup_steps"),
+            min_steps=fields.whole("min_steps"),
+            max_steps=fields.whole("max_steps"),
+            floor_steps=fields.whole("floor_steps"),
+            half_width=fields.number("half_width"),
+        )
+    except InvalidSettings as error:
+        raise RecordError(f"{fields.where}: {error}") from error
+
+
+def _decode_trial(fields: Fields) -> Trial:
+    fields.need("options")
+    return Trial(
+        workload=fields.text("workload"),
+        settings=_decode_settings(fields.part("settings")),
+        options=fields.mapping("options"),
+        length=_decode_length(fields.part("length")),
+        seed=fields.whole("seed"),
+        repeat=fields.whole("repeat"),
+    )
+
+
+def _decode_quantity(fields: Fields) -> Quantity:
+    return Quantity(
+        name=fields.text("name"),
+        value=fields.number("value"),
+        unit=fields.text("unit"),
+        source=fields.text("source"),
+        estimated=fields.flag("estimated", default=False),
+    )
+
+
+def _decode_gap(fields: Fields) -> Gap:
+    return Gap(fields.text("signal"), fields.text("why"))
+
+
+def _decode_environment(fields: Fields) -> Environment:
+    sections = {name: fields.mapping(name) for name in ENVIRONMENT_SECTIONS}
+    return Environment(
+        **sections,
+        devices=tuple(dict(device.values) for device in fields.parts("devices")),
+        gaps=tuple(_decode_gap(gap) for gap in fields.parts("gaps")),
+    )
+
+
+def _decode_result(fields: Fields) -> TrialResult:
+    try:
+        outcome = Outcome(fields.text("outcome"))
+    except ValueError as error:
+        raise RecordError(f"{fields.where}: {error}; known are {', '.join(Outcome)}.") from error
+    return TrialResult(
+        trial=_decode_trial(fields.part("trial")),
+        outcome=outcome,
+        reason=fields.text("reason", ""),
+        quantities=tuple(_decode_quantity(quantity) for quantity in fields.parts("quantities")),
+        gaps=tuple(_decode_gap(gap) for gap in fields.parts("gaps")),
+        facts=fields.mapping("facts"),
+        provenance=fields.texts("provenance"),
+        environment=_environment_of(fields),
+        started_at=fields.text("started_at", ""),
+        finished_at=fields.text("finished_at", ""),
+        stop_reason=fields.text("stop_reason", ""),
+        steady=fields.flag("steady", default=True),
+    )
+
+
+def _decode_run(fields: Fields) -> Run:
+    fields.need("planned")
+    notes = fields.values.get("notes", [])
+    if not isinstance(notes, list):
+        raise RecordError(f"{fields.where}: the key 'notes' should hold a list, not {notes!r:.80}.")
+    return Run(
+        name=fields.text("name"),
+        created_at=fields.text("created_at"),
+        tool_version=fields.text("tool_version"),
+        planned=tuple(_decode_trial(trial) for trial in fields.parts("planned")),
+        results=(),
+        command=fields.text("command", ""),
+        environment=_environment_of(fields),
+        notes=tuple(str(note) for note in notes),
+    )
+
+
+def _environment_of(fields: Fields) -> Environment:
+    return _decode_environment(fields.part("environment")) if "environment" in fields.values else Environment()
+
+
+ENVIRONMENT_SECTIONS = ("host", "python", "limits", "threads", "variables", "git", "command")
+
+_DECODERS: Mapping[type, Callable[[Fields], object]] = {
+    Settings: _decode_settings,
+    Length: _decode_length,
+    Trial: _decode_trial,
+    Quantity: _decode_quantity,
+    Gap: _decode_gap,
+    Environment: _decode_environment,
+    TrialResult: _decode_result,
+    Run: _decode_run,
+}
+
+
+# --- tables ------------------------------------------------------------------------------------------------------
+
+
+def steps_to_parquet(table: StepTable) -> bytes:
+    """A step table as Parquet: the dtypes of ``COLUMNS``, each field's unit and meaning in its metadata."""
+    import pyarrow as pa
+
+    fields = [
+        pa.field(
+            name,
+            pa.from_numpy_dtype(values.dtype),
+            nullable=False,
+            metadata={"unit": COLUMNS[name].unit, "says": COLUMNS[name].says},
+        )
+        for name, values in table.columns.items()
+    ]
+    return _parquet(pa.Table.from_arrays([pa.array(v) for v in table.columns.values()], schema=pa.schema(fields)))
+
+
+def steps_from_parquet(data: bytes, *, where: str) -> StepTable:
+    """The step table in a Parquet file's bytes; columns this version does not know are left out.
+
+    Raises:
+        RecordError: The bytes are truncated, damaged or not a step table.
+    """
+    table = _read_parquet(data, where)
+    columns = {name: _column(table, name, COLUMNS[name].dtype, where) for name in table.column_names if name in COLUMNS}
+    try:
+        return StepTable(columns)
+    except RecordError as error:
+        raise RecordError(f"{where}: {error}") from error
+
+
+def series_to_parquet(series: Sequence[Series]) -> bytes:
+    """All series of a trial as one long table, a row a sample; ``series`` counts them, so that none is merged.
+
+    A series without a sample leaves no row: what was never sampled is a gap, not an empty series.
+    """
+    import pyarrow as pa
+
+    which = np.repeat(np.arange(len(series), dtype=np.int32), [len(one.values) for one in series])
+    words = {
+        key: pa.DictionaryArray.from_arrays(pa.array(which), pa.array([getattr(one, key) for one in series], pa.utf8()))
+        for key in ("name", "unit", "source")
+    }
+    estimated = np.array([one.estimated for one in series], dtype=bool)[which]
+    return _parquet(
+        pa.table(
+            {
+                "series": pa.array(which),
+                **words,
+                "estimated": pa.array(estimated),
+                "time_ns": pa.array(np.concatenate([np.empty(0, np.int64), *(one.times_ns for one in series)])),
+                "value": pa.array(np.concatenate([np.empty(0), *(one.values for one in series)])),
+            }
+        )
+    )
+
+
+def series_from_parquet(data: bytes, *, where: str) -> tuple[Series, ...]:
+    """The series in a Parquet file's bytes, in the order they were written.
+
+    Raises:
+        RecordError: The bytes are truncated, damaged or not such a table.
+    """
+    table = _read_parquet(data, where)
+    which = _column(table, "series", "int32", where)
+    times_ns = _column(table, "time_ns", "int64", where)
+    values = _column(table, "value", "float64", where)
+    estimated = _column(table, "estimated", "bool", where)
+    words = {key: _words(table, key, where) for key in ("name", "unit", "source")}
+    found: list[Series] = []
+    starts = np.flatnonzero(np.diff(which, prepend=-1))
+    for start, stop in zip(starts, [*starts[1:], len(which)], strict=True):
+        found.append(
+            Series(
+                name=words["name"][start],
+                unit=words["unit"][start],
+                source=words["source"][start],
+                times_ns=times_ns[start:stop],
+                values=values[start:stop],
+                estimated=bool(estimated[start]),
+            )
+        )
+    return tuple(found)
+
+
+def _parquet(table: Any) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def _read_parquet(data: bytes, where: str) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # Page checksums: without them a flipped bit inside a page would come back as a measurement.
+        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+            return file.read(use_threads=False)
+    except (pa.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
+        raise RecordError(f"{where} is not a whole Parquet file: {str(error) or type(error).__name__}") from error
+
+
+def _column(table: Any, name: str, dtype: str, where: str) -> Any:
+    column = _present(table, name, where)
+    if str(column.type) != {"float64": "double"}.get(dtype, dtype) or column.null_count:
+        raise RecordError(f"{where}: column {name!r} is {column.type} with {column.null_count} nulls, not {dtype}.")
+    return column.to_numpy()
+
+
+def _words(table: Any, name: str, where: str) -> list[str]:
+    words = _present(table, name, where).to_pylist()
+    if not all(isinstance(word, str) for word in words):
+        raise RecordError(f"{where}: column {name!r} should hold text in every row.")
+    return words  # type: ignore[no-any-return]
+
+
+def _present(table: Any, name: str, where: str) -> Any:
+    if name not in table.column_names:
+        raise RecordError(f"{where}: the column {name!r} is missing.")
+    return table.column(name)

@@ -1,0 +1,298 @@
+"""A folder's files with their SHA-256, so that whoever receives the folder can tell that it is what was sent.
+
+:func:`create` writes two files at the top of the folder:
+
+* ``manifest.json`` lists every regular file below the folder with path, checksum and size, but neither itself nor
+  ``SHA256SUMS``;
+* ``SHA256SUMS`` lists the same files **and manifest.json**, not itself, in the format of ``sha256sum``:
+  ``sha256sum -c SHA256SUMS`` passes in the folder, without this library, and tells when the manifest was changed.
+
+Left out: lock files (``.lock``), temporary files of a write that was cut off, and empty folders. Links and special
+files are refused, because what they lead to can change without the folder changing. Who may write both files can
+still forge them together: a manifest proves that a copy is whole, not who made it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path, PureWindowsPath
+
+from perf_diagnostics.errors import ManifestError
+from perf_diagnostics.records import Json
+from perf_diagnostics.store.files import is_temporary, to_json, write_atomic
+
+MANIFEST = "manifest.json"
+SUMS = "SHA256SUMS"
+
+_CHUNK_BYTES = 1 << 20
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SUMS_LINE = re.compile(r"(\\?)([0-9a-f]{64}) [ *](.+)", re.DOTALL)
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
+_UNESCAPES = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file: its path relative to the folder with ``/`` between parts, SHA-256 in hexadecimal, size in bytes."""
+
+    path: str
+    checksum: str
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """What differs between a folder and its manifest; each file stands in one list only.
+
+    ``modified`` files have the size but not the content; ``unsafe`` holds ``path: reason`` for entries and files
+    that were not followed (outside the folder, links, special files, listed twice).
+    """
+
+    missing: tuple[str, ...] = ()
+    modified: tuple[str, ...] = ()
+    wrong_size: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    unsafe: tuple[str, ...] = ()
+    checked: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return not (self.missing or self.modified or self.wrong_size or self.extra or self.unsafe)
+
+
+def create(directory: Path | str, *, tool: str, now: datetime) -> Path:
+    """Write ``manifest.json`` and ``SHA256SUMS`` for all files below a folder, and return the manifest's path.
+
+    ``tool`` is the name and version to record, such as ``perf-diagnostics 0.1.0``.
+
+    Raises:
+        ManifestError: The folder is none, or holds a link, a special file, an unreadable file, or a name that could
+            not be verified elsewhere.
+    """
+    root = _folder(directory)
+    entries = sorted((_entry(root, path, status) for path, status in _files(root)), key=lambda entry: entry.path)
+    listed: list[Json] = [{"path": e.path, "checksum": e.checksum, "size": e.size} for e in entries]
+    body: dict[str, Json] = {"generated_at": now.astimezone(UTC).isoformat(), "tool": tool, "files": listed}
+    text = to_json(body)
+    sums = {entry.path: entry.checksum for entry in entries} | {MANIFEST: hashlib.sha256(text.encode()).hexdigest()}
+    lines = "".join(_sums_line(path, checksum) for path, checksum in sorted(sums.items()))
+    try:
+        write_atomic(root / MANIFEST, text, fsync=False)
+        write_atomic(root / SUMS, lines, fsync=False)
+    except OSError as error:
+        raise ManifestError(f"{error.filename or root} cannot be written: {error.strerror}.") from error
+    return root / MANIFEST
+
+
+def verify(directory: Path | str) -> Verification:
+    """Compare a folder with its manifest, wherever the folder lies now. Nothing is written, no link is followed.
+
+    Raises:
+        ManifestError: The manifest is missing, or is not the JSON that :func:`create` writes.
+    """
+    root = _folder(directory)
+    for name in (MANIFEST, SUMS):
+        path = root / name
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise ManifestError(f"{path} is {_kind(path.lstat())}; a manifest is a file of the folder it describes.")
+    entries = _read_manifest(root / MANIFEST)
+    found: dict[str, list[str]] = {name: [] for name in ("missing", "modified", "wrong_size", "extra", "unsafe")}
+    seen: set[str] = set()
+    for entry in entries:
+        danger = f"{entry.path!r}: listed twice" if entry.path in seen else _danger(root, entry.path)
+        seen.add(entry.path)
+        if danger is not None:
+            found["unsafe"].append(danger)
+        else:
+            problem = _compare(root, entry)
+            if problem is not None:
+                found[problem].append(entry.path)
+    for unlisted, status in ((path, status) for path, status in _files(root) if path not in seen):
+        regular = stat.S_ISREG(status.st_mode)
+        found["extra" if regular else "unsafe"].append(unlisted if regular else f"{unlisted!r}: it is {_kind(status)}")
+    _check_sums(root, {entry.path: entry.checksum for entry in entries}, found)
+    return Verification(**{name: tuple(sorted(paths)) for name, paths in found.items()}, checked=len(entries))
+
+
+def _folder(directory: Path | str) -> Path:
+    root = Path(directory)
+    if not root.is_dir():
+        raise ManifestError(f"{root} is not a folder.")
+    return root.resolve()
+
+
+def _files(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Everything below the folder that is not a folder, links included and not followed."""
+    pending = [root]
+    while pending:
+        folder = pending.pop()
+        try:
+            found = sorted(os.scandir(folder), key=lambda item: item.name)
+        except OSError as error:
+            raise ManifestError(f"{folder} cannot be read: {error.strerror}.") from error
+        for item in found:
+            path = Path(item.path).relative_to(root).as_posix()
+            if item.is_dir(follow_symlinks=False):
+                pending.append(Path(item.path))
+            elif not (path in (MANIFEST, SUMS) or item.name == ".lock" or is_temporary(item.name)):
+                yield path, item.stat(follow_symlinks=False)
+
+
+def _entry(root: Path, path: str, status: os.stat_result) -> Entry:
+    if not stat.S_ISREG(status.st_mode):
+        raise ManifestError(f"{root / path} is {_kind(status)}; put a copy of the file there, or remove it.")
+    reason = _unsafe_name(path)
+    if reason is not None:
+        raise ManifestError(f"{path!r} cannot stand in a manifest: {reason}. Rename it.")
+    checksum, size = _digest(root / path)
+    return Entry(path, checksum, size)
+
+
+def _digest(path: Path) -> tuple[str, int]:
+    digest = hashlib.sha256()
+    size = 0
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
+        with os.fdopen(handle, "rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+                size += len(chunk)
+    except OSError as error:
+        raise ManifestError(f"{path} cannot be read: {error.strerror}.") from error
+    return digest.hexdigest(), size
+
+
+def _compare(root: Path, entry: Entry) -> str | None:
+    """Which list of the verification a safe entry belongs in, None if the file is as it was."""
+    try:
+        size = (root / entry.path).lstat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing"
+    if size != entry.size:
+        return "wrong_size"
+    return None if _digest(root / entry.path)[0] == entry.checksum else "modified"
+
+
+def _unsafe_name(path: str) -> str | None:
+    """Why a path may not be followed, on this system or on the one the folder is moved to."""
+    windows = PureWindowsPath(path)
+    reasons = {
+        "it is empty": not path,
+        "it is absolute": path.startswith("/") or bool(windows.drive or windows.root),
+        "it leads out of the folder": ".." in path.split("/") or ".." in windows.parts,
+        "its spelling is not plain": any(part in ("", ".") for part in path.split("/")),
+        "it holds a NUL": "\0" in path,
+        "it is not valid Unicode": any("\ud800" <= sign <= "\udfff" for sign in path),
+        "sha256sum reads standard input under that name": path == "-",
+        "a manifest does not list itself": path in (MANIFEST, SUMS),
+        "a backslash separates folders here": os.sep == "\\" and "\\" in path,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _danger(root: Path, path: str) -> str | None:
+    """Why an entry must not be read: its spelling, or a link or special file on the way."""
+    reason = _unsafe_name(path)
+    if reason is not None:
+        return f"{path!r}: {reason}"
+    place = root
+    parts = path.split("/")
+    for number, part in enumerate(parts, start=1):
+        place = place / part
+        try:
+            status = place.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None  # missing, which the comparison reports
+        except OSError as error:
+            return f"{path!r}: {error.strerror}"
+        last = number == len(parts)
+        if not (stat.S_ISREG(status.st_mode) if last else stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
+            return f"{path!r}: {'/'.join(parts[:number])!r} is {_kind(status)}"
+    return None
+
+
+def _kind(status: os.stat_result) -> str:
+    if stat.S_ISLNK(status.st_mode):
+        return "a link"
+    return "a folder" if stat.S_ISDIR(status.st_mode) else "a special file"
+
+
+def _read_manifest(path: Path) -> list[Entry]:
+    try:
+        data = json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=_unique)
+    except FileNotFoundError as error:
+        raise ManifestError(f"{path} does not exist; `perf-diagnostics manifest create` writes one.") from error
+    except OSError as error:
+        raise ManifestError(f"{path} cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"{path} is not a manifest: {error}.") from error
+    files = data.get("files") if isinstance(data, dict) else None
+    if not isinstance(files, list):
+        raise ManifestError(f"{path} is not a manifest: it has no list 'files'.")
+    return [_entry_from(path, number, item) for number, item in enumerate(files)]
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice in one object, so that readers would disagree")
+    return found
+
+
+def _entry_from(manifest: Path, number: int, item: Json) -> Entry:
+    values: Mapping[str, Json] = item if isinstance(item, dict) else {}
+    path, checksum, size = (values.get(key) for key in ("path", "checksum", "size"))
+    if not isinstance(path, str):
+        raise ManifestError(f"{manifest}: files[{number}].path should be text, not {path!r:.80}.")
+    if not isinstance(checksum, str) or _SHA256.fullmatch(checksum) is None:
+        raise ManifestError(
+            f"{manifest}: files[{number}].checksum should be 64 hexadecimal digits, not {checksum!r:.80}."
+        )
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise ManifestError(f"{manifest}: files[{number}].size should be a number of bytes, not {size!r:.80}.")
+    return Entry(path, checksum, size)
+
+
+def _sums_line(path: str, checksum: str) -> str:
+    """A line as sha256sum writes it: a leading backslash says that the name is escaped."""
+    escaped = re.sub(r"[\\\n\r]", lambda sign: _ESCAPES[sign[0]], path)
+    return f"{'' if escaped == path else chr(92)}{checksum}  {escaped}\n"
+
+
+def _check_sums(root: Path, listed: Mapping[str, str], found: dict[str, list[str]]) -> None:
+    """Hold SHA256SUMS against the manifest's own checksum and against its list."""
+    try:
+        text = (root / SUMS).read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        found["missing"].append(SUMS)
+        return
+    except (OSError, UnicodeDecodeError):
+        found["modified"].append(SUMS)
+        return
+    sums = _parse_sums(text)
+    if sums is None or {path: sums[path] for path in sums if path != MANIFEST} != listed or MANIFEST not in sums:
+        found["modified"].append(SUMS)
+    if sums is not None and MANIFEST in sums and _digest(root / MANIFEST)[0] != sums[MANIFEST]:
+        found["modified"].append(MANIFEST)
+
+
+def _parse_sums(text: str) -> dict[str, str] | None:
+    """Checksums by path; None where a line is not one that sha256sum writes, or a path stands twice."""
+    sums: dict[str, str] = {}
+    for line in text.split("\n")[:-1]:
+        matched = _SUMS_LINE.fullmatch(line)
+        if matched is None:
+            return None
+        escaped, checksum, name = matched.groups()
+        path = re.sub(r"\\.", lambda pair: _UNESCAPES.get(pair[0], pair[0]), name) if escaped else name
+        if path in sums:
+            return None
+        sums[path] = checksum
+    return sums if text.endswith("\n") else None

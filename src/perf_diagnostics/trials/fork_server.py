@@ -1,0 +1,114 @@
+"""The warm process that trials are forked from: ``python -m perf_diagnostics.trials.fork_server FD [MODULE …]``.
+
+It imports what every trial needs and runs no operation of torch itself, so that no thread pool and no device context
+exists when it forks. It serves one trial at a time: a request comes in, ``started`` and ``ended`` go out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from perf_diagnostics.trials.launcher import Channel
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until the channel closes."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = Channel(socket.socket(fileno=int(arguments[0])))
+    from perf_diagnostics.trials import worker
+
+    for module in arguments[1:]:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            # The trial imports it again and reports the failure as its own outcome.
+            print(f"fork server: could not import {module}: {error}", file=sys.stderr)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    channel.send(json.dumps({"event": "ready"}))
+    while True:
+        request = channel.receive(None)
+        if request is None or request.get("event") == "closed":
+            return 0
+        server = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _become_trial(channel, (wake_read, wake_write), server, worker.main, json.dumps(request))
+        channel.send(json.dumps({"event": "started", "pid": pid}))
+        if not _await(pid, channel, wake_read):
+            return 0
+
+
+def _await(pid: int, channel: Channel, wake_read: int) -> bool:
+    """Report the trial's end; false if the supervisor has gone away, and the trial with it."""
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            channel.send(json.dumps({"event": "ended", "code": os.waitstatus_to_exitcode(status)}))
+            return True
+        readable, _, _ = select.select([channel.fileno(), wake_read], [], [])
+        if wake_read in readable:
+            os.read(wake_read, 4096)
+        if channel.fileno() in readable:
+            # One trial at a time: while it runs, only the end of the supervisor can make the channel readable.
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return False
+
+
+def _become_trial(
+    channel: Channel, pipes: tuple[int, int], server: int, run: Callable[[list[str]], int], request: str
+) -> NoReturn:
+    """In the forked child: a session of its own, output to the trial's file, then the trial. Never returns."""
+    code = 70  # EX_SOFTWARE
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        die_with_parent()
+        if os.getppid() != server:
+            os._exit(code)  # the server died between the fork and the line above
+        channel.close()
+        for descriptor in pipes:
+            os.close(descriptor)
+        output = os.open(
+            Path(json.loads(request)["directory"]) / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644
+        )
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+        code = run([request])
+    except BaseException:  # noqa: BLE001 - the last frame of a process: nothing above it could tell
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Not sys.exit: the server's own clean-up is not this child's to run.
+        os._exit(code)
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when its parent dies, so that a killed sweep leaves nothing running."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,21 @@
+"""What is sampled around a trial, by whoever supervises it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from perf_diagnostics.measure.devices import DeviceInfo
+from perf_diagnostics.measure.gpu import gpu_instruments
+from perf_diagnostics.measure.memory import ProcessTreeCpu, ProcessTreeMemory
+from perf_diagnostics.measure.observation import Instrument, Observations
+from perf_diagnostics.measure.rapl import RaplInstrument
+
+
+def trial_instruments(devices: Iterable[DeviceInfo], observations: Observations) -> tuple[Instrument, ...]:
+    """The trial's process tree, the CPU's energy, and the boards behind ``devices``.
+
+    Args:
+        devices: the accelerators the trial runs on; none for a trial on the CPU.
+        observations: where what cannot be read is noted.
+    """
+    return (ProcessTreeMemory(), ProcessTreeCpu(), RaplInstrument(), *gpu_instruments(devices, observations))

@@ -1,0 +1,233 @@
+"""The measuring loop: warm-up, then blocks of steps until enough is known or the budget is spent."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.records import Length, Outcome, StepTable
+from perf_diagnostics.trials.outcome import NonFiniteLoss
+from perf_diagnostics.trials.steady import mser5, relative_half_width
+
+#: A block ends at the latest after so long, to look for a non-finite loss, to write what was measured, and to listen.
+BLOCK_SECONDS = 5.0
+
+
+@dataclass
+class Measured:
+    """What the loop brings home; grows block by block, so that an exception loses nothing."""
+
+    parts: list[StepTable] = field(default_factory=list)
+    outcome: Outcome = Outcome.COMPLETED
+    reason: str = ""
+    stop_reason: str = ""
+    steady: bool = True
+    first_step_s: float | None = None
+    steady_wall_ns: int | None = 0
+    window_ns: tuple[int, int] | None = None
+    window_steps: int = 0
+
+    @property
+    def table(self) -> StepTable:
+        return StepTable.concatenate(self.parts)
+
+    @property
+    def steady_steps(self) -> int:
+        return sum(len(part.steady) for part in self.parts)
+
+
+class Loop:
+    """Runs steps under a probe.
+
+    Args:
+        step: runs one training step and ends it on the probe.
+        probe: the probe that the step writes to.
+        length: warm-up and stopping rule.
+        budget_s: seconds from the call of :meth:`run` after which no further step is begun, or None.
+        stop_requested: asked between steps; a reason (``timeout``, ``interrupted``) ends the loop.
+        on_block: called between blocks with what was measured so far, for example to write it down.
+        clock: host clock in ns.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[], None],
+        probe: Probe,
+        length: Length,
+        *,
+        budget_s: float | None = None,
+        stop_requested: Callable[[], Outcome | None] = lambda: None,
+        on_block: Callable[[Measured], None] = lambda _measured: None,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self._step = step
+        self._probe = probe
+        self._length = length
+        self._budget_s = budget_s
+        self._stop_requested = stop_requested
+        self._on_block = on_block
+        self._clock = clock
+        self._began = clock()
+        self._step_s = 0.0
+        self.measured = Measured()
+        #: Called once, when the warm-up is over and the first measured step is about to begin.
+        self.on_measuring: Callable[[], None] = lambda: None
+
+    def run(self) -> Measured:
+        """Measure; exceptions of the step pass through, with all finished blocks kept in :attr:`measured`."""
+        self._began = self._clock()
+        if self._warm_up():
+            self._measure()
+        self._cut_transient()
+        return self.measured
+
+    # -- warm-up
+
+    def _warm_up(self) -> bool:
+        """The first steps, none of which counts; false if the trial ends here."""
+        self._probe.warmup = True
+        self._block(1)
+        self.measured.first_step_s = self._step_s
+        if self._asked_to_stop():
+            return False
+        while (left := self._length.warmup_steps - self._steps_done()) > 0:
+            # The first step may have compiled or allocated for long; only from the second on is the price known.
+            affordable = self._affordable_steps() if self._steps_done() > 1 else math.inf
+            if affordable < left + self._length.floor_steps:
+                break
+            self._block(min(left, self._block_limit()) if self._steps_done() > 1 else 1)
+            if self._asked_to_stop():
+                return False
+        if self._affordable_steps() < self._length.floor_steps:
+            self.measured.outcome = Outcome.SKIPPED_OVER_TIME_BUDGET
+            self.measured.reason = (
+                f"one step takes {self._step_s:.3g} s, so the least of {self._length.floor_steps} steps does not fit "
+                f"into what is left of this trial's {self._budget_s:.3g} s"
+            )
+            self.measured.stop_reason = "time_budget"
+            return False
+        return True
+
+    # -- measuring
+
+    def _measure(self) -> None:
+        self._probe.warmup = False
+        self.on_measuring()
+        length = self._length
+        check_at = length.min_steps
+        while True:
+            done = self.measured.steady_steps
+            if done >= length.max_steps:
+                self.measured.stop_reason = "max_steps"
+                return
+            affordable = self._affordable_steps()
+            if done < length.floor_steps:
+                affordable = max(affordable, length.floor_steps - done)
+            if affordable < 1:
+                self.measured.stop_reason = "time_budget"
+                return
+            self._block(int(min(check_at - done, length.max_steps - done, affordable, self._block_limit())))
+            if self._asked_to_stop():
+                return
+            if self.measured.steady_steps >= check_at:
+                width = relative_half_width(self.measured.table.steady.wall_ns)
+                if width is not None and width < length.half_width:
+                    self.measured.stop_reason = "half_width"
+                    return
+                check_at *= 2
+
+    def _cut_transient(self) -> None:
+        """Count what MSER-5 still sees of the warm-up as warm-up, if enough steps remain."""
+        steady = self.measured.table.steady
+        truncation = mser5(steady.wall_ns)
+        self.measured.steady = truncation.steady
+        left = truncation.steps
+        for index, part in enumerate(self.measured.parts):
+            fresh = np.flatnonzero(~part.columns["warmup"])[:left]
+            if fresh.size:
+                warmup = part.columns["warmup"].copy()
+                warmup[fresh] = True
+                self.measured.parts[index] = StepTable({**part.columns, "warmup": warmup})
+                if self.measured.steady_wall_ns is not None:
+                    self.measured.steady_wall_ns -= int(part.wall_ns[fresh].sum())
+                left -= fresh.size
+
+    # -- blocks
+
+    def _block(self, steps: int) -> None:
+        """Run and read one block of steps; a stop request ends it after the step that is under way."""
+        probe, step, stop = self._probe, self._step, self._stop_requested
+        clock, whole = self._clock, False
+        probe.start()
+        began = clock()
+        latest = began + self._longest_block_ns()
+        try:
+            for _ in range(steps):
+                step()
+                if stop() is not None or clock() > latest:
+                    break
+            whole = True
+        finally:
+            ended = clock()
+            probe.end_block()
+            if probe.device_clock != "host":
+                ended = clock()  # the device has done the block's work only now
+            part = probe.take()
+            if len(part):
+                self._keep(part, began, ended, whole=whole)
+        self._on_block(self.measured)
+        self._check_loss(part)
+
+    def _keep(self, part: StepTable, began_ns: int, ended_ns: int, *, whole: bool) -> None:
+        measured = self.measured
+        measured.parts.append(part)
+        self._step_s = float(part.wall_ns.mean()) / 1e9
+        if self._probe.warmup:
+            return
+        if not whole:
+            measured.steady_wall_ns = None  # the block holds a part of a step that has no row
+        elif measured.steady_wall_ns is not None:
+            measured.steady_wall_ns += ended_ns - began_ns
+        measured.window_steps += len(part)
+        measured.window_ns = (began_ns if measured.window_ns is None else measured.window_ns[0], ended_ns)
+
+    def _check_loss(self, part: StepTable) -> None:
+        loss = part.get("loss")
+        if loss is None:
+            return
+        bad = np.flatnonzero(~np.isfinite(loss))
+        if bad.size:
+            step = self._steps_done() - len(part) + int(bad[0])
+            raise NonFiniteLoss(step, float(loss[bad[0]]))
+
+    def _asked_to_stop(self) -> bool:
+        outcome = self._stop_requested()
+        if outcome is None:
+            return False
+        self.measured.outcome = outcome
+        self.measured.stop_reason = str(outcome)
+        return True
+
+    def _steps_done(self) -> int:
+        return sum(len(part) for part in self.measured.parts)
+
+    def _block_limit(self) -> int:
+        return max(1, int(BLOCK_SECONDS / self._step_s)) if self._step_s > 0 else self._length.max_steps
+
+    def _longest_block_ns(self) -> int:
+        """Steps that grow slower than the last block foretold must neither outrun the budget nor go unwritten."""
+        longest_s = 2 * BLOCK_SECONDS
+        if self._budget_s is not None:
+            longest_s = min(longest_s, self._budget_s - (self._clock() - self._began) / 1e9)
+        return int(longest_s * 1e9)
+
+    def _affordable_steps(self) -> float:
+        if self._budget_s is None:
+            return math.inf
+        left = self._budget_s - (self._clock() - self._began) / 1e9
+        return math.floor(left / self._step_s) if self._step_s > 0 else math.inf

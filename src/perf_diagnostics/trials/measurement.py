@@ -1,0 +1,226 @@
+"""Runs one trial in this process, whoever's process it is, and says what came of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from perf_diagnostics.errors import InvalidSettings
+from perf_diagnostics.measure import memory
+from perf_diagnostics.measure.device_clock import event_source
+from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.records import Environment, Json, Outcome, Quantity, Settings, StepTable, Trial, TrialResult
+from perf_diagnostics.trials.loop import Loop, Measured
+from perf_diagnostics.trials.outcome import outcome_of
+from perf_diagnostics.trials.training_step import TrainingStep, compiled, process_settings
+from perf_diagnostics.workloads.workload import Training
+
+
+@dataclass
+class Measurement:
+    """A trial's result as far as the trial's own process can know it, and the window its steady steps took.
+
+    ``window_ns`` is on the host's monotonic clock, which all processes of a machine share, so that whoever sampled
+    power meanwhile can cut out the same stretch; ``window_steps`` is the number of steps in it.
+    """
+
+    result: TrialResult
+    parts: list[StepTable] = field(default_factory=list)
+    window_ns: tuple[int, int] | None = None
+    window_steps: int = 0
+
+
+@dataclass
+class _Notes:
+    """What is gathered while the trial runs, whatever its end."""
+
+    quantities: list[Quantity] = field(default_factory=list)
+    facts: dict[str, Json] = field(default_factory=dict)
+    provenance: dict[str, str] = field(default_factory=dict)
+    observations: Observations = field(default_factory=Observations)
+
+    def quantity(self, name: str, value: float | None, unit: str, source: str) -> None:
+        if value is not None:
+            self.quantities.append(Quantity(name, float(value), unit, source))
+
+
+def measure(
+    trial: Trial,
+    build: Callable[[Settings], Training],
+    *,
+    budget_s: float | None = None,
+    stop_requested: Callable[[], Outcome | None] = lambda: None,
+    on_block: Callable[[list[StepTable]], None] = lambda _parts: None,
+    environment: Environment | None = None,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> Measurement:
+    """Build the workload, measure it, and return the result; whatever the workload raises becomes the outcome.
+
+    Args:
+        trial: what is measured.
+        build: makes the training parts for the trial's settings, on the trial's device.
+        budget_s: seconds from now, building included, after which no further step is begun.
+        stop_requested: asked between steps; an outcome ends the trial with it.
+        on_block: called between blocks with all finished parts of the step table.
+        environment: recorded with the result.
+        clock: host clock in ns.
+    """
+    notes = _Notes()
+    began = clock()
+    measured = Measured()
+    outcome, reason = Outcome.COMPLETED, ""
+    try:
+        device = usable_device(trial.settings.device)
+        with process_settings(trial.settings, device):
+            notes.quantity("host_memory_before", memory.rss_bytes(), "bytes", "VmRSS")
+            _reset_device_peaks(device)
+            training = compiled(build(trial.settings), trial.settings)
+            _describe(training, trial.settings, device, notes)
+            notes.quantity("setup_s", (clock() - began) / 1e9, "s", "perf_counter_ns")
+            probe = Probe(clock=clock, events=event_source(device, clock))
+            left_s = None if budget_s is None else budget_s - (clock() - began) / 1e9
+            loop = Loop(
+                TrainingStep(training, trial.settings, device, probe),
+                probe,
+                trial.length,
+                budget_s=left_s,
+                stop_requested=stop_requested,
+                on_block=lambda so_far: on_block(so_far.parts),
+                clock=clock,
+            )
+            measured = loop.measured
+            counters = _Counters(loop, device)
+            try:
+                loop.run()
+            finally:
+                counters.finish(notes)
+                _clocks(probe, notes)
+        outcome, reason = measured.outcome, measured.reason
+    except Exception as error:  # noqa: BLE001 - a workload may raise anything; its end is this trial's outcome
+        outcome, reason = outcome_of(error)
+    _totals(measured, notes)
+    result = TrialResult(
+        trial=trial,
+        outcome=outcome,
+        reason=reason,
+        steps=(measured.table,),
+        quantities=tuple(notes.quantities),
+        gaps=notes.observations.gaps,
+        facts=notes.facts,
+        provenance=notes.provenance,
+        environment=environment or Environment(),
+        stop_reason=measured.stop_reason or str(outcome),
+        steady=measured.steady,
+    )
+    return Measurement(result, measured.parts, measured.window_ns, measured.window_steps)
+
+
+def usable_device(name: str) -> torch.device:
+    """The torch device of that name, if this machine has it.
+
+    Raises:
+        InvalidSettings: no such device; the text names those there are.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InvalidSettings(f"device={name!r} is no device name: {str(error).splitlines()[0]}") from None
+    if device.type == "cpu":
+        return device
+    count = _device_count(device.type)
+    if (device.index or 0) >= count:
+        there = f"{count} {device.type} device{'s' * (count != 1)}" if count else f"no {device.type} device"
+        raise InvalidSettings(f"device={name!r}: torch sees {there} on this machine.")
+    return device
+
+
+def _device_count(kind: str) -> int:
+    back_end: Any = getattr(torch, kind, None)
+    if back_end is None or not getattr(back_end, "is_available", lambda: True)():
+        return 0
+    return int(back_end.device_count()) if hasattr(back_end, "device_count") else 1
+
+
+def _reset_device_peaks(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def _describe(training: Training, settings: Settings, device: torch.device, notes: _Notes) -> None:
+    """Plain values about the workload as it was built, and the size of its model."""
+    parameters = [p for group in training.optimizer.param_groups for p in group["params"]]
+    seen = {id(p): p for p in (*training.model.parameters(), *parameters)}.values()
+    notes.quantity("parameters", sum(p.numel() for p in seen), "1", "model.parameters()")
+    notes.quantity("trainable_parameters", sum(p.numel() for p in seen if p.requires_grad), "1", "model.parameters()")
+    notes.quantity("parameter_bytes", sum(p.numel() * p.element_size() for p in seen), "bytes", "model.parameters()")
+    notes.quantity("host_memory_total", memory.memory_limit_bytes(), "bytes", "MemTotal and cgroup limits")
+    cpu_count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    notes.facts |= {
+        "threads": torch.get_num_threads(),
+        "cpu_count": cpu_count,
+        "accumulation_steps": settings.accumulation_steps or 1,
+        "device_name": _device_name(device),
+        **training.facts,
+    }
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        notes.quantity("device_memory_total", total, "bytes", "torch.cuda.get_device_properties")
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return str(device)
+
+
+class _Counters:
+    """Counters of the process and of the device's allocator, from the last warm-up step to the end."""
+
+    def __init__(self, loop: Loop, device: torch.device) -> None:
+        self._loop = loop
+        self._device = device
+        self._before: memory.ProcessCounters | None = None
+        self._retries_before: int | None = None
+        loop.on_measuring = self.begin
+
+    def begin(self) -> None:
+        self._before = memory.ProcessCounters.now() if os.name == "posix" else None
+        self._retries_before = self._alloc_retries()
+
+    def finish(self, notes: _Notes) -> None:
+        if self._before is not None:
+            notes.quantities.extend((memory.ProcessCounters.now() - self._before).quantities())
+        notes.quantity("host_memory_peak", memory.vm_hwm_bytes(), "bytes", "VmHWM")
+        if self._device.type != "cuda":
+            return
+        with notes.observations.guard("device_memory"):
+            allocated = torch.cuda.max_memory_allocated(self._device)
+            reserved = torch.cuda.max_memory_reserved(self._device)
+            notes.quantity("device_memory_peak_allocated", allocated, "bytes", "torch.cuda.max_memory_allocated")
+            notes.quantity("device_memory_peak_reserved", reserved, "bytes", "torch.cuda.max_memory_reserved")
+            retries = self._alloc_retries()
+            if retries is not None and self._retries_before is not None:
+                notes.quantity("alloc_retries", retries - self._retries_before, "1", "torch.cuda.memory_stats")
+
+    def _alloc_retries(self) -> int | None:
+        if self._device.type != "cuda":
+            return None
+        return int(torch.cuda.memory_stats(self._device).get("num_alloc_retries", 0))
+
+
+def _clocks(probe: Probe, notes: _Notes) -> None:
+    notes.provenance |= {"host_clock": "perf_counter_ns", "device_clock": probe.device_clock}
+    notes.quantity("clock_drift", probe.clock_drift, "1", "two synchronised anchors a block")
+    notes.quantity("forced_syncs", probe.forced_syncs, "1", "event ring")
+
+
+def _totals(measured: Measured, notes: _Notes) -> None:
+    notes.quantity("first_step_s", measured.first_step_s, "s", "perf_counter_ns")
+    if measured.steady_wall_ns:
+        notes.quantity("measured_wall_s", measured.steady_wall_ns / 1e9, "s", "perf_counter_ns around each block")

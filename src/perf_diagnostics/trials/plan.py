@@ -1,0 +1,100 @@
+"""From axes to trials: which configurations a sweep runs, in which order, and how its time is shared out."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from perf_diagnostics.errors import InvalidSettings
+from perf_diagnostics.records import Json, Length, Settings, Trial
+
+#: Batch sizes to try when none are given: what a laptop can step through in minutes, and what a GPU needs to be filled.
+CPU_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+GPU_BATCH_SIZES = (8, 16, 32, 64, 128, 256)
+
+#: Seconds that a sweep on one device may take when nothing is said.
+TIME_BUDGET_S = 240.0
+
+#: A step of batch B is taken to cost about as much as B + 8 samples when time is shared out before anything has been
+#: measured. It only steers the sharing: what one trial leaves over goes to those after it.
+_FIXED_COST_SAMPLES = 8
+
+
+def default_batch_sizes(device: str) -> tuple[int, ...]:
+    return CPU_BATCH_SIZES if device == "cpu" else GPU_BATCH_SIZES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axes:
+    """What a sweep varies. ``others`` maps names of further settings to the values to try.
+
+    ``batch_sizes`` empty means the defaults of each device.
+    """
+
+    workload: str
+    devices: Sequence[str] = ("cpu",)
+    batch_sizes: Sequence[int] = ()
+    others: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    options: Mapping[str, Json] = field(default_factory=dict)
+    length: Length = field(default_factory=Length)
+    seed: int = 0
+    repeats: int = 1
+
+
+def plan(axes: Axes) -> tuple[Trial, ...]:
+    """All trials of a sweep in the order in which they run: randomised complete blocks.
+
+    Each block runs every configuration once in an order drawn from the seed, so that a machine that grows slower (or
+    warmer) does not make large batches look slow. The order is recorded with the run.
+
+    Raises:
+        InvalidSettings: an axis is empty, repeats a value, or holds one that cannot be run.
+    """
+    if axes.repeats < 1:
+        raise InvalidSettings(f"repeats={axes.repeats} must be at least 1.")
+    _distinct("devices", axes.devices)
+    configurations = [
+        Settings(batch_size=batch_size, device=device, **dict(zip(axes.others, values, strict=True)))
+        for device in axes.devices
+        for batch_size in _distinct("batch_sizes", axes.batch_sizes or default_batch_sizes(device))
+        for values in itertools.product(*(_distinct(name, choices) for name, choices in axes.others.items()))
+    ]
+    order = random.Random(axes.seed)  # noqa: S311 - an experiment's order, not a secret
+    trials: list[Trial] = []
+    for repeat in range(axes.repeats):
+        block = list(configurations)
+        order.shuffle(block)
+        trials.extend(
+            Trial(
+                workload=axes.workload,
+                settings=settings,
+                options=axes.options,
+                length=axes.length,
+                seed=axes.seed,
+                repeat=repeat,
+            )
+            for settings in block
+        )
+    return tuple(trials)
+
+
+def _distinct(name: str, values: Sequence[Any]) -> Sequence[Any]:
+    if not values:
+        raise InvalidSettings(f"{name} is empty; give at least one value.")
+    twice = [value for index, value in enumerate(values) if value in values[:index]]
+    if twice:
+        raise InvalidSettings(f"{name} names {twice[0]!r} twice; use repeats to run a configuration more than once.")
+    return values
+
+
+def share_of_time(trial: Trial, remaining: Iterable[Trial], left_s: float) -> float:
+    """Seconds for the next trial of those that remain (itself included), out of what is left of the sweep's budget."""
+    total = sum(_weight(other) for other in remaining)
+    return left_s * _weight(trial) / total if total else left_s
+
+
+def _weight(trial: Trial) -> int:
+    return _FIXED_COST_SAMPLES + trial.settings.batch_size * (trial.settings.accumulation_steps or 1)

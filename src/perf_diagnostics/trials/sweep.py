@@ -1,0 +1,204 @@
+"""Runs a planned sweep: one isolated process a trial, each outcome written before the next trial begins."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from perf_diagnostics.measure.cgroup import oom_kills
+from perf_diagnostics.measure.devices import DeviceInfo, probe_devices
+from perf_diagnostics.measure.observation import Observations, Sampler
+from perf_diagnostics.records import Outcome, Trial, TrialResult
+from perf_diagnostics.store import codec
+from perf_diagnostics.store.run_folder import RunFolder, TrialFolder
+from perf_diagnostics.trials.collect import Watched, collect
+from perf_diagnostics.trials.instruments import trial_instruments
+from perf_diagnostics.trials.launcher import Launcher, Request, launcher
+from perf_diagnostics.trials.plan import share_of_time
+from perf_diagnostics.trials.supervise import supervise
+
+#: A trial that keeps its own budget ends by itself; this much later it must be hanging.
+_DEADLINE_FACTOR = 2.0
+_DEADLINE_EXTRA_S = 60.0
+
+
+class Progress(Protocol):
+    """Is told what the sweep is doing."""
+
+    def started(self, trial: Trial, *, number: int, total: int, left_s: float | None) -> None:
+        """A trial begins; ``left_s`` is the most that the rest of the sweep will take, if it has a budget."""
+
+    def ended(self, result: TrialResult) -> None:
+        """A trial's result is on disk."""
+
+    def close(self) -> None:
+        """The sweep is over, whatever way it ended."""
+
+
+@dataclass
+class Silent:
+    """Tells nobody."""
+
+    def started(self, trial: Trial, *, number: int, total: int, left_s: float | None) -> None: ...
+
+    def ended(self, result: TrialResult) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class SweepEnd:
+    """How a sweep ended: results by outcome, and whether it was interrupted."""
+
+    results: tuple[TrialResult, ...]
+    interrupted: bool
+
+    @property
+    def failed(self) -> tuple[TrialResult, ...]:
+        return tuple(result for result in self.results if result.outcome.failed)
+
+
+@dataclass
+class Sweep:
+    """One pass over the trials of a run folder that have no result yet.
+
+    Args:
+        folder: the run; its lock is taken for as long as :meth:`run` lasts.
+        time_budget_s: seconds for all trials together, shared out by expected cost; None for no limit.
+        trial_timeout_s: seconds after which a trial is ended from outside; None derives it from the trial's budget.
+        progress: is told what happens.
+        launch: how trials are started; None picks the fastest way.
+        devices: the devices as they were found, so that a GPU's board can be sampled; None looks when one is needed.
+    """
+
+    folder: RunFolder
+    time_budget_s: float | None = None
+    trial_timeout_s: float | None = None
+    progress: Progress = field(default_factory=Silent)
+    launch: Launcher | None = None
+    devices: Sequence[DeviceInfo] | None = None
+    _interrupted: bool = field(default=False, init=False)
+
+    def run(self) -> SweepEnd:
+        """Run every pending trial in planned order. Ctrl-C ends the trial under way and the sweep; nothing is lost.
+
+        Raises:
+            RunError: another sweep is writing this run.
+        """
+        with self.folder.lock(), self._listening_for_interrupts():
+            launch = self.launch or launcher(preload=("transformers.models.distilbert.modeling_distilbert",))
+            try:
+                return self._run_pending(launch)
+            finally:
+                if self.launch is None:
+                    launch.close()
+
+    def _run_pending(self, launch: Launcher) -> SweepEnd:
+        pending = list(self.folder.pending())
+        began = time.monotonic()
+        results: list[TrialResult] = []
+        known = list(self.folder.results())
+        for index, trial in enumerate(pending):
+            left_s = None if self.time_budget_s is None else self.time_budget_s - (time.monotonic() - began)
+            self.progress.started(trial, number=index + 1, total=len(pending), left_s=left_s)
+            result = skipped(trial, [*known, *results], left_s)
+            if result is None:
+                budget_s = None if left_s is None else share_of_time(trial, pending[index:], left_s)
+                result = self._run_one(trial, launch, budget_s)
+            if result is None:
+                return SweepEnd(tuple(results), interrupted=True)
+            self.folder.finish(result)
+            results.append(result)
+            self.progress.ended(result)
+        return SweepEnd(tuple(results), interrupted=False)
+
+    def _run_one(self, trial: Trial, launch: Launcher, budget_s: float | None) -> TrialResult | None:
+        """Run a trial in its own process; None if it was interrupted, so that a resumed sweep runs it again."""
+        started_at = datetime.now(UTC)
+        self.folder.begin(trial, now=started_at)
+        directory = self.folder.trial_directory(trial)
+        observations = Observations()
+        instruments = trial_instruments(self._devices_of(trial), observations)
+        sampler = Sampler(instruments, observations, clock=time.perf_counter_ns)
+        kills_before = oom_kills()
+        process = launch.start(Request(codec.encode(trial), str(directory), budget_s))
+        began_ns = time.perf_counter_ns()
+        ending = supervise(
+            process, sampler=sampler, deadline_s=self._deadline_s(budget_s), interrupted=lambda: self._interrupted
+        )
+        watched = Watched(
+            ending=ending,
+            readings=sampler.stop(),
+            observations=observations,
+            began_ns=began_ns,
+            started_at=started_at,
+            oom_kills=None if kills_before is None else (oom_kills() or 0) - kills_before,
+        )
+        folder = TrialFolder(directory)
+        if ending.interrupted:
+            folder.write_series(watched.series)
+            return None
+        return collect(trial, folder, watched)
+
+    def _devices_of(self, trial: Trial) -> tuple[DeviceInfo, ...]:
+        """The trial's device as it was found; none for a CPU, which has no board to sample."""
+        name = trial.settings.device
+        if name == "cpu":
+            return ()
+        if self.devices is None:
+            self.devices = probe_devices()
+        return tuple(device for device in self.devices if device.name == name)
+
+    def _deadline_s(self, budget_s: float | None) -> float | None:
+        if self.trial_timeout_s is not None:
+            return self.trial_timeout_s
+        return None if budget_s is None else budget_s * _DEADLINE_FACTOR + _DEADLINE_EXTRA_S
+
+    @contextlib.contextmanager
+    def _listening_for_interrupts(self) -> Iterator[None]:
+        """Turn the first Ctrl-C (or SIGTERM) into an orderly end; a second one ends this process at once."""
+
+        def on_signal(number: int, _frame: Any) -> None:
+            self._interrupted = True
+            signal.signal(number, before[number])
+
+        before: dict[int, Any] = {}
+        try:
+            for number in (int(signal.SIGINT), int(signal.SIGTERM)):
+                before[number] = signal.signal(number, on_signal)
+        except ValueError:
+            pass  # not in the main thread: whoever is there listens
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def skipped(trial: Trial, results: Sequence[TrialResult], left_s: float | None) -> TrialResult | None:
+    """The result of a trial that need not be started: a smaller batch ran out of memory, or no time is left."""
+    smaller = [
+        result.trial.settings.batch_size
+        for result in results
+        if result.outcome.out_of_memory
+        and _but_batch(result.trial) == _but_batch(trial)
+        and result.trial.settings.batch_size <= trial.settings.batch_size
+    ]
+    if smaller:
+        reason = f"batch {min(smaller)} already ran out of memory"
+        return TrialResult(trial=trial, outcome=Outcome.SKIPPED_LARGER_THAN_OOM, reason=reason)
+    if left_s is not None and left_s <= 0:
+        reason = f"the sweep's time budget was spent {-left_s:.0f} s ago" if left_s < 0 else "no time was left"
+        return TrialResult(trial=trial, outcome=Outcome.SKIPPED_OVER_TIME_BUDGET, reason=reason)
+    return None
+
+
+def _but_batch(trial: Trial) -> Trial:
+    """The same configuration at batch size 1 in the first block, to compare what differs in nothing else."""
+    return dataclasses.replace(trial, settings=trial.settings.replace(batch_size=1), repeat=0)

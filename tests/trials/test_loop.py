@@ -1,0 +1,167 @@
+"""The measuring loop on a fake clock: warm-up, stopping, budgets, and what survives an exception."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.records import Length, Outcome
+from perf_diagnostics.trials.loop import Loop, Measured
+from perf_diagnostics.trials.outcome import NonFiniteLoss
+from tests.measure.simulated_device import HostClock, SimulatedDevice
+
+
+class Program:
+    """A training step that takes as long as it is told."""
+
+    def __init__(self, step_ms: Callable[[int], float], loss: Callable[[int], float] = lambda _step: 1.0) -> None:
+        self.host = HostClock()
+        self.probe = Probe(clock=self.host, thread_cpu=lambda: 0)
+        self.step_ms = step_ms
+        self.loss = loss
+        self.done = 0
+
+    def __call__(self) -> None:
+        with self.probe.forward():
+            self.host.spend(self.step_ms(self.done))
+        self.probe.end_step(samples=4, loss=self.loss(self.done))
+        self.done += 1
+
+    def loop(self, length: Length, **arguments: object) -> Loop:
+        return Loop(self, self.probe, length, clock=self.host, **arguments)  # type: ignore[arg-type]
+
+
+def test_exactly_the_steps_that_were_asked_for() -> None:
+    program = Program(lambda step: 10)
+    measured = program.loop(Length.exactly(100, warmup_steps=5)).run()
+    assert program.done == 105
+    assert measured.steady_steps == 100
+    assert int(measured.table.columns["warmup"].sum()) == 5
+    assert measured.stop_reason == "max_steps"
+    assert measured.outcome is Outcome.COMPLETED
+
+
+def test_equal_steps_stop_at_the_first_look() -> None:
+    program = Program(lambda step: 10)
+    measured = program.loop(Length(warmup_steps=3, min_steps=20)).run()
+    assert measured.stop_reason == "half_width"
+    assert measured.steady_steps == 20
+
+
+def test_noisy_steps_are_measured_until_the_mean_is_known() -> None:
+    # Blocks of ten alternate between 8 and 12 ms, so that ten batch means spread widely until there are many blocks.
+    program = Program(lambda step: 8 if step // 10 % 2 else 12)
+    measured = program.loop(Length(warmup_steps=1, min_steps=20, max_steps=640)).run()
+    assert measured.steady_steps > 40
+
+
+def test_the_steps_add_up_to_the_wall_time_measured_beside_them() -> None:
+    program = Program(lambda step: 7)
+    measured = program.loop(Length.exactly(50)).run()
+    assert measured.steady_wall_ns == int(measured.table.steady.wall_ns.sum()) == 50 * 7_000_000
+
+
+def test_a_budget_ends_the_measuring_and_says_so() -> None:
+    program = Program(lambda step: 1000)
+    measured = program.loop(Length(), budget_s=13.5).run()
+    assert measured.stop_reason == "time_budget"
+    assert measured.outcome is Outcome.COMPLETED
+    assert measured.steady_steps == 10  # 13 whole steps fit, 3 of them warm-up
+    assert program.host.now_ns - 1_000_000_000 <= 13.5e9
+
+
+def test_slow_steps_get_a_shorter_warm_up_and_at_least_three_steps() -> None:
+    program = Program(lambda step: 10_000)
+    measured = program.loop(Length(), budget_s=52).run()
+    assert measured.steady_steps == 3
+    assert measured.outcome is Outcome.COMPLETED
+    assert int(measured.table.columns["warmup"].sum()) == 2
+
+
+def test_a_step_beyond_the_budget_is_skipped_with_the_reason() -> None:
+    program = Program(lambda step: 10_000)
+    measured = program.loop(Length(), budget_s=25).run()
+    assert measured.outcome is Outcome.SKIPPED_OVER_TIME_BUDGET
+    assert "one step takes 10 s" in measured.reason
+    assert measured.steady_steps == 0
+
+
+def test_steps_that_grow_slower_do_not_outrun_the_budget() -> None:
+    program = Program(lambda step: 10 if step < 23 else 1000)
+    program.loop(Length(min_steps=20, half_width=0.0), budget_s=20).run()
+    assert (program.host.now_ns - 1_000_000_000) / 1e9 <= 21
+
+
+def test_a_loss_that_is_no_number_ends_the_trial_and_keeps_what_was_measured() -> None:
+    program = Program(lambda step: 10, loss=lambda step: float("nan") if step == 30 else 1.0)
+    loop = program.loop(Length.exactly(100, warmup_steps=3))
+    with pytest.raises(NonFiniteLoss, match="nan at step 30"):
+        loop.run()
+    assert len(loop.measured.table) > 30
+
+
+def test_an_exception_keeps_the_steps_before_it() -> None:
+    def step_ms(step: int) -> float:
+        if step == 12:
+            raise MemoryError("planted")
+        return 10
+
+    program = Program(step_ms)
+    loop = program.loop(Length.exactly(100, warmup_steps=3))
+    with pytest.raises(MemoryError):
+        loop.run()
+    assert len(loop.measured.table) == 12
+    assert (
+        loop.measured.steady_wall_ns is None
+    )  # the block holds a part of a step, so nothing can be checked against it
+
+
+def test_a_stop_request_ends_after_the_step_under_way() -> None:
+    program = Program(lambda step: 10)
+    stop: list[Outcome] = []
+    loop = program.loop(Length.exactly(100), stop_requested=lambda: stop[0] if stop else None)
+    program.step_ms = lambda step: (stop.append(Outcome.INTERRUPTED) or 10) if step == 40 else 10
+    measured = loop.run()
+    assert measured.outcome is Outcome.INTERRUPTED
+    assert len(measured.table) == 41
+
+
+def test_every_block_is_shown_to_the_writer() -> None:
+    seen: list[int] = []
+    program = Program(lambda step: 2000)
+
+    def on_block(measured: Measured) -> None:
+        seen.append(len(measured.table))
+
+    program.loop(Length.exactly(8, warmup_steps=2), on_block=on_block).run()
+    assert seen[-1] == 10
+    assert len(seen) >= 5  # two seconds a step: a block of five seconds holds two
+
+
+def test_a_transient_is_counted_as_warm_up() -> None:
+    program = Program(lambda step: 100 if step < 23 else 10 + (step % 3))
+    measured = program.loop(Length.exactly(200, warmup_steps=3)).run()
+    assert 15 <= 200 - measured.steady_steps <= 40
+    assert float(measured.table.steady.wall_ns.mean()) == pytest.approx(11e6, rel=0.03)
+    assert measured.steady_wall_ns == int(measured.table.steady.wall_ns.sum())
+
+
+def test_throughput_of_an_asynchronous_device_is_the_devices() -> None:
+    """The host enqueues a step in 0.04 ms; the device needs 33: 800 times as long."""
+    host = HostClock()
+    device = SimulatedDevice(host)
+    probe = Probe(clock=host, events=device, thread_cpu=lambda: 0)
+
+    def step() -> None:
+        with probe.forward():
+            device.launch(11)
+        with probe.backward():
+            device.launch(22)
+        probe.end_step(samples=64)
+
+    measured = Loop(step, probe, Length.exactly(40), clock=host).run()
+    table = measured.table.steady
+    assert table.samples.sum() / (table.wall_ns.sum() / 1e9) == pytest.approx(64 / 0.033, rel=0.01)
+    assert measured.steady_wall_ns == pytest.approx(int(table.wall_ns.sum()), rel=1e-3)

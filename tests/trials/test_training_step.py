@@ -1,0 +1,125 @@
+"""Batches without end, batches of any form, and what a training step does with them."""
+
+from __future__ import annotations
+
+from collections import UserDict, namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from perf_diagnostics.errors import InvalidSettings, WorkloadError
+from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.records import Settings
+from perf_diagnostics.trials.training_step import EndlessBatches, TrainingStep, move, process_settings
+from perf_diagnostics.workloads.parts import training_of
+
+Pair = namedtuple("Pair", "x y")
+META = torch.device("meta")
+
+
+@dataclass(frozen=True)
+class Record:
+    x: torch.Tensor
+    name: str
+
+
+class Plain:
+    def __init__(self) -> None:
+        self.x = torch.ones(2)
+        self.n = 3
+
+
+def test_three_batches_an_epoch_and_a_hundred_steps_lose_none() -> None:
+    epochs: list[int] = []
+    batches = EndlessBatches([1, 2, 3], on_epoch=epochs.append)
+    assert [next(batches) for _ in range(100)] == [1 + i % 3 for i in range(100)]
+    assert epochs == list(range(1, 34))
+
+
+def test_an_iterator_that_ends_cannot_be_read_again() -> None:
+    batches = EndlessBatches(iter([1, 2]), on_epoch=lambda _epoch: None)
+    assert [next(batches), next(batches)] == [1, 2]
+    with pytest.raises(WorkloadError, match="cannot be read again"):
+        next(batches)
+
+
+def test_no_batch_at_all_is_told() -> None:
+    with pytest.raises(WorkloadError, match="gave no batch"):
+        next(EndlessBatches([], on_epoch=lambda _epoch: None))
+
+
+@pytest.mark.parametrize(
+    ("batch", "tensor_of"),
+    [
+        (torch.ones(2), lambda b: b),
+        ((torch.ones(2), 1), lambda b: b[0]),
+        ([torch.ones(2), "text"], lambda b: b[0]),
+        ({"x": torch.ones(2), "id": ["a"]}, lambda b: b["x"]),
+        (UserDict(x=torch.ones(2)), lambda b: b["x"]),
+        (Pair(torch.ones(2), None), lambda b: b.x),
+        (Record(torch.ones(2), "a"), lambda b: b.x),
+        (Plain(), lambda b: b.x),
+        ({"inner": [(torch.ones(2),)]}, lambda b: b["inner"][0][0]),
+    ],
+)
+def test_batches_of_any_form_are_moved_and_keep_their_form(batch: Any, tensor_of: Any) -> None:
+    moved = move(batch, META, non_blocking=False)
+    assert type(moved) is type(batch)
+    assert tensor_of(moved).device == META
+    assert tensor_of(batch).device == torch.device("cpu")  # the user's batch is as it was
+
+
+def linear_training(settings: Settings) -> Any:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    data = [(torch.randn(4), i % 2) for i in range(24)]
+    loader = torch.utils.data.DataLoader(data, batch_size=settings.batch_size)  # type: ignore[arg-type]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return training_of(model, optimizer, loader, torch.nn.CrossEntropyLoss(), settings=settings)
+
+
+def test_accumulated_steps_equal_one_step_of_the_large_batch() -> None:
+    weights = []
+    for settings in (Settings(batch_size=8), Settings(batch_size=4, accumulation_steps=2)):
+        training = linear_training(settings)
+        probe = Probe()
+        step = TrainingStep(training, settings, torch.device("cpu"), probe)
+        probe.start()
+        step()
+        step()
+        probe.end_block()
+        table = probe.take()
+        assert table.samples.tolist() == [8, 8]
+        weights.append(training.model.weight.detach().clone())
+    assert torch.allclose(weights[0], weights[1], atol=1e-6)
+
+
+def test_a_partial_last_batch_counts_its_true_samples() -> None:
+    settings = Settings(batch_size=10)
+    probe = Probe()
+    step = TrainingStep(linear_training(settings), settings, torch.device("cpu"), probe)
+    probe.start()
+    for _ in range(4):
+        step()
+    probe.end_block()
+    table = probe.take()
+    assert table.samples.tolist() == [10, 10, 4, 10]
+    assert table.columns["epoch"].tolist() == [0, 0, 0, 1]
+
+
+def test_precision_that_the_device_does_not_train_in_is_refused() -> None:
+    cpu = torch.device("cpu")
+    settings = Settings(batch_size=4, precision="float16")
+    with pytest.raises(InvalidSettings, match="float16"):
+        TrainingStep(linear_training(settings), settings, cpu, Probe())
+    with pytest.raises(InvalidSettings, match="tf32"), process_settings(Settings(batch_size=4, precision="tf32"), cpu):
+        pass
+
+
+def test_process_settings_are_put_back() -> None:
+    threads = torch.get_num_threads()
+    with process_settings(Settings(batch_size=1, threads=threads + 1), torch.device("cpu")):
+        assert torch.get_num_threads() == threads + 1
+    assert torch.get_num_threads() == threads

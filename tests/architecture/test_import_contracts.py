@@ -62,7 +62,7 @@ def test_modules_that_import_nothing_keep_every_contract(skeleton: Path) -> None
         pytest.param({"diagnose/rule.py": "import perf_diagnostics.store"}, FLOORS, id="a sibling that is known"),
         pytest.param({"helpers.py": ""}, FLOORS, id="a module that stands on no floor"),
         pytest.param({"measure/probe.py": "import rich"}, NO_DRAWING, id="a probe that prints"),
-        pytest.param({"store/page.py": "def page():\n    import jinja2"}, NO_DRAWING, id="a store that renders, lazily"),
+        pytest.param({"store/page.py": "def page():\n    import jinja2"}, NO_DRAWING, id="a store that renders"),
         pytest.param(
             {
                 "measure/clock.py": "import perf_diagnostics.measure.probe",

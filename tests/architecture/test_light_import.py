@@ -1,64 +1,72 @@
-"""What importing the package may load: a command line that answers at once, and an import that costs a trainer nothing."""
+"""What importing the package may load: a command line that answers at once, an import that costs a trainer nothing."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from pathlib import Path
 
-import pytest
+ROOT = Path(__file__).parents[2]
 
-# Prints which of the watched libraries each module was the first to load.
+# Imports the named packages with all they hold, and prints which module was the first to load a watched library.
 WHO_LOADS_WHAT = """
 import importlib, json, pkgutil, sys
 
-roots, watched = json.loads(sys.argv[1]), json.loads(sys.argv[2])
-names = []
-for root in roots:
-    module = importlib.import_module(root)
-    names.append(root)
-    if root != "perf_diagnostics" and hasattr(module, "__path__"):
-        names += [found.name for found in pkgutil.walk_packages(module.__path__, root + ".")]
-loaded = {}
+names, watched = json.loads(sys.argv[1]), set(json.loads(sys.argv[2]))
+seen, first = set(), {}
 for name in names:
-    before = set(sys.modules) if loaded else set()
-    importlib.import_module(name)
-    new = sorted(library for library in watched if library in sys.modules and library not in before)
+    module = importlib.import_module(name)
+    if name != "perf_diagnostics":
+        names += [f"{name}.{found.name}" for found in pkgutil.iter_modules(getattr(module, "__path__", []))]
+    new = watched & set(sys.modules) - seen
+    seen |= new
     if new:
-        loaded[name] = new
-print(json.dumps(loaded))
+        first[name] = sorted(new)
+print(json.dumps(first))
 """
 
 
-def first_loads(roots: list[str], *, watched: list[str]) -> dict[str, list[str]]:
+def first_loads(names: list[str], *, watched: list[str], cwd: Path = ROOT) -> dict[str, list[str]]:
     result = subprocess.run(
-        [sys.executable, "-c", WHO_LOADS_WHAT, json.dumps(roots), json.dumps(watched)],
+        [sys.executable, "-c", WHO_LOADS_WHAT, json.dumps(names), json.dumps(watched)],
+        cwd=cwd,
         capture_output=True,
         text=True,
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    loads: dict[str, list[str]] = json.loads(result.stdout.splitlines()[-1])
-    return loads
+    first: dict[str, list[str]] = json.loads(result.stdout.splitlines()[-1])
+    return first
 
 
-def test_the_package_loads_neither_torch_nor_a_report_library() -> None:
-    watched = ["torch", "jinja2", "matplotlib", "pandas", "pptx", "weasyprint", "transformers", "pynvml", "numpy"]
+def parts(*names: str) -> list[str]:
+    return [f"perf_diagnostics.{name}" for name in names]
+
+
+def test_the_package_itself_loads_no_library() -> None:
+    watched = ["torch", "jinja2", "numpy", "pandas", "matplotlib", "pptx", "weasyprint", "transformers", "pynvml"]
 
     assert first_loads(["perf_diagnostics"], watched=watched) == {}
 
 
-@pytest.mark.parametrize("part", ["errors", "records", "store", "diagnose", "report", "cli"])
-def test_reading_and_telling_needs_no_torch(part: str) -> None:
-    assert first_loads([f"perf_diagnostics.{part}"], watched=["torch", "transformers"]) == {}
+def test_reading_diagnosing_and_telling_load_no_torch() -> None:
+    without_torch = parts("errors", "records", "store", "diagnose", "report", "cli")
+
+    assert first_loads(without_torch, watched=["torch", "transformers"]) == {}
 
 
-@pytest.mark.parametrize("part", ["measure", "workloads", "store", "diagnose", "trials", "report", "cli"])
-def test_heavy_libraries_are_loaded_where_they_are_used(part: str) -> None:
+def test_heavy_libraries_are_loaded_where_they_are_used() -> None:
+    everything = parts("measure", "workloads", "store", "diagnose", "trials", "report", "diagnostics", "cli")
     watched = ["weasyprint", "pptx", "matplotlib", "pynvml", "transformers", "pandas"]
 
-    assert first_loads([f"perf_diagnostics.{part}"], watched=watched) == {}
+    assert first_loads(everything, watched=watched) == {}
 
 
-def test_the_watch_sees_what_a_module_loads() -> None:
-    assert first_loads(["json", "decimal"], watched=["_decimal", "json"]) == {"json": ["json"], "decimal": ["_decimal"]}
+def test_a_library_that_is_loaded_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "sample").mkdir()
+    (tmp_path / "sample" / "__init__.py").touch()
+    (tmp_path / "sample" / "clean.py").touch()
+    (tmp_path / "sample" / "colourful.py").write_text("import colorsys\n", encoding="utf-8")
+
+    assert first_loads(["sample"], watched=["colorsys", "torch"], cwd=tmp_path) == {"sample.colourful": ["colorsys"]}

@@ -97,18 +97,25 @@ trials = st.builds(
     workload=texts,
     settings=settings_values,
     # An empty-string key would do too; ids hash options, so they hold finite numbers only.
-    options=st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | finite | st.text(max_size=8)),
+    options=st.dictionaries(
+        st.text(max_size=8), st.none() | st.booleans() | st.integers() | finite | st.text(max_size=8)
+    ),
     length=lengths,
     seed=st.integers(),
     repeat=st.integers(0, 100),
 )
 quantities = st.builds(
-    Quantity, name=texts, value=st.floats(allow_nan=False) | st.integers(), unit=texts, source=texts, estimated=st.booleans()
+    Quantity,
+    name=texts,
+    value=st.floats(allow_nan=False) | st.integers(),
+    unit=texts,
+    source=texts,
+    estimated=st.booleans(),
 )
 gaps = st.builds(Gap, texts, texts)
 environments = st.builds(
     Environment,
-    **{name: mappings for name in ("host", "python", "limits", "threads", "variables", "git", "command")},
+    **dict.fromkeys(("host", "python", "limits", "threads", "variables", "git", "command"), mappings),
     devices=st.lists(mappings, max_size=2).map(tuple),
     gaps=st.lists(gaps, max_size=2).map(tuple),
 )
@@ -143,7 +150,9 @@ def step_tables(draw: st.DrawFn) -> StepTable:
     count = draw(st.integers(0, 6))
     optional = draw(st.sets(st.sampled_from(sorted(COLUMNS)), max_size=4))
     names = sorted(optional | {"wall_ns", "samples", "warmup"})
-    return StepTable({name: np.array(draw(_column_values(COLUMNS[name].dtype, count)), COLUMNS[name].dtype) for name in names})
+    return StepTable(
+        {name: np.array(draw(_column_values(COLUMNS[name].dtype, count)), COLUMNS[name].dtype) for name in names}
+    )
 
 
 @st.composite

@@ -83,7 +83,23 @@ def test_plain_names_are_taken_as_they_are(name: str) -> None:
     assert checked_name(name) == name
 
 
-HOSTILE = ["", ".", "..", "../x", "/etc", "a/b", "a\\b", "a\nb", "a\n", "=cmd()", ".hidden", "a b", "naïve", "a\0", "C:x"]
+HOSTILE = [
+    "",
+    ".",
+    "..",
+    "../x",
+    "/etc",
+    "a/b",
+    "a\\b",
+    "a\nb",
+    "a\n",
+    "=cmd()",
+    ".hidden",
+    "a b",
+    "naïve",
+    "a\0",
+    "C:x",
+]
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, "a" * 101])

@@ -32,5 +32,5 @@ def run(given: argparse.Namespace) -> int:
     for device in found:
         memory = "" if device.memory_bytes is None else f"  {device.memory_bytes / 2**30:.1f} GiB"
         state = "" if device.usable else f"  NOT USABLE: {device.why_not}"
-        print(f"{device.name:8} {device.model_name}{memory}{state}")
+        print(f"{device.name:8} {device.model}{memory}{state}")
     return DONE

@@ -73,7 +73,7 @@ def _gpu() -> tuple[str, str]:
     if not devices:
         return "torch sees none; trials run on the CPU", ""
     broken = [f"{device.name}: {device.why_not}" for device in devices if not device.usable]
-    return "; ".join(broken), ", ".join(f"{device.name} {device.model_name}" for device in devices)
+    return "; ".join(broken), ", ".join(f"{device.name} {device.model}" for device in devices)
 
 
 def _rapl() -> tuple[str, str]:

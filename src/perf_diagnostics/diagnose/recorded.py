@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,14 @@ from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.statistics import Interval, ratio_interval
 from perf_diagnostics.records import Float64, Phase, StepTable, TrialResult
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def ask(question: Callable[[], T]) -> T | None:
+def ask(question: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
     """The answer, or None if nobody measured it: for evidence that is welcome but not needed."""
     try:
-        return question()
+        return question(*arguments, **named)
     except NotMeasured:
         return None
 

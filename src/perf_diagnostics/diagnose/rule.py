@@ -31,7 +31,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
 from perf_diagnostics.diagnose.facts import Group, Interval, SweepFacts, TrialFacts
 from perf_diagnostics.diagnose.finding import Cleared, Evidence, Family, Finding, Severity
@@ -129,6 +129,11 @@ def cleared(rule: Named, summary: str, *items: Evidence) -> Cleared:
     return Cleared(rule.code, rule.name, summary, items)
 
 
+def thresholds_of(rule: Named) -> tuple[dataclasses.Field[Any], ...]:
+    """A rule's thresholds: the fields of its dataclass."""
+    return dataclasses.fields(cast(Any, rule))
+
+
 def configured(rules: Sequence[Rule], thresholds: Mapping[str, Mapping[str, float]] | None) -> tuple[Rule, ...]:
     """The rules with some of their thresholds changed: ``{"INP001": {"warn_share": 0.1}}``.
 
@@ -144,10 +149,10 @@ def configured(rules: Sequence[Rule], thresholds: Mapping[str, Mapping[str, floa
 
 
 def _changed(rule: Rule, change: Mapping[str, object]) -> Rule:
-    if not dataclasses.is_dataclass(rule) or isinstance(rule, type):
-        raise InvalidSettings(f"Rule {rule.code} is not a dataclass, so it has no thresholds to change.")
-    defaults = {f.name: f.default for f in dataclasses.fields(rule)}
-    return dataclasses.replace(rule, **{name: _value(rule, name, value, defaults) for name, value in change.items()})
+    defaults = {f.name: f.default for f in thresholds_of(rule)}
+    values = {name: _value(rule, name, value, defaults) for name, value in change.items()}
+    replaced: Rule = dataclasses.replace(cast(Any, rule), **values)
+    return replaced
 
 
 def _value(rule: Named, name: str, value: object, defaults: Mapping[str, object]) -> float:

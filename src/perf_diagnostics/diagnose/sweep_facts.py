@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
 from perf_diagnostics.diagnose.not_measured import NotMeasured
+from perf_diagnostics.diagnose.recorded import ask
 from perf_diagnostics.diagnose.statistics import Interval, pooled, quotient
 from perf_diagnostics.diagnose.trial_facts import TrialFacts
 from perf_diagnostics.records import Json, Outcome, Phase, Run, Trial, TrialResult
@@ -62,6 +63,11 @@ class Point:
         """The answer to a question over all repeats; NotMeasured if any of them cannot answer."""
         return pooled([question(trial) for trial in self.trials])
 
+    def largest(self, question: Callable[[TrialFacts], float]) -> float | None:
+        """The largest answer of the repeats that can answer; None if none can."""
+        known = [ask(question, trial) for trial in self.trials]
+        return max((value for value in known if value is not None), default=None)
+
 
 @dataclass(frozen=True, eq=False)
 class Knee:
@@ -80,12 +86,17 @@ class Knee:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Trials that differ in nothing but batch size (and repetition): completed ones as points, by rising batch size."""
+    """Trials that differ in nothing but batch size (and repetition).
+
+    ``points`` holds the completed ``trials`` that have steps, by rising batch size; ``failures`` what did not complete.
+    ``label`` is unique within a run.
+    """
 
     workload: str
     label: str
     options: Mapping[str, Json]
     settings: Mapping[str, Json]
+    trials: tuple[TrialFacts, ...]
     points: tuple[Point, ...]
     failures: tuple[TrialResult, ...] = ()
 
@@ -98,12 +109,14 @@ class Group:
         return not self.device.startswith("cpu")
 
     @property
-    def batch_sizes(self) -> tuple[int, ...]:
-        return tuple(point.batch_size for point in self.points)
+    def accumulation_steps(self) -> int:
+        """Batches accumulated in a step; 1 where nothing was chosen."""
+        chosen = self.settings.get("accumulation_steps")
+        return chosen if isinstance(chosen, int) else 1
 
     @property
-    def trials(self) -> tuple[TrialFacts, ...]:
-        return tuple(trial for point in self.points for trial in point.trials)
+    def batch_sizes(self) -> tuple[int, ...]:
+        return tuple(point.batch_size for point in self.points)
 
     @cached_property
     def best(self) -> Point:
@@ -114,9 +127,13 @@ class Group:
 
     def relative(self, point: Point) -> Interval:
         """A point's throughput over the best one's."""
-        if point is self.best:
+        return self.relative_to(point, self.best)
+
+    def relative_to(self, point: Point, other: Point) -> Interval:
+        """A point's throughput over another's."""
+        if point is other:
             return Interval(1.0, 1.0, 1.0, point.steps)
-        return quotient(point.throughput, self.best.throughput)
+        return quotient(point.throughput, other.throughput)
 
     @cached_property
     def knee(self) -> Knee:
@@ -149,9 +166,12 @@ class Group:
 class DevicePair:
     """The same work at the same batch size on the CPU and on an accelerator, each in its fastest configuration."""
 
+    work: str
     batch_size: int
     cpu: Point
     accelerator: Point
+    cpu_group: Group
+    accelerator_group: Group
 
     @cached_property
     def speedup(self) -> Interval:
@@ -200,18 +220,30 @@ class SweepFacts:
     @cached_property
     def pairs(self) -> tuple[DevicePair, ...]:
         """Every batch size that ran on the CPU and on an accelerator, by rising size within each kind of work."""
-        places: dict[tuple[str, int], dict[bool, list[Point]]] = {}
+        places: dict[tuple[str, int], dict[bool, list[tuple[Point, Group]]]] = {}
         for group in self.groups:
             work = {name: group.settings.get(name) for name in WORK_SETTINGS}
             same = json.dumps([group.workload, dict(group.options), work], sort_keys=True)
             for point in group.points:
                 place = places.setdefault((same, point.batch_size), {})
-                place.setdefault(group.on_accelerator, []).append(point)
-        complete = ((size, place) for (_, size), place in sorted(places.items()) if len(place) == 2)
-        return tuple(DevicePair(size, _fastest(place[False]), _fastest(place[True])) for size, place in complete)
+                place.setdefault(group.on_accelerator, []).append((point, group))
+        return tuple(
+            _pair(work, size, place[False], place[True])
+            for (work, size), place in sorted(places.items(), key=lambda item: item[0])
+            if len(place) == 2
+        )
 
 
-def _group(first: Trial, label: str, trials: Iterable[TrialFacts], failures: Iterable[TrialResult]) -> Group:
+def _pair(
+    work: str, size: int, on_cpu: Iterable[tuple[Point, Group]], on_accelerator: Iterable[tuple[Point, Group]]
+) -> DevicePair:
+    (cpu, cpu_group), (accelerator, accelerator_group) = (
+        max(places, key=lambda place: place[0].throughput.value) for places in (on_cpu, on_accelerator)
+    )
+    return DevicePair(work, size, cpu, accelerator, cpu_group, accelerator_group)
+
+
+def _group(first: Trial, label: str, trials: Sequence[TrialFacts], failures: Sequence[TrialResult]) -> Group:
     by_size: dict[int, list[TrialFacts]] = {}
     for trial in trials:
         # Without steps or samples there is no throughput, so the trial is no point of a sweep.
@@ -222,6 +254,7 @@ def _group(first: Trial, label: str, trials: Iterable[TrialFacts], failures: Ite
         label=label,
         options=first.options,
         settings=_settings(first),
+        trials=tuple(trials),
         points=tuple(Point(size, tuple(by_size[size])) for size in sorted(by_size)),
         failures=tuple(failures),
     )
@@ -232,10 +265,6 @@ def _by_key(items: Iterable[T], trial_of: Callable[[T], Trial]) -> dict[str, lis
     for item in items:
         found.setdefault(_key(trial_of(item)), []).append(item)
     return found
-
-
-def _fastest(points: Iterable[Point]) -> Point:
-    return max(points, key=lambda point: point.throughput.value)
 
 
 def _settings(trial: Trial) -> dict[str, Json]:

@@ -86,6 +86,17 @@ def cpu_throttle(*, pid: int | str = "self", root: Path = Path("/")) -> CpuThrot
     return next((reading for reading in readings if reading is not None), None)
 
 
+def oom_kills(*, pid: int | str = "self", root: Path = Path("/")) -> int | None:
+    """Processes the kernel's out-of-memory killer has taken in the process's own group so far, or None if unsaid."""
+    for folder in cgroup_folders("memory", pid=pid, root=root)[:1]:
+        for name in ("memory.events", "memory.oom_control"):  # version 2, version 1
+            for line in _lines(folder / name):
+                key, _, value = line.partition(" ")
+                if key == "oom_kill" and value.isdigit():
+                    return int(value)
+    return None
+
+
 def _mount(proc: Path, controller: str | None) -> tuple[str, str] | None:
     """Where the hierarchy of a version 1 controller (None: version 2) is mounted: (its root, its mount point)."""
     for line in _lines(proc / "mountinfo"):

@@ -75,7 +75,11 @@ class Person:
             user: str | None = getpass.getuser()
         except (OSError, KeyError, ImportError):  # a container's number without a name
             user = None
-        return cls(home, user, socket.gethostname() or None)
+        try:
+            host: str | None = socket.gethostname() or None
+        except OSError:
+            host = None
+        return cls(home, user, host)
 
     def removed_from(self, text: str) -> str:
         """The text without homes, without folders of the user's name and without the machine's name."""
@@ -114,10 +118,13 @@ def allowed_variables(variables: Mapping[str, str], person: Person) -> dict[str,
     return {
         name: person.removed_from(_hidden(variables[name])).replace(_HIDDEN, MASK)
         for name in sorted(variables)
-        if (name in ALLOWED_VARIABLES or _ALLOWED_FAMILY.fullmatch(name))
-        and (name in ALLOWED_VARIABLES or not _is_secret(name))
-        and not _NAMES_A_HOST.fullmatch(name)
+        if name in ALLOWED_VARIABLES or _of_allowed_family(name)
     }
+
+
+def _of_allowed_family(name: str) -> bool:
+    family = _ALLOWED_FAMILY.fullmatch(name) is not None
+    return family and not _is_secret(name) and _NAMES_A_HOST.fullmatch(name) is None
 
 
 def _argument(argument: str) -> str:

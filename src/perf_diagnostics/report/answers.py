@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding
 from perf_diagnostics.diagnose.statistics import Interval, quotient
 from perf_diagnostics.records import Run
-from perf_diagnostics.report.charts import PHASE_NAMES, largest_phases
+from perf_diagnostics.report.charts import PHASE_NAMES, largest_phases, throughput_key
 from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, Point
 from perf_diagnostics.report.model import Basis, KeyFigure
 from perf_diagnostics.report.words import between, byte_unit, counted, listing, number, percent, plain, time_unit
@@ -41,7 +41,7 @@ def answer_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[Sent
     drawn = [arm for arm in arms if arm.measured]
     if not drawn:
         return (_nothing_completed(run),)
-    sentences = [_fastest(arm) for arm in drawn[:ARMS_TOLD]]
+    sentences = [_fastest(arm, throughput_key(drawn, arm)) for arm in drawn[:ARMS_TOLD]]
     if len(drawn) > ARMS_TOLD:
         sentences.append(
             (f"The other {len(drawn) - ARMS_TOLD} configurations stand in the table.", Basis("", "trials"))
@@ -67,12 +67,12 @@ def _nothing_completed(run: Run) -> Sentence:
     )
 
 
-def _fastest(arm: Arm) -> Sentence:
+def _fastest(arm: Arm, chart: str) -> Sentence:
     best = arm.best
     if best is None or best.throughput is None:
         return (f"No trial on {arm.label} has a throughput.", Basis("", "trials"))
     rate = best.throughput
-    basis = Basis(f"{_basis_of(best)}; all samples over all time", "throughput")
+    basis = Basis(f"{_basis_of(best)}; all samples over all time", chart)
     if len(arm.measured) == 1:
         return (
             f"On {arm.label} one batch size was measured: {best.batch_size}, at {_with_interval(rate, 'samples/s')}. "
@@ -118,7 +118,7 @@ def _comparison(arms: Sequence[Arm]) -> list[Sentence]:
     return [
         (
             f"At their best batch sizes, {first.label} trains {times} as fast as {second.label}.",
-            Basis(f"{counted(a.n, 'step')} against {counted(b.n, 'step')}", "throughput"),
+            Basis(f"{counted(a.n, 'step')} against {counted(b.n, 'step')}", "trials"),
         )
     ]
 

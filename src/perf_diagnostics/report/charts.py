@@ -24,6 +24,9 @@ PHASE_NAMES: dict[Phase, str] = {
 #: A course of more steps than this is drawn as stretches of neighbouring steps.
 COURSE_POINTS = 200
 
+#: Throughputs further apart than this factor are drawn to scales of their own.
+COMMON_SCALE = 6.0
+
 _MEMORY = (
     ("host_memory_peak", "process peak"),
     ("device_memory_peak_allocated", "tensors on the device"),
@@ -34,7 +37,7 @@ _MEMORY = (
 def charts_of(arms: Sequence[Arm]) -> tuple[Chart, ...]:
     """All charts for which something was measured; none for what nobody measured."""
     drawn = [arm for arm in arms if arm.measured]
-    charts: list[Chart | None] = [throughput_chart(drawn)]
+    charts: list[Chart | None] = [*throughput_charts(drawn)]
     for index, arm in enumerate(drawn):
         charts += [breakdown_chart(arm, index), share_chart(arm, index)]
     charts += [memory_chart(drawn), energy_chart(drawn)]
@@ -62,7 +65,29 @@ def _marks(arms: Sequence[Arm], sizes: Sequence[int]) -> tuple[tuple[str, str], 
     return tuple(marks)
 
 
-def throughput_chart(arms: Sequence[Arm]) -> Chart | None:
+def throughput_key(arms: Sequence[Arm], arm: Arm) -> str:
+    """The key of the chart that shows an arm's throughput, among all arms that were drawn."""
+    return f"throughput_{arms.index(arm) + 1}" if _far_apart(arms) else "throughput"
+
+
+def throughput_charts(arms: Sequence[Arm]) -> list[Chart]:
+    """Throughput in one chart, or in one chart an arm where a common scale would flatten the slower ones."""
+    if not arms:
+        return []
+    if not _far_apart(arms):
+        return [_throughput_chart(arms, "throughput", "Throughput against batch size")]
+    return [
+        _throughput_chart([arm], throughput_key(arms, arm), f"Throughput against batch size, {arm.label}")
+        for arm in arms
+    ]
+
+
+def _far_apart(arms: Sequence[Arm]) -> bool:
+    rates = [best.throughput.value for arm in arms if (best := arm.best) is not None and best.throughput is not None]
+    return len(rates) > 1 and max(rates) > COMMON_SCALE * min(rates)
+
+
+def _throughput_chart(arms: Sequence[Arm], key: str, title: str) -> Chart:
     """Samples per second against batch size, one line an arm, with 95 % intervals and the fastest size stressed."""
     sizes = _sizes(arms)
     series = []
@@ -78,12 +103,10 @@ def throughput_chart(arms: Sequence[Arm]) -> Chart | None:
                 highlight="" if best is None else str(best.batch_size),
             )
         )
-    if not series:
-        return None
     return Chart(
-        key="throughput",
+        key=key,
         kind=ChartKind.LINE,
-        title="Throughput against batch size",
+        title=title,
         x_label="Batch size",
         y_label="Throughput (samples/s), bars: 95 % interval",
         unit="samples/s",

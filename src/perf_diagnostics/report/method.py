@@ -12,7 +12,7 @@ from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.records import Environment, Gap, Json, Run, TrialResult
 from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures
 from perf_diagnostics.report.model import FactSheet
-from perf_diagnostics.report.tables import stop_words
+from perf_diagnostics.report.tables import NOT_STEADY, stop_words
 from perf_diagnostics.report.words import counted, listing, percent, plain
 
 _CLOCKS = {
@@ -69,7 +69,7 @@ def _warmup(figures: Sequence[TrialFigures]) -> str:
 
 def _stopping(figures: Sequence[TrialFigures]) -> str:
     reasons = [stop_words(f) or "" for f in figures]
-    reasons = [reason.removesuffix("; warm-up may not be over") for reason in reasons]
+    reasons = [reason.removesuffix(NOT_STEADY) for reason in reasons]
     told = [f"{counted(reasons.count(reason), 'trial')}: {reason}" for reason in dict.fromkeys(reasons) if reason]
     if not told:
         return ""
@@ -114,15 +114,17 @@ def _order(run: Run) -> str:
     return f"The trials were started {kind} (device and batch size): {shown}. Seed: {listing(seeds)}."
 
 
-def _sources(run: Run) -> str:
+def _sources(run: Run) -> tuple[tuple[str, str], ...]:
     """Which counter is behind each quantity, and which of them are estimates."""
     sources: dict[str, dict[str, None]] = {}
-    for result in run.completed:
+    for result in run.results:
         for quantity in result.quantities:
-            source = plain(quantity.source, 80) + (" (estimated)" if quantity.estimated else "")
-            sources.setdefault(source, {})[plain(quantity.name, 60)] = None
-    told = [f"{', '.join(names)} from {source}" for source, names in sources.items() if source]
-    return f"Sources: {'; '.join(told)}." if told else ""
+            source = plain(quantity.source, 120) + (" (estimated)" if quantity.estimated else "")
+            sources.setdefault(plain(quantity.name, 60), {})[source] = None
+        for series in result.series:
+            source = plain(series.source, 120) + (" (estimated)" if series.estimated else "")
+            sources.setdefault(f"{plain(series.name, 60)} over time", {})[source] = None
+    return tuple((name, _varying(list(found))) for name, found in sorted(sources.items()))
 
 
 def not_measured_of(run: Run, diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
@@ -217,6 +219,8 @@ def environment_of(run: Run) -> tuple[FactSheet, ...]:
     for device in devices.values():
         name = plain(str(device.get("name", "device")), 60)
         sheets.append(FactSheet(title=f"Device: {name}", facts=_facts([device])))
+    if sources := _sources(run):
+        sheets.append(FactSheet(title="Sources of the numbers", facts=sources))
     versions = (("perf-diagnostics", plain(run.tool_version)), ("created", plain(run.created_at)))
     sheets.append(FactSheet(title="Run", facts=(*versions, ("command", plain(run.command) or "not recorded"))))
     return tuple(sheets)

@@ -14,7 +14,7 @@ from html import escape
 
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
 from perf_diagnostics.report.palette import THEMED, Ink, series_mark
-from perf_diagnostics.report.scale import Axis, positions, tick_label, ticks, uncrowded
+from perf_diagnostics.report.scale import Axis, nice_step, positions, tick_label, ticks, uncrowded
 from perf_diagnostics.report.words import between, clean, is_number, number, plain
 
 WIDTH, HEIGHT = 640, 360
@@ -22,7 +22,8 @@ _FONT = 13
 _LETTER = 7.4  # mean width of a letter at that size in a wide face (DejaVu Sans), so that narrower faces fit too
 _RIGHT, _BOTTOM = WIDTH - 16, HEIGHT - 48
 _ROW = 22
-_DENSE = 60  # above that many points a line is drawn without a mark for each
+_DENSE = 60  # above that many points a line is drawn without a mark for each,
+_CROWDED = 16  # and above that many the marks are small dots
 _DASHES = ("", "7 4", "2 4", "9 3 2 3")
 
 
@@ -109,12 +110,25 @@ def _axes(chart: Chart, frame: _Frame, ink: Ink) -> Iterator[str]:
             f'stroke-width="{width}"/>'
         )
         yield _text(frame.left - 8, y + 4.5, tick_label(tick, step), anchor="end", fill=ink.role("muted"))
-    labels = [plain(category, 14) for category in chart.categories]
-    for index in uncrowded(frame.x, [len(label) * _LETTER for label in labels]):
-        yield _text(frame.x[index], _BOTTOM + 19, labels[index], anchor="middle", fill=ink.role("muted"))
+    for x, label in _x_labels(chart, frame):
+        yield _text(x, _BOTTOM + 19, label, anchor="middle", fill=ink.role("muted"))
     yield _text((frame.left + _RIGHT) / 2, HEIGHT - 8, chart.x_label, anchor="middle", fill=ink.role("muted"))
     if not any(value is not None for column in _columns(chart) for value in column):
         yield _text((frame.left + _RIGHT) / 2, (frame.top + _BOTTOM) / 2, "Nothing measured", anchor="middle")
+
+
+def _x_labels(chart: Chart, frame: _Frame) -> list[tuple[float, str]]:
+    """Where the x axis is labelled: round numbers on a linear scale of many points, else as many categories as fit."""
+    if chart.kind is ChartKind.LINE and chart.x_scale == "linear" and len(frame.x) > _CROWDED and chart.x:
+        first, last = chart.x[0], chart.x[-1]
+        step = max(1.0, nice_step(last - first, 8))
+        width = (frame.x[-1] - frame.x[0]) / (last - first)
+        rounds = [first, *(step * i for i in range(int(first // step) + 1, int(last // step) + 1))]
+        places = [(frame.x[0] + (value - first) * width, tick_label(value, step)) for value in rounds]
+    else:
+        places = [(x, plain(category, 14)) for x, category in zip(frame.x, chart.categories, strict=True)]
+    kept = uncrowded([x for x, _ in places], [len(label) * _LETTER for _, label in places])
+    return [places[index] for index in kept]
 
 
 def _lines(chart: Chart, frame: _Frame, ink: Ink) -> Iterator[str]:
@@ -122,15 +136,15 @@ def _lines(chart: Chart, frame: _Frame, ink: Ink) -> Iterator[str]:
     for position, series in enumerate(chart.series):
         colour = ink.mark(series_mark(series.key, position))
         points = [(i, value) for i in range(len(frame.x)) if (value := _value(series, i)) is not None]
-        dense = len(points) > _DENSE
-        dash = "" if dense or len(chart.series) == 1 else _DASHES[position % len(_DASHES)]
+        dense, crowded = len(points) > _DENSE, len(frame.x) > _CROWDED
+        dash = "" if crowded or len(chart.series) == 1 else _DASHES[position % len(_DASHES)]
         yield _path(points, frame, colour, dash, dense=dense)
         if dense:
             continue
         yield f'<g fill="{colour}" stroke="{ink.role("surface")}">'
         for index, value in points:
             x, y = frame.x[index], frame.y.at(value)
-            marker = _MARKERS[position % len(_MARKERS)](x, y, 4.5)
+            marker = _circle(x, y, 2.6) if crowded else _MARKERS[position % len(_MARKERS)](x, y, 4.5)
             yield f"<g>{_title(chart, series, index)}{_whisker(series, index, x, frame, colour)}{marker}</g>"
             if series.highlight == chart.categories[index]:
                 stressed.append((x, y, number(value)))
@@ -148,7 +162,7 @@ def _path(points: Sequence[tuple[int, float]], frame: _Frame, colour: str, dash:
         before = index
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
     return (
-        f'<path d="{"".join(steps)}" fill="none" stroke="{colour}" stroke-width="{1.2 if dense else 2}" '
+        f'<path d="{"".join(steps)}" fill="none" stroke="{colour}" stroke-width="{1.4 if dense else 2}" '
         f'stroke-linejoin="round"{dashed}/>'
     )
 

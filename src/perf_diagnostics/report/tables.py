@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perf_diagnostics.diagnose.finding import Diagnosis
@@ -14,11 +14,14 @@ from perf_diagnostics.report.model import Cell, ReportTable, TableColumn
 from perf_diagnostics.report.words import byte_unit, plain
 
 #: Why a trial stopped measuring, in words; a word that is not here is shown as it was recorded.
-STOP_WORDS = {
+STOP_WORDS: Mapping[str, str] = {
     "half_width": "precise enough",
     "max_steps": "planned steps done",
     "time_budget": "time budget",
 }
+
+#: What is added where the warm-up could not be shown to be over.
+NOT_STEADY = ", not steady"
 
 
 def tables_of(arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[ReportTable, ...]:
@@ -124,7 +127,10 @@ class _Field:
 def trials_table(arms: Sequence[Arm]) -> ReportTable:
     """Every trial that was started or skipped; columns that nobody measured are left out."""
     lines = [(arm, figures) for arm in arms for point in arm.points for figures in point.trials]
-    fields = [*_setting_fields(lines), *_time_fields(), *_memory_fields(lines), *_ending_fields()]
+    precisions = {figures.trial.settings.precision for _, figures in lines}
+    common = f" Precision: {next(iter(precisions))} in all trials." if len(precisions) == 1 else ""
+    fields = [*_setting_fields(lines, precision=len(precisions) > 1), *_time_fields(), *_memory_fields(lines)]
+    fields += _ending_fields()
     columns = [[field.of(arm, figures) for arm, figures in lines] for field in fields]
     kept = [i for i, values in enumerate(columns) if any(value is not None for value in values)]
     return ReportTable(
@@ -133,20 +139,19 @@ def trials_table(arms: Sequence[Arm]) -> ReportTable:
         columns=tuple(fields[i].column for i in kept),
         rows=tuple(tuple(columns[i][row] for i in kept) for row in range(len(lines))),
         note="Step time is the mean of the steady steps with the half-width of its 95 % interval; throughput is all "
-        "samples over all time. A dash: not measured.",
+        f"samples over all time. A dash: not measured.{common}",
     )
 
 
-def _setting_fields(lines: Sequence[tuple[Arm, TrialFigures]]) -> list[_Field]:
+def _setting_fields(lines: Sequence[tuple[Arm, TrialFigures]], *, precision: bool) -> list[_Field]:
     labels = {arm.label for arm, _ in lines}
     devices = {plain(arm.device, 40) for arm, _ in lines}
     fields = [_Field(TableColumn("Device", numeric=False), lambda arm, _: plain(arm.device, 40))]
     if not labels <= devices:
         fields = [_Field(TableColumn("Configuration", numeric=False), lambda arm, _: arm.label)]
-    fields += [
-        _Field(TableColumn("Batch"), lambda _, f: f.trial.settings.batch_size),
-        _Field(TableColumn("Precision", numeric=False), lambda _, f: f.trial.settings.precision),
-    ]
+    fields.append(_Field(TableColumn("Batch"), lambda _, f: f.trial.settings.batch_size))
+    if precision:
+        fields.append(_Field(TableColumn("Precision", numeric=False), lambda _, f: f.trial.settings.precision))
     if any(figures.trial.repeat for _, figures in lines):
         fields.append(_Field(TableColumn("Repeat"), lambda _, f: f.trial.repeat))
     return fields
@@ -193,7 +198,7 @@ def stop_words(figures: TrialFigures) -> str | None:
     if not reason or reason == figures.result.outcome:
         return None
     words = STOP_WORDS.get(reason, plain(reason, 60))
-    return words if figures.result.steady else f"{words}; warm-up may not be over"
+    return words if figures.result.steady else f"{words}{NOT_STEADY}"
 
 
 def half_width(interval: Interval | None) -> float | None:

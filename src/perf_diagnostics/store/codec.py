@@ -16,6 +16,7 @@ a result it becomes a gap.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -469,8 +470,8 @@ def series_from_parquet(data: bytes, *, where: str) -> tuple[Series, ...]:
     estimated = _column(table, "estimated", "bool", where)
     words = {key: _words(table, key, where) for key in ("name", "unit", "source")}
     found: list[Series] = []
-    starts = np.flatnonzero(np.diff(which, prepend=-1))
-    for start, stop in zip(starts, [*starts[1:], len(which)], strict=True):
+    borders = [*np.flatnonzero(np.diff(which, prepend=-1)), len(which)]
+    for start, stop in itertools.pairwise(borders):
         found.append(
             Series(
                 name=words["name"][start],

@@ -81,7 +81,7 @@ class TrialFolder:
         return self.replace_part(max(numbers, default=-1) + 1, table, rank=rank)
 
     def replace_part(self, number: int, table: StepTable, *, rank: int = 0) -> Path:
-        """Write part ``number`` (0 is the first) anew, as when its warm-up marks have changed since."""
+        """Write part ``number`` (the first is 0) again, when what is known of its steps has changed (warm-up marks)."""
         path = self.path / f"steps.rank{rank}-{number:03d}.parquet"
         write_atomic(path, codec.steps_to_parquet(table), fsync=False)
         return path
@@ -614,7 +614,7 @@ def find_run(spec: Path | str, results_root: Path | str) -> RunFolder:
     if not spec or "\0" in spec:
         raise RunError(f"{spec!r} names no run; give a run's name, the path of its folder, or {LATEST!r}.")
     if spec.startswith((".", "~")) or "/" in spec or os.sep in spec:
-        return RunFolder.open(Path(spec).expanduser())
+        return RunFolder.open(os.path.expanduser(spec))  # noqa: PTH111  Path's raises for an unknown user
     for path in (root / spec, Path(spec)):
         if (path / "run.json").is_file():
             return RunFolder.open(path)

@@ -21,7 +21,7 @@ from perf_diagnostics.trials.collect import Watched, collect
 from perf_diagnostics.trials.instruments import trial_instruments
 from perf_diagnostics.trials.launcher import Launcher, Request, launcher
 from perf_diagnostics.trials.plan import share_of_time
-from perf_diagnostics.trials.supervise import supervise
+from perf_diagnostics.trials.supervise import GRACE_SECONDS, supervise
 
 #: A trial that keeps its own budget ends by itself; this much later it must be hanging.
 _DEADLINE_FACTOR = 2.0
@@ -72,6 +72,7 @@ class Sweep:
         folder: the run; its lock is taken for as long as :meth:`run` lasts.
         time_budget_s: seconds for all trials together, shared out by expected cost; None for no limit.
         trial_timeout_s: seconds after which a trial is ended from outside; None derives it from the trial's budget.
+        grace_s: seconds that a trial has to end its step and write what it knows once it was asked to end.
         progress: is told what happens.
         launch: how trials are started; None picks the fastest way.
         devices: the devices as they were found, so that a GPU's board can be sampled; None looks when one is needed.
@@ -80,6 +81,7 @@ class Sweep:
     folder: RunFolder
     time_budget_s: float | None = None
     trial_timeout_s: float | None = None
+    grace_s: float = GRACE_SECONDS
     progress: Progress = field(default_factory=Silent)
     launch: Launcher | None = None
     devices: Sequence[DeviceInfo] | None = None
@@ -130,7 +132,11 @@ class Sweep:
         process = launch.start(Request(codec.encode(trial), str(directory), budget_s))
         began_ns = time.perf_counter_ns()
         ending = supervise(
-            process, sampler=sampler, deadline_s=self._deadline_s(budget_s), interrupted=lambda: self._interrupted
+            process,
+            sampler=sampler,
+            deadline_s=self._deadline_s(budget_s),
+            interrupted=lambda: self._interrupted,
+            grace_s=self.grace_s,
         )
         watched = Watched(
             ending=ending,

@@ -221,6 +221,11 @@ def _sequence_length(settings: Settings, model: Any) -> int:
 
 
 def _checkpoint(model: Any) -> None:
-    if not model.supports_gradient_checkpointing:
-        raise InvalidSettings(f"gradient_checkpointing is not supported by {type(model).__name__}; leave it unset.")
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    # The second name is transformers' older one, deprecated since 5 and the only one before it.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    try:
+        enable({"use_reentrant": False})
+    except ValueError as error:
+        raise InvalidSettings(
+            f"gradient_checkpointing=True cannot be honoured by {type(model).__name__}: {error} Leave it unset."
+        ) from error

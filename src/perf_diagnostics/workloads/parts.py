@@ -50,6 +50,8 @@ def training_of(
             "make it from the parameters of this very model."
         )
     model.to(device).train()
+    if isinstance(loss_fn, torch.nn.Module):
+        loss_fn.to(device)  # class weights and the like
     if optimizer.state:
         # State made on another device would meet gradients on this one; loading moves it to where each parameter is.
         optimizer.load_state_dict(optimizer.state_dict())

@@ -41,9 +41,7 @@ class TooFewSteps:
     least_steps: int = field(
         default=3, metadata=limit("under so many steps the trial is left out", "no interval can be made of two steps")
     )
-    indicative_steps: int = field(
-        default=5, metadata=limit("under so many steps a number is only a hint", "judgement")
-    )
+    indicative_steps: int = field(default=5, metadata=limit("under so many steps a number is only a hint", "judgement"))
     enough_steps: int = field(
         default=20, metadata=limit("under so many steps intervals are too narrow", "TraceML asks for 20 to be critical")
     )

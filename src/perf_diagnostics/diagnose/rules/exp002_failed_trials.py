@@ -86,9 +86,7 @@ def _summary(facts: SweepFacts) -> str:
     parts = [f"{len(facts.run.completed)} of {counted(total, 'trial')} completed."]
     for group in facts.groups:
         parts += [
-            _sentence(group, outcome, same)
-            for outcome, same in _by_outcome(group.failures).items()
-            if outcome.failed
+            _sentence(group, outcome, same) for outcome, same in _by_outcome(group.failures).items() if outcome.failed
         ]
         skipped = [result.trial.settings.batch_size for result in group.failures if result.outcome.skipped]
         if skipped:
@@ -125,14 +123,12 @@ def _remedies(facts: SweepFacts) -> list[Remedy]:
             found.append(Remedy(f"{group.label}: stay at batch {largest} or below.", {"batch_size": largest}))
         found.append(
             Remedy(
-                f"{group.label}: checkpoint activations; that costs a second forward pass, about a quarter of the time.",
+                f"{group.label}: checkpoint activations; that costs a second forward pass.",
                 {"gradient_checkpointing": True},
             )
         )
         if group.on_accelerator and group.settings.get("precision") == "float32":
-            found.append(
-                Remedy(f"{group.label}: train in bfloat16. {CHANGES_TRAINING}", {"precision": "bfloat16"})
-            )
+            found.append(Remedy(f"{group.label}: train in bfloat16. {CHANGES_TRAINING}", {"precision": "bfloat16"}))
     if any(result.outcome is Outcome.TIMEOUT for result in facts.unfinished):
         found.append(Remedy("Give each trial a larger time budget, or ask for fewer steps."))
     return found

@@ -53,14 +53,21 @@ class Unsteady:
         drift = ask(lambda: facts.drift)
         if not facts.result.steady:
             return self._finding(
-                facts, Severity.WARNING, "The end of the warm-up could not be shown: the step time had not settled.", drift
+                facts,
+                Severity.WARNING,
+                "The end of the warm-up could not be shown: the step time had not settled.",
+                drift,
             )
         drift = facts.drift
         if not self._drifts(drift):
-            return cleared(self, f"step time changed by {percent(drift.rise)} over the trial", *self._numbers(facts, drift))
+            return cleared(
+                self, f"step time changed by {percent(drift.rise)} over the trial", *self._numbers(facts, drift)
+            )
         severity = Severity.WARNING if facts.steps >= self.trusted_steps else Severity.INFO
         way = "rose" if drift.rise > 0 else "fell"
-        return self._finding(facts, severity, f"The step time {way} by {percent(abs(drift.rise))} over the trial.", drift)
+        return self._finding(
+            facts, severity, f"The step time {way} by {percent(abs(drift.rise))} over the trial.", drift
+        )
 
     def _drifts(self, drift: Drift) -> bool:
         apart = max(drift.last_over_first, 1 / drift.last_over_first) - 1

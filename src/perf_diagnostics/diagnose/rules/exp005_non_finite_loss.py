@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import NotMeasured, SweepFacts, ask
+from perf_diagnostics.diagnose.facts import NotMeasured, SweepFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared
 from perf_diagnostics.diagnose.wording import counted, listing
@@ -38,13 +38,12 @@ class NonFiniteLoss:
 
     def check(self, facts: SweepFacts) -> Answer:
         ended = [result.trial.label for result in facts.run.results if result.outcome is Outcome.NAN_LOSS]
-        read = [(trial.label, ask(lambda t=trial: t.infinite_losses)) for trial in facts.trials]
+        read, unread = _infinite_losses(facts)
         infinite = [label for label, count in read if count]
         if not ended and not infinite:
-            known = [label for label, count in read if count is not None]
-            if not known:
-                self._explain_why_unknown(facts)
-            return cleared(self, f"the loss stayed finite in {counted(len(known), 'trial')}")
+            if not read:
+                raise unread or NotMeasured("loss", "no trial completed")
+            return cleared(self, f"the loss stayed finite in {counted(len(read), 'trial')}")
         return Finding(
             code=self.code,
             name=self.name,
@@ -54,15 +53,23 @@ class NonFiniteLoss:
             "training that is meant, so nothing is concluded from it.",
             scope=listing(ended + infinite),
             evidence=(
-                Evidence(metric="trials ended by a non-finite loss", value=len(ended), limit=0, n=len(facts.run.results)),
+                Evidence(
+                    metric="trials ended by a non-finite loss", value=len(ended), limit=0, n=len(facts.run.results)
+                ),
                 Evidence(metric="completed trials with an infinite loss", value=len(infinite), limit=0, n=len(read)),
             ),
             remedies=(Remedy("Lower the learning rate, clip gradients, or look for broken samples."),),
             confidence=1.0,
         )
 
-    def _explain_why_unknown(self, facts: SweepFacts) -> None:
-        """Raise the reason why no loss is known."""
-        if not facts.trials:
-            raise NotMeasured("loss", "no trial completed")
-        _ = facts.trials[0].infinite_losses
+
+def _infinite_losses(facts: SweepFacts) -> tuple[list[tuple[str, int]], NotMeasured | None]:
+    """How many losses were infinite, by trial that read its loss, and why the last of the others did not."""
+    read: list[tuple[str, int]] = []
+    unread: NotMeasured | None = None
+    for trial in facts.trials:
+        try:
+            read.append((trial.label, trial.infinite_losses))
+        except NotMeasured as missing:
+            unread = missing
+    return read, unread

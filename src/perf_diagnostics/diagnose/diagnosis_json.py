@@ -1,0 +1,81 @@
+"""A diagnosis as plain JSON values, in a shape that programs may rely on."""
+
+from __future__ import annotations
+
+from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Evidence, Finding, Unchecked, Verdict
+from perf_diagnostics.records import Json
+
+#: Raised when a key is removed, renamed or changes its meaning; new keys do not raise it.
+SCHEMA_VERSION = 1
+
+
+def diagnosis_to_json(diagnosis: Diagnosis) -> dict[str, Json]:
+    """Verdict (or null and the reason), findings, cleared and unchecked rules; shares are 0…1, percentages say ``%``."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "verdict": None if diagnosis.verdict is None else _verdict(diagnosis.verdict),
+        "no_verdict_because": diagnosis.no_verdict_because,
+        "findings": [_finding(finding) for finding in diagnosis.findings],
+        "cleared": [_cleared(cleared) for cleared in diagnosis.cleared],
+        "unchecked": [_unchecked(unchecked) for unchecked in diagnosis.unchecked],
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Json]:
+    return {
+        "code": verdict.code,
+        "name": verdict.name,
+        "family": str(verdict.family),
+        "summary": verdict.summary,
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Json]:
+    won = finding.recoverable
+    return {
+        "code": finding.code,
+        "name": finding.name,
+        "family": str(finding.family),
+        "severity": str(finding.severity),
+        "summary": finding.summary,
+        "scope": finding.scope,
+        "batch_sizes": list(finding.batch_sizes),
+        "recoverable_share": None if won is None else won.value,
+        "recoverable_low": None if won is None else won.low,
+        "recoverable_high": None if won is None else won.high,
+        "confidence": finding.confidence,
+        "explains": list(finding.explains),
+        "evidence": [_evidence(item) for item in finding.evidence],
+        "remedies": [{"says": remedy.says, "change": dict(remedy.change)} for remedy in finding.remedies],
+    }
+
+
+def _evidence(item: Evidence) -> dict[str, Json]:
+    return {
+        "metric": item.metric,
+        "value": item.value,
+        "limit": item.limit,
+        "unit": item.unit,
+        "n": item.n,
+        "low": item.low,
+        "high": item.high,
+        "source": item.source,
+    }
+
+
+def _cleared(cleared: Cleared) -> dict[str, Json]:
+    return {
+        "code": cleared.code,
+        "name": cleared.name,
+        "summary": cleared.summary,
+        "evidence": [_evidence(item) for item in cleared.evidence],
+    }
+
+
+def _unchecked(unchecked: Unchecked) -> dict[str, Json]:
+    return {
+        "code": unchecked.code,
+        "name": unchecked.name,
+        "signal": unchecked.signal,
+        "why": unchecked.why,
+    }

@@ -1,0 +1,62 @@
+"""From records to a diagnosis: can the experiment be trusted, what do the rules say, and what is the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from perf_diagnostics.diagnose.asking import Placed, ask_all, void_trials
+from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
+from perf_diagnostics.diagnose.facts import SweepFacts
+from perf_diagnostics.diagnose.finding import Diagnosis, Family, Severity
+from perf_diagnostics.diagnose.ranking import ranked, verdict
+from perf_diagnostics.diagnose.rule import Rule, configured
+from perf_diagnostics.diagnose.rules import RULES
+from perf_diagnostics.diagnose.wording import counted
+from perf_diagnostics.records import Run
+
+__all__ = ["diagnose", "diagnosis_to_json"]
+
+
+def diagnose(
+    run: Run, *, thresholds: Mapping[str, Mapping[str, float]] | None = None, rules: Sequence[Rule] = RULES
+) -> Diagnosis:
+    """Ask every rule about a run and weigh the answers.
+
+    Args:
+        run: the records of a sweep, of a user's own loop, or of anything that has the same form.
+        thresholds: thresholds to change, by code and name: ``{"INP001": {"warn_share": 0.1}}``.
+        rules: the rules to ask, in the order in which cleared and unchecked ones are listed.
+
+    Raises:
+        InvalidSettings: ``thresholds`` names an unknown rule or threshold, or a value that is no finite number.
+    """
+    chosen = configured(rules, thresholds)
+    of_experiment = [rule for rule in chosen if rule.family is Family.EXPERIMENT]
+    of_performance = [rule for rule in chosen if rule.family is not Family.EXPERIMENT]
+    sweep = SweepFacts.of(run)
+    sound = sweep.without(void_trials(of_experiment, sweep))
+    replies = ask_all(of_experiment, sweep, sound) + ask_all(of_performance, sound, sound)
+    primary = None if sound.primary is None else sound.primary.label
+    ordered = ranked(replies.placed, primary)
+    if primary is None:
+        best, why = None, _nothing_sound(sweep, ordered)
+    else:
+        best, why = verdict(ordered, primary)
+    return Diagnosis(
+        verdict=best,
+        findings=tuple(item.finding for item in ordered),
+        cleared=replies.cleared,
+        unchecked=replies.unchecked,
+        no_verdict_because=why,
+    )
+
+
+def _nothing_sound(sweep: SweepFacts, ordered: Sequence[Placed]) -> str:
+    """Why there is no trial to conclude anything from."""
+    if not sweep.run.results:
+        return "no trial was run"
+    if not sweep.trials:
+        ended = sorted({str(result.outcome).replace("_", " ") for result in sweep.run.results})
+        return f"none of {counted(len(sweep.run.results), 'trial')} completed ({', '.join(ended)})"
+    reasons = [item.finding.summary for item in ordered if item.finding.severity is Severity.CRITICAL]
+    return " ".join(reasons) or "no completed trial has steps and samples"

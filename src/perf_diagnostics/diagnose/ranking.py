@@ -1,0 +1,92 @@
+"""Orders findings by what a fix surely wins back, puts causes before their symptoms, and draws the verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from perf_diagnostics.diagnose.asking import SEVERITIES, Placed
+from perf_diagnostics.diagnose.finding import Family, Finding, Severity, Verdict
+
+#: A finding of less confidence is shown but makes no verdict: a share whose interval straddles its threshold (0.3)
+#: still does, in a trial of very few steps (0.18) no more.
+LEAST_CONFIDENCE = 0.25
+
+#: A cause explains a symptom if it speaks about at least this part of the same seconds.
+EXPLAINS = 0.5
+
+#: The finding that says where the time goes when nothing is wrong.
+HEALTHY = "CMP002"
+
+
+def ranked(placed: Sequence[Placed], primary: str | None) -> tuple[Placed, ...]:
+    """Findings in the order in which to read them, with :attr:`Finding.explains` filled in.
+
+    Faults of the experiment come first, then faults that hold at the recommended batch, the primary group's before
+    others', by the gain that is sure (the low end of what is recoverable); then faults elsewhere, then infos. A
+    symptom never stands before a cause of at least half of the same seconds.
+    """
+    ordered = sorted(placed, key=lambda item: _order(item, primary))
+    for symptom in tuple(item for item in ordered if item.finding.symptom_of):
+        for cause in tuple(item for item in ordered if _explains(item, symptom, primary)):
+            at = ordered.index(cause)
+            explained = dataclasses.replace(cause.finding, explains=(*cause.finding.explains, symptom.finding.code))
+            ordered[at] = dataclasses.replace(cause, finding=explained)
+            if ordered.index(symptom) < at:
+                ordered.remove(symptom)
+                ordered.insert(at, symptom)
+    return tuple(ordered)
+
+
+def verdict(ordered: Sequence[Placed], primary: str | None) -> tuple[Verdict | None, str]:
+    """The sentence to read first, or None and why there is none.
+
+    It is the first fault about the primary group (or the whole run) that is sure enough. Without one it is what
+    takes the time.
+    """
+    about = [item.finding for item in ordered if item.group in (None, primary)]
+    faults = [f for f in about if f.family is not Family.EXPERIMENT and f.severity is not Severity.INFO]
+    sure = [fault for fault in faults if fault.confidence >= LEAST_CONFIDENCE]
+    healthy = [f for f in about if f.code == HEALTHY and f.confidence >= LEAST_CONFIDENCE]
+    if sure or (healthy and not faults):
+        first = (sure or healthy)[0]
+        return Verdict(first.code, first.name, first.family, first.summary), ""
+    if faults:
+        unsure = faults[0]
+        return None, (
+            f"the strongest finding, {unsure.code} {unsure.name}, has a confidence of {unsure.confidence:.2f}; "
+            f"a verdict needs {LEAST_CONFIDENCE}"
+        )
+    return None, "no rule found a fault, and forward and backward were not shown to take most of the step"
+
+
+def _order(item: Placed, primary: str | None) -> tuple[int, bool, float, int, str]:
+    finding = item.finding
+    won = 0.0 if finding.recoverable is None else finding.recoverable.low
+    elsewhere = item.group not in (None, primary)
+    return _class(item), elsewhere, -won, -SEVERITIES.index(finding.severity), finding.code
+
+
+def _class(item: Placed) -> int:
+    if item.finding.severity is Severity.INFO:
+        return 3
+    if item.finding.family is Family.EXPERIMENT:
+        return 0
+    return 1 if item.at_recommended else 2
+
+
+def _explains(cause: Placed, symptom: Placed, primary: str | None) -> bool:
+    """Whether a fault is the cause of another: named as one, about the same trials, and about the same seconds."""
+    if cause.finding.code not in symptom.finding.symptom_of or cause.finding.severity is Severity.INFO:
+        return False
+    if cause.group != (primary if symptom.group is None else symptom.group):
+        return False
+    return _same_seconds(cause.finding, symptom.finding)
+
+
+def _same_seconds(cause: Finding, symptom: Finding) -> bool:
+    if not symptom.claims:
+        both = set(cause.batch_sizes) & set(symptom.batch_sizes)
+        return bool(both) or not cause.batch_sizes or not symptom.batch_sizes
+    shared = sum(min(share, cause.claims.get(phase, 0.0)) for phase, share in symptom.claims.items())
+    return shared >= EXPLAINS * sum(symptom.claims.values())

@@ -1,0 +1,120 @@
+"""CMP002: the answer when nothing is wrong: forward and backward work takes the time, and which of the two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.facts import TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence
+from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
+from perf_diagnostics.diagnose.wording import duration, percent, percent_between
+from perf_diagnostics.records import Phase
+
+
+@dataclass(frozen=True)
+class ComputeBound:
+    """Forward and backward work takes the step: the model's own arithmetic sets the pace.
+
+    What it measures:
+        The share of forward and backward in the step, and which of the two is larger; on a CPU the threads that
+        compute against the cores there are; on a device, whether it ever ran dry.
+
+    Why it matters:
+        This is where the time should go. It says that loader, copies and optimizer are not what to change.
+
+    What to try:
+        Only what makes the arithmetic itself cheaper: all cores on a CPU; compilation; lower precision where the
+        hardware is faster in it; a smaller model, shorter sequences.
+
+    When it is wrong:
+        Time on a device's stream includes gaps between its kernels. Where the host cannot queue them fast enough
+        the device is not computing but waiting for launches; steps in which it ran dry tell, and where nobody
+        measured them this rule abstains. How close the arithmetic is to what the hardware can do is not said.
+    """
+
+    code: ClassVar[str] = "CMP002"
+    name: ClassVar[str] = "compute-bound"
+    family: ClassVar[Family] = Family.COMPUTE
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    compute_share: float = field(
+        default=0.60, metadata=limit("share of forward and backward from which they set the pace", "judgement")
+    )
+    starved_share: float = field(
+        default=0.50, metadata=limit("share of steps in which the device ran dry that rules it out", "judgement")
+    )
+
+    def check(self, facts: TrialFacts) -> Answer:
+        share = facts.joint_share(Phase.FORWARD, Phase.BACKWARD)
+        numbers = [evidence("forward and backward", share, "%", limit=self.compute_share)]
+        if facts.on_accelerator:
+            starved = facts.starved_share
+            numbers.append(evidence("steps in which the device ran dry", starved, "%", limit=self.starved_share))
+            if starved.value >= self.starved_share:
+                return cleared(
+                    self,
+                    f"the device ran dry in {percent(starved.value)} of the steps: the host sets the pace",
+                    *numbers,
+                )
+        if share.value < self.compute_share:
+            return cleared(self, f"forward and backward take {percent_between(share)} of a step", *numbers)
+        forward, backward = facts.share(Phase.FORWARD), facts.share(Phase.BACKWARD)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.INFO,
+            summary=_summary(facts, share.value, forward.value, backward.value),
+            scope=facts.label,
+            evidence=(
+                *numbers,
+                evidence("forward", forward, "%"),
+                evidence("backward", backward, "%"),
+                *_cores(facts),
+            ),
+            remedies=_remedies(facts),
+            confidence=confidence(
+                Tier.SHARE_AND_CAUSE if facts.on_accelerator else Tier.SHARE,
+                sure=share.surely_at_least(self.compute_share),
+                coverage=facts.coverage,
+                thin=facts.thin,
+            ),
+            claims={str(Phase.FORWARD): forward.value, str(Phase.BACKWARD): backward.value},
+        )
+
+
+def _summary(facts: TrialFacts, share: float, forward: float, backward: float) -> str:
+    first, second = (("backward", backward), ("forward", forward))
+    if forward > backward:
+        first, second = second, first
+    where = "the device's" if facts.on_accelerator else "the CPU's"
+    says = (
+        f"Nothing stands in the way: {percent(share)} of a step of {duration(facts.step_time_s.value)} is {where} own "
+        f"work on the model, {percent(first[1])} in the {first[0]} and {percent(second[1])} in the {second[0]} pass"
+    )
+    threads, cores = ask(facts.number, "threads"), ask(facts.number, "cpu_count")
+    if facts.on_accelerator or threads is None or cores is None:
+        return f"{says}."
+    return f"{says}, on {threads:g} of {cores:g} cores."
+
+
+def _cores(facts: TrialFacts) -> tuple[Evidence, ...]:
+    threads, cores = ask(facts.number, "threads"), ask(facts.number, "cpu_count")
+    if facts.on_accelerator or threads is None:
+        return ()
+    return (Evidence(metric="threads that compute", value=threads, limit=cores),)
+
+
+def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
+    settings = facts.result.trial.settings
+    found: list[Remedy] = []
+    threads, cores = ask(facts.number, "threads"), ask(facts.number, "cpu_count")
+    if not facts.on_accelerator and threads is not None and cores is not None and threads < cores:
+        found.append(Remedy(f"Compute with all {cores:g} cores (now {threads:g}).", {"threads": int(cores)}))
+    if settings.compile_mode is None:
+        found.append(Remedy("Compile the model; the first steps then take much longer.", {"compile_mode": "default"}))
+    if facts.on_accelerator and settings.precision == "float32":
+        found.append(Remedy(f"Train in bfloat16. {CHANGES_TRAINING}", {"precision": "bfloat16"}))
+    return tuple(found)

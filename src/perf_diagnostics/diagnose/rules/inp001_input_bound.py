@@ -1,0 +1,215 @@
+"""INP001: the training waits for its next batch, with the workers it would take and whether they can help."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
+from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.wording import counted, duration, percent_between
+from perf_diagnostics.records import Phase
+
+
+@dataclass(frozen=True)
+class Loading:
+    """What making a batch costs, and what there is to make it with.
+
+    ``work_s`` is what one worker needs for a batch, ``needed`` how many workers keep up with the rest of the step.
+    ``kind`` is how that time is spent: computing, waiting (disk, network, locks), mixed, or unknown.
+    """
+
+    work_s: float
+    kind: Literal["computing", "waiting", "mixed", "unknown"]
+    workers: int | None
+    needed: int
+    free_cores: float | None
+
+    @property
+    def cores_lacking(self) -> bool:
+        """More workers cannot compute faster than the free cores allow."""
+        return self.kind == "computing" and self.free_cores is not None and self.needed > self.free_cores
+
+
+@dataclass(frozen=True)
+class InputBound:
+    """The training waits for its next batch.
+
+    What it measures:
+        The share of a step in which nothing but the wait for data goes on: on the CPU the time inside
+        ``next(batches)``, on a device the stream's idle time inside it. Beside it, how much of the wait the loop's
+        own thread computed (from 70 % on, loading is computing; up to 40 % it is waiting for disk, network or
+        locks), and how many workers would keep up: the time one worker needs for a batch over the rest of the step.
+
+    Why it matters:
+        No faster model, device or precision helps while the data does not arrive.
+
+    What to try:
+        Waiting: more workers, prefetching, caching, larger shards; waiting workers need no core of their own.
+        Computing: workers only as far as free cores go; beyond that cheaper decoding, preprocessing once and
+        storing the result, or decoding on the device.
+
+    When it is wrong:
+        The first epoch of a cold cache waits for a disk that later epochs do not touch. With workers already
+        running, their CPU time is not measured here, so that waiting and computing cannot be told apart. On a CPU,
+        workers take cores from the training: the gain is capped by what all cores together can do.
+    """
+
+    code: ClassVar[str] = "INP001"
+    name: ClassVar[str] = "input-bound"
+    family: ClassVar[Family] = Family.INPUT
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    info_share: float = field(
+        default=0.05, metadata=limit("exposed wait over the step to mention", "TensorBoard and XProf advise from 5 %")
+    )
+    warn_share: float = field(default=0.10, metadata=limit("… to warn from", "TraceML warns from 10 %"))
+    critical_share: float = field(
+        default=0.20, metadata=limit("… that is critical", "XProf and TraceML call 20 % high")
+    )
+    computing_share: float = field(
+        default=0.7, metadata=limit("CPU time over the wait from which loading is computing", "pilot: 0.98 to 1.0")
+    )
+    waiting_share: float = field(
+        default=0.4, metadata=limit("CPU time over the wait up to which loading is waiting", "pilot: 0.27")
+    )
+    workers_per_core: float = field(
+        default=4.0, metadata=limit("most workers to propose for each core while they only wait", "judgement")
+    )
+
+    def check(self, facts: TrialFacts) -> Answer:
+        share = facts.exposed_data_wait_share
+        found = grade(
+            share,
+            (
+                (Severity.INFO, self.info_share),
+                (Severity.WARNING, self.warn_share),
+                (Severity.CRITICAL, self.critical_share),
+            ),
+        )
+        if found is None:
+            number = evidence("exposed data wait", share, "%", limit=self.info_share)
+            return cleared(self, f"the wait for data takes {percent_between(share)} of a step", number)
+        loading = self._loading(facts, share)
+        tier = Tier.SHARE if loading.kind == "unknown" else Tier.SHARE_AND_CAUSE
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=found.severity,
+            summary=_summary(share, loading),
+            scope=facts.label,
+            evidence=(
+                evidence("exposed data wait", share, "%", limit=found.limit),
+                *_numbers(facts, loading, computing_share=self.computing_share),
+            ),
+            remedies=self._remedies(facts, loading),
+            recoverable=_gain(facts, share, loading),
+            confidence=confidence(tier, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
+            claims={str(Phase.DATA_WAIT): share.value},
+        )
+
+    def _loading(self, facts: TrialFacts, share: Interval) -> Loading:
+        step = facts.step_time_s.value
+        known_workers = ask(lambda: int(facts.number("num_workers")))
+        wait = ask(lambda: facts.host_time_s(Phase.DATA_WAIT).value)
+        # Running workers that cannot keep up are all busy, and a batch takes one of them as many steps as there are
+        # workers. Without workers the loop makes the batch itself, inside its wait.
+        work = known_workers * step if known_workers else (share.value * step if wait is None else wait)
+        rest = max(step * (1 - share.value), 1e-9)
+        return Loading(work, self._kind(facts, known_workers), known_workers, math.ceil(work / rest), _cores(facts))
+
+    def _kind(self, facts: TrialFacts, workers: int | None) -> Literal["computing", "waiting", "mixed", "unknown"]:
+        # With workers the loop's thread waits, whatever they do.
+        cpu = ask(lambda: facts.data_wait_cpu_share) if workers == 0 else None
+        if cpu is None:
+            return "unknown"
+        if cpu.value >= self.computing_share:
+            return "computing"
+        return "waiting" if cpu.value <= self.waiting_share else "mixed"
+
+    def _remedies(self, facts: TrialFacts, loading: Loading) -> tuple[Remedy, ...]:
+        cheaper = Remedy("Make a batch cheaper: store what was preprocessed, decode less, or decode on the device.")
+        if loading.cores_lacking:
+            return (cheaper,)
+        cores = ask(facts.number, "cpu_count")
+        most = math.inf if cores is None else cores * self.workers_per_core
+        if loading.kind == "computing" and loading.free_cores is not None:
+            most = loading.free_cores
+        workers = int(min(loading.needed + 1, most))
+        if loading.workers is not None and workers <= loading.workers:
+            return (cheaper,)
+        more = Remedy(
+            f"Load with {counted(workers, 'worker')} (now {_now(loading.workers)}); "
+            f"{loading.needed} would just keep up.",
+            {"num_workers": workers, "persistent_workers": True},
+        )
+        if loading.kind == "waiting":
+            return (more, Remedy("Wait less for each batch: cache the data nearby, read larger pieces."))
+        return (more, cheaper)
+
+
+def _now(workers: int | None) -> str:
+    return "unknown" if workers is None else "none" if workers == 0 else str(workers)
+
+
+def _cores(facts: TrialFacts) -> float | None:
+    return ask(lambda: facts.free_cores)
+
+
+def _gain(facts: TrialFacts, share: Interval, loading: Loading) -> Share:
+    """What could be won: no step can be faster than what the loader's own work allows on the cores there are."""
+    step = facts.step_time_s.value
+    by_cores = _core_bound_s(facts, share, loading) / step
+    if loading.kind == "waiting":
+        return recoverable(share, Family.INPUT)
+    if loading.kind == "computing":
+        return recoverable(share, Family.INPUT, floor=by_cores)
+    # Nobody knows whether it computes: the upper end assumes that it waits, the lower that it computes.
+    return recoverable(share, Family.INPUT, cautious_floor=by_cores)
+
+
+def _core_bound_s(facts: TrialFacts, share: Interval, loading: Loading) -> float:
+    """The shortest step, in s, if making a batch is computing all the way; 0 where the cores are not known."""
+    cores = ask(facts.number, "cpu_count")
+    if loading.free_cores is None or cores is None:
+        return 0.0
+    if loading.free_cores >= 1:
+        return loading.work_s / loading.free_cores
+    # Every core trains already: loading and training share them, and their work adds up.
+    training = facts.step_time_s.value * (1 - share.value)
+    return (loading.work_s + training * cores) / cores
+
+
+def _numbers(facts: TrialFacts, loading: Loading, *, computing_share: float) -> tuple[Evidence, ...]:
+    wait = ask(lambda: facts.host_time_s(Phase.DATA_WAIT).scaled(1e3))
+    cpu = ask(lambda: facts.data_wait_cpu_share)
+    found = [Evidence(metric="workers that would keep up", value=loading.needed, limit=loading.free_cores)]
+    if wait is not None:
+        found.insert(0, evidence("wait for data a step", wait, "ms"))
+    if cpu is not None:
+        found.insert(1, evidence("computing within the wait", cpu, "%", limit=computing_share))
+    if loading.workers is not None:
+        found.append(Evidence(metric="workers", value=loading.workers))
+    if loading.free_cores is not None:
+        found.append(Evidence(metric="free cores", value=loading.free_cores))
+    return tuple(found)
+
+
+def _summary(share: Interval, loading: Loading) -> str:
+    says = f"The training waits for data {percent_between(share)} of each step."
+    takes = f"A batch takes one worker {duration(loading.work_s)}"
+    how = {
+        "computing": f"{takes}, nearly all of it computing.",
+        "waiting": f"{takes}, most of it waiting for disk, network or locks.",
+        "mixed": f"{takes}, part computing and part waiting.",
+        "unknown": f"{takes}; whether it computes or waits was not measured.",
+    }[loading.kind]
+    need = f"It takes {counted(loading.needed, 'worker')} to keep up"
+    if loading.cores_lacking:
+        free = "none" if not loading.free_cores else f"{loading.free_cores:g}"
+        return f"{says} {how} {need}, but of the cores {free} is free: more workers will not fix it."
+    return f"{says} {how} {need}."

@@ -1,0 +1,143 @@
+"""OPT001: the optimizer takes a large part of each step, with what of it lies above the memory's own floor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.gain import KAPPA_UNMEASURED, Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.wording import duration, percent, percent_between, significant
+from perf_diagnostics.records import Phase
+
+#: Bytes an update moves for each parameter in float32, at 4 bytes a read or write. Adam: parameter, gradient and two
+#: moments read, parameter and two moments written. SGD: parameter and gradient read, parameter written.
+BYTES_PER_PARAMETER: Mapping[str, float] = MappingProxyType({"AdamW": 28.0, "Adam": 28.0, "SGD": 12.0})
+
+
+@dataclass(frozen=True)
+class OptimizerHeavy:
+    """The optimizer takes a large part of each step.
+
+    What it measures:
+        The optimizer's share of the step and its time a step, which depends on the parameters and not on the batch.
+        Where the memory's bandwidth was measured, also the floor: the bytes an update has to move over that
+        bandwidth (28 bytes a parameter for AdamW in float32). Without it, how much of the time could be saved is not
+        known and the finding says so.
+
+    Why it matters:
+        An update costs the same for one sample as for a thousand. Small batches pay it most often, and a loop over
+        single tensors pays much more than the memory asks for: for 17 million parameters AdamW took 95 ms tensor
+        by tensor, 67 ms with foreach and 10 ms fused, against a floor of 11 ms.
+
+    What to try:
+        The fused implementation; a larger batch or gradient accumulation, so that fewer updates are made; at the
+        floor only an optimizer with less state helps.
+
+    When it is wrong:
+        The phase also holds gradient clipping, the scheduler and ``zero_grad``. Not every optimizer has a fused
+        implementation on every device.
+    """
+
+    code: ClassVar[str] = "OPT001"
+    name: ClassVar[str] = "optimizer-heavy"
+    family: ClassVar[Family] = Family.OPTIMIZER
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    info_share: float = field(default=0.15, metadata=limit("share of the step to mention", "judgement"))
+    warn_share: float = field(
+        default=0.30, metadata=limit("share of the step to warn from", "pilot: 31 to 35 % hid a gain of 28 %")
+    )
+    at_floor: float = field(
+        default=1.5, metadata=limit("time over the floor up to which nothing is to be won", "pilot: fused at 0.9")
+    )
+    above_floor: float = field(
+        default=3.0, metadata=limit("time over the floor from which the cause is proved", "pilot: default AdamW at 4.3")
+    )
+
+    def check(self, facts: TrialFacts) -> Answer:
+        share = facts.optimizer_share
+        found = grade(share, ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share)))
+        number = evidence("optimizer", share, "%", limit=self.info_share if found is None else found.limit)
+        if found is None:
+            return cleared(self, f"the optimizer takes {percent_between(share)} of a step", number)
+        seconds = facts.phase_time_s(Phase.OPTIMIZER).value
+        floor_s = ask(optimizer_floor_s, facts)
+        numbers = [number, Evidence(metric="optimizer a step", value=seconds * 1e3, unit="ms", n=facts.steps)]
+        if floor_s is not None:
+            numbers.append(Evidence(metric="least the memory allows", value=floor_s * 1e3, unit="ms"))
+            if seconds <= self.at_floor * floor_s:
+                return cleared(
+                    self,
+                    f"the optimizer takes {percent(share.value)} of a step, as little as the memory's speed allows",
+                    *numbers,
+                )
+        proved = floor_s is not None and seconds >= self.above_floor * floor_s
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=found.severity,
+            summary=_summary(facts, share, seconds, floor_s),
+            scope=facts.label,
+            evidence=tuple(numbers),
+            remedies=_remedies(facts),
+            recoverable=recoverable(
+                _above_floor(share, seconds, floor_s),
+                self.family,
+                # How much of a prediction is realised is known only for predictions made from the floor.
+                realised=KAPPA_UNMEASURED if floor_s is None else None,
+            ),
+            confidence=confidence(
+                Tier.SHARE_AND_CAUSE if proved else Tier.SHARE,
+                sure=found.sure,
+                coverage=facts.coverage,
+                thin=facts.thin,
+            ),
+            claims={str(Phase.OPTIMIZER): share.value},
+        )
+
+
+def optimizer_floor_s(facts: TrialFacts) -> float:
+    """The least time an update can take, in s: the bytes it moves over the measured memory bandwidth."""
+    kind = facts.word("optimizer") or "an unknown optimizer"
+    if kind not in BYTES_PER_PARAMETER:
+        raise NotMeasured("optimizer", f"the bytes an update of {kind} moves are not known")
+    return facts.quantity("trainable_parameters") * BYTES_PER_PARAMETER[kind] / facts.quantity("memory_bandwidth")
+
+
+def _above_floor(share: Interval, seconds: float, floor_s: float | None) -> Interval:
+    return share if floor_s is None else share.scaled(max(0.0, 1 - floor_s / seconds))
+
+
+def _summary(facts: TrialFacts, share: Interval, seconds: float, floor_s: float | None) -> str:
+    kind = facts.word("optimizer")
+    implementation = facts.word("optimizer_implementation")
+    who = (
+        "The optimizer" if kind is None else f"The optimizer ({kind}{f', {implementation}' if implementation else ''})"
+    )
+    says = f"{who} takes {percent_between(share)} of each step: {duration(seconds)}, whatever the batch."
+    if floor_s is None:
+        return f"{says} What the memory's speed would allow was not measured, so the gain is a guess."
+    return f"{says} That is {significant(seconds / floor_s, 2)} times what the memory's speed allows."
+
+
+def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
+    settings = facts.result.trial.settings
+    now = facts.word("optimizer_implementation") or settings.optimizer_implementation
+    found = []
+    if now != "fused":
+        found.append(Remedy("Use the fused implementation.", {"optimizer_implementation": "fused"}))
+    if now not in ("fused", "foreach"):
+        found.append(Remedy("Use the foreach implementation.", {"optimizer_implementation": "foreach"}))
+    found.append(
+        Remedy(
+            f"Update half as often, with twice the samples: a larger batch, or accumulation. {CHANGES_TRAINING}",
+            {"accumulation_steps": 2 * (settings.accumulation_steps or 1)},
+        )
+    )
+    return tuple(found)

@@ -1,0 +1,97 @@
+"""SWP002: the recommended batch size: the smallest that reaches nearly the best throughput of the sweep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.facts import Group, Knee
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence
+from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, evidence
+from perf_diagnostics.diagnose.sweep_facts import KNEE_SHARE
+from perf_diagnostics.diagnose.wording import percent, significant
+
+
+@dataclass(frozen=True)
+class ThroughputKnee:
+    """Where a larger batch stops paying: the recommended batch size.
+
+    What it measures:
+        Throughput at every measured batch size. The knee is the smallest size that reaches 95 % of the best; whether
+        noise could have chosen another is tested with the intervals. If throughput still rose by 5 % or more per
+        doubling towards the largest size, the knee lies there or beyond, and that is all that is said.
+
+    Why it matters:
+        Below the knee throughput is given away. Beyond it a larger batch costs memory and changes the optimisation
+        for a few per cent.
+
+    What to try:
+        Train at the recommended size. If throughput still rises, measure larger sizes.
+
+    When it is wrong:
+        The fastest batch is not the one that learns fastest: samples/s is not time to a target loss. With one
+        process a size, differences between processes (about 1 %, at times 10 %) are not in the intervals.
+    """
+
+    code: ClassVar[str] = "SWP002"
+    name: ClassVar[str] = "throughput-knee"
+    family: ClassVar[Family] = Family.SWEEP
+    looks_at: ClassVar[Literal["group"]] = "group"
+
+    def check(self, facts: Group) -> Answer:
+        knee = facts.knee
+        size, best = knee.point.batch_size, knee.best.batch_size
+        numbers = [
+            Evidence(metric="recommended batch", value=size, n=knee.point.steps),
+            evidence("throughput there", knee.point.throughput, "samples/s"),
+            evidence("of the best throughput", facts.relative(knee.point), "%", limit=KNEE_SHARE),
+            Evidence(metric="batch of the best throughput", value=best, n=knee.best.steps),
+            evidence("best throughput", knee.best.throughput, "samples/s"),
+        ]
+        if knee.growth is not None:
+            numbers.append(evidence("last growth per doubling", knee.growth, "%"))
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.INFO,
+            summary=_summary(facts, knee),
+            scope=facts.label,
+            evidence=tuple(numbers),
+            remedies=_remedies(facts, knee),
+            confidence=confidence(
+                Tier.BOTH_MEASURED, sure=knee.sure, thin=any(trial.thin for trial in knee.point.trials)
+            ),
+            batch_sizes=(size,),
+        )
+
+
+def _summary(facts: Group, knee: Knee) -> str:
+    size, best = knee.point.batch_size, knee.best.batch_size
+    rate = f"{significant(knee.point.throughput.value)} samples/s"
+    largest = facts.batch_sizes[-1]
+    if knee.rising and knee.growth is not None:
+        says = (
+            f"Throughput still rises at the largest measured batch, {largest}, by {percent(knee.growth.value)} per "
+            "doubling: the knee lies at or beyond it."
+        )
+        if size != largest:
+            says += f" Batch {size} reaches {percent(facts.relative(knee.point).value)} of its throughput ({rate})."
+    elif size == best:
+        says = f"Batch {size} is the fastest measured ({rate}), and no smaller one reaches 95 % of it."
+    else:
+        says = (
+            f"Batch {size} reaches {percent(facts.relative(knee.point).value)} of the best throughput ({rate}; best at "
+            f"batch {best})."
+        )
+    return says if knee.sure else f"{says} Noise does not allow to tell it from its neighbours."
+
+
+def _remedies(facts: Group, knee: Knee) -> tuple[Remedy, ...]:
+    size = knee.point.batch_size
+    found = [Remedy(f"Train with batch {size}. {CHANGES_TRAINING}", {"batch_size": size})]
+    if knee.rising and not any(result.outcome.out_of_memory for result in facts.failures):
+        larger = 2 * facts.batch_sizes[-1]
+        found.append(Remedy(f"Measure batch {larger} too.", {"batch_size": larger}))
+    return tuple(found)

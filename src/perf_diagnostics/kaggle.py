@@ -1,0 +1,119 @@
+"""Two calls for a notebook: sweep a model's batch sizes and write the files, and see what the GPUs are doing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from perf_diagnostics.diagnostics import PerformanceDiagnostics
+from perf_diagnostics.measure.devices import list_devices
+from perf_diagnostics.measure.gpu import gpu_instruments
+from perf_diagnostics.measure.observation import Observations, Sampler
+from perf_diagnostics.report.renderer import Skipped, write_report
+
+if TYPE_CHECKING:
+    import pandas
+
+BATCH_SIZES = (8, 16, 32, 64, 128, 256)
+
+#: A committed Kaggle session keeps nothing but this folder.
+_KAGGLE_OUTPUT = Path("/kaggle/working")
+
+
+def run_kaggle_analysis(
+    model: torch.nn.Module,
+    train_loader: Iterable[Any],
+    batch_sizes: Sequence[int] = BATCH_SIZES,
+    *,
+    loss_fn: Any = "cross entropy",
+    num_iterations: int = 30,
+    output_dir: str | Path | None = None,
+) -> PerformanceDiagnostics:
+    """Measure a model over batch sizes on the CPU and on every usable GPU, and write figures and report.
+
+    Trains copies with Adam (learning rate 1e-3) and cross entropy, as a first look; for your own loss and optimizer
+    use :class:`PerformanceDiagnostics`. Writes ``throughput_vs_batch_size.png``, ``time_breakdown.png``,
+    ``memory_usage.png``, ``performance_report.md`` and ``report.html``.
+
+    Args:
+        model: any module; it is left as it is.
+        train_loader: gives batches ``(x, y)``.
+        batch_sizes: samples a step.
+        loss_fn: as for :class:`PerformanceDiagnostics`; default: ``torch.nn.CrossEntropyLoss()``.
+        num_iterations: measured steps a configuration.
+        output_dir: default: Kaggle's working folder where there is one, else the current folder.
+
+    Returns:
+        The profiler, with its results and report.
+    """
+    usable = [device for device in list_devices() if device.kind in ("cpu", "cuda")]
+    for device in usable:
+        if not device.usable:
+            print(f"{device.name} is left out: {device.why_not}")
+    profiler = PerformanceDiagnostics(
+        model,
+        torch.nn.CrossEntropyLoss() if loss_fn == "cross entropy" else loss_fn,
+        torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-3),
+    )
+    devices = [device.name for device in usable if device.usable]
+    profiler.run_diagnostics(train_loader, batch_sizes, num_iterations, devices=devices)
+    target = Path(output_dir) if output_dir is not None else output_folder()
+    target.mkdir(parents=True, exist_ok=True)
+    for written in write_report(profiler.generate_bottleneck_report().report, target, ("plots", "md", "html")):
+        print(f"{written.format}: skipped: {written.why}" if isinstance(written, Skipped) else written.path)
+    return profiler
+
+
+def output_folder() -> Path:
+    """Where files survive: Kaggle's working folder in a Kaggle session, else the current folder."""
+    on_kaggle = "KAGGLE_KERNEL_RUN_TYPE" in os.environ and _KAGGLE_OUTPUT.is_dir()
+    return _KAGGLE_OUTPUT if on_kaggle else Path()
+
+
+def analyze_gpu_utilization(seconds: float = 5.0) -> pandas.DataFrame:
+    """Sample every GPU for a while and return what it was doing: one row a GPU, empty without one.
+
+    Utilisation is the share of the driver's sample period in which at least one kernel ran; a single tiny kernel
+    keeps it at 100 %, so high utilisation alone does not mean that the GPU is well used.
+
+    Args:
+        seconds: how long to sample; run it beside the training that is to be looked at.
+
+    Returns:
+        Columns device, model, memory_gib, and of what the board reports: gpu_utilization_mean (%), gpu_power_mean (W),
+        gpu_sm_clock_mean (MHz), gpu_temperature_max (°C), gpu_memory_used_max (GiB). A signal the board does not
+        report is missing, and printed with the reason.
+    """
+    import pandas as pd
+
+    devices = [device for device in list_devices() if device.kind == "cuda"]
+    if not devices:
+        print("No GPU: torch sees none on this machine.")
+    rows = []
+    for device in devices:
+        observations = Observations()
+        sampler = Sampler(gpu_instruments([device], observations), observations, clock=time.perf_counter_ns)
+        sampler.start(os.getpid())
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(sampler.tick() / 1e9)
+        series, _ = sampler.stop()
+        row: dict[str, Any] = {"device": device.name, "model": device.model}
+        row["memory_gib"] = None if device.memory_bytes is None else device.memory_bytes / 2**30
+        by_name = {one.name: one.values for one in series if one.values.size}
+        for name in ("gpu_utilization", "gpu_power", "gpu_sm_clock"):
+            if name in by_name:
+                row[f"{name}_mean"] = float(by_name[name].mean())
+        if "gpu_temperature" in by_name:
+            row["gpu_temperature_max"] = float(by_name["gpu_temperature"].max())
+        if "gpu_memory_used" in by_name:
+            row["gpu_memory_used_max"] = float(by_name["gpu_memory_used"].max()) / 2**30
+        for gap in observations.gaps:
+            print(f"{device.name}: {gap.signal} was not measured: {gap.why}")
+        rows.append(row)
+    return pd.DataFrame(rows)

@@ -1,0 +1,196 @@
+"""The report as one self-contained HTML file: it loads nothing, works without scripts, and prints."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.records import Json
+from perf_diagnostics.report import words
+from perf_diagnostics.report.json import as_json
+from perf_diagnostics.report.model import Chart, Report, ReportTable
+from perf_diagnostics.report.palette import DARK, LIGHT, PRINTED, THEMED, Ink, css_variables
+from perf_diagnostics.report.signs import gain_bar, severity_sign
+from perf_diagnostics.report.svg import svg
+from perf_diagnostics.report.templates import templates_dir
+
+Medium = Literal["screen", "print"]
+
+#: A chart of more points than this gets no table of numbers; they stand in the embedded data.
+_NUMBERS_SHOWN = 40
+
+# A number and the unit or sign after it, which must not be torn apart at a line's end.
+_TORN = re.compile(r"(?<=\d) (?=%|ms\b|µs\b|s\b|J\b|W\b|[KMG]iB\b|samples/s|times\b|steps?\b)")
+
+
+def render_html(report: Report, medium: Medium = "screen") -> str:
+    """The report as HTML; ``print`` leaves out scripts, opens what is folded and uses fixed, light colours."""
+    report = words.clean(report)
+    template = _environment().get_template("report.html.j2")
+    return template.render(_context(report, medium))
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(templates_dir()),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": words.number,
+        "percent": words.percent,
+        "between": words.between,
+        "cell": words.cell,
+        "tie": tie,
+        "change": change_in_code,
+        "moment": moment,
+    }
+    return environment
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A place in the page that a sentence may point at."""
+
+    anchor: str
+    title: str
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A table with the anchor it is reached by."""
+
+    anchor: str
+    table: ReportTable
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A chart with its drawing, its numbers as text, and whether it stands alone in its row."""
+
+    chart: Chart
+    drawing: str
+    numbers: list[list[str]]
+    alone: bool
+
+
+def _drawn(charts: tuple[Chart, ...], index: int, ink: Ink) -> _Drawn:
+    """Charts of one family stand in pairs; the odd one out stands alone."""
+    family = [_family(chart) for chart in charts]
+    place, size = family[:index].count(family[index]), family.count(family[index])
+    return _Drawn(charts[index], svg(charts[index], ink), _numbers(charts[index]), size % 2 == 1 and place == size - 1)
+
+
+def _family(chart: Chart) -> str:
+    first = chart.key.split("_", 1)[0]
+    return "resources" if first in ("memory", "energy") else first
+
+
+def _context(report: Report, medium: Medium) -> dict[str, Any]:
+    ink = THEMED if medium == "screen" else PRINTED
+    tables = {table.key: table for table in report.tables}
+    others = [t for t in report.tables if t.key not in ("trials", "findings")]
+    placed = [_Placed(f"table-{index + 1}", table) for index, table in enumerate(others)]
+    folder = templates_dir()
+    return {
+        "report": report,
+        "medium": medium,
+        "css": _css(medium),
+        "js": (folder / "report.js").read_text(encoding="utf-8"),
+        "data": embedded_json(as_json(report)),
+        "tables": {"trials": tables.get("trials"), "findings": tables.get("findings")},
+        "other_tables": placed,
+        "sentences": list(_sentences(report)),
+        "targets": _targets(report, placed),
+        "charts": [_drawn(report.charts, index, ink) for index in range(len(report.charts))],
+        "verdict_severity": verdict_severity(report),
+        "icon": lambda severity: severity_sign(str(severity), ink),
+        "gain_bar": lambda share: gain_bar(share, ink),
+    }
+
+
+def _css(medium: Medium) -> str:
+    folder = templates_dir()
+    screen = (folder / "report.css").read_text(encoding="utf-8")
+    paper = (folder / "print.css").read_text(encoding="utf-8")
+    light = f":root{{{css_variables(LIGHT)}}}"
+    if medium == "print":
+        return f"{light}\n{screen}\n{paper}"
+    dark = f"@media screen and (prefers-color-scheme: dark){{:root{{{css_variables(DARK)}}}}}"
+    # Page rules may not stand inside a media rule in older browsers, and they only matter on paper anyway.
+    cut = paper.index("html {")
+    return f"{light}\n{dark}\n{screen}\n{paper[:cut]}@media print{{\n{paper[cut:]}}}"
+
+
+def _sentences(report: Report) -> Iterator[tuple[str, object]]:
+    for index, sentence in enumerate(report.answer):
+        yield sentence, report.answer_basis[index] if index < len(report.answer_basis) else None
+
+
+def _targets(report: Report, placed: list[_Placed]) -> dict[str, _Target]:
+    """Where the keys that sentences rest on are found in the page."""
+    targets = {
+        "incomplete": _Target("incomplete", "Incomplete"),
+        "checks": _Target("checks", "What was checked"),
+        "findings": _Target("findings", "Findings"),
+        "trials": _Target("trials", "All trials"),
+    }
+    for index, chart in enumerate(report.charts):
+        targets[chart.key] = _Target(f"chart-{index + 1}", chart.title)
+    targets |= {item.table.key: _Target(item.anchor, item.table.title) for item in placed}
+    for index, finding in enumerate(report.diagnosis.findings):
+        targets[f"finding {finding.code}"] = _Target(f"finding-{index + 1}", f"Evidence of {finding.code}")
+    return targets
+
+
+def verdict_severity(report: Report) -> str:
+    """The severity of the finding that is the verdict; ``good`` where nothing is wrong, ``none`` without a verdict."""
+    verdict = report.diagnosis.verdict
+    if verdict is None:
+        return "none"
+    found = [finding.severity for finding in report.diagnosis.findings if finding.code == verdict.code]
+    if found:
+        return str(found[0])
+    return "good" if not report.diagnosis.findings else str(Severity.INFO)
+
+
+def _numbers(chart: Chart) -> list[list[str]]:
+    if len(chart.categories) > _NUMBERS_SHOWN:
+        return []
+    rows = []
+    for index, category in enumerate(chart.categories):
+        values = [s.values[index] if index < len(s.values) else None for s in chart.series]
+        rows.append([category, *map(words.number, values)])
+    return rows
+
+
+def embedded_json(value: Json) -> str:
+    """JSON that may stand inside a script element: no ``<``, ``>`` or ``&``, and no line separators of JavaScript."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def tie(text: str) -> str:
+    """The same text with no-break spaces between numbers and their units."""
+    return _TORN.sub("\N{NO-BREAK SPACE}", text)
+
+
+def change_in_code(change: Mapping[str, Json]) -> str:
+    """A change of settings as it is written in code: ``batch_size=32, optimizer_implementation='fused'``."""
+    return ", ".join(f"{name}={value!r}" for name, value in change.items())
+
+
+def moment(generated_at: str) -> str:
+    """A time stamp such as ``2026-11-21T09:30:00Z`` as ``2026-11-21 09:30 UTC``; any other text stays as it is."""
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::\d\d(?:\.\d+)?)?(Z|\+00:00)", generated_at)
+    return f"{found[1]} {found[2]} UTC" if found else generated_at

@@ -1,0 +1,254 @@
+"""Whole sweeps in isolated processes: every ending is an outcome, and nothing measured is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+import pytest
+
+from perf_diagnostics.errors import RunError
+from perf_diagnostics.records import Environment, Json, Length, Outcome, Phase, Settings, Trial, TrialResult
+from perf_diagnostics.store.run_folder import RunFolder
+from perf_diagnostics.trials.launcher import ForkServer, FreshInterpreter, Launcher, Request
+from perf_diagnostics.trials.sweep import Sweep, SweepEnd
+
+SHORT = Length.exactly(10, warmup_steps=2)
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Launcher]:
+    """One fork server for all tests of this file, as one sweep would keep it."""
+    launch = ForkServer()
+    yield launch
+    launch.close()
+
+
+def trial(workload: str = "mlp", *, batch_size: int = 8, length: Length = SHORT, **options: Json) -> Trial:
+    small: dict[str, Json] = {"width": 16, "depth": 1, "samples": 256}
+    return Trial(
+        workload=workload, settings=Settings(batch_size=batch_size), options={**small, **options}, length=length
+    )
+
+
+def run_folder(root: Path, *trials: Trial, name: str = "run") -> RunFolder:
+    return RunFolder.create(
+        root,
+        name,
+        planned=trials,
+        command="test",
+        environment=Environment(),
+        tool_version="0",
+        now=datetime.now(UTC),
+    )
+
+
+def sweep(root: Path, launch: Launcher, *trials: Trial, **arguments: float) -> tuple[RunFolder, SweepEnd]:
+    folder = run_folder(root, *trials)
+    return folder, Sweep(folder, launch=launch, **arguments).run()  # type: ignore[arg-type]
+
+
+def by_batch(folder: RunFolder) -> dict[int, TrialResult]:
+    return {result.trial.settings.batch_size: result for result in folder.read().results}
+
+
+def test_a_trial_comes_home_with_everything(tmp_path: Path, warm: Launcher) -> None:
+    folder, end = sweep(tmp_path, warm, trial(length=Length.exactly(60)))
+    (result,) = folder.read().results
+    assert result.outcome is Outcome.COMPLETED and not end.failed
+    table = result.steps[0].steady
+    assert len(table) >= 30
+    assert sum(int(table.host_ns(phase).sum()) for phase in Phase) == int(table.wall_ns.sum())
+    # Steps against an independent reading of the clock around each block.
+    assert table.wall_ns.sum() / 1e9 == pytest.approx(result.value("measured_wall_s"), rel=1e-3)
+    assert result.value("host_memory_peak") > 50e6
+    assert result.series_named("host_memory").values.max() > 50e6
+    assert result.environment.python["version"] == sys.version.split()[0]
+    assert result.provenance["device_clock"] == "host"
+    assert result.gap("energy_cpu") or result.value("energy_cpu") is not None
+
+
+def test_a_started_trial_is_on_disk_before_it_runs(tmp_path: Path, warm: Launcher) -> None:
+    folder = run_folder(tmp_path, trial())
+
+    class Looking:
+        def start(self, request: Request) -> object:
+            assert (Path(request.directory) / "started.json").exists()
+            assert not (Path(request.directory) / "result.json").exists()
+            return warm.start(request)
+
+        def close(self) -> None: ...
+
+    Sweep(folder, launch=Looking()).run()  # type: ignore[arg-type]
+    assert (folder.trial_directory(trial()) / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "outcome", "words"),
+    [
+        ({"crash_after": 5}, Outcome.CRASHED, "RuntimeError"),
+        ({"exit_after": 5}, Outcome.CRASHED, "SIGKILL"),
+        ({"nan_after": 5}, Outcome.NAN_LOSS, "nan at step 5"),
+        ({"oom_above": 4}, Outcome.OUT_OF_MEMORY_DEVICE, "OutOfMemoryError"),
+    ],
+)
+def test_what_goes_wrong_is_an_outcome_with_its_reason(
+    tmp_path: Path, warm: Launcher, options: dict[str, Json], outcome: Outcome, words: str
+) -> None:
+    folder, end = sweep(tmp_path, warm, trial("faulty", **options), trial(batch_size=16))
+    results = by_batch(folder)
+    assert results[8].outcome is outcome
+    assert words in results[8].reason
+    assert results[16].outcome is Outcome.COMPLETED  # the sweep went on
+    assert [result.trial.settings.batch_size for result in end.failed] == [8]
+
+
+def test_a_hanging_trial_is_ended_by_its_deadline(tmp_path: Path, warm: Launcher) -> None:
+    hanging = trial("faulty", hang_after=3, length=Length.exactly(50))
+    folder, _ = sweep(tmp_path, warm, hanging, trial(batch_size=16), trial_timeout_s=3, grace_s=0.3)
+    results = by_batch(folder)
+    assert results[8].outcome is Outcome.TIMEOUT
+    assert "killed" in results[8].reason
+    assert results[16].outcome is Outcome.COMPLETED
+
+
+def test_settings_that_cannot_be_run_say_what_there_is(tmp_path: Path, warm: Launcher) -> None:
+    nowhere = Trial(workload="mlp", settings=Settings(batch_size=8, device="cuda:7"), length=SHORT)
+    folder, _ = sweep(tmp_path, warm, nowhere)
+    (result,) = folder.read().results
+    assert result.outcome is Outcome.INVALID_SETTINGS
+    assert "cuda:7" in result.reason
+
+
+def test_after_out_of_memory_larger_batches_are_skipped_and_smaller_ones_run(tmp_path: Path, warm: Launcher) -> None:
+    sizes = (64, 128, 16, 256, 8)
+    folder, _ = sweep(tmp_path, warm, *(trial("faulty", batch_size=size, oom_above=32) for size in sizes))
+    outcomes = {size: result.outcome for size, result in by_batch(folder).items()}
+    assert outcomes == {
+        64: Outcome.OUT_OF_MEMORY_DEVICE,
+        128: Outcome.SKIPPED_LARGER_THAN_OOM,
+        16: Outcome.COMPLETED,
+        256: Outcome.SKIPPED_LARGER_THAN_OOM,
+        8: Outcome.COMPLETED,
+    }
+
+
+def test_a_spent_budget_skips_what_is_left(tmp_path: Path, warm: Launcher) -> None:
+    folder, end = sweep(tmp_path, warm, trial(), trial(batch_size=16), time_budget_s=-1.0)
+    assert {result.outcome for result in folder.read().results} == {Outcome.SKIPPED_OVER_TIME_BUDGET}
+    assert not end.failed
+
+
+def test_trials_are_ready_at_once_after_the_first(tmp_path: Path, warm: Launcher) -> None:
+    """The best of five starts, from the request to the child's first instruction, takes under 0.1 s."""
+    waits = []
+    for number in range(5):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        began = time.perf_counter()
+        process = warm.start(Request({}, str(directory), None))  # fails at once: no trial in it
+        assert process.wait(10) != 0
+        waits.append(time.perf_counter() - began)
+    assert min(waits) < 0.1
+
+
+def test_a_dead_server_is_started_again(tmp_path: Path) -> None:
+    launch = ForkServer()
+    try:
+        sweep(tmp_path / "1", launch, trial())
+        os.kill(launch._server.pid, signal.SIGKILL)  # type: ignore[union-attr]
+        launch._server.wait()  # type: ignore[union-attr]
+        folder, _ = sweep(tmp_path / "2", launch, trial())
+        assert folder.read().results[0].outcome is Outcome.COMPLETED
+    finally:
+        launch.close()
+
+
+@pytest.mark.slow
+def test_without_forks_trials_run_in_fresh_interpreters(tmp_path: Path) -> None:
+    folder, _ = sweep(tmp_path, FreshInterpreter(), trial())
+    assert folder.read().results[0].outcome is Outcome.COMPLETED
+
+
+def test_two_sweeps_cannot_write_one_run_and_two_runs_do_not_meet(tmp_path: Path, warm: Launcher) -> None:
+    first, second = run_folder(tmp_path, trial(), name="a"), run_folder(tmp_path, trial(), name="b")
+    with first.lock():
+        with pytest.raises(RunError, match="being written by pid"):
+            Sweep(RunFolder.open(first.path), launch=warm).run()
+        Sweep(second, launch=warm).run()
+    assert second.read().results[0].outcome is Outcome.COMPLETED
+    assert not first.read().results
+
+
+SWEEP = [
+    *(sys.executable, "-m", "perf_diagnostics", "sweep", "--workload", "mlp", "--option", "width=16"),
+    *("--batch-sizes", "1 2 4 8", "--steps", "200", "--name", "run", "--quiet"),
+]
+
+
+def family(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def started(command: list[str], cwd: Path) -> subprocess.Popen[bytes]:
+    command = [part for text in command for part in (text.split() if text == "1 2 4 8" else [text])]
+    return subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def wait_for(path: Path, pattern: str, count: int, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while len(list(path.glob(pattern))) < count:
+        assert time.monotonic() < deadline, f"{pattern} did not appear {count} times"
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_kill_9_at_random_moments_then_resume(tmp_path: Path) -> None:
+    """Nothing complete is run twice or lost, and no trial outlives its sweep."""
+    randomly = random.Random(5)
+    complete: dict[Path, int] = {}
+    command = SWEEP
+    for attempt in range(6):
+        process = started(command, tmp_path)
+        if attempt == 0:
+            wait_for(tmp_path, "results/run/trials/*/started.json", 1)
+        time.sleep(randomly.uniform(0.0, 4.0))
+        children = family(process.pid)
+        process.kill()
+        process.wait()
+        _, alive = psutil.wait_procs(children, timeout=5)
+        assert not alive, "a trial outlived the sweep that was killed"
+        now = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/run/trials/*/result.json")}
+        assert complete.items() <= now.items(), "a complete trial was lost or run again"
+        complete = now
+        RunFolder.open(tmp_path / "results/run").read()  # readable at every moment
+        command = [*SWEEP[:3], "sweep", "--resume", "run", "--quiet"]
+    assert started(command, tmp_path).wait(120) == 0
+    now = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/run/trials/*/result.json")}
+    assert complete.items() <= now.items()
+    run = RunFolder.open(tmp_path / "results/run").read()
+    assert [result.outcome for result in run.results] == [Outcome.COMPLETED] * 4
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_a_run_that_can_be_reported_and_resumed(tmp_path: Path) -> None:
+    process = started([*SWEEP[:-1], "--steps", "3000"], tmp_path)
+    wait_for(tmp_path, "results/run/trials/*/steps.rank0-001.parquet", 1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    run = RunFolder.open(tmp_path / "results/run").read()
+    interrupted = [result for result in run.results if result.outcome is Outcome.INTERRUPTED]
+    assert len(interrupted) == 1 and len(interrupted[0].steps[0]) > 0
+    assert started([*SWEEP[:3], "report", "run", "--formats", "md"], tmp_path).wait(60) == 0
+    assert "interrupted" in (tmp_path / "results/run/performance_report.md").read_text().lower()

@@ -13,19 +13,16 @@ __all__ = [
     "PerformanceDiagnostics",
     "__version__",
     "analyze_gpu_utilization",
-    "diagnose",
     "run_kaggle_analysis",
 ]
 
 if TYPE_CHECKING:
-    from perf_diagnostics.diagnose.engine import diagnose
     from perf_diagnostics.diagnostics import PerformanceDiagnostics
     from perf_diagnostics.kaggle import analyze_gpu_utilization, run_kaggle_analysis
 
 _HOMES = {
     "PerformanceDiagnostics": "perf_diagnostics.diagnostics",
     "analyze_gpu_utilization": "perf_diagnostics.kaggle",
-    "diagnose": "perf_diagnostics.diagnose.engine",
     "run_kaggle_analysis": "perf_diagnostics.kaggle",
 }
 

@@ -11,7 +11,7 @@ import pytest
 
 import perf_diagnostics
 
-PUBLIC_NAMES = ["PerformanceDiagnostics", "__version__", "analyze_gpu_utilization", "diagnose", "run_kaggle_analysis"]
+PUBLIC_NAMES = ["PerformanceDiagnostics", "__version__", "analyze_gpu_utilization", "run_kaggle_analysis"]
 
 
 def test_the_public_names_are_these() -> None:

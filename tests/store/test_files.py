@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -15,6 +17,7 @@ from perf_diagnostics.store.files import (
     join_name,
     new_run_name,
     read_json,
+    sync_folder,
     to_json,
     write_atomic,
 )
@@ -131,3 +134,15 @@ def test_whatever_the_workload_is_called_the_new_name_is_plain(suffix: str) -> N
     name = new_run_name(NOW, set(), suffix=suffix)
     assert checked_name(name) == name
     assert ".." not in name
+
+
+@pytest.mark.parametrize(("number", "harmless"), [(errno.EINVAL, True), (errno.ENOTSUP, True), (errno.EIO, False)])
+def test_only_a_file_system_that_knows_no_fsync_of_folders_is_excused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, harmless: bool
+) -> None:
+    def refuse(_handle: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with contextlib.nullcontext() if harmless else pytest.raises(OSError, match=os.strerror(number)):
+        sync_folder(tmp_path)

@@ -184,3 +184,29 @@ def test_a_sweep_killed_for_real_keeps_every_result_it_had_reported(tmp_path: Pa
     assert len(run.incomplete()) <= 1
     with run.lock():  # the dead process's lock is no obstacle
         run_trial(run, run.pending()[0], [])
+
+
+def test_every_file_appears_by_a_rename_and_result_json_after_all_it_completes_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_disk: set[str] = set()
+    renamed: dict[str, set[str]] = {}  # the last rename to a path, and what had reached the disk by then
+    real_replace = os.replace
+
+    def replace(source: Path, target: Path) -> None:
+        renamed[str(target)] = set(on_disk) | ({str(target)} if str(source) in on_disk else set())
+        real_replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", lambda handle: on_disk.add(str(Path(f"/proc/self/fd/{handle}").readlink())))
+    monkeypatch.setattr(os, "replace", replace)
+    sweep(tmp_path, [])
+    files = {str(path) for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+    assert files == set(renamed)
+    for path in files:
+        if Path(path).name in ("run.json", "started.json", "result.json"):
+            assert path in renamed[path], "its own content is on disk before its name is"
+        if Path(path).name == "result.json":
+            others = {other for other in files if Path(other).parent == Path(path).parent} - {path}
+            assert len(others) == 5
+            parts = {other for other in others if not other.endswith("started.json")}  # on disk by its temporary name
+            assert parts <= renamed[path]

@@ -551,6 +551,18 @@ def test_a_name_means_the_run_in_the_results_folder_before_one_in_the_working_fo
     assert find_run("only-here", root).header().name == "only-here"
 
 
+def test_a_dot_is_the_working_folder_and_a_tilde_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "results"
+    run = created(root, "run")
+    monkeypatch.chdir(run.path / "trials")
+    assert find_run("..", root).header().name == "run"
+    monkeypatch.chdir(run.path)
+    assert find_run(".", root).header().name == "run"
+    monkeypatch.setenv("HOME", str(run.path))
+    monkeypatch.chdir(tmp_path)
+    assert find_run("~", root).header().name == "run"
+
+
 def test_a_linked_run_can_be_read(tmp_path: Path) -> None:
     run = created(tmp_path / "elsewhere", "run")
     (tmp_path / "results").mkdir()

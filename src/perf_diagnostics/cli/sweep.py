@@ -105,6 +105,9 @@ def add(commands: Any) -> None:
         metavar="FILE",
         help="JSON or TOML with any of these flags by name; a flag given here wins",
     )
+    run_group.add_argument(
+        "--allow-failures", action="store_true", help="exit with 0 also if some trials failed; the report says which"
+    )
     run_group.add_argument("--quiet", "-q", action="store_true", help="print the run's folder only")
     add_results_folder(command)
     command.set_defaults(run=run)
@@ -186,7 +189,7 @@ def _sweep(folder: RunFolder, chosen: dict[str, Any], *, budget_s: float) -> int
         return INTERRUPTED
     if not quiet:
         _summarise(folder, end)
-    return SOME_TRIALS_FAILED if end.failed else DONE
+    return SOME_TRIALS_FAILED if end.failed and not chosen.get("allow_failures") else DONE
 
 
 def _summarise(folder: RunFolder, end: SweepEnd) -> None:

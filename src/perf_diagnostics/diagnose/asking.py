@@ -20,9 +20,13 @@ SEVERITIES = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 Reply: TypeAlias = Answer | NotMeasured
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Placed:
-    """A finding, the label of the group it is about (None: the whole run), and whether it holds where one would train."""
+    """A finding and where it stands.
+
+    ``group`` is the label of the group it is about (None: the whole run); ``at_recommended`` says whether it holds at
+    the batch at which one would train.
+    """
 
     finding: Finding
     group: str | None
@@ -48,9 +52,13 @@ def void_trials(rules: Iterable[Rule], sweep: SweepFacts) -> list[TrialFacts]:
     for trial in sweep.trials:
         replies = [_reply(check, trial) for check in checks]
         worthless = any(isinstance(reply, Finding) and reply.severity is Severity.CRITICAL for reply in replies)
-        if worthless or ask(lambda t=trial: t.infinite_losses):
+        if worthless or (ask(_infinite_losses, trial) or 0) > 0:
             void.append(trial)
     return void
+
+
+def _infinite_losses(trial: TrialFacts) -> int:
+    return trial.infinite_losses
 
 
 def ask_all(rules: Iterable[Rule], sweep: SweepFacts, sound: SweepFacts) -> Replies:
@@ -102,6 +110,7 @@ def merged(by_size: Mapping[int, Sequence[Reply]], group: Group, recommended: in
     worst = max(found, key=lambda size: _weight(found[size]))
     there = recommended if recommended in found else worst
     finding = found[there]
+    worse = _weight(found[worst]) > _weight(finding)
     severity = finding.severity
     if recommended in answers and recommended is not None:
         severity = max(
@@ -112,9 +121,9 @@ def merged(by_size: Mapping[int, Sequence[Reply]], group: Group, recommended: in
     return dataclasses.replace(
         finding,
         severity=severity,
-        summary=_summary(finding, there, tuple(found), tuple(answers)),
+        summary=_summary(finding, there, tuple(found), tuple(answers), recommended),
         scope=f"{group.label}, batch {listing(list(found))}",
-        evidence=finding.evidence + (() if worst == there else _labelled(found[worst].evidence, worst)),
+        evidence=finding.evidence + (_labelled(found[worst].evidence, worst) if worse else ()),
         batch_sizes=tuple(found),
     )
 
@@ -139,12 +148,18 @@ def _elsewhere(finding: Finding) -> Severity:
     return SEVERITIES[max(0, SEVERITIES.index(finding.severity) - 1)]
 
 
-def _summary(finding: Finding, there: int, found: tuple[int, ...], answered: tuple[int, ...]) -> str:
+def _summary(
+    finding: Finding, there: int, found: tuple[int, ...], answered: tuple[int, ...], recommended: int | None
+) -> str:
     if len(answered) == 1:
         return finding.summary
     others = [size for size in found if size != there]
-    also = f" The same holds at batch {listing(others)}." if others else ""
-    return f"Batch {there}: {finding.summary}{also}"
+    says = f"Batch {there}: {finding.summary}"
+    if others:
+        says += f" The same holds at batch {listing(others)}."
+    if recommended in answered and recommended not in found:
+        says += f" It does not hold at the recommended batch {recommended}."
+    return says
 
 
 def _labelled(evidence: Iterable[Evidence], size: int) -> tuple[Evidence, ...]:

@@ -10,7 +10,10 @@ SCHEMA_VERSION = 1
 
 
 def diagnosis_to_json(diagnosis: Diagnosis) -> dict[str, Json]:
-    """Verdict (or null and the reason), findings, cleared and unchecked rules; shares are 0…1, percentages say ``%``."""
+    """Verdict (or null and the reason), findings, cleared and unchecked rules.
+
+    What is recoverable is a share in 0…1; evidence carries its unit, percentages ``%``.
+    """
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": None if diagnosis.verdict is None else _verdict(diagnosis.verdict),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from perf_diagnostics.diagnose.asking import SEVERITIES, Placed
 from perf_diagnostics.diagnose.finding import Family, Finding, Severity, Verdict
@@ -27,15 +27,28 @@ def ranked(placed: Sequence[Placed], primary: str | None) -> tuple[Placed, ...]:
     symptom never stands before a cause of at least half of the same seconds.
     """
     ordered = sorted(placed, key=lambda item: _order(item, primary))
-    for symptom in tuple(item for item in ordered if item.finding.symptom_of):
-        for cause in tuple(item for item in ordered if _explains(item, symptom, primary)):
-            at = ordered.index(cause)
-            explained = dataclasses.replace(cause.finding, explains=(*cause.finding.explains, symptom.finding.code))
-            ordered[at] = dataclasses.replace(cause, finding=explained)
-            if ordered.index(symptom) < at:
-                ordered.remove(symptom)
-                ordered.insert(at, symptom)
-    return tuple(ordered)
+    causes = {
+        symptom: [cause for cause in ordered if _explains(cause, symptom, primary)]
+        for symptom in ordered
+        if symptom.finding.symptom_of
+    }
+    return tuple(_with_explained(item, causes) for item in _causes_first(ordered, causes))
+
+
+def _causes_first(ordered: Sequence[Placed], causes: Mapping[Placed, Sequence[Placed]]) -> list[Placed]:
+    """The same order, but everything comes after all of its causes."""
+    waiting, result = list(ordered), []
+    while waiting:
+        # Should causes ever form a circle, the order decides.
+        item = next((i for i in waiting if not any(cause in waiting for cause in causes.get(i, ()))), waiting[0])
+        waiting.remove(item)
+        result.append(item)
+    return result
+
+
+def _with_explained(cause: Placed, causes: Mapping[Placed, Sequence[Placed]]) -> Placed:
+    codes = tuple(symptom.finding.code for symptom, found in causes.items() if cause in found)
+    return dataclasses.replace(cause, finding=dataclasses.replace(cause.finding, explains=codes)) if codes else cause
 
 
 def verdict(ordered: Sequence[Placed], primary: str | None) -> tuple[Verdict | None, str]:
@@ -50,7 +63,8 @@ def verdict(ordered: Sequence[Placed], primary: str | None) -> tuple[Verdict | N
     healthy = [f for f in about if f.code == HEALTHY and f.confidence >= LEAST_CONFIDENCE]
     if sure or (healthy and not faults):
         first = (sure or healthy)[0]
-        return Verdict(first.code, first.name, first.family, first.summary), ""
+        says = first.summary if sure else f"No fault was found. {first.summary}"
+        return Verdict(first.code, first.name, first.family, says), ""
     if faults:
         unsure = faults[0]
         return None, (

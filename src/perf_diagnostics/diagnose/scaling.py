@@ -66,7 +66,7 @@ class LinearCost:
         return Interval(share, share - half, share + half, n).within(0.0, 1.0)
 
 
-def fit_cost(batches: ArrayLike, seconds: ArrayLike) -> LinearCost:
+def fit_cost(batches: ArrayLike, seconds: ArrayLike, *, largest_error: float = LARGEST_ERROR) -> LinearCost:
     """Fit the cost of a step to measured step times, both of shape ``(points,)``, batches in samples a step.
 
     Method: least squares of the *relative* errors with both costs held at 0 or above, so that a small batch counts
@@ -89,11 +89,11 @@ def fit_cost(batches: ArrayLike, seconds: ArrayLike) -> LinearCost:
     a, b = _held_at_zero(x, t, 1 / t, free)
     errors = (a + b * x) / t - 1
     worst = float(np.abs(errors).max())
-    if worst > LARGEST_ERROR:
+    if worst > largest_error:
         raise NotMeasured(
             SIGNAL,
             f"a fixed cost and a cost a sample miss the measured step times by up to {worst:.0%} "
-            f"(accepted: {LARGEST_ERROR:.0%})",
+            f"(accepted: {largest_error:.0%})",
         )
     if worst > HARMLESS_ERROR and _has_pattern(errors):
         raise NotMeasured(SIGNAL, f"the step time bends: errors of up to {worst:.0%} change sign too rarely for chance")

@@ -21,7 +21,7 @@ T = TypeVar("T")
 #: double the memory; published sweeps repeat within 1 % (median).
 KNEE_SHARE = 0.95
 
-#: Throughput still rises where the last step to the largest batch wins at least so much per doubling of the batch.
+#: Throughput still rises where the last doubling of the batch wins at least so much.
 RISING_PER_DOUBLING = 0.05
 
 #: Settings that change what is computed; two devices are compared only where these are equal.
@@ -74,7 +74,7 @@ class Knee:
     """The smallest batch that reaches 95 % of the best throughput, and whether noise could have chosen another.
 
     ``sure`` holds where every smaller batch lies surely below that mark and this one surely does not. ``growth`` is
-    what the last step to the largest batch won per doubling; ``rising`` if that is still enough to matter.
+    what the last doubling of the batch won; ``rising`` if that is still enough to matter.
     """
 
     point: Point
@@ -153,11 +153,13 @@ class Group:
         return self.best if len(self.points) < 2 else self.knee.point
 
     def _last_growth(self) -> Interval | None:
-        before, last = self.points[-2:]
-        ratio = quotient(last.throughput, before.throughput)
-        doublings = math.log2(last.batch_size / before.batch_size)
+        """What a doubling won at the end: from the largest size at most half of the last, or else the smallest."""
+        last = self.points[-1]
+        before = next((p for p in reversed(self.points) if 2 * p.batch_size <= last.batch_size), self.points[0])
+        ratio = self.relative_to(last, before)
         if ratio.low is None or ratio.high is None:
             return None
+        doublings = math.log2(last.batch_size / before.batch_size)
         value, low, high = (end ** (1 / doublings) - 1 for end in (ratio.value, ratio.low, ratio.high))
         return Interval(value, low, high, ratio.n)
 

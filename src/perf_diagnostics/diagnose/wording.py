@@ -18,10 +18,11 @@ def percent(share: float) -> str:
 
 
 def percent_between(share: Interval) -> str:
-    """A share with its interval: ``30 % (28 % to 32 %)``; without one, the share alone."""
-    if share.low is None or share.high is None:
-        return percent(share.value)
-    return f"{percent(share.value)} ({percent(share.low)} to {percent(share.high)})"
+    """A share with its interval: ``30 % (28 % to 32 %)``; without one, or if it rounds to the same, the share alone."""
+    value = percent(share.value)
+    if share.low is None or share.high is None or percent(share.low) == value == percent(share.high):
+        return value
+    return f"{value} ({percent(share.low)} to {percent(share.high)})"
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perf_diagnostics.diagnose.facts import Interval, Point, ask
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding
-from perf_diagnostics.diagnose.statistics import Interval, quotient
-from perf_diagnostics.records import Run
+from perf_diagnostics.diagnose.statistics import quotient
+from perf_diagnostics.records import Outcome, Run
 from perf_diagnostics.report.charts import PHASE_NAMES, largest_phases, throughput_key
-from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, Point
+from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, clock_of, largest
 from perf_diagnostics.report.model import Basis, KeyFigure
 from perf_diagnostics.report.words import between, byte_unit, counted, listing, number, percent, plain, time_unit
 
@@ -38,10 +39,10 @@ def _nothing_to_judge(run: Run) -> str:
 
 def answer_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[Sentence, ...]:
     """The answer's paragraphs, each with what it rests on."""
-    drawn = [arm for arm in arms if arm.measured]
+    drawn = [arm for arm in arms if arm.points]
     if not drawn:
         return (_nothing_completed(run),)
-    sentences = [_fastest(arm, throughput_key(drawn, arm)) for arm in drawn[:ARMS_TOLD]]
+    sentences = [_batch_size(arm, throughput_key(drawn, arm)) for arm in drawn[:ARMS_TOLD]]
     if len(drawn) > ARMS_TOLD:
         sentences.append(
             (f"The other {len(drawn) - ARMS_TOLD} configurations stand in the table.", Basis("", "trials"))
@@ -67,49 +68,47 @@ def _nothing_completed(run: Run) -> Sentence:
     )
 
 
-def _fastest(arm: Arm, chart: str) -> Sentence:
-    best = arm.best
-    if best is None or best.throughput is None:
+def _batch_size(arm: Arm, chart: str) -> Sentence:
+    """Which batch size to train at, how fast it is, and how it compares."""
+    chosen, best = arm.recommended, arm.best
+    if chosen is None or best is None:
         return (f"No trial on {arm.label} has a throughput.", Basis("", "trials"))
-    rate = best.throughput
-    basis = Basis(f"{_basis_of(best)}; all samples over all time", chart)
-    if len(arm.measured) == 1:
+    rate = _with_interval(chosen.throughput, "samples/s")
+    basis = Basis(f"{_basis_of(chosen)}; all samples over all time", chart)
+    if len(arm.points) == 1:
         return (
-            f"On {arm.label} one batch size was measured: {best.batch_size}, at {_with_interval(rate, 'samples/s')}. "
+            f"On {arm.label} one batch size was measured: {chosen.batch_size}, at {rate}. "
             "A sweep would say whether another is faster.",
             basis,
         )
-    words = (
-        f"On {arm.label}, batch size {best.batch_size} trains fastest: {_with_interval(rate, 'samples/s')}."
-        f"{_level(arm)}{_against_slowest(arm, best)}"
-    )
-    return words, basis
+    return f"On {arm.label}, train at batch size {chosen.batch_size}: {rate}, {_rank(arm, chosen, best)}", basis
 
 
-def _level(arm: Arm) -> str:
-    level = arm.level_with_best()
-    if not level:
-        return ""
-    sizes = listing([str(point.batch_size) for point in level])
-    noun, verb = ("Batch size", "is") if len(level) == 1 else ("Batch sizes", "are")
-    return f" {noun} {sizes} {verb} level with it: under 2 % apart, or not told apart by the intervals."
-
-
-def _against_slowest(arm: Arm, best: Point) -> str:
-    rated = [(p.throughput.value, p) for p in arm.measured if p.throughput is not None]
-    lowest, slowest = min(rated, key=lambda pair: pair[0])
-    if slowest is best or best.throughput is None or lowest <= 0:
-        return ""
-    times = best.throughput.value / lowest
-    if times < 1.02:
-        return ""
-    rate = f"{number(lowest)} samples/s"
-    return f" That is {number(times)} times the {rate} of batch size {slowest.batch_size}, the slowest."
+def _rank(arm: Arm, chosen: Point, best: Point) -> str:
+    """How the recommended batch size stands to the others, and how sure the choice is."""
+    slowest = min(arm.points, key=lambda point: point.throughput.value)
+    words = f"the fastest of {len(arm.points)}."
+    if chosen is not best:
+        part = percent(arm.group.relative(chosen).value)
+        words = (
+            f"{part} of the fastest, {best.batch_size} ({number(best.throughput.value)} samples/s), "
+            "and the smallest to reach 95 % of it."
+        )
+    if slowest is not chosen and slowest.throughput.value > 0:
+        times = chosen.throughput.value / slowest.throughput.value
+        if times >= 1.05:
+            words += f" The slowest, {slowest.batch_size}, reaches {percent(1 / times)} of that."
+    knee = ask(lambda: arm.group.knee)
+    if knee is not None and knee.rising:
+        words += " Throughput was still rising at the largest size, so a larger one may be faster."
+    elif knee is not None and not knee.sure:
+        words += " The intervals do not rule out a neighbouring size."
+    return words
 
 
 def _comparison(arms: Sequence[Arm]) -> list[Sentence]:
     """The fastest configuration against the next one, each at its own best batch size."""
-    rated = [(arm, best.throughput) for arm in arms if (best := arm.best) is not None and best.throughput is not None]
+    rated = [(arm, best.throughput) for arm in arms if (best := arm.best) is not None]
     rated = [(arm, rate) for arm, rate in rated if rate.value > 0]
     if len(rated) < 2:
         return []
@@ -117,30 +116,28 @@ def _comparison(arms: Sequence[Arm]) -> list[Sentence]:
     times = _with_interval(quotient(a, b), "times")
     return [
         (
-            f"At their best batch sizes, {first.label} trains {times} as fast as {second.label}.",
+            f"At their fastest batch sizes, {first.label} trains {times} as fast as {second.label}.",
             Basis(f"{counted(a.n, 'step')} against {counted(b.n, 'step')}", "trials"),
         )
     ]
 
 
 def _where_time_goes(arm: Arm, index: int) -> list[Sentence]:
-    best = arm.best
-    if best is None or best.step_s is None:
+    chosen = arm.recommended
+    step = ask(lambda: chosen.step_time_s) if chosen is not None else None
+    ranked = largest_phases(chosen) if chosen is not None else []
+    if chosen is None or step is None or not ranked:
         return []
-    step = best.step_s
     unit = time_unit(step.value)
-    ranked = largest_phases(best)
-    if not ranked:
-        return []
     told = [f"{PHASE_NAMES[phase]} {percent(share)}" for phase, share in ranked if share >= 0.005]
     small = len(ranked) - len(told)
     rest = f"; {'one phase takes' if small == 1 else f'{small} phases take'} under 0.5 %" if small else ""
-    clocks = listing(sorted({t.clock for t in best.measured}))
+    clocks = listing(sorted({clock_of(trial) for trial in chosen.trials}))
     return [
         (
-            f"On {arm.label} at batch size {best.batch_size} a step takes {number(unit.of(step.value))} {unit.name}: "
+            f"On {arm.label} at batch size {chosen.batch_size} a step takes {number(unit.of(step.value))} {unit.name}: "
             f"{listing(told)}{rest}.",
-            Basis(f"{_basis_of(best)}; {clocks} clock", f"phases_{index + 1}"),
+            Basis(f"{_basis_of(chosen)}; {clocks} clock", f"phases_{index + 1}"),
         )
     ]
 
@@ -174,21 +171,16 @@ def _gain(finding: Finding) -> Sentence:
 def _cautions(arms: Sequence[Arm]) -> list[Sentence]:
     """The completed trials whose numbers are less sure than was asked for."""
     few, wide, unsteady = [], [], []
-    for arm in arms:
-        for point in arm.measured:
-            for trial in point.measured:
-                name = f"{arm.label} batch {point.batch_size}"
-                length, step = trial.trial.length, trial.step_s
-                if trial.steps < length.min_steps:
-                    few.append(f"{name} ({trial.steps} of at least {length.min_steps})")
-                elif (
-                    step is None
-                    or step.high is None
-                    or step.high - step.value > max(length.half_width, 0.05) * step.value
-                ):
-                    wide.append(name)
-                if not trial.result.steady:
-                    unsteady.append(name)
+    measured = [(arm, trial) for arm in arms for trial in arm.results if trial.result.outcome is Outcome.COMPLETED]
+    for arm, trial in measured:
+        name = f"{arm.label} batch {trial.trial.settings.batch_size}"
+        length, step = trial.trial.length, trial.step_s
+        if trial.steps < length.min_steps:
+            few.append(f"{name} ({trial.steps} of at least {length.min_steps})")
+        elif step is None or step.high is None or step.high > (1 + WIDE) * step.value:
+            wide.append(name)
+        if not trial.result.steady:
+            unsteady.append(name)
     sentences: list[Sentence] = []
     if few:
         sentences.append((f"Few steps, so treat as a hint: {_some(few)}.", Basis("measured steps", "trials")))
@@ -207,7 +199,7 @@ def _some(names: list[str], most: int = 5) -> str:
 
 
 def _basis_of(point: Point) -> str:
-    repeats = len(point.measured)
+    repeats = len(point.trials)
     trials = "1 trial" if repeats == 1 else f"{repeats} repeats"
     return f"{counted(point.steps, 'measured step')} in {trials}"
 
@@ -219,8 +211,8 @@ def _with_interval(value: Interval, unit: str) -> str:
 
 
 def key_figures_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[KeyFigure, ...]:
-    """The numbers to show large: the best batch size of each line, the largest gain, memory and completeness."""
-    drawn = [arm for arm in arms if arm.measured]
+    """The numbers to show large: the recommended batch size of each line, the largest gain, memory and completeness."""
+    drawn = [arm for arm in arms if arm.points]
     figures = [figure for arm in drawn[:2] for figure in _arm_figures(arm)]
     gain = next((f for f in diagnosis.findings if f.recoverable is not None), None)
     if gain is not None and gain.recoverable is not None:
@@ -233,25 +225,21 @@ def key_figures_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple
 
 
 def _arm_figures(arm: Arm) -> list[KeyFigure]:
-    best = arm.best
-    if best is None or best.throughput is None:
+    chosen, best = arm.recommended, arm.best
+    if chosen is None or best is None:
         return []
-    rate = best.throughput
+    rate = chosen.throughput
     interval = "" if rate.low is None or rate.high is None else f"95 % interval {between(rate.low, rate.high)}"
-    figures = [
-        KeyFigure(f"Best batch size, {arm.label}", best.batch_size, "", f"of {len(arm.measured)} measured"),
-        KeyFigure(f"Throughput, {arm.label}", rate.value, "samples/s", interval),
-    ]
-    memory, where = best.largest_bytes("device_memory_peak_reserved"), "held on the device"
+    fastest = "the fastest" if chosen is best else f"fastest: {best.batch_size},"
+    memory, where = largest(chosen, "device_memory_peak_reserved"), "held on the device"
     if memory is None:
-        memory, where = best.largest_bytes("host_memory_peak"), "of the process"
+        memory, where = largest(chosen, "host_memory_peak"), "of the process"
     unit = byte_unit(memory or 0.0)
-    figures.append(
-        KeyFigure(
-            f"Peak memory, {arm.label}", unit.of(memory), unit.name if memory else "", f"{where}, at that batch size"
-        )
-    )
-    return figures
+    return [
+        KeyFigure(f"Batch size, {arm.label}", chosen.batch_size, "", f"{fastest} of {len(arm.points)} measured"),
+        KeyFigure(f"Throughput, {arm.label}", rate.value, "samples/s", interval),
+        KeyFigure(f"Peak memory, {arm.label}", unit.of(memory), unit.name, where if memory is not None else ""),
+    ]
 
 
 def _not_completed(run: Run) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from perf_diagnostics.diagnose.facts import Interval
 from perf_diagnostics.diagnose.finding import Diagnosis
-from perf_diagnostics.diagnose.statistics import Interval
 from perf_diagnostics.records import Json, Run
 from perf_diagnostics.report.answers import answer_of, headline, key_figures_of
 from perf_diagnostics.report.charts import charts_of
@@ -58,7 +58,7 @@ def _title(run: Run) -> str:
 def _subtitle(run: Run, arms: Sequence[Arm]) -> str:
     labels = [arm.label for arm in arms]
     where = listing(labels) if 0 < len(labels) <= 3 else counted(len(labels), "configuration")
-    sizes = len({point.batch_size for arm in arms for point in arm.points})
+    sizes = len({size for arm in arms for size in arm.sizes})
     parts = [counted(sizes, "batch size"), where] if arms else []
     parts.append(f"{len(run.completed)} of {counted(len(run.results) + len(run.pending), 'trial')} completed")
     return " · ".join(parts)
@@ -66,7 +66,7 @@ def _subtitle(run: Run, arms: Sequence[Arm]) -> str:
 
 def _data(arms: Sequence[Arm]) -> dict[str, Json]:
     """The numbers of every trial for programs, in base units (s, bytes, J), what was not measured as null."""
-    return {"trials": [_trial(arm, f) for arm in arms for point in arm.points for f in point.trials]}
+    return {"trials": [_trial(arm, f) for arm in arms for f in arm.results]}
 
 
 def _trial(arm: Arm, figures: TrialFigures) -> Json:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from perf_diagnostics.diagnose.statistics import Interval
+from perf_diagnostics.diagnose.facts import Interval, Point
 from perf_diagnostics.records import ALL_PHASES, Bools, Float64, Int64, Phase
-from perf_diagnostics.report.figures import Arm, Point, TrialFigures
+from perf_diagnostics.report.figures import Arm, clock_of, energy, figures_of, largest, phase_s, share
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
 from perf_diagnostics.report.words import Unit, byte_unit, counted, number, percent, plain, time_unit
 
@@ -36,7 +36,7 @@ _MEMORY = (
 
 def charts_of(arms: Sequence[Arm]) -> tuple[Chart, ...]:
     """All charts for which something was measured; none for what nobody measured."""
-    drawn = [arm for arm in arms if arm.measured]
+    drawn = [arm for arm in arms if arm.points]
     charts: list[Chart | None] = [*throughput_charts(drawn)]
     for index, arm in enumerate(drawn):
         charts += [breakdown_chart(arm, index), share_chart(arm, index)]
@@ -46,11 +46,11 @@ def charts_of(arms: Sequence[Arm]) -> tuple[Chart, ...]:
 
 
 def _sizes(arms: Sequence[Arm]) -> tuple[int, ...]:
-    return tuple(sorted({point.batch_size for arm in arms for point in arm.points}))
+    return tuple(sorted({size for arm in arms for size in arm.sizes}))
 
 
 def _values(arm: Arm, sizes: Sequence[int], of: Callable[[Point], float | None]) -> tuple[float | None, ...]:
-    points = {point.batch_size: point for point in arm.measured}
+    points = {point.batch_size: point for point in arm.points}
     return tuple(of(points[size]) if size in points else None for size in sizes)
 
 
@@ -59,9 +59,8 @@ def _marks(arms: Sequence[Arm], sizes: Sequence[int]) -> tuple[tuple[str, str], 
     marks = []
     for size in sizes:
         for arm in arms:
-            point = next((p for p in arm.points if p.batch_size == size), None)
-            if point is not None and point.loss:
-                marks.append((str(size), point.loss if len(arms) == 1 else f"{arm.label}: {point.loss}"))
+            if loss := arm.loss(size):
+                marks.append((str(size), loss if len(arms) == 1 else f"{arm.label}: {loss}"))
     return tuple(marks)
 
 
@@ -83,24 +82,24 @@ def throughput_charts(arms: Sequence[Arm]) -> list[Chart]:
 
 
 def _far_apart(arms: Sequence[Arm]) -> bool:
-    rates = [best.throughput.value for arm in arms if (best := arm.best) is not None and best.throughput is not None]
+    rates = [best.throughput.value for arm in arms if (best := arm.best) is not None]
     return len(rates) > 1 and max(rates) > COMMON_SCALE * min(rates)
 
 
 def _throughput_chart(arms: Sequence[Arm], key: str, title: str) -> Chart:
-    """Samples per second against batch size, one line an arm, with 95 % intervals and the fastest size stressed."""
+    """Samples per second against batch size, one line an arm, with 95 % intervals and the recommended size stressed."""
     sizes = _sizes(arms)
     series = []
     for arm in arms:
-        rates: dict[int, Interval] = {p.batch_size: p.throughput for p in arm.points if p.throughput is not None}
-        best = arm.best
+        rates: dict[int, Interval] = {p.batch_size: p.throughput for p in arm.points}
+        chosen = arm.recommended
         series.append(
             ChartSeries(
                 arm.label,
                 tuple(rates[s].value if s in rates else None for s in sizes),
                 tuple(rates[s].low if s in rates else None for s in sizes),
                 tuple(rates[s].high if s in rates else None for s in sizes),
-                highlight="" if best is None else str(best.batch_size),
+                highlight="" if chosen is None else str(chosen.batch_size),
             )
         )
     return Chart(
@@ -120,17 +119,18 @@ def _throughput_chart(arms: Sequence[Arm], key: str, title: str) -> Chart:
 
 def _throughput_takeaway(arm: Arm) -> str:
     best = arm.best
-    if best is None or best.throughput is None:
+    if best is None:
         return ""
     rate = f"{number(best.throughput.value)} samples/s"
-    if len(arm.measured) == 1:
+    if len(arm.points) == 1:
         return f"{arm.label}: {rate} at batch size {best.batch_size}, the only one measured."
-    largest = arm.measured[-1]
-    if largest is best or largest.throughput is None:
+    last = arm.points[-1]
+    if last is best:
         return f"{arm.label} is still fastest at the largest batch size measured, {best.batch_size} ({rate})."
-    loss = 1 - largest.throughput.value / best.throughput.value
-    after = f"; at {largest.batch_size} it is {percent(loss)} lower" if loss > 0 else ""
-    return f"{arm.label} peaks at batch size {best.batch_size} ({rate}){after}."
+    loss = 1 - last.throughput.value / best.throughput.value
+    return (
+        f"{arm.label} peaks at batch size {best.batch_size} ({rate}); at {last.batch_size} it is {percent(loss)} lower."
+    )
 
 
 def breakdown_chart(arm: Arm, index: int) -> Chart | None:
@@ -138,7 +138,7 @@ def breakdown_chart(arm: Arm, index: int) -> Chart | None:
     timed = _timed(arm)
     if not timed:
         return None
-    unit = time_unit(max(sum(p.mean_phase_s(phase) or 0.0 for phase in ALL_PHASES) for p in timed))
+    unit = time_unit(max(sum(phase_s(p, phase) or 0.0 for phase in ALL_PHASES) for p in timed))
     sizes = _sizes([arm])
     return Chart(
         key=f"time_breakdown_{index + 1}",
@@ -148,7 +148,7 @@ def breakdown_chart(arm: Arm, index: int) -> Chart | None:
         y_label=f"Mean time of a step ({unit.name}, {_clock(timed)} clock)",
         unit=unit.name,
         categories=tuple(map(str, sizes)),
-        series=_phase_series(arm, sizes, lambda p, phase: unit.of(p.mean_phase_s(phase))),
+        series=_phase_series(arm, sizes, lambda p, phase: unit.of(phase_s(p, phase))),
         marks=_marks([arm], sizes),
         takeaway=_breakdown_takeaway(arm),
     )
@@ -161,8 +161,8 @@ def share_chart(arm: Arm, index: int) -> Chart | None:
         return None
     sizes = _sizes([arm])
 
-    def share(point: Point, phase: Phase) -> float | None:
-        value = point.mean_share(phase)
+    def percentage(point: Point, phase: Phase) -> float | None:
+        value = share(point, phase)
         return None if value is None else 100 * value
 
     return Chart(
@@ -173,18 +173,18 @@ def share_chart(arm: Arm, index: int) -> Chart | None:
         y_label=f"Share of the step's time (%, {_clock(timed)} clock)",
         unit="%",
         categories=tuple(map(str, sizes)),
-        series=_phase_series(arm, sizes, share),
+        series=_phase_series(arm, sizes, percentage),
         marks=_marks([arm], sizes),
         takeaway=_share_takeaway(arm),
     )
 
 
 def _timed(arm: Arm) -> list[Point]:
-    return [p for p in arm.measured if any(p.mean_phase_s(phase) is not None for phase in ALL_PHASES)]
+    return [p for p in arm.points if any(phase_s(p, phase) is not None for phase in ALL_PHASES)]
 
 
 def _clock(points: Sequence[Point]) -> str:
-    return " and ".join(sorted({t.clock for p in points for t in p.measured}))
+    return " and ".join(sorted({clock_of(trial) for point in points for trial in point.trials}))
 
 
 def _phase_series(
@@ -199,18 +199,18 @@ def _phase_series(
 
 def largest_phases(point: Point) -> list[tuple[Phase, float]]:
     """The phases of a point with their shares, the largest first."""
-    shares = [(phase, share) for phase in ALL_PHASES if (share := point.mean_share(phase)) is not None]
+    shares = [(phase, value) for phase in ALL_PHASES if (value := share(point, phase)) is not None]
     return sorted(shares, key=lambda pair: -pair[1])
 
 
 def _breakdown_takeaway(arm: Arm) -> str:
-    best = arm.best
-    ranked = largest_phases(best) if best is not None else []
-    if best is None or len(ranked) < 2:
+    chosen = arm.recommended
+    ranked = largest_phases(chosen) if chosen is not None else []
+    if chosen is None or len(ranked) < 2:
         return ""
     (first, a), (second, b) = ranked[0], ranked[1]
     return (
-        f"At batch size {best.batch_size}, {PHASE_NAMES[first]} takes {percent(a)} of a step "
+        f"At batch size {chosen.batch_size}, {PHASE_NAMES[first]} takes {percent(a)} of a step "
         f"and {PHASE_NAMES[second]} {percent(b)}."
     )
 
@@ -224,7 +224,7 @@ def _share_takeaway(arm: Arm) -> str:
     moves = [
         (abs(b - a), phase, a, b)
         for phase in ALL_PHASES
-        if (a := small.mean_share(phase)) is not None and (b := large.mean_share(phase)) is not None
+        if (a := share(small, phase)) is not None and (b := share(large, phase)) is not None
     ]
     if not moves:
         return ""
@@ -241,7 +241,7 @@ def memory_chart(arms: Sequence[Arm]) -> Chart | None:
     found: list[tuple[str, tuple[float | None, ...]]] = []
     for arm in arms:
         for quantity, name in _MEMORY:
-            values = _values(arm, sizes, lambda p, quantity=quantity: p.largest_bytes(quantity))  # type: ignore[misc]
+            values = _values(arm, sizes, lambda p, quantity=quantity: largest(p, quantity))  # type: ignore[misc]
             if any(value is not None for value in values):
                 found.append((f"{arm.label}, {name}", values))
     if not found:
@@ -265,8 +265,8 @@ def memory_chart(arms: Sequence[Arm]) -> Chart | None:
 def _memory_takeaway(arms: Sequence[Arm]) -> str:
     parts = []
     for arm in arms:
-        quantity = next((q for q, _ in reversed(_MEMORY) if any(p.largest_bytes(q) for p in arm.measured)), None)
-        amounts = [(p, a) for p in arm.measured if quantity and (a := p.largest_bytes(quantity)) is not None]
+        quantity = next((q for q, _ in reversed(_MEMORY) if any(largest(p, q) is not None for p in arm.points)), None)
+        amounts = [(p, a) for p in arm.points if quantity and (a := largest(p, quantity)) is not None]
         if len(amounts) > 1 and quantity:
             (small, a), (large, b) = amounts[0], amounts[-1]
             unit = byte_unit(max(a, b))
@@ -280,7 +280,7 @@ def _memory_takeaway(arms: Sequence[Arm]) -> str:
 def energy_chart(arms: Sequence[Arm]) -> Chart | None:
     """Energy of the device per sample, where an energy counter was read."""
     sizes = _sizes(arms)
-    measured = [(arm, _values(arm, sizes, lambda p: p.energy_per_sample_j)) for arm in arms]
+    measured = [(arm, _values(arm, sizes, energy)) for arm in arms]
     measured = [(arm, values) for arm, values in measured if any(v is not None for v in values)]
     if not measured:
         return None
@@ -304,12 +304,12 @@ def energy_chart(arms: Sequence[Arm]) -> Chart | None:
 
 
 def course_chart(arm: Arm, index: int) -> Chart | None:
-    """Step time from the first step to the last of the trial at the fastest batch size, warm-up included."""
-    best = arm.best
-    if best is None:
+    """Step time from the first step to the last of the trial at the recommended batch size, warm-up included."""
+    chosen = arm.recommended
+    if chosen is None:
         return None
-    trial = best.measured[0]
-    table = next((t for t in trial.result.steps if len(t) > 1), None)
+    result = chosen.trials[0].result
+    table = next((t for t in result.steps if len(t) > 1), None)
     if table is None:
         return None
     seconds, warmup = table.wall_ns / 1e9, table.columns["warmup"]
@@ -321,7 +321,7 @@ def course_chart(arm: Arm, index: int) -> Chart | None:
     return Chart(
         key=f"course_{index + 1}",
         kind=ChartKind.LINE,
-        title=f"Step time over the trial, {arm.label}, batch size {best.batch_size}",
+        title=f"Step time over the trial, {arm.label}, batch size {chosen.batch_size}",
         x_label="Step" if stretch == 1 else f"Step (each point: the longest of up to {stretch} neighbouring steps)",
         y_label=f"Wall time of a step ({unit.name})",
         unit=unit.name,
@@ -332,7 +332,7 @@ def course_chart(arm: Arm, index: int) -> Chart | None:
             ChartSeries("warm-up (in no statistic)", _longest(seconds, warmup, edges, unit), key="2"),
             ChartSeries("measured", _longest(seconds, ~warmup, edges, unit), key="1"),
         ),
-        takeaway=_course_takeaway(trial, seconds[~warmup]),
+        takeaway=_course_takeaway(figures_of(result).warmup_steps, seconds[~warmup]),
     )
 
 
@@ -342,10 +342,10 @@ def _longest(seconds: Float64, belongs: Bools, edges: Int64, unit: Unit) -> tupl
     return tuple(unit.of(float(value)) if value >= 0 else None for value in longest)
 
 
-def _course_takeaway(trial: TrialFigures, seconds: Float64) -> str:
+def _course_takeaway(warmup_steps: int, seconds: Float64) -> str:
     median, late = float(np.median(seconds)), float(np.percentile(seconds, 95))
     unit = time_unit(median)
     return plain(
-        f"{counted(trial.warmup_steps, 'warm-up step')}, then {counted(seconds.size, 'measured step')}: half of them "
+        f"{counted(warmup_steps, 'warm-up step')}, then {counted(seconds.size, 'measured step')}: half of them "
         f"within {number(unit.of(median))} {unit.name}, 95 % within {number(unit.of(late))} {unit.name}."
     )

@@ -25,14 +25,13 @@ _CLOCKS = {
 
 def method_of(run: Run, arms: Sequence[Arm]) -> tuple[str, ...]:
     """How the numbers came to be, in sentences made from provenance, step tables and stop reasons."""
-    figures = [f for arm in arms for point in arm.points for f in point.trials if f.steps]
+    figures = [f for arm in arms for f in arm.results if f.steps]
     paragraphs = [
         _time(figures),
         _warmup(figures),
         _stopping(figures),
         _statistics(figures),
         _order(run),
-        _sources(run),
     ]
     paragraphs += [plain(note) for note in run.notes]
     return tuple(paragraph for paragraph in paragraphs if paragraph)

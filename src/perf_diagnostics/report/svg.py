@@ -17,7 +17,7 @@ from perf_diagnostics.report.palette import THEMED, Ink, series_mark
 from perf_diagnostics.report.scale import Axis, nice_step, positions, tick_label, ticks, uncrowded
 from perf_diagnostics.report.words import between, clean, is_number, number, plain
 
-WIDTH, HEIGHT = 640, 360
+WIDTH, HEIGHT = 560, 340
 _FONT = 13
 _LETTER = 7.4  # mean width of a letter at that size in a wide face (DejaVu Sans), so that narrower faces fit too
 _RIGHT, _BOTTOM = WIDTH - 16, HEIGHT - 48

@@ -1,15 +1,15 @@
-"""The tables of a report: findings, the phases at the fastest batch size, and every trial of the run."""
+"""The tables of a report: findings, the phases at the recommended batch size, and every trial of the run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Diagnosis
-from perf_diagnostics.diagnose.statistics import Interval
 from perf_diagnostics.records import ALL_PHASES, Phase
 from perf_diagnostics.report.charts import PHASE_NAMES
-from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures
+from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures, clock_of, phase_s
 from perf_diagnostics.report.model import Cell, ReportTable, TableColumn
 from perf_diagnostics.report.words import byte_unit, plain
 
@@ -27,7 +27,7 @@ NOT_STEADY = ", not steady"
 def tables_of(arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[ReportTable, ...]:
     """The tables that have rows."""
     tables = [findings_table(diagnosis)]
-    tables += [phases_table(arm, index) for index, arm in enumerate(a for a in arms if a.measured)]
+    tables += [phases_table(arm, index) for index, arm in enumerate(a for a in arms if a.points)]
     tables.append(trials_table(arms))
     return tuple(table for table in tables if table.rows)
 
@@ -64,22 +64,22 @@ def findings_table(diagnosis: Diagnosis) -> ReportTable:
 
 
 def phases_table(arm: Arm, index: int) -> ReportTable:
-    """Where the time of a step goes at the arm's fastest batch size."""
-    best = arm.best
-    measured = best.measured if best is not None else ()
+    """Where the time of a step goes at the arm's recommended batch size."""
+    chosen = arm.recommended
+    trials = chosen.trials if chosen is not None else ()
     rows: list[tuple[Cell, ...]] = []
     for phase in ALL_PHASES:
-        share = best.share(phase) if best is not None else None
-        if best is None or share is None:
+        share = ask(chosen.share, phase) if chosen is not None else None
+        if chosen is None or share is None:
             continue
         rows.append(
             (
                 PHASE_NAMES[phase],
-                _scaled(best.mean_phase_s(phase), 1e3),
+                _scaled(phase_s(chosen, phase), 1e3),
                 100 * share.value,
                 _scaled(share.low, 100),
                 _scaled(share.high, 100),
-                _scaled(_host_s(measured, phase), 1e3),
+                _scaled(_host_s(trials, phase), 1e3),
             )
         )
     columns = (
@@ -90,8 +90,8 @@ def phases_table(arm: Arm, index: int) -> ReportTable:
         TableColumn("at most", "%"),
         TableColumn("Host time", "ms"),
     )
-    on_device = any(t.clock == "device" for t in measured)
-    size = best.batch_size if best is not None else 0
+    on_device = any(clock_of(trial) == "device" for trial in trials)
+    size = chosen.batch_size if chosen is not None else 0
     return ReportTable(
         key=f"phases_{index + 1}",
         title=f"Where a step's time goes, {arm.label}, batch size {size}",
@@ -106,14 +106,10 @@ def phases_table(arm: Arm, index: int) -> ReportTable:
     )
 
 
-def _host_s(trials: Sequence[TrialFigures], phase: Phase) -> float | None:
+def _host_s(trials: Sequence[TrialFacts], phase: Phase) -> float | None:
     """Mean host time of a phase in the first trial that has it, in s."""
-    for trial in trials:
-        for table in trial.result.steps:
-            times = table.steady.host_ns(phase)
-            if times is not None and times.size:
-                return float(times.mean()) / 1e9
-    return None
+    known = (time.value for trial in trials if (time := ask(trial.host_time_s, phase)) is not None)
+    return next(known, None)
 
 
 @dataclass(frozen=True)
@@ -126,7 +122,7 @@ class _Field:
 
 def trials_table(arms: Sequence[Arm]) -> ReportTable:
     """Every trial that was started or skipped; columns that nobody measured are left out."""
-    lines = [(arm, figures) for arm in arms for point in arm.points for figures in point.trials]
+    lines = [(arm, figures) for arm in arms for figures in arm.results]
     precisions = {figures.trial.settings.precision for _, figures in lines}
     common = f" Precision: {next(iter(precisions))} in all trials." if len(precisions) == 1 else ""
     fields = [*_setting_fields(lines, precision=len(precisions) > 1), *_time_fields(), *_memory_fields(lines)]
@@ -145,8 +141,8 @@ def trials_table(arms: Sequence[Arm]) -> ReportTable:
 
 def _setting_fields(lines: Sequence[tuple[Arm, TrialFigures]], *, precision: bool) -> list[_Field]:
     labels = {arm.label for arm, _ in lines}
-    devices = {plain(arm.device, 40) for arm, _ in lines}
-    fields = [_Field(TableColumn("Device", numeric=False), lambda arm, _: plain(arm.device, 40))]
+    devices = {arm.device for arm, _ in lines}
+    fields = [_Field(TableColumn("Device", numeric=False), lambda arm, _: arm.device)]
     if not labels <= devices:
         fields = [_Field(TableColumn("Configuration", numeric=False), lambda arm, _: arm.label)]
     fields.append(_Field(TableColumn("Batch"), lambda _, f: f.trial.settings.batch_size))
@@ -177,9 +173,9 @@ def _memory_fields(lines: Sequence[tuple[Arm, TrialFigures]]) -> list[_Field]:
         ("device_memory_peak_allocated", "Device tensors"),
         ("device_memory_peak_reserved", "Device held"),
     ):
-        unit = byte_unit(max((v for _, f in lines if (v := f.bytes(quantity)) is not None), default=0.0))
+        unit = byte_unit(max((v for _, f in lines if (v := f.result.value(quantity)) is not None), default=0.0))
         fields.append(
-            _Field(TableColumn(label, unit.name), lambda _, f, q=quantity, u=unit: u.of(f.bytes(q)))  # type: ignore[misc]
+            _Field(TableColumn(label, unit.name), lambda _, f, q=quantity, u=unit: u.of(f.result.value(q)))  # type: ignore[misc]
         )
     fields.append(_Field(TableColumn("Energy", "J/sample"), lambda _, f: f.energy_per_sample_j))
     return fields

@@ -7,9 +7,9 @@ there are any. By default nothing is downloaded: the weights are random, the sen
 (:mod:`~perf_diagnostics.workloads.tokenizer`). Speed, memory and energy do not depend on what the weights or the
 sentences mean; the loss does.
 
-``weights="pretrained"`` brings its own tokenizer, whose pieces are counted as they come; on generated sentences it
-makes more of them than of English. ``dataset`` with the built-in tokenizer likewise. To train on real text at its
-true length, choose both, or add ``tokenizer``.
+``weights="pretrained"`` brings its own tokenizer, which makes more pieces of the generated words than of English; the
+built-in one makes about twice as many of English as BERT's does. To train on real text at its true length, choose
+both ``dataset`` and ``weights="pretrained"``, or both ``dataset`` and ``tokenizer``.
 
 The first build sets TOKENIZERS_PARALLELISM=false for the process unless it is already set (the reasons stand at
 :func:`~perf_diagnostics.workloads.tokenizer.calm_tokenizers`).
@@ -116,6 +116,8 @@ class Collate:
             truncation=True,
             max_length=self.sequence_length,
             return_tensors="pt",
+            return_attention_mask=True,
+            return_token_type_ids=False,  # one sentence has one type, and DistilBERT takes none
         )
         return {**encoded, "labels": torch.tensor([label for _, label in rows])}
 

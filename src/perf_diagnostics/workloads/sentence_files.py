@@ -29,7 +29,7 @@ def sentences_in(path: Path) -> Sentences:
     for file in _files(path):
         try:
             for place, row in enumerate(_READERS[file.suffix.lower()](file), start=1):
-                text, label = _text_and_label(row, f"Row {place} of {file}")
+                text, label = _text_and_label(row, place, file)
                 texts.append(text)
                 labels.append(label)
         except (OSError, ValueError, csv.Error) as error:
@@ -55,17 +55,18 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
-def _text_and_label(row: Mapping[str, Any], place: str) -> tuple[str, int]:
+def _text_and_label(row: Mapping[str, Any], place: int, file: Path) -> tuple[str, int]:
     column = next((name for name in _TEXT_COLUMNS if name in row), None)
     if column is None or "label" not in row:
         raise WorkloadError(
-            f"{place} has the columns {', '.join(map(str, row))}; it needs 'sentence' (or 'text') and 'label'."
+            f"Row {place} of {file} has the columns {', '.join(map(str, row))}; it needs 'sentence' (or 'text') "
+            "and 'label'."
         )
     text, label = row[column], row["label"]
     if not isinstance(text, str):
-        raise WorkloadError(f"{place}: {column} is {text!r}, which is no text.")
+        raise WorkloadError(f"Row {place} of {file}: {column} is {text!r}, which is no text.")
     if str(label) not in ("0", "1"):
-        raise WorkloadError(f"{place}: label is {label!r}; training needs 0 (negative) or 1 (positive).")
+        raise WorkloadError(f"Row {place} of {file}: label is {label!r}; training needs 0 (negative) or 1 (positive).")
     return text, int(label)
 
 

@@ -92,12 +92,13 @@ class LanguageModel(torch.nn.Module):
         length = tokens.shape[1]
         hidden = self.tokens(tokens) + self.positions(torch.arange(length, device=tokens.device))
         later = torch.ones(length, length, dtype=torch.bool, device=tokens.device).triu(1)
-        padding = tokens == PADDING
+        # Padding stands at the end, so the causal mask hides it from every token that counts. Saying that the mask is
+        # causal spares the encoder a look at its values, which would wait for the device.
         if self.recompute:
             for block in self.encoder.layers:
-                hidden = checkpoint(block, hidden, later, padding, use_reentrant=False)
+                hidden = checkpoint(block, hidden, later, None, True, use_reentrant=False)
         else:
-            hidden = self.encoder(hidden, mask=later, src_key_padding_mask=padding)
+            hidden = self.encoder(hidden, mask=later, is_causal=True)
         scores: torch.Tensor = self.scores(hidden)
         return scores
 

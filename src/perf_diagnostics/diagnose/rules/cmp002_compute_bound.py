@@ -31,7 +31,8 @@ class ComputeBound:
     When it is wrong:
         Time on a device's stream includes gaps between its kernels. Where the host cannot queue them fast enough
         the device is not computing but waiting for launches; steps in which it ran dry tell, and where nobody
-        measured them this rule abstains. How close the arithmetic is to what the hardware can do is not said.
+        measured them this rule abstains. The fixed cost of small batches (Python, dispatch) lies in these two
+        phases too; SWP001 tells it apart. How close the arithmetic comes to what the hardware can do is not said.
     """
 
     code: ClassVar[str] = "CMP002"
@@ -91,8 +92,8 @@ def _summary(facts: TrialFacts, share: float, forward: float, backward: float) -
         first, second = second, first
     where = "the device's" if facts.on_accelerator else "the CPU's"
     says = (
-        f"Nothing stands in the way: {percent(share)} of a step of {duration(facts.step_time_s.value)} is {where} own "
-        f"work on the model, {percent(first[1])} in the {first[0]} and {percent(second[1])} in the {second[0]} pass"
+        f"{percent(share)} of a step of {duration(facts.step_time_s.value)} is {where} own work on the model: "
+        f"{percent(first[1])} in the {first[0]} and {percent(second[1])} in the {second[0]} pass"
     )
     threads, cores = ask(facts.number, "threads"), ask(facts.number, "cpu_count")
     if facts.on_accelerator or threads is None or cores is None:

@@ -210,6 +210,6 @@ def _summary(share: Interval, loading: Loading) -> str:
     }[loading.kind]
     need = f"It takes {counted(loading.needed, 'worker')} to keep up"
     if loading.cores_lacking:
-        free = "none" if not loading.free_cores else f"{loading.free_cores:g}"
-        return f"{says} {how} {need}, but of the cores {free} is free: more workers will not fix it."
+        free = "no core is" if not loading.free_cores else f"only {counted(int(loading.free_cores), 'core')} can be"
+        return f"{says} {how} {need}, but {free} free: more workers will not fix it."
     return f"{says} {how} {need}."

@@ -10,7 +10,7 @@ from perf_diagnostics.diagnose.facts import Group, Interval, Point, TrialFacts, 
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.gain import Tier, confidence, measured_gain, recoverable
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, Grade, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.scaling import LinearCost, fit_cost, overhead_by_phase
+from perf_diagnostics.diagnose.scaling import LARGEST_ERROR, LinearCost, fit_cost, overhead_by_phase
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import ALL_PHASES, Phase
 
@@ -49,10 +49,15 @@ class OverheadBound:
     warn_share: float = field(default=0.30, metadata=limit("overhead over the step to warn from", "judgement"))
     critical_share: float = field(default=0.50, metadata=limit("overhead over the step that is critical", "judgement"))
 
+    largest_error: float = field(
+        default=LARGEST_ERROR,
+        metadata=limit("largest relative error of an accepted fit", "published sweeps: 3.8 % median, 10.5 % p90"),
+    )
+
     def check(self, facts: Group) -> Answer:
         batches = [point.samples_per_step for point in facts.points]
         seconds = [point.step_time_s.value for point in facts.points]
-        fit = fit_cost(batches, seconds)
+        fit = fit_cost(batches, seconds, largest_error=self.largest_error)
         shares = {point.batch_size: fit.overhead_share(point.samples_per_step) for point in facts.points}
         heavy = tuple(size for size, share in shares.items() if share.value >= self.warn_share)
         numbers = (*_costs(fit), *(self._share(size, share) for size, share in _ends(facts, shares)))

@@ -71,19 +71,16 @@ def _summary(facts: Group, knee: Knee) -> str:
     size, best = knee.point.batch_size, knee.best.batch_size
     rate = f"{significant(knee.point.throughput.value)} samples/s"
     largest = facts.batch_sizes[-1]
-    if knee.rising and knee.growth is not None:
-        says = (
-            f"Throughput still rises at the largest measured batch, {largest}, by {percent(knee.growth.value)} per "
-            "doubling: the knee lies at or beyond it."
-        )
-        if size != largest:
-            says += f" Batch {size} reaches {percent(facts.relative(knee.point).value)} of its throughput ({rate})."
-    elif size == best:
+    if size == best:
         says = f"Batch {size} is the fastest measured ({rate}), and no smaller one reaches 95 % of it."
     else:
-        says = (
-            f"Batch {size} reaches {percent(facts.relative(knee.point).value)} of the best throughput ({rate}; best at "
-            f"batch {best})."
+        share = percent(facts.relative(knee.point).value)
+        says = f"Batch {size} reaches {share} of the best throughput measured ({rate}; best at batch {best})."
+    if knee.rising and knee.growth is not None:
+        where = "lies at or beyond it" if size == largest else "may lie beyond it"
+        says += (
+            f" Throughput still rises at the largest measured batch, {largest}, by {percent(knee.growth.value)} per "
+            f"doubling: the knee {where}."
         )
     return says if knee.sure else f"{says} Noise does not allow to tell it from its neighbours."
 

@@ -16,13 +16,20 @@ from perf_diagnostics.records import ALL_PHASES, Phase
 #: Memory that full at the largest batch is named as what slows it.
 NEARLY_FULL = 0.90
 
+_LESS_MEMORY = Remedy(
+    "Checkpoint activations, if the large batch is needed; that costs about a quarter more time.",
+    {"gradient_checkpointing": True},
+)
+_BUCKETS = Remedy("Batch samples of similar length together.")
+
 
 @dataclass(frozen=True)
 class Cause:
-    """One measured reason why samples got dearer, in words, with its number."""
+    """One measured reason why samples got dearer, in words, with its number and what would help against it."""
 
     says: str
     number: Evidence
+    remedy: Remedy | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,7 @@ class PastThePeak:
                 *(() if tokens is None else (evidence("tokens/s at the largest batch, of the best", tokens, "%"),)),
                 *(cause.number for cause in causes),
             ),
-            remedies=_remedies(facts, best, last, longer=same_work_rate),
+            remedies=(_BUCKETS,) if same_work_rate else _remedies(facts, best, last, causes),
             recoverable=None if same_work_rate else measured_gain(ratio),
             confidence=confidence(
                 Tier.BOTH_MEASURED if causes else Tier.SHARE_AND_CAUSE,
@@ -129,7 +136,7 @@ def _retries(best: Point, last: Point) -> Cause | None:
     if not now or now <= (before or 0):
         return None
     number = Evidence(metric="retried allocations", value=now, limit=before, n=last.steps)
-    return Cause(f"the device's allocator ran out and retried {now:.0f} times", number)
+    return Cause(f"the device's allocator ran out and retried {now:.0f} times", number, _LESS_MEMORY)
 
 
 def _faults(best: Point, last: Point) -> Cause | None:
@@ -137,7 +144,7 @@ def _faults(best: Point, last: Point) -> Cause | None:
     if before is None or now is None or now / last.steps <= max(1.0, 2 * before / best.steps):
         return None
     number = Evidence(metric="pages read from disk", value=now, limit=before, n=last.steps)
-    return Cause(f"memory was paged: {now:.0f} pages were read back from disk", number)
+    return Cause(f"memory was paged: {now:.0f} pages were read back from disk", number, _LESS_MEMORY)
 
 
 def _fullness(best: Point, last: Point, where: str) -> Cause | None:
@@ -148,7 +155,7 @@ def _fullness(best: Point, last: Point, where: str) -> Cause | None:
     if now is None or now < NEARLY_FULL or (before is not None and before >= NEARLY_FULL):
         return None
     number = Evidence(metric=f"{where} memory at peak", value=now * 100, unit="%", limit=NEARLY_FULL * 100)
-    return Cause(f"the {where}'s memory is {percent(now)} full", number)
+    return Cause(f"the {where}'s memory is {percent(now)} full", number, _LESS_MEMORY)
 
 
 def _longer(best: Point, last: Point, dearer: float) -> Cause | None:
@@ -159,6 +166,7 @@ def _longer(best: Point, last: Point, dearer: float) -> Cause | None:
     return Cause(
         f"a sample has {percent(growth.value - 1)} more tokens, mostly padding to the longest",
         evidence("tokens a sample, against the best batch", growth, "%"),
+        _BUCKETS,
     )
 
 
@@ -195,10 +203,7 @@ def _summary(best: Point, last: Point, ratio: Interval, causes: tuple[Cause, ...
     return f"{says}: {'; '.join(cause.says for cause in causes)}."
 
 
-def _remedies(facts: Group, best: Point, last: Point, *, longer: bool) -> tuple[Remedy, ...]:
-    bucket = Remedy("Batch samples of similar length together.")
-    if longer:
-        return (bucket,)
+def _remedies(facts: Group, best: Point, last: Point, causes: tuple[Cause, ...]) -> tuple[Remedy, ...]:
     found = [Remedy(f"Train with batch {best.batch_size}. {CHANGES_TRAINING}", {"batch_size": best.batch_size})]
     if last.batch_size % best.batch_size == 0:
         times = last.batch_size // best.batch_size
@@ -208,5 +213,7 @@ def _remedies(facts: Group, best: Point, last: Point, *, longer: bool) -> tuple[
                 {"batch_size": best.batch_size, "accumulation_steps": times * facts.accumulation_steps},
             )
         )
-    found.append(bucket)
+    for cause in causes:
+        if cause.remedy is not None and cause.remedy not in found:
+            found.append(cause.remedy)
     return tuple(found)

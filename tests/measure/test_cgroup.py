@@ -10,6 +10,7 @@ from perf_diagnostics.measure.cgroup import (
     cpu_quota_cores,
     cpu_throttle,
     memory_limits,
+    oom_kills,
 )
 from tests.measure.kernel_files import VERSION_1, VERSION_2, VERSION_2_NESTED, machine
 
@@ -49,6 +50,7 @@ def test_a_container_of_version_1_whose_mount_begins_at_its_own_group(tmp_path: 
             "/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
         },
     )
+    assert cgroup_folders("memory", root=root) == (root / "sys/fs/cgroup/memory",)
     assert memory_limits(root=root) == (2 * GIB,)
     assert cpu_quota_cores(root=root) == 0.5
 
@@ -101,6 +103,25 @@ def test_version_1_counts_nanoseconds(tmp_path: Path) -> None:
 
 def test_two_readings_subtract() -> None:
     assert CpuThrottle(60, 25, 2000) - CpuThrottle(50, 20, 1300) == CpuThrottle(10, 5, 700)
+
+
+def test_kills_are_those_of_the_own_group_and_not_of_a_neighbours(tmp_path: Path) -> None:
+    root = machine(
+        tmp_path,
+        {
+            **VERSION_2_NESTED,
+            "/sys/fs/cgroup/slurm/job_5/memory.events": "low 0\noom 3\noom_kill 2\noom_group_kill 0\n",
+            "/sys/fs/cgroup/slurm/memory.events": "low 0\noom 9\noom_kill 9\n",
+        },
+    )
+    assert oom_kills(root=root) == 2
+
+
+def test_no_kill_is_zero_and_no_count_is_none(tmp_path: Path) -> None:
+    control = "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n"
+    version_1 = machine(tmp_path / "v1", {**VERSION_1, "/sys/fs/cgroup/memory/memory.oom_control": control})
+    assert oom_kills(root=version_1) == 0
+    assert oom_kills(root=machine(tmp_path / "outermost", VERSION_2)) is None
 
 
 def test_a_group_outside_our_namespace_falls_back_to_the_mount(tmp_path: Path) -> None:

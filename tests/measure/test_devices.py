@@ -19,7 +19,7 @@ from tests.measure.kernel_files import machine
 
 
 class Torch:
-    """A PyTorch built for some architectures, with some devices; ``results`` are what a first kernel gives or raises."""
+    """A PyTorch built for some architectures, with some devices; ``results``: what a first kernel gives or raises."""
 
     version = "2.10.0+cu128"
 
@@ -82,7 +82,8 @@ def test_a_gpu_without_kernels_is_named_with_what_torch_was_built_for_and_never_
     assert not device.usable
     assert device.why_not == (
         "Tesla P100-PCIE-16GB is sm_60, this torch (2.10.0+cu128) was built for sm_70 sm_75 sm_80; "
-        "use another GPU or a torch built for it (the CUDA 12.6 builds up to torch 2.14 are the last for GPUs before sm_75)"
+        "use another GPU or a torch built for it "
+        "(the CUDA 12.6 builds up to torch 2.14 are the last for GPUs before sm_75)"
     )
     assert torch.computed_on == []
 

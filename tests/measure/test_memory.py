@@ -12,6 +12,7 @@ from perf_diagnostics.measure import memory
 from perf_diagnostics.measure.memory import (
     MemoryFootprint,
     ProcessCounters,
+    ProcessTree,
     ProcessTreeCpu,
     ProcessTreeMemory,
     memory_footprint,
@@ -125,6 +126,22 @@ def test_new_processes_are_looked_for_at_most_twice_a_second(monkeypatch: pytest
     assert len(looked) == 5  # at 0, 0.5, 1, 1.5 and 2 s
 
 
+def test_instruments_that_share_a_tree_look_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr(memory, "process_tree", lambda pid: looked.append(pid) or [Pretended(rss=1, user=2.0)])
+    tree = ProcessTree()
+    resident, cpu = ProcessTreeMemory(tree), ProcessTreeCpu(tree)
+    for instrument in (resident, cpu):
+        instrument.start(9)
+    for now in (s(0), s(1)):
+        resident.sample(now)
+        cpu.sample(now)
+    assert looked == [9, 9]
+    tree.follow(10)  # the next trial's processes are others, however soon it comes
+    tree.at(s(1))
+    assert looked == [9, 9, 10]
+
+
 def test_cpu_use_is_time_over_time_in_percent_of_one_core(tree: list[Pretended]) -> None:
     parent, worker = Pretended(user=10.0), Pretended(user=2.0)
     tree[:] = [parent, worker]
@@ -204,6 +221,22 @@ def test_a_real_child_is_in_the_tree_and_its_memory_in_the_sum() -> None:
     (_,), (tree_peak,) = whole.stop()
     assert child_peak.value >= 64 * MIB
     assert tree_peak.value >= child_peak.value + 10 * MIB  # this interpreter itself holds more than 10 MiB
+
+
+@linux
+def test_the_kernels_lists_and_psutil_agree_on_grandchildren(tmp_path: Path) -> None:
+    sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
+    code = f"import subprocess, time; subprocess.Popen({sleeper!r}); print('ready', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        by_kernel = process_tree(child.pid)
+        by_psutil = process_tree(child.pid, root=tmp_path)  # without the kernel's lists
+        for process in by_kernel:
+            process.kill()
+    assert len(by_kernel) == 2
+    assert by_kernel[0].pid == child.pid
+    assert by_kernel == by_psutil
 
 
 def test_a_process_that_has_ended_has_no_tree() -> None:

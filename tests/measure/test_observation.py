@@ -164,6 +164,7 @@ def test_an_instrument_that_cannot_start_is_neither_sampled_nor_stopped() -> Non
     dead = Dead(set(), RuntimeError())
     guarded = Guarded(dead, observations)
     guarded.start(1)
+    assert guarded.dropped
     guarded.sample(0)
     assert guarded.stop() == ((), ())
     assert dead.asked == 0

@@ -28,7 +28,7 @@ from perf_diagnostics.records import (
     Trial,
     TrialResult,
 )
-from perf_diagnostics.store import codec
+from perf_diagnostics.store import codec, tables
 from tests.store import examples
 from tests.store.examples import result_of, steps_of, trial_of_batch
 
@@ -93,7 +93,7 @@ def test_a_run_header_is_the_same_after_a_round_trip(
 @quickly
 @given(examples.step_tables())
 def test_a_step_table_is_the_same_after_a_round_trip(table: StepTable) -> None:
-    back = codec.steps_from_parquet(codec.steps_to_parquet(table), where="here")
+    back = tables.steps_from_parquet(tables.steps_to_parquet(table), where="here")
     assert back == table
     assert {name: values.dtype for name, values in back.columns.items()} == {n: COLUMNS[n].dtype for n in table.columns}
 
@@ -101,27 +101,27 @@ def test_a_step_table_is_the_same_after_a_round_trip(table: StepTable) -> None:
 @quickly
 @given(st.lists(examples.sampled_series(), max_size=4))
 def test_series_are_the_same_after_a_round_trip_even_two_of_one_name(series: list[Series]) -> None:
-    assert codec.series_from_parquet(codec.series_to_parquet(series), where="here") == tuple(series)
+    assert tables.series_from_parquet(tables.series_to_parquet(series), where="here") == tuple(series)
 
 
 def test_a_series_without_a_sample_leaves_nothing_behind() -> None:
     empty = Series("gpu_power", "W", "NVML", np.empty(0), np.empty(0))
     zero = Series("gpu_power", "W", "NVML", np.array([5]), np.array([0.0]))  # the twin: measured, and it was zero
-    assert codec.series_from_parquet(codec.series_to_parquet([empty, zero]), where="here") == (zero,)
+    assert tables.series_from_parquet(tables.series_to_parquet([empty, zero]), where="here") == (zero,)
 
 
 def test_a_parquet_column_carries_its_unit_and_dtype() -> None:
-    schema = pq.read_schema(pa.BufferReader(codec.steps_to_parquet(steps_of(10, 20))))
+    schema = pq.read_schema(pa.BufferReader(tables.steps_to_parquet(steps_of(10, 20))))
     assert schema.field("wall_ns").metadata[b"unit"] == b"ns"
     assert schema.field("wall_ns").type == pa.int64()
     assert schema.field("warmup").type == pa.bool_()
 
 
 def test_a_column_of_a_later_version_is_left_out() -> None:
-    table = pq.read_table(pa.BufferReader(codec.steps_to_parquet(steps_of(10, 20))))
+    table = pq.read_table(pa.BufferReader(tables.steps_to_parquet(steps_of(10, 20))))
     sink = pa.BufferOutputStream()
     pq.write_table(table.append_column("page_faults", pa.array([1, 2])), sink)
-    assert codec.steps_from_parquet(sink.getvalue().to_pybytes(), where="here") == steps_of(10, 20)
+    assert tables.steps_from_parquet(sink.getvalue().to_pybytes(), where="here") == steps_of(10, 20)
 
 
 def _nulls(table: pa.Table) -> pa.Table:
@@ -139,28 +139,28 @@ def _none(table: pa.Table) -> pa.Table:
 @pytest.mark.parametrize("spoil", [_nulls, _text, _none])
 def test_a_table_that_is_no_step_table_is_refused(spoil: Callable[[pa.Table], pa.Table]) -> None:
     sink = pa.BufferOutputStream()
-    pq.write_table(spoil(pq.read_table(pa.BufferReader(codec.steps_to_parquet(steps_of(10, 20))))), sink)
+    pq.write_table(spoil(pq.read_table(pa.BufferReader(tables.steps_to_parquet(steps_of(10, 20))))), sink)
     with pytest.raises(RecordError, match=r"here: .*wall_ns"):
-        codec.steps_from_parquet(sink.getvalue().to_pybytes(), where="here")
+        tables.steps_from_parquet(sink.getvalue().to_pybytes(), where="here")
 
 
 def test_every_truncation_of_a_step_table_is_refused() -> None:
-    whole = codec.steps_to_parquet(steps_of(*range(1, 50)))
+    whole = tables.steps_to_parquet(steps_of(*range(1, 50)))
     for length in range(0, len(whole), 7):
         with pytest.raises(RecordError, match="here is not a whole Parquet file"):
-            codec.steps_from_parquet(whole[:length], where="here")
+            tables.steps_from_parquet(whole[:length], where="here")
 
 
 def test_a_flipped_bit_never_comes_back_as_another_measurement() -> None:
     table = steps_of(*range(1_000_000, 1_000_200))
-    whole = codec.steps_to_parquet(table)
+    whole = tables.steps_to_parquet(table)
     data_end = whole.index(b"ARROW:schema")  # the pages lie before the footer
     refused = 0
     for position in range(4, data_end, 5):
         spoiled = bytearray(whole)
         spoiled[position] ^= 0x10
         try:
-            assert codec.steps_from_parquet(bytes(spoiled), where="here").wall_ns.tolist() == table.wall_ns.tolist()
+            assert tables.steps_from_parquet(bytes(spoiled), where="here").wall_ns.tolist() == table.wall_ns.tolist()
         except RecordError:
             refused += 1
     assert refused > 50

@@ -18,7 +18,9 @@ import pytest
 from perf_diagnostics.errors import RunError
 from perf_diagnostics.records import Environment, Outcome, Series, Trial
 from perf_diagnostics.store.files import is_temporary
-from perf_diagnostics.store.run_folder import RunFolder, TrialFolder, find_run
+from perf_diagnostics.store.find import find_run
+from perf_diagnostics.store.run_folder import RunFolder
+from perf_diagnostics.store.trial_folder import TrialFolder
 from tests.store.examples import NOW, result_of, steps_of, trial_of_batch
 
 ROOT = Path(__file__).parents[2]
@@ -148,7 +150,8 @@ SWEEP_FOREVER = """
 import dataclasses, sys
 from pathlib import Path
 from perf_diagnostics.records import Environment
-from perf_diagnostics.store.run_folder import RunFolder, TrialFolder
+from perf_diagnostics.store.run_folder import RunFolder
+from perf_diagnostics.store.trial_folder import TrialFolder
 from tests.store.examples import NOW, result_of, steps_of, trial_of_batch
 trials = [trial_of_batch(size) for size in range(1, 2000)]
 run = RunFolder.create(Path(sys.argv[1]), "run", planned=trials, command="x", environment=Environment(),

@@ -17,7 +17,9 @@ import pytest
 
 from perf_diagnostics.errors import InvalidSettings, RecordError, RunError
 from perf_diagnostics.records import Environment, Gap, Outcome, Run, Series, StepTable, Trial, TrialResult
-from perf_diagnostics.store.run_folder import SWEEP_ENDED, RunFolder, TrialFolder, find_run, list_runs
+from perf_diagnostics.store.find import find_run, list_runs
+from perf_diagnostics.store.run_folder import RunFolder
+from perf_diagnostics.store.trial_folder import SWEEP_ENDED, TrialFolder
 from tests.store.examples import NOW, result_of, steps_of, trial_of_batch
 
 PLANNED = tuple(trial_of_batch(size) for size in (32, 8, 16))

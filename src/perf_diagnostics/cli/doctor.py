@@ -47,7 +47,7 @@ def _trials() -> tuple[str, str]:
     from perf_diagnostics.errors import PerfDiagnosticsError
     from perf_diagnostics.records import Length, Settings, Trial
     from perf_diagnostics.store import codec
-    from perf_diagnostics.store.run_folder import TrialFolder
+    from perf_diagnostics.store.trial_folder import TrialFolder
     from perf_diagnostics.trials.launcher import Request, launcher
 
     trial = Trial(workload="mlp", settings=Settings(batch_size=8), length=Length.exactly(3))

@@ -47,6 +47,6 @@ def _directory(given: argparse.Namespace) -> Path:
     named = Path(given.directory)
     if named.is_dir():
         return named
-    from perf_diagnostics.store.run_folder import find_run
+    from perf_diagnostics.store.find import find_run
 
     return find_run(given.directory, Path(given.results_dir)).path

@@ -35,6 +35,6 @@ def folder_of(given: argparse.Namespace) -> RunFolder:
     Raises:
         RunError: there is none.
     """
-    from perf_diagnostics.store.run_folder import find_run
+    from perf_diagnostics.store.find import find_run
 
     return find_run(given.of_run, Path(given.results_dir))

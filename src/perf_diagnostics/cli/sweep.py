@@ -132,7 +132,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _resume(chosen: dict[str, Any]) -> int:
-    from perf_diagnostics.store.run_folder import find_run
+    from perf_diagnostics.store.find import find_run
 
     folder = find_run(chosen["resume"], Path(chosen["results_dir"]))
     pending = folder.pending()

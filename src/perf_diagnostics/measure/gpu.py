@@ -21,7 +21,11 @@ PROCESS_MEMORY = "gpu_memory_process"
 
 
 def gpu_instruments(
-    devices: Iterable[DeviceInfo], observations: Observations, *, open_reader: Callable[[], BoardReader] = open_nvml
+    devices: Iterable[DeviceInfo],
+    observations: Observations,
+    *,
+    open_reader: Callable[[], BoardReader] = open_nvml,
+    tree: ProcessTree | None = None,
 ) -> tuple[GpuInstrument, ...]:
     """One instrument for each board behind these devices; devices that are no GPUs of this kind need none.
 
@@ -31,6 +35,7 @@ def gpu_instruments(
         devices: the devices the trial runs on.
         observations: where what cannot be read is noted.
         open_reader: opens the driver's reader; give one that returns an open reader to share it among trials.
+        tree: the trial's processes, where another instrument looks at them too.
     """
     boards: dict[str, Board] = {}
     wanted = [device for device in devices if device.kind == "cuda"]
@@ -42,7 +47,10 @@ def gpu_instruments(
                 reader.boards(), uuid=device.uuid, pci_bus_id=device.pci_bus_id, unlisted=reader.unlisted
             )
             boards[board.uuid] = board
-    return () if reader is None else tuple(GpuInstrument(reader, board, observations) for board in boards.values())
+    if reader is None:
+        return ()
+    shared = ProcessTree() if tree is None else tree
+    return tuple(GpuInstrument(reader, board, observations, tree=shared) for board in boards.values())
 
 
 class GpuInstrument:
@@ -52,15 +60,18 @@ class GpuInstrument:
         reader: reads the board, by UUID.
         board: which board.
         observations: where each signal that cannot be read is noted, once.
+        tree: the trial's processes, where another instrument looks at them too.
     """
 
-    def __init__(self, reader: BoardReader, board: Board, observations: Observations) -> None:
+    def __init__(
+        self, reader: BoardReader, board: Board, observations: Observations, *, tree: ProcessTree | None = None
+    ) -> None:
         self.board = board
         self.name = f"NVML {board.uuid}"
         self.signals = (*FAST_SIGNALS, *SLOW_SIGNALS, PROCESS_MEMORY)
         self._reader = reader
         self._observations = observations
-        self._tree = ProcessTree(0)
+        self._tree = ProcessTree() if tree is None else tree
         self._tracks = {signal: Track(signal, self._source(signal)) for signal in self.signals}
         self._alive = set(self.signals)
         self._failed_in_a_row = dict.fromkeys(self.signals, 0)
@@ -68,7 +79,7 @@ class GpuInstrument:
         self._slow_due_ns: int | None = None
 
     def start(self, pid: int) -> None:
-        self._tree = ProcessTree(pid)
+        self._tree.follow(pid)
 
     def sample(self, now_ns: int) -> None:
         for signal in FAST_SIGNALS:

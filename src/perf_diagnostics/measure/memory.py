@@ -14,31 +14,60 @@ from perf_diagnostics.records import Quantity
 #: CPU times tick at 10 ms; over half a second that is an error of at most 2 % of a core.
 CPU_INTERVAL_NS = 500_000_000
 
-#: Finding new processes means reading all of /proc (over a millisecond); a loader's workers start once an epoch.
+#: Finding new processes costs most of a sampling (about half a millisecond); a loader's workers start once an epoch.
 TREE_INTERVAL_NS = 500_000_000
 
 _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied)
 
 
-def process_tree(pid: int) -> list[psutil.Process]:
+def process_tree(pid: int, *, root: Path = Path("/")) -> list[psutil.Process]:
     """A process and all its descendants; none where it has ended. What ends while this looks is left out."""
     try:
         process = psutil.Process(pid)
-        return [process, *process.children(recursive=True)]
+        if not (root / f"proc/{pid}/task/{pid}/children").exists():  # not Linux, or a kernel built without it
+            return [process, *process.children(recursive=True)]
     except _GONE:
         return []
+    return [process, *(found for child in _descendants(pid, root) if (found := _process(child)) is not None)]
+
+
+def _descendants(pid: int, root: Path) -> list[int]:
+    """All descendants by the kernel's own lists of children: psutil would read every process of the machine instead."""
+    found: list[int] = []
+    for file in (root / "proc" / str(pid) / "task").glob("*/children"):
+        try:
+            children = [int(child) for child in file.read_text(encoding="ascii").split()]
+        except OSError:  # the thread has ended since
+            continue
+        for child in children:
+            found += (child, *_descendants(child, root))
+    return found
+
+
+def _process(pid: int) -> psutil.Process | None:
+    try:
+        return psutil.Process(pid)
+    except _GONE:
+        return None
 
 
 class ProcessTree:
-    """A trial's processes, looked up again at most every :data:`TREE_INTERVAL_NS`."""
+    """A trial's processes, looked up again at most every :data:`TREE_INTERVAL_NS`; instruments may share one."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    def __init__(self) -> None:
+        self.pid: int | None = None
         self._looked_ns: int | None = None
         self._processes: list[psutil.Process] = []
 
+    def follow(self, pid: int) -> None:
+        """Look at this process and its descendants from now on."""
+        if pid != self.pid:
+            self.pid, self._looked_ns, self._processes = pid, None, []
+
     def at(self, now_ns: int) -> list[psutil.Process]:
         """The processes as of this time of the host clock (or up to the interval before)."""
+        if self.pid is None:
+            return []
         if self._looked_ns is None or now_ns - self._looked_ns >= TREE_INTERVAL_NS:
             self._processes = process_tree(self.pid)
             self._looked_ns = now_ns
@@ -56,13 +85,13 @@ class ProcessTreeMemory:
     signals = ("host_memory", "host_tree_memory_peak")
     source = "psutil rss"
 
-    def __init__(self) -> None:
-        self._tree = ProcessTree(0)
+    def __init__(self, tree: ProcessTree | None = None) -> None:
+        self._tree = ProcessTree() if tree is None else tree
         self._track = Track("host_memory", self.source)
         self._peak_bytes = 0
 
     def start(self, pid: int) -> None:
-        self._tree = ProcessTree(pid)
+        self._tree.follow(pid)
 
     def sample(self, now_ns: int) -> None:
         readings = [rss for process in self._tree.at(now_ns) if (rss := _rss(process)) is not None]
@@ -89,18 +118,18 @@ class ProcessTreeCpu:
     signals = ("cpu_utilization",)
     source = "psutil cpu_times"
 
-    def __init__(self) -> None:
-        self._pid = 0
+    def __init__(self, tree: ProcessTree | None = None) -> None:
+        self._tree = ProcessTree() if tree is None else tree
         self._last: tuple[int, float] | None = None
         self._track = Track("cpu_utilization", self.source)
 
     def start(self, pid: int) -> None:
-        self._pid = pid
+        self._tree.follow(pid)
 
     def sample(self, now_ns: int) -> None:
         if self._last is not None and now_ns - self._last[0] < CPU_INTERVAL_NS:
             return
-        seconds = [used for process in process_tree(self._pid) if (used := _cpu_seconds(process)) is not None]
+        seconds = [used for process in self._tree.at(now_ns) if (used := _cpu_seconds(process)) is not None]
         if not seconds:
             return
         used = sum(seconds)

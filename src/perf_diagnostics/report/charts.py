@@ -56,12 +56,9 @@ def _values(arm: Arm, sizes: Sequence[int], of: Callable[[Point], float | None])
 
 def _marks(arms: Sequence[Arm], sizes: Sequence[int]) -> tuple[tuple[str, str], ...]:
     """Why a batch size has nothing to show; with several lines, whose batch size it was."""
-    marks = []
-    for size in sizes:
-        for arm in arms:
-            if loss := arm.loss(size):
-                marks.append((str(size), loss if len(arms) == 1 else f"{arm.label}: {loss}"))
-    return tuple(marks)
+    losses = ((size, arm, arm.loss(size)) for size in sizes for arm in arms)
+    alone = len(arms) == 1
+    return tuple((str(size), loss if alone else f"{arm.label}: {loss}") for size, arm, loss in losses if loss)
 
 
 def throughput_key(arms: Sequence[Arm], arm: Arm) -> str:

@@ -6,7 +6,7 @@ mean, an interval or a recommended batch size in a way of its own. What was not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -166,23 +166,21 @@ def arms_of(run: Run) -> tuple[Arm, ...]:
     """The run's results as lines of comparable trials: the one the verdict is about first, then as they were run."""
     facts = SweepFacts.of(run)
     groups = sorted(facts.groups, key=lambda group: group is not facts.primary)
-    labels = _labels(groups)
-    return tuple(Arm(label, group) for label, group in zip(labels, groups, strict=True))
+    return tuple(Arm(_label(group, groups), group) for group in groups)
 
 
-def _labels(groups: Sequence[Group]) -> list[str]:
-    """A short name for each group: its device, then only what it takes to tell it from the others."""
-    names: list[Callable[[Group], str]] = [
-        lambda g: plain(g.device, 40),
-        lambda g: "" if g.settings.get("precision") == "float32" else plain(str(g.settings.get("precision")), 20),
-    ]
-    if len({group.workload for group in groups}) > 1:
-        names.insert(0, lambda g: plain(g.workload, 40))
-    settings = sorted({name for g in groups for name in g.settings} - {"device", "precision"})
-    for name in settings:
-        if len({str(group.settings.get(name)) for group in groups}) > 1:
-            names.append(lambda g, name=name: f"{name}={plain(str(g.settings.get(name, 'default')), 20)}")  # type: ignore[misc]
-    for name in sorted({name for group in groups for name in group.options}):
-        if len({str(group.options.get(name)) for group in groups}) > 1:
-            names.append(lambda g, name=name: plain(f"{name}={g.options.get(name, 'default')}", 30))  # type: ignore[misc]
-    return [" ".join(filter(None, (name(group) for name in names))) for group in groups]
+def _label(group: Group, groups: Sequence[Group]) -> str:
+    """A group's device, then only what it takes to tell it from the others: ``cuda:0 bfloat16 num_workers=2``."""
+    parts = [plain(group.device, 40)]
+    if len({other.workload for other in groups}) > 1:
+        parts.insert(0, plain(group.workload, 40))
+    precision = str(group.settings.get("precision", "float32"))
+    if precision != "float32" or any(other.settings.get("precision") != precision for other in groups):
+        parts.append(precision)
+    chosen = {name: value for name, value in group.settings.items() if name not in ("device", "precision")}
+    others = [{**other.settings, **other.options} for other in groups]
+    for name in sorted({name for settings in others for name in settings} - {"device", "precision"}):
+        if len({str(settings.get(name)) for settings in others}) > 1:
+            value = chosen.get(name, group.options.get(name, "default"))
+            parts.append(f"{plain(name, 30)}={plain(str(value), 20)}")
+    return " ".join(parts)

@@ -196,7 +196,7 @@ def _stacks(chart: Chart, frame: _Frame, ink: Ink) -> Iterator[str]:
     width = min(58.0, frame.slot * 0.72)
     reached = [0.0] * len(frame.x)
     for position, series in enumerate(chart.series):
-        yield _open_series(series, position, ink)
+        yield f'<g fill="{ink.mark(series_mark(series.key, position))}">'
         for index, x in enumerate(frame.x):
             value = _value(series, index)
             if value is not None and value > 0:
@@ -210,7 +210,7 @@ def _bars(chart: Chart, frame: _Frame, ink: Ink) -> Iterator[str]:
     width = min(44.0, frame.slot * 0.74 / max(1, len(chart.series)))
     for position, series in enumerate(chart.series):
         shift = (position - len(chart.series) / 2) * width
-        yield _open_series(series, position, ink)
+        yield f'<g fill="{ink.mark(series_mark(series.key, position))}">'
         for index, x in enumerate(frame.x):
             value = _value(series, index)
             if value is not None:
@@ -220,11 +220,10 @@ def _bars(chart: Chart, frame: _Frame, ink: Ink) -> Iterator[str]:
         yield "</g>"
 
 
-def _open_series(series: ChartSeries, position: int, ink: Ink) -> str:
-    return f'<g fill="{ink.mark(series_mark(series.key, position))}" stroke="{ink.role("surface")}">'
-
-
 def _box(x: float, y: float, width: float, height: float, title: str) -> str:
+    """A bar; a tall one leaves a hair's breadth to the one above it, a flat one is drawn whole."""
+    if height > 4:
+        y, height = y + 1, height - 1
     return f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}">{title}</rect>'
 
 

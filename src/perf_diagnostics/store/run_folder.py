@@ -24,275 +24,32 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
-import itertools
 import os
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from perf_diagnostics.errors import RecordError, RunError
-from perf_diagnostics.records import Environment, Gap, Json, Outcome, Run, Series, StepTable, Trial, TrialResult
+from perf_diagnostics.records import Environment, Json, Run, StepTable, Trial, TrialResult
 from perf_diagnostics.store import codec
 from perf_diagnostics.store.codec import Fields, NewerSchema
 from perf_diagnostics.store.files import (
     checked_name,
-    is_temporary,
     new_run_name,
     read_json,
-    sync_file,
     sync_folder,
     to_json,
     write_atomic,
 )
+from perf_diagnostics.store.trial_folder import SWEEP_ENDED, TrialFolder, iso
 
-#: The name that means "the newest run" to :func:`find_run`.
-LATEST = "latest"
-SWEEP_ENDED = "the sweep ended before this trial did"
+#: What an error about a missing run adds.
+HOW_TO_MAKE_ONE = "`perf-diagnostics sweep` makes one"
 
 _TRIAL_ID = re.compile(r"[0-9a-f]{12}")
-_RANK = re.compile(r"\d{1,5}")
-_PART = re.compile(r"steps\.rank(\d{1,5})-(\d{3,9})\.parquet")
-_HOW_TO_MAKE_ONE = "`perf-diagnostics sweep` makes one"
-
-
-@dataclass(frozen=True)
-class Started:
-    """What ``started.json`` says; ``trial`` is None where this version cannot read it."""
-
-    attempt: int
-    started_at: str
-    pid: int
-    trial: Trial | None
-
-
-@dataclass(frozen=True)
-class TrialFolder:
-    """The files of one trial. The trial's own process writes parts and ``measured.json`` through it."""
-
-    path: Path
-
-    def write_part(self, table: StepTable, *, rank: int = 0) -> Path:
-        """Append a part to a rank's step table; it survives the death of this process from here on."""
-        numbers = self._parts().get(rank, {})
-        return self.replace_part(max(numbers, default=-1) + 1, table, rank=rank)
-
-    def replace_part(self, number: int, table: StepTable, *, rank: int = 0) -> Path:
-        """Write part ``number`` (the first is 0) again, when what is known of its steps has changed (warm-up marks)."""
-        path = self.path / f"steps.rank{rank}-{number:03d}.parquet"
-        write_atomic(path, codec.steps_to_parquet(table), fsync=False)
-        return path
-
-    def write_series(self, series: Sequence[Series]) -> None:
-        """Put down what was sampled around the trial (the supervising parent does)."""
-        write_atomic(self.path / "series.parquet", codec.series_to_parquet(series), fsync=False)
-
-    def write_measured(self, result: TrialResult) -> None:
-        """Put down what the trial's own process knows at its end, without step tables and series."""
-        body = codec.document("measured", codec.encode(result))
-        write_atomic(self.path / "measured.json", to_json(body), fsync=False)
-
-    def read_measured(self) -> TrialResult | None:
-        """What the trial's process wrote at its end, without steps and series; None if it never came that far.
-
-        Raises:
-            RecordError: The file is there but cannot be read.
-        """
-        path = self.path / "measured.json"
-        if not path.exists():
-            return None
-        fields = codec.open_document("measured", read_json(path), where=str(path))
-        return codec.decode(TrialResult, dict(fields.values), where=str(path))
-
-    def read_steps(self, *, expected: Mapping[int, int] | None = None) -> tuple[tuple[StepTable, ...], tuple[Gap, ...]]:
-        """One step table a rank, and a Gap for each part that is missing or cannot be read.
-
-        ``expected`` is the number of parts each rank had when the trial became complete.
-        """
-        found = self._parts()
-        wanted = expected or {}
-        gaps: list[Gap] = []
-        tables = [
-            StepTable.concatenate(_read_parts(rank, found.get(rank, {}), wanted.get(rank, 0), gaps))
-            for rank in range(max([*found, *wanted], default=-1) + 1)
-        ]
-        return tuple(tables), tuple(gaps)
-
-    def read_series(self) -> tuple[tuple[Series, ...], tuple[Gap, ...]]:
-        """The sampled series, or a Gap if their file cannot be read."""
-        path = self.path / "series.parquet"
-        if not path.exists():
-            return (), ()
-        try:
-            return codec.series_from_parquet(_bytes(path), where=path.name), ()
-        except RecordError as error:
-            return (), (Gap("series", str(error)),)
-
-    def read_started(self) -> Started | None:
-        """When and as which attempt the trial last began; None if it never did or the file cannot be read."""
-        path = self.path / "started.json"
-        try:
-            fields = codec.open_document("started", read_json(path), where=str(path))
-            started = Started(fields.whole("attempt"), fields.text("started_at"), fields.whole("pid"), None)
-        except RecordError:
-            return None
-        with contextlib.suppress(RecordError):
-            return dataclasses.replace(started, trial=codec.decode(Trial, fields.need("trial"), where=str(path)))
-        return started
-
-    @property
-    def started(self) -> bool:
-        """Whether the trial ever ran, or left anything that only a running trial leaves."""
-        return any((self.path / name).exists() for name in ("started.json", "measured.json", "result.json")) or bool(
-            self._parts()
-        )
-
-    @property
-    def decided(self) -> bool:
-        """Whether a result.json was renamed into place."""
-        return (self.path / "result.json").exists()
-
-    def begin(self, trial: Trial, *, now: datetime, pid: int) -> int:
-        """Clear what an earlier attempt left (its output too), put down that a new one starts, return its number."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        before = self.read_started()
-        attempt = 1 + (before.attempt if before else 0)
-        # A damaged result is kept aside for its reader; the rest of the attempt must not mix with the new one's.
-        if self.decided:
-            os.replace(self.path / "result.json", self.path / f"result.damaged-{attempt - 1}.json")  # noqa: PTH105
-        for path in sorted(self.path.iterdir()):
-            stale = path.name in ("measured.json", "series.parquet", "output.txt")
-            if stale or _PART.fullmatch(path.name) or is_temporary(path.name):
-                path.unlink(missing_ok=True)
-        body: dict[str, Json] = {
-            "attempt": attempt,
-            "started_at": _iso(now),
-            "pid": pid,
-            "trial": codec.encode(trial),
-        }
-        write_atomic(self.path / "started.json", to_json(codec.document("started", body)), fsync=True)
-        sync_folder(self.path.parent)
-        return attempt
-
-    def finish(self, result: TrialResult) -> None:
-        """Make the trial complete. Steps of a rank that already has parts on disk are not written again."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        on_disk = self._parts()
-        for rank, table in enumerate(result.steps):
-            if rank not in on_disk:
-                self.write_part(table, rank=rank)
-        if result.series:
-            self.write_series(result.series)
-        for path in sorted(self.path.iterdir()):
-            if path.suffix == ".parquet" or path.name == "measured.json":
-                sync_file(path)  # what result.json completes must not vanish behind it when the machine dies
-        sync_folder(self.path)
-        parts: dict[str, Json] = {str(rank): len(found) for rank, found in self._parts().items()}
-        body = {**codec.encode(result), "parts": parts}
-        write_atomic(self.path / "result.json", to_json(codec.document("result", body)), fsync=True)
-        sync_folder(self.path.parent)
-
-    def decode_result(self) -> TrialResult:
-        """The complete result without its step tables and series.
-
-        Raises:
-            RecordError: result.json is missing or cannot be read, or belongs to another trial.
-        """
-        return self._decode_result()[0]
-
-    def read_result(self) -> TrialResult:
-        """The complete result with all that can be read of its step tables and series; Gaps say what cannot.
-
-        Raises:
-            RecordError: As :meth:`decode_result`.
-        """
-        result, expected = self._decode_result()
-        steps, step_gaps = self.read_steps(expected=expected)
-        series, series_gaps = self.read_series()
-        gaps = _once(result.gaps, step_gaps, series_gaps)
-        return dataclasses.replace(result, steps=steps, series=series, gaps=gaps)
-
-    def salvage(self, planned: Trial | None, *, because: str = SWEEP_ENDED) -> TrialResult | None:
-        """What can be read of a trial that started and has no result; None if nothing says which trial it was."""
-        gaps: list[Gap] = []
-        measured: TrialResult | None = None
-        try:
-            measured = self.read_measured()
-        except RecordError as error:
-            gaps.append(Gap("measured", str(error)))
-        started = self.read_started()
-        witnesses = (planned, measured.trial if measured else None, started.trial if started else None)
-        trial = next((witness for witness in witnesses if witness is not None), None)
-        if trial is None:
-            return None
-        steps, step_gaps = self.read_steps()
-        series, series_gaps = self.read_series()
-        known = measured or TrialResult(trial=trial, outcome=Outcome.INTERRUPTED, steady=False)
-        return dataclasses.replace(
-            known,
-            trial=trial,
-            outcome=Outcome.INTERRUPTED,
-            reason=because,
-            stop_reason=str(Outcome.INTERRUPTED),
-            steps=steps,
-            series=series,
-            gaps=_once(known.gaps, gaps, step_gaps, series_gaps),
-            started_at=known.started_at or (started.started_at if started else ""),
-        )
-
-    def _decode_result(self) -> tuple[TrialResult, dict[int, int]]:
-        """The result, and how many parts each rank's step table had when it was written."""
-        path = self.path / "result.json"
-        fields = codec.open_document("result", read_json(path), where=str(path))
-        result = codec.decode(TrialResult, dict(fields.values), where=str(path))
-        name = fields.part("trial").text("id", result.trial.id)
-        if name != self.path.name:
-            raise RecordError(f"{path} is the result of trial {name}: it was copied here from another folder.")
-        if result.trial.id != name:
-            why = f"{path} does not hash to its trial's id: it was edited, or a newer version wrote settings this one"
-            result = dataclasses.replace(result, gaps=(*result.gaps, Gap("settings", f"{why} does not know")))
-        parts = Fields(fields.mapping("parts"), f"{path}: parts")
-        return result, {int(rank): parts.whole(rank) for rank in parts.values if _RANK.fullmatch(rank)}
-
-    def _parts(self) -> dict[int, dict[int, Path]]:
-        """The parts on disk by rank and number."""
-        found: dict[int, dict[int, Path]] = {}
-        for path in sorted(self.path.iterdir()) if self.path.is_dir() else ():
-            matched = _PART.fullmatch(path.name)
-            if matched is not None:
-                found.setdefault(int(matched[1]), {})[int(matched[2])] = path
-        return found
-
-
-def _read_parts(rank: int, parts: Mapping[int, Path], expected: int, gaps: list[Gap]) -> list[StepTable]:
-    tables: list[StepTable] = []
-    for number in sorted(parts):
-        try:
-            tables.append(codec.steps_from_parquet(_bytes(parts[number]), where=parts[number].name))
-        except RecordError as error:
-            gaps.append(Gap("steps", f"a part was left out: {error}"))
-    whole = max(expected, max(parts, default=0) + 1)
-    if len(parts) < whole:
-        gaps.append(Gap("steps", f"rank {rank}: {whole - len(parts)} of {whole} parts are not on disk"))
-    filled = [table.columns.keys() for table in tables if len(table)]
-    uneven = {name for names in filled for name in names if any(name not in other for other in filled)}
-    gaps.extend(Gap(name, f"rank {rank}: only some parts of the step table have it") for name in sorted(uneven))
-    return tables
-
-
-def _once(*gaps: Iterable[Gap]) -> tuple[Gap, ...]:
-    """All gaps in order, each once: what was read before finishing was already recorded then."""
-    return tuple(dict.fromkeys(itertools.chain.from_iterable(gaps)))
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise RecordError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
 @dataclass(eq=False)
@@ -329,7 +86,7 @@ class RunFolder:
         path = _make_folder(Path(root), name, now=now, suffix=suffix)
         run = Run(
             name=path.name,
-            created_at=_iso(now),
+            created_at=iso(now),
             tool_version=tool_version,
             planned=tuple({trial.id: trial for trial in planned}.values()),
             results=(),
@@ -350,9 +107,9 @@ class RunFolder:
         """
         folder = cls(Path(path))
         if not folder.path.is_dir():
-            raise RunError(f"{folder.path} is not a folder; {_HOW_TO_MAKE_ONE}.")
+            raise RunError(f"{folder.path} is not a folder; {HOW_TO_MAKE_ONE}.")
         if not (folder.path / "run.json").is_file():
-            raise RunError(f"{folder.path} is not a run: it holds no run.json; {_HOW_TO_MAKE_ONE}.")
+            raise RunError(f"{folder.path} is not a run: it holds no run.json; {HOW_TO_MAKE_ONE}.")
         folder.header()
         return folder
 
@@ -579,63 +336,6 @@ class RunFolder:
         write_atomic(self.path / "run.json", to_json(values), fsync=True)
 
 
-def list_runs(root: Path | str) -> tuple[RunFolder, ...]:
-    """The runs in a results folder, the newest first by the ``created_at`` of their run.json, ties by name.
-
-    Folders that are no runs are passed over. One that a newer version wrote is listed; opening it says so.
-    """
-    folder = Path(root)
-    paths = folder.iterdir() if folder.is_dir() else ()
-    dated = [(created, path.name, path) for path in paths if (created := _created_at(path)) is not None]
-    return tuple(RunFolder(path) for _, _, path in sorted(dated, reverse=True))
-
-
-def find_run(spec: Path | str, results_root: Path | str) -> RunFolder:
-    """The run that a person means.
-
-    A :class:`~pathlib.Path` is always a path. A text is, in this order:
-
-    1. ``latest``: the newest run in ``results_root``. A run whose folder really is called so is named by its path,
-       ``results/latest`` or ``./latest``.
-    2. With a separator in it, or starting with ``.`` or ``~``: a path to a run folder.
-    3. The name of a run in ``results_root``; else a run folder of that name in the working folder.
-
-    Raises:
-        RunError: There is no such run, or it cannot be read.
-    """
-    root = Path(results_root)
-    if isinstance(spec, Path):
-        return RunFolder.open(spec)
-    if spec == LATEST:
-        runs = list_runs(root)
-        if not runs:
-            raise RunError(f"There is no run in {root} yet; {_HOW_TO_MAKE_ONE}.")
-        return RunFolder.open(runs[0].path)
-    if not spec or "\0" in spec:
-        raise RunError(f"{spec!r} names no run; give a run's name, the path of its folder, or {LATEST!r}.")
-    if spec.startswith((".", "~")) or "/" in spec or os.sep in spec:
-        return RunFolder.open(os.path.expanduser(spec))  # noqa: PTH111  Path's raises for an unknown user
-    for path in (root / spec, Path(spec)):
-        if (path / "run.json").is_file():
-            return RunFolder.open(path)
-    names = [run.path.name for run in list_runs(root)]
-    near = difflib.get_close_matches(spec, names, n=3, cutoff=0.5) or names[:3]
-    known = f"there are {', '.join(near)}" if near else f"there is none yet; {_HOW_TO_MAKE_ONE}"
-    raise RunError(f"There is no run {spec!r} in {root}: {known}.")
-
-
-def _created_at(path: Path) -> datetime | None:
-    """When the run at a path was made; None if that is no run. No look at the schema: newer runs count as runs."""
-    try:
-        fields = Fields.of(read_json(path / "run.json"), str(path))
-        if fields.text("kind") != "run":
-            return None
-        created = datetime.fromisoformat(fields.text("created_at"))
-    except (RecordError, ValueError):
-        return None
-    return created if created.tzinfo is not None else created.replace(tzinfo=UTC)
-
-
 def _make_folder(root: Path, name: str | None, *, now: datetime, suffix: str) -> Path:
     taken: set[str] = set()
     while True:
@@ -660,7 +360,3 @@ def _why_taken(root: Path, path: Path) -> str:
     if (path / "run.json").is_file():
         return f"{path} is already a run; resume it, or choose another name."
     return f"{path} already exists and is no run; choose another name, or remove it."
-
-
-def _iso(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")

@@ -13,7 +13,7 @@ from perf_diagnostics.measure.power import energy
 from perf_diagnostics.records import Gap, Json, Outcome, Quantity, Series, Trial, TrialResult
 from perf_diagnostics.store import codec
 from perf_diagnostics.store.files import read_json
-from perf_diagnostics.store.run_folder import TrialFolder
+from perf_diagnostics.store.trial_folder import TrialFolder
 from perf_diagnostics.trials.outcome import killed
 from perf_diagnostics.trials.supervise import Ending
 

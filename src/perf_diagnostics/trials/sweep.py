@@ -16,7 +16,8 @@ from perf_diagnostics.measure.devices import DeviceInfo, probe_devices
 from perf_diagnostics.measure.observation import Observations, Sampler
 from perf_diagnostics.records import Outcome, Trial, TrialResult
 from perf_diagnostics.store import codec
-from perf_diagnostics.store.run_folder import RunFolder, TrialFolder
+from perf_diagnostics.store.run_folder import RunFolder
+from perf_diagnostics.store.trial_folder import TrialFolder
 from perf_diagnostics.trials.collect import Watched, collect
 from perf_diagnostics.trials.instruments import trial_instruments
 from perf_diagnostics.trials.launcher import Launcher, Request, launcher

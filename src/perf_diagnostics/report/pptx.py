@@ -1,0 +1,185 @@
+"""The report as slides: native, editable charts and tables, with the evidence in the speaker notes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from perf_diagnostics.diagnose.finding import Evidence, Finding
+from perf_diagnostics.errors import FormatUnavailable
+from perf_diagnostics.report.html import change_in_code, moment, verdict_severity
+from perf_diagnostics.report.model import Report, ReportTable
+from perf_diagnostics.report.slides import BODY, HEIGHT_IN, WIDTH_IN, Box, Deck, Line, height_in, paged
+from perf_diagnostics.report.words import DASH, between, cell, clean, heading, number, percent, plain
+
+_ROWS = 14
+_EVIDENCE_ROWS = 6
+
+
+def render_pptx(report: Report) -> bytes:
+    """The report as a PowerPoint file; equal reports make equal bytes.
+
+    Raises:
+        FormatUnavailable: python-pptx is missing.
+    """
+    report = clean(report)
+    try:
+        deck = Deck(f"{report.title}: {report.run_name}", _moment(report.generated_at))
+    except ImportError as error:
+        raise FormatUnavailable("python-pptx is not installed; pip install python-pptx.") from error
+    _opening(deck, report)
+    _text_slides(
+        deck, "The answer", [Line(words, 18, space_after=12) for words in report.answer], _answer_notes(report)
+    )
+    for chart in report.charts:
+        _chart_slide(deck, report, chart.key)
+    for finding in report.diagnosis.findings:
+        _finding_slides(deck, finding)
+    for table in report.tables:
+        _table_slides(deck, table)
+    _closing(deck, report)
+    return deck.to_bytes()
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _opening(deck: Deck, report: Report) -> None:
+    """Title, verdict and key figures: what one slide has to say if it is the only one shown."""
+    notes = "\n".join((report.headline, "", *report.answer))
+    slide = deck.slide(report.title, notes)
+    deck.text(slide, Box(0.65, 1.2, WIDTH_IN - 1.3, 0.35), [Line(report.subtitle, 14, "muted", space_after=0)])
+    severity = verdict_severity(report)
+    deck.block(slide, Box(0.65, 1.85, 0.09, 1.95), "muted" if severity == "none" else severity)
+    label = "No verdict"
+    if report.diagnosis.verdict is not None:
+        label = f"Verdict  {report.diagnosis.verdict.code} {report.diagnosis.verdict.name}"
+    size = 24 if len(report.headline) <= 170 else 18
+    lines = [Line(plain(label, 100), 13, "muted"), Line(plain(report.headline, 330), size, bold=True, space_after=0)]
+    deck.text(slide, Box(0.95, 1.85, WIDTH_IN - 1.6, 1.95), lines)
+    columns = 4
+    width, height = (WIDTH_IN - 1.3) / columns, 1.35
+    for index, figure in enumerate(report.key_figures[: 2 * columns]):
+        box = Box(0.65 + width * (index % columns), 4.1 + height * (index // columns), width - 0.2, height - 0.15)
+        value = "not measured" if figure.value is None else f"{number(figure.value)} {figure.unit}".strip()
+        lines = [
+            Line(plain(figure.label, 34), 12, "muted", space_after=1),
+            Line(plain(value, 26), 22 if len(value) <= 14 else 17, bold=True, space_after=1),
+            Line(plain(figure.note, 60), 11, "muted", space_after=0),
+        ]
+        deck.text(slide, box, lines)
+    footer = (
+        f"Run {report.run_name} · report made {moment(report.generated_at)} by perf-diagnostics {report.tool_version}"
+    )
+    deck.text(
+        slide, Box(0.65, HEIGHT_IN - 0.5, WIDTH_IN - 2.6, 0.3), [Line(plain(footer, 140), 11, "muted", space_after=0)]
+    )
+
+
+def _answer_notes(report: Report) -> str:
+    pairs = zip(report.answer, report.answer_basis, strict=False)
+    return "\n\n".join(f"{words}\nRests on: {basis.says or basis.key}" for words, basis in pairs)
+
+
+def _text_slides(deck: Deck, title: str, lines: Sequence[Line], notes: str = "") -> None:
+    pages = paged(lines, BODY) if lines else []
+    for index, page in enumerate(pages):
+        slide = deck.slide(title if len(pages) == 1 else f"{title} ({index + 1} of {len(pages)})", notes)
+        deck.text(slide, BODY, page)
+
+
+def _chart_slide(deck: Deck, report: Report, key: str) -> None:
+    chart = next(chart for chart in report.charts if chart.key == key)
+    marks = [f"{category}: {words}" for category, words in chart.marks]
+    notes = [chart.takeaway, *marks]
+    if len(chart.categories) <= 40:
+        for series in chart.series:
+            values = zip(chart.categories, series.values, strict=True)
+            notes.append(f"{series.name}: " + ", ".join(f"{name} {number(value)}" for name, value in values))
+    slide = deck.slide(chart.title, "\n".join(note for note in notes if note))
+    lines = [Line(plain(chart.takeaway, 260), 15, "muted", space_after=2)]
+    if marks:
+        lines.append(Line(plain("Without values: " + "; ".join(marks), 200), 12, "muted", space_after=0))
+    used = sum(height_in(line, BODY.width) for line in lines)
+    deck.text(slide, Box(BODY.left, BODY.top - 0.15, BODY.width, used), lines)
+    top = BODY.top + used
+    deck.chart(slide, Box(BODY.left, top, BODY.width, BODY.top + BODY.height - top), chart)
+
+
+def _finding_slides(deck: Deck, finding: Finding) -> None:
+    name = finding.name.replace("-", " ")
+    title = f"{finding.code} {name} ({finding.severity})"
+    lines = [Line(finding.scope, 14, "muted"), Line(finding.summary, 18, space_after=8)]
+    if (share := finding.recoverable) is not None:
+        interval = f"95 % interval {between(100 * share.low, 100 * share.high)} %"
+        words = f"Could win back {percent(share.value)} of the step's time ({interval}), estimated and not yet tried."
+        lines.append(Line(words, 16, "accent", bold=True, space_after=8))
+    for remedy in finding.remedies:
+        change = f"  [{change_in_code(remedy.change)}]" if remedy.change else ""
+        lines.append(Line(f"{remedy.says}{change}", 15, bullet=True, space_after=4))
+    lines = [
+        Line(plain(line.text, 420), line.size, line.colour, line.bold, line.bullet, line.space_after) for line in lines
+    ]
+    shown = finding.evidence[:_EVIDENCE_ROWS]
+    room = BODY.height - (0.5 + 0.34 * (len(shown) + 1) if shown else 0)
+    pages = paged(lines, Box(BODY.left, BODY.top, BODY.width, room))
+    for index, page in enumerate(pages):
+        slide = deck.slide(title, _finding_notes(finding))
+        severity = "accent" if finding.severity == "info" else str(finding.severity)
+        deck.block(slide, Box(0.4, 0.55, 0.09, 0.65), severity)
+        deck.text(slide, Box(BODY.left, BODY.top, BODY.width, room), page)
+        if index == len(pages) - 1 and shown:
+            used = sum(height_in(line, BODY.width) for line in page)
+            box = Box(BODY.left, BODY.top + used + 0.25, BODY.width, 0)
+            heads = ("Evidence", "Value", "95 % interval", "Limit", "Unit", "n", "Source")
+            numeric = (False, True, True, True, False, True, False)
+            deck.table(slide, box, heads, [_evidence(item) for item in shown], numeric, f"Evidence of {finding.code}")
+
+
+def _evidence(item: Evidence) -> tuple[str, ...]:
+    interval = DASH if item.low is None or item.high is None else between(item.low, item.high)
+    return (item.metric, number(item.value), interval, number(item.limit), item.unit, number(item.n), item.source)
+
+
+def _finding_notes(finding: Finding) -> str:
+    lines = [finding.summary, f"Where: {finding.scope}. Confidence {finding.confidence:.0%}.", "Evidence:"]
+    lines += ["; ".join(part for part in _evidence(item) if part and part != DASH) for item in finding.evidence]
+    return "\n".join(lines)
+
+
+def _table_slides(deck: Deck, table: ReportTable) -> None:
+    heads = [heading(column) for column in table.columns]
+    numeric = [column.numeric for column in table.columns]
+    rows = [[cell(value, column) for value, column in zip(row, table.columns, strict=True)] for row in table.rows]
+    pages = [rows[i : i + _ROWS] for i in range(0, len(rows), _ROWS)]
+    for index, page in enumerate(pages):
+        title = table.title if len(pages) == 1 else f"{table.title} ({index + 1} of {len(pages)})"
+        slide = deck.slide(title, f"{table.note} A dash means: not measured.")
+        deck.table(slide, BODY, heads, page, numeric, f"Table: {table.title}")
+        note = Line(plain(table.note, 230), 11, "muted", space_after=0)
+        if len(page) < _ROWS - 1:
+            deck.text(slide, Box(BODY.left, HEIGHT_IN - 0.95, BODY.width - 1.2, 0.5), [note])
+
+
+def _closing(deck: Deck, report: Report) -> None:
+    checks = [Line("Cleared", 16, bold=True)] if report.diagnosis.cleared else []
+    checks += [Line(f"{r.code} {r.name.replace('-', ' ')}: {r.summary}", 14) for r in report.diagnosis.cleared]
+    checks += [Line("Not checked", 16, bold=True)] if report.diagnosis.unchecked else []
+    checks += [
+        Line(f"{r.code} {r.name.replace('-', ' ')}: needs {r.signal}; {r.why}", 14) for r in report.diagnosis.unchecked
+    ]
+    _text_slides(deck, "What was checked", checks)
+    _text_slides(deck, "Incomplete", [Line(words, 14, bullet=True) for words in report.incomplete])
+    _text_slides(
+        deck, "Not measured", [Line(f"{signal}: {why}", 14, bullet=True) for signal, why in report.not_measured]
+    )
+    _text_slides(deck, "How it was measured", [Line(words, 15, space_after=10) for words in report.method])
+    facts = []
+    for sheet in report.environment:
+        facts.append(Line(sheet.title, 14, bold=True, space_after=2))
+        facts.append(Line("; ".join(f"{name}: {value}" for name, value in sheet.facts), 12, space_after=8))
+    _text_slides(deck, "Environment", facts)

@@ -1,0 +1,75 @@
+"""Finds the run that a person means: by path, by name, or the newest one."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from perf_diagnostics.errors import RecordError, RunError
+from perf_diagnostics.store.codec import Fields
+from perf_diagnostics.store.files import (
+    read_json,
+)
+from perf_diagnostics.store.run_folder import HOW_TO_MAKE_ONE, RunFolder
+
+#: The name that means "the newest run" to :func:`find_run`.
+LATEST = "latest"
+
+
+def list_runs(root: Path | str) -> tuple[RunFolder, ...]:
+    """The runs in a results folder, the newest first by the ``created_at`` of their run.json, ties by name.
+
+    Folders that are no runs are passed over. One that a newer version wrote is listed; opening it says so.
+    """
+    folder = Path(root)
+    paths = folder.iterdir() if folder.is_dir() else ()
+    dated = [(created, path.name, path) for path in paths if (created := _created_at(path)) is not None]
+    return tuple(RunFolder(path) for _, _, path in sorted(dated, reverse=True))
+
+
+def find_run(spec: Path | str, results_root: Path | str) -> RunFolder:
+    """The run that a person means.
+
+    A :class:`~pathlib.Path` is always a path. A text is, in this order:
+
+    1. ``latest``: the newest run in ``results_root``. A run whose folder really is called so is named by its path,
+       ``results/latest`` or ``./latest``.
+    2. With a separator in it, or starting with ``.`` or ``~``: a path to a run folder.
+    3. The name of a run in ``results_root``; else a run folder of that name in the working folder.
+
+    Raises:
+        RunError: There is no such run, or it cannot be read.
+    """
+    root = Path(results_root)
+    if isinstance(spec, Path):
+        return RunFolder.open(spec)
+    if spec == LATEST:
+        runs = list_runs(root)
+        if not runs:
+            raise RunError(f"There is no run in {root} yet; {HOW_TO_MAKE_ONE}.")
+        return RunFolder.open(runs[0].path)
+    if not spec or "\0" in spec:
+        raise RunError(f"{spec!r} names no run; give a run's name, the path of its folder, or {LATEST!r}.")
+    if spec.startswith((".", "~")) or "/" in spec or os.sep in spec:
+        return RunFolder.open(os.path.expanduser(spec))  # noqa: PTH111  Path's raises for an unknown user
+    for path in (root / spec, Path(spec)):
+        if (path / "run.json").is_file():
+            return RunFolder.open(path)
+    names = [run.path.name for run in list_runs(root)]
+    near = difflib.get_close_matches(spec, names, n=3, cutoff=0.5) or names[:3]
+    known = f"there are {', '.join(near)}" if near else f"there is none yet; {HOW_TO_MAKE_ONE}"
+    raise RunError(f"There is no run {spec!r} in {root}: {known}.")
+
+
+def _created_at(path: Path) -> datetime | None:
+    """When the run at a path was made; None if that is no run. No look at the schema: newer runs count as runs."""
+    try:
+        fields = Fields.of(read_json(path / "run.json"), str(path))
+        if fields.text("kind") != "run":
+            return None
+        created = datetime.fromisoformat(fields.text("created_at"))
+    except (RecordError, ValueError):
+        return None
+    return created if created.tzinfo is not None else created.replace(tzinfo=UTC)

@@ -1,0 +1,53 @@
+"""CMP002: the answer when nothing is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.rules.cmp002_compute_bound import ComputeBound
+from tests.diagnose.answers import ask_trial, changes, clear, found, missing, number
+
+RULE = ComputeBound()
+
+
+def ask(compute, **trial):
+    """A step of 1 s that computes for ``compute`` s, two thirds of it backward."""
+    return ask_trial(RULE, forward=compute / 3, backward=2 * compute / 3, other=1 - compute, noise=0.02, **trial)
+
+
+@pytest.mark.parametrize("compute", [0.3, 0.5])
+def test_less_than_most_of_the_step_is_clear(compute):
+    assert number(clear(ask(compute)), "forward and backward").value == pytest.approx(100 * compute, rel=0.05)
+
+
+def test_most_of_the_step_is_said_with_the_larger_part_first():
+    finding = found(ask(0.9))
+    assert finding.severity is Severity.INFO
+    assert "60 % in the backward and 30 % in the forward pass" in finding.summary
+    assert finding.recoverable is None
+
+
+def test_on_a_cpu_the_threads_are_set_against_the_cores():
+    finding = found(ask(0.9, facts={"threads": 2, "cpu_count": 8}))
+    assert "on 2 of 8 cores" in finding.summary
+    assert {"threads": 8} in changes(finding)
+    assert {"threads": 8} not in changes(found(ask(0.9, facts={"threads": 8, "cpu_count": 8})))
+
+
+def test_a_device_that_runs_dry_does_not_compute():
+    assert "ran dry in 100 %" in clear(ask(0.9, device="cuda:0", columns={"starved": 1.0})).summary
+    assert "the device's own work" in found(ask(0.9, device="cuda:0", columns={"starved": 0.0})).summary
+
+
+def test_without_the_queue_a_device_is_not_judged():
+    assert missing(ask(0.9, device="cuda:0", without=["starved"])).signal == "starved"
+
+
+def test_lower_precision_is_proposed_on_a_device_in_float32_only():
+    assert {"precision": "bfloat16"} in changes(found(ask(0.9, device="cuda:0")))
+    assert {"precision": "bfloat16"} not in changes(found(ask(0.9)))
+
+
+def test_unmarked_phases_are_not_zero():
+    missing(ask(0.9, without=["host_backward_ns"]))

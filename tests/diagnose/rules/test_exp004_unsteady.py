@@ -1,0 +1,50 @@
+"""EXP004: warm-up and drift."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.rules.exp004_unsteady import Unsteady
+from tests.diagnose.answers import ask_trial, clear, found, missing, number
+
+RULE = Unsteady()
+
+
+def ask_with_rise(rise, *, steps=600):
+    """Steps of 1 s that take ``rise`` more at the end than at the start."""
+    noise = 1 + 0.02 * np.random.default_rng(1).standard_normal(steps)
+    return ask_trial(RULE, steps=steps, columns={"wall_ns": 1e9 * np.linspace(1, 1 + rise, steps) * noise})
+
+
+@pytest.mark.parametrize("rise", [0.0, 0.05])
+def test_up_to_half_the_limit_is_clear(rise):
+    clear(ask_with_rise(rise))
+
+
+@pytest.mark.parametrize("rise", [0.2, 0.4, -0.3])
+def test_a_drift_over_many_steps_is_a_warning(rise):
+    finding = found(ask_with_rise(rise))
+    assert finding.severity is Severity.WARNING
+    assert number(finding, "change over the trial").value == pytest.approx(100 * rise / (1 + rise / 2), rel=0.1)
+    assert ("rose" if rise > 0 else "fell") in finding.summary
+
+
+def test_a_drift_over_fewer_steps_is_only_mentioned():
+    assert found(ask_with_rise(0.3, steps=200)).severity is Severity.INFO
+
+
+def test_a_level_that_changes_back_is_no_drift():
+    there_and_back = 1e9 * np.concatenate([np.linspace(1, 1.3, 300), np.linspace(1.3, 1, 300)])
+    clear(ask_trial(RULE, steps=600, columns={"wall_ns": there_and_back}))
+
+
+def test_a_warm_up_without_end_is_a_warning():
+    finding = found(ask_trial(RULE, steps=50, steady=False))
+    assert finding.severity is Severity.WARNING
+    assert number(finding, "warm-up over").value == "not shown"
+
+
+def test_few_steps_cannot_tell():
+    assert missing(ask_trial(RULE, steps=19)).signal == "steps"

@@ -1,0 +1,127 @@
+"""INP001: the wait for data, what it consists of, and what workers could do about it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
+from perf_diagnostics.records import ALL_PHASES, Phase
+from tests.diagnose.answers import ask_trial, changes, clear, found, missing, number
+
+RULE = InputBound()
+MANY_CORES = {"num_workers": 0, "threads": 4, "cpu_count": 16}
+
+
+def ask(wait, *, cpu=None, facts=MANY_CORES, **trial):
+    """A step of 1 s that waits for ``wait`` s, a part ``cpu`` of it computing."""
+    columns = {} if cpu is None else {"data_wait_cpu_ns": wait * cpu * 1e9}
+    return ask_trial(RULE, data_wait=wait, forward=1 - wait, columns=columns, facts=facts, noise=0.02, **trial)
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.025])  # 0 and half of the lowest limit
+def test_little_waiting_is_clear(wait):
+    assert number(clear(ask(wait)), "exposed data wait").value == pytest.approx(100 * wait, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("wait", "severity"),
+    [(0.07, Severity.INFO), (0.15, Severity.WARNING), (0.25, Severity.CRITICAL), (0.6, Severity.CRITICAL)],
+)
+def test_waiting_is_graded(wait, severity):
+    finding = found(ask(wait))
+    assert finding.severity is severity
+    assert number(finding, "exposed data wait").value == pytest.approx(100 * wait, rel=0.05)
+    assert finding.claims == {"data_wait": pytest.approx(wait, rel=0.05)}
+
+
+def test_a_share_that_noise_may_have_made_is_only_mentioned():
+    # 12 % in the mean, but in a few very long waits: the interval reaches below 5 %.
+    waits = np.zeros(40)
+    waits[[3, 30]] = 2.7e9
+    finding = found(
+        ask_trial(RULE, steps=40, columns={"host_data_wait_ns": waits, "host_forward_ns": 1e9, "wall_ns": waits + 1e9})
+    )
+    assert finding.severity is Severity.INFO
+    assert finding.confidence == pytest.approx(0.5 * 0.6)
+
+
+def test_loading_that_waits_wants_workers():
+    # A batch takes 0.7 s of waiting, the rest of the step 0.3 s: 3 workers keep up, 4 are proposed.
+    finding = found(ask(0.7, cpu=0.05, facts={"num_workers": 0, "threads": 2, "cpu_count": 2}))
+    assert "waiting for disk, network or locks" in finding.summary
+    assert number(finding, "workers that would keep up").value == 3
+    assert changes(finding) == [{"num_workers": 4, "persistent_workers": True}]
+    # Waiting workers need no cores, so all of the wait may go.
+    assert finding.recoverable.high == pytest.approx(0.7, abs=0.01)
+    assert finding.recoverable.low == pytest.approx(0.2 * 0.7, rel=0.05)
+
+
+def test_loading_that_computes_wants_as_many_workers_as_there_are_free_cores():
+    # 0.6 s of computing a batch against 0.4 s of training: 2 workers keep up, 12 cores are free.
+    finding = found(ask(0.6, cpu=0.98))
+    assert "nearly all of it computing" in finding.summary
+    assert changes(finding) == [{"num_workers": 3, "persistent_workers": True}]
+    assert finding.recoverable.high == pytest.approx(0.6, abs=0.01)
+
+
+def test_without_free_cores_workers_will_not_fix_it():
+    """Two cores that both train: of the naive gain of 79 % hardly anything was realised."""
+    finding = found(ask(0.79, cpu=0.99, facts={"num_workers": 0, "threads": 2, "cpu_count": 2}))
+    assert "no core is free: more workers will not fix it" in finding.summary
+    assert changes(finding) == []
+    # All work on both cores: (0.79 + 2 x 0.21) / 2 = 0.605 of today's step, however it is spread.
+    assert finding.recoverable.high == pytest.approx(1 - 0.605, abs=0.01)
+
+
+def test_free_cores_cap_the_gain():
+    # 0.8 s of computing on 2 free cores takes 0.4 s: more than the 0.2 s the training needs.
+    finding = found(ask(0.8, cpu=1.0, facts={"num_workers": 0, "threads": 2, "cpu_count": 4}))
+    assert finding.recoverable.high == pytest.approx(0.6, abs=0.01)
+    assert "only 2 cores can be free" in finding.summary
+
+
+def test_running_workers_hide_what_they_do():
+    # 2 workers that cannot keep up with 0.45 s of training: a batch takes one of them 2 x 1 s, so 5 keep up.
+    finding = found(ask(0.55, cpu=0.05, facts={"num_workers": 2, "threads": 1, "cpu_count": 4}))
+    assert "was not measured" in finding.summary
+    assert number(finding, "workers that would keep up").value == 5
+    assert changes(finding) == [{"num_workers": 6, "persistent_workers": True}]
+    # If they compute, 3 free cores take them from 2 to 3 at best: 2/3 of today's step remain.
+    assert finding.recoverable.low == pytest.approx(0.2 / 3, abs=0.01)
+    assert finding.recoverable.high == pytest.approx(0.55, abs=0.01)
+
+
+def test_between_computing_and_waiting():
+    assert "part computing and part waiting" in found(ask(0.5, cpu=0.55)).summary
+
+
+def test_without_its_cpu_time_the_wait_has_no_cause_and_less_confidence():
+    known, unknown = found(ask(0.5, cpu=0.1)), found(ask(0.5))
+    assert "whether it computes or waits was not measured" in unknown.summary
+    assert unknown.confidence < known.confidence
+
+
+def test_a_wait_without_any_computing_is_measured():
+    assert "most of it waiting" in found(ask(0.5, cpu=0.0)).summary
+
+
+def test_on_a_device_only_the_exposed_wait_counts():
+    # The host waits 0.9 s, but the queue hides it.
+    clear(ask_trial(RULE, device="cuda:0", data_wait=0.0, forward=1.0, host={Phase.DATA_WAIT: 0.9}))
+    found(ask_trial(RULE, device="cuda:0", data_wait=0.3, forward=0.7, host={Phase.DATA_WAIT: 0.9}))
+
+
+def test_an_unmeasured_wait_is_not_zero():
+    assert missing(ask_trial(RULE, without=["host_data_wait_ns"])).signal == "host_data_wait_ns"
+    missing(ask_trial(RULE, device="cuda:0", without=["starved", *(f"device_{p}_ns" for p in ALL_PHASES)]))
+
+
+def test_few_steps_lower_the_confidence():
+    assert found(ask(0.5, steps=4)).confidence < found(ask(0.5)).confidence
+
+
+def test_missing_time_lowers_the_confidence():
+    whole, less = found(ask(0.5)), found(ask(0.5, quantities={"measured_wall_s": 125.0}))
+    assert less.confidence == pytest.approx(whole.confidence * 0.8, rel=0.02)

@@ -1,0 +1,75 @@
+"""OPT001: the optimizer's share, and its floor where the memory's speed is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.rules.opt001_optimizer_heavy import OptimizerHeavy
+from tests.diagnose.answers import ask_trial, changes, clear, found, missing, number
+
+RULE = OptimizerHeavy()
+ADAMW = {"optimizer": "AdamW", "optimizer_implementation": "foreach"}
+
+
+def ask(share, *, floor_s=None, facts=ADAMW, **trial):
+    """A step of 1 s with an optimizer of ``share`` s; ``floor_s`` is what 28 bytes for each of 1e9 parameters take."""
+    speed = {} if floor_s is None else {"trainable_parameters": 1e9, "memory_bandwidth": 28e9 / floor_s}
+    return ask_trial(RULE, optimizer=share, forward=1 - share, noise=0.02, facts=facts, quantities=speed, **trial)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.075])
+def test_up_to_half_the_limit_is_clear(share):
+    assert number(clear(ask(share)), "optimizer").value == pytest.approx(100 * share, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("share", "severity"), [(0.2, Severity.INFO), (0.4, Severity.WARNING), (0.6, Severity.WARNING)]
+)
+def test_the_share_is_graded(share, severity):
+    finding = found(ask(share))
+    assert finding.severity is severity
+    assert number(finding, "optimizer a step").value == pytest.approx(1000 * share, rel=0.05)
+
+
+def test_without_the_memorys_speed_the_gain_is_a_guess():
+    finding = found(ask(0.4))
+    assert "was not measured" in finding.summary
+    assert finding.confidence == 0.5
+    assert finding.recoverable.low == pytest.approx(0.3 * 0.4, rel=0.05)
+    assert finding.recoverable.high == pytest.approx(0.4, rel=0.05)
+
+
+def test_far_above_the_floor_the_gain_is_the_difference():
+    # 0.4 s where memory allows 0.1 s: 0.3 s are to be won, of which 80 % surely.
+    finding = found(ask(0.4, floor_s=0.1))
+    assert "4.0 times what the memory's speed allows" in finding.summary
+    assert finding.recoverable.high == pytest.approx(0.3, rel=0.05)
+    assert finding.recoverable.low == pytest.approx(0.8 * 0.3, rel=0.05)
+    assert finding.confidence == 0.7
+
+
+def test_at_the_floor_nothing_is_to_be_won():
+    answer = clear(ask(0.4, floor_s=0.35))
+    assert "as little as the memory's speed allows" in answer.summary
+    assert number(answer, "least the memory allows").value == pytest.approx(350)
+
+
+def test_the_floor_of_an_unknown_optimizer_is_unknown():
+    assert "was not measured" in found(ask(0.4, floor_s=0.1, facts={"optimizer": "Muon"})).summary
+
+
+def test_the_implementation_in_use_is_not_proposed():
+    now = {"optimizer": "AdamW", "optimizer_implementation": "fused"}
+    assert {"optimizer_implementation": "fused"} not in changes(found(ask(0.4, facts=now)))
+    assert {"optimizer_implementation": "fused"} in changes(found(ask(0.4)))
+    assert {"optimizer_implementation": "foreach"} not in changes(found(ask(0.4)))
+
+
+def test_accumulation_continues_from_the_setting():
+    finding = found(ask(0.4, settings={"accumulation_steps": 3}))
+    assert {"accumulation_steps": 6} in changes(finding)
+
+
+def test_an_unmarked_optimizer_is_not_zero():
+    missing(ask(0.4, without=["host_optimizer_ns"]))

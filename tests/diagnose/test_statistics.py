@@ -1,0 +1,172 @@
+"""Intervals cover what they promise, shares come from sums, trends resist wild points."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from perf_diagnostics.diagnose.statistics import (
+    Interval,
+    mean_interval,
+    median_absolute_deviation,
+    pooled,
+    quotient,
+    ratio_interval,
+    squared_correlation,
+    student_quantile,
+    theil_sen_slope,
+)
+
+
+def ar1(rho: float, steps: int, series: int, *, seed: int) -> np.ndarray:
+    """Independent stationary AR(1) series of mean 0, shape (series, steps)."""
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal((series, steps))
+    values[:, 0] /= math.sqrt(1 - rho**2)
+    for step in range(1, steps):
+        values[:, step] += rho * values[:, step - 1]
+    return values
+
+
+@pytest.mark.parametrize(
+    ("rho", "steps", "least", "most"),
+    [
+        (0.0, 200, 0.93, 0.99),
+        (0.6, 200, 0.92, 0.985),
+        (0.9, 200, 0.88, 0.97),
+        (0.6, 20, 0.84, 0.94),
+        # Twenty steps of such a series hold about one independent value; the docstring says so.
+        (0.9, 20, 0.60, 0.78),
+    ],
+)
+def test_a_95_percent_interval_covers_the_true_mean(rho, steps, least, most):
+    intervals = [mean_interval(series) for series in ar1(rho, steps, 1500, seed=3)]
+    covered = np.mean([i.low <= 0.0 <= i.high for i in intervals])
+    assert least <= covered <= most
+
+
+def test_independent_steps_would_cover_far_less():
+    """The reason for batch means: the textbook interval on the same series."""
+    series = ar1(0.9, 200, 1500, seed=3)
+    half = student_quantile(199) * series.std(axis=1, ddof=1) / math.sqrt(200)
+    assert np.mean(np.abs(series.mean(axis=1)) <= half) < 0.5
+
+
+def test_share_interval_covers_the_true_share():
+    """Waiting takes 0.3 s and computing 0.7 s in the mean, each with its own autocorrelated noise."""
+    waits = 0.3 + 0.02 * ar1(0.6, 200, 1000, seed=5)
+    rests = 0.7 + 0.05 * ar1(0.6, 200, 1000, seed=6)
+    intervals = [ratio_interval(wait, wait + rest) for wait, rest in zip(waits, rests, strict=True)]
+    assert 0.92 <= np.mean([i.low <= 0.3 <= i.high for i in intervals]) <= 0.985
+
+
+def test_a_ratio_is_of_sums_not_a_mean_of_ratios():
+    # 10 samples in 1 s, then 10 samples in 3 s: 20 samples in 4 s; the mean of the rates would be 6.67.
+    assert ratio_interval([10, 10], [1.0, 3.0]).value == 5.0
+
+
+def test_mean_of_a_constant_series_has_an_interval_of_no_width():
+    assert mean_interval([2.0] * 50) == Interval(2.0, 2.0, 2.0, 50)
+
+
+def test_two_steps_have_a_mean_but_no_interval():
+    assert mean_interval([1.0, 3.0]) == Interval(2.0, None, None, 2)
+
+
+def test_three_steps_have_an_interval_of_student_with_two_degrees():
+    # Mean 2, standard error 1/sqrt(3): half-width 4.303 / 1.732.
+    interval = mean_interval([1.0, 2.0, 3.0])
+    assert interval.high - 2 == pytest.approx(4.303 / math.sqrt(3), rel=1e-3)
+    assert interval.low == pytest.approx(4 - interval.high)
+
+
+def test_ratio_needs_something_to_divide_by():
+    with pytest.raises(ValueError, match="add up to 0"):
+        ratio_interval([1.0, 2.0], [0.0, 0.0])
+    with pytest.raises(ValueError, match="equal length"):
+        ratio_interval([1.0], [1.0, 2.0])
+
+
+def test_interval_against_a_limit():
+    wide = Interval(0.12, 0.08, 0.16, 100)
+    assert wide.surely_at_least(0.08)
+    assert not wide.surely_at_least(0.10)
+    assert wide.surely_below(0.17)
+    assert not wide.surely_below(0.16)
+    assert not Interval(0.5, None, None, 2).surely_at_least(0.1)
+    assert not Interval(0.05, None, None, 2).surely_below(0.1)
+
+
+def test_interval_scaled_and_held():
+    assert Interval(2.0, 1.0, 3.0, 9).scaled(10) == Interval(20.0, 10.0, 30.0, 9)
+    assert Interval(0.1, -0.2, 1.4, 9).within(0, 1) == Interval(0.1, 0.0, 1.0, 9)
+    assert Interval(1.2, None, None, 2).within(0, 1) == Interval(1.0, None, None, 2)
+
+
+def test_one_process_keeps_its_interval_and_two_span_both():
+    one, two = Interval(10.0, 9.0, 11.0, 20), Interval(12.0, 11.5, 12.5, 30)
+    assert pooled([one]) == one
+    assert pooled([one, two]) == Interval(11.0, 9.0, 12.5, 50)
+    assert pooled([one, Interval(12.0, None, None, 2)]) == Interval(11.0, None, None, 22)
+
+
+def test_three_processes_are_judged_by_the_spread_of_their_means():
+    # Means 9, 10, 11: standard error 1/sqrt(3), Student with 2 degrees; their own narrow intervals do not matter.
+    pool = pooled([Interval(value, value, value, 100) for value in (9.0, 10.0, 11.0)])
+    assert pool.value == 10.0
+    assert pool.high == pytest.approx(10 + 4.303 / math.sqrt(3), rel=1e-3)
+    assert pool.n == 300
+
+
+def test_pooling_nothing_is_an_error():
+    with pytest.raises(ValueError, match="no process"):
+        pooled([])
+
+
+def test_quotient_of_exact_numbers_is_exact():
+    assert quotient(Interval(3.0, 3.0, 3.0, 9), Interval(2.0, 2.0, 2.0, 7)) == Interval(1.5, 1.5, 1.5, 7)
+
+
+def test_quotient_combines_both_widths():
+    # Each is known to ±10 % on the logarithm, so their ratio to sqrt(2) times that.
+    part = Interval(1.0, math.exp(-0.1), math.exp(0.1), 50)
+    ratio = quotient(part, part)
+    assert math.log(ratio.high) == pytest.approx(0.1 * math.sqrt(2))
+    assert math.log(ratio.low) == pytest.approx(-0.1 * math.sqrt(2))
+
+
+def test_quotient_without_an_interval_has_none():
+    sure = Interval(2.0, 1.9, 2.1, 9)
+    assert quotient(sure, Interval(1.0, None, None, 2)) == Interval(2.0, None, None, 2)
+    assert quotient(sure, Interval(1.0, -0.5, 2.5, 9)).low is None
+    with pytest.raises(ValueError, match="logarithm"):
+        quotient(sure, Interval(0.0, 0.0, 0.0, 9))
+
+
+def test_theil_sen_ignores_wild_points():
+    times = np.arange(100) * 0.5
+    times[[10, 50, 90]] = 1e6
+    assert theil_sen_slope(times) == pytest.approx(0.5)
+
+
+def test_theil_sen_of_a_long_series_keeps_its_unit():
+    assert theil_sen_slope(np.arange(5000) * 0.25) == pytest.approx(0.25, rel=1e-6)
+
+
+def test_theil_sen_of_one_point_is_flat():
+    assert theil_sen_slope([3.0]) == 0.0
+
+
+def test_median_absolute_deviation_is_a_standard_deviation_for_normal_noise():
+    noise = np.random.default_rng(0).standard_normal(20_000)
+    assert median_absolute_deviation(3 * noise) == pytest.approx(3, rel=0.05)
+    assert median_absolute_deviation([5.0] * 9) == 0.0
+
+
+def test_squared_correlation():
+    x = np.arange(10.0)
+    assert squared_correlation(x, 3 * x + 1) == pytest.approx(1.0)
+    assert squared_correlation(x, np.ones(10)) is None
+    assert squared_correlation(x, (x - 4.5) ** 2) == pytest.approx(0.0, abs=1e-12)

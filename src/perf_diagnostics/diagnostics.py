@@ -34,7 +34,7 @@ from perf_diagnostics.errors import InvalidSettings, WorkloadError
 from perf_diagnostics.measure import memory
 from perf_diagnostics.measure.devices import DeviceInfo, list_devices
 from perf_diagnostics.measure.environment import capture
-from perf_diagnostics.measure.observation import Observations, Sampler, SamplingThread
+from perf_diagnostics.measure.observation import SAMPLING_INTERVAL_NS, Observations, Sampler, SamplingThread
 from perf_diagnostics.records import Environment, Length, Precision, Run, Settings, Trial, TrialResult
 from perf_diagnostics.report.bottleneck_report import BottleneckReport
 from perf_diagnostics.report.build import build_report
@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 
 #: Warm-up steps before the measured ones: the first allocates, initialises and makes the optimizer's state.
 WARMUP_STEPS = 5
+
+#: A sampling thread takes the interpreter from the loop it watches. Energy needs the dense sampling, memory does not.
+_SAMPLING_BESIDE_THE_LOOP_NS = 200_000_000
 
 
 class PerformanceDiagnostics:
@@ -214,7 +217,9 @@ class PerformanceDiagnostics:
         observations = Observations()
         devices = [device for device in self._accelerators() if device.name == trial.settings.device]
         instruments = trial_instruments(devices, observations)
-        thread = SamplingThread(Sampler(instruments, observations, clock=time.perf_counter_ns), observations)
+        interval_ns = SAMPLING_INTERVAL_NS if devices else _SAMPLING_BESIDE_THE_LOOP_NS
+        sampler = Sampler(instruments, observations, clock=time.perf_counter_ns, interval_ns=interval_ns)
+        thread = SamplingThread(sampler, observations)
         own_peak = memory.reset_peak_rss()
         if not own_peak:
             observations.note(

@@ -214,7 +214,8 @@ class TorchEvents:
             self._pool = _Pool(lambda: torch.cuda.Event(enable_timing=True))
         else:
             self.kind = "device_event"
-            self._pool = _Pool(lambda: torch.Event(device=device, enable_timing=True))
+            generic: Any = torch.Event
+            self._pool = _Pool(lambda: generic(device=device, enable_timing=True))
 
     def record(self) -> Event:
         event = self._pool.take()

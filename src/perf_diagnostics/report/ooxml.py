@@ -1,4 +1,4 @@
-"""What python-pptx leaves open: chart workbooks without formulas, whiskers and labels in chart XML, and stable bytes."""
+"""What python-pptx leaves open: chart workbooks without formulas, whiskers and labels of charts, and stable bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def chart_data(chart: Chart) -> Any:
     class TextOnlyWriter(CategoryWorkbookWriter):
         @contextmanager
         def _open_worksheet(self, xlsx_file: Any) -> Iterator[Any]:
-            from xlsxwriter import Workbook
+            from xlsxwriter import Workbook  # type: ignore[import-untyped]
 
             options = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
             workbook = Workbook(xlsx_file, options)

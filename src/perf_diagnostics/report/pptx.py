@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -9,10 +10,11 @@ from perf_diagnostics.diagnose.finding import Evidence, Finding
 from perf_diagnostics.errors import FormatUnavailable
 from perf_diagnostics.report.html import change_in_code, moment, verdict_severity
 from perf_diagnostics.report.model import Report, ReportTable
-from perf_diagnostics.report.slides import BODY, HEIGHT_IN, WIDTH_IN, Box, Deck, Line, height_in, paged
-from perf_diagnostics.report.words import DASH, between, cell, clean, heading, number, percent, plain
+from perf_diagnostics.report.slides import BODY, HEIGHT_IN, WIDTH_IN, Box, Deck, Grid, Line, height_in, paged
+from perf_diagnostics.report.words import DASH, between, cell, clean, number, percent, plain
 
 _ROWS = 14
+_COLUMNS = 11
 _EVIDENCE_ROWS = 6
 
 
@@ -29,7 +31,7 @@ def render_pptx(report: Report) -> bytes:
         raise FormatUnavailable("python-pptx is not installed; pip install python-pptx.") from error
     _opening(deck, report)
     _text_slides(
-        deck, "The answer", [Line(words, 18, space_after=12) for words in report.answer], _answer_notes(report)
+        deck, "The answer", [Line(words, 16, space_after=11) for words in report.answer], _answer_notes(report)
     )
     for chart in report.charts:
         _chart_slide(deck, report, chart.key)
@@ -54,13 +56,14 @@ def _opening(deck: Deck, report: Report) -> None:
     slide = deck.slide(report.title, notes)
     deck.text(slide, Box(0.65, 1.2, WIDTH_IN - 1.3, 0.35), [Line(report.subtitle, 14, "muted", space_after=0)])
     severity = verdict_severity(report)
-    deck.block(slide, Box(0.65, 1.85, 0.09, 1.95), "muted" if severity == "none" else severity)
     label = "No verdict"
     if report.diagnosis.verdict is not None:
         label = f"Verdict  {report.diagnosis.verdict.code} {report.diagnosis.verdict.name}"
     size = 24 if len(report.headline) <= 170 else 18
     lines = [Line(plain(label, 100), 13, "muted"), Line(plain(report.headline, 330), size, bold=True, space_after=0)]
-    deck.text(slide, Box(0.95, 1.85, WIDTH_IN - 1.6, 1.95), lines)
+    tall = min(1.95, sum(height_in(line, WIDTH_IN - 1.6) for line in lines))
+    deck.block(slide, Box(0.65, 1.9, 0.09, tall), "muted" if severity == "none" else severity)
+    deck.text(slide, Box(0.95, 1.9, WIDTH_IN - 1.6, 1.95), lines)
     columns = 4
     width, height = (WIDTH_IN - 1.3) / columns, 1.35
     for index, figure in enumerate(report.key_figures[: 2 * columns]):
@@ -68,7 +71,7 @@ def _opening(deck: Deck, report: Report) -> None:
         value = "not measured" if figure.value is None else f"{number(figure.value)} {figure.unit}".strip()
         lines = [
             Line(plain(figure.label, 34), 12, "muted", space_after=1),
-            Line(plain(value, 26), 22 if len(value) <= 14 else 17, bold=True, space_after=1),
+            Line(plain(value, 26), 18, bold=True, space_after=1),
             Line(plain(figure.note, 60), 11, "muted", space_after=0),
         ]
         deck.text(slide, box, lines)
@@ -125,7 +128,7 @@ def _finding_slides(deck: Deck, finding: Finding) -> None:
         Line(plain(line.text, 420), line.size, line.colour, line.bold, line.bullet, line.space_after) for line in lines
     ]
     shown = finding.evidence[:_EVIDENCE_ROWS]
-    room = BODY.height - (0.5 + 0.34 * (len(shown) + 1) if shown else 0)
+    room = BODY.height - (0.4 + 0.34 * (len(shown) + 1) if shown else 0)
     pages = paged(lines, Box(BODY.left, BODY.top, BODY.width, room))
     for index, page in enumerate(pages):
         slide = deck.slide(title, _finding_notes(finding))
@@ -135,9 +138,14 @@ def _finding_slides(deck: Deck, finding: Finding) -> None:
         if index == len(pages) - 1 and shown:
             used = sum(height_in(line, BODY.width) for line in page)
             box = Box(BODY.left, BODY.top + used + 0.25, BODY.width, 0)
-            heads = ("Evidence", "Value", "95 % interval", "Limit", "Unit", "n", "Source")
-            numeric = (False, True, True, True, False, True, False)
-            deck.table(slide, box, heads, [_evidence(item) for item in shown], numeric, f"Evidence of {finding.code}")
+            grid = Grid(
+                _EVIDENCE, [_evidence(item) for item in shown], _EVIDENCE_NUMERIC, f"Evidence of {finding.code}"
+            )
+            deck.table(slide, box, grid)
+
+
+_EVIDENCE = [(head, "") for head in ("Evidence", "Value", "95 % interval", "Limit", "Unit", "n", "Source")]
+_EVIDENCE_NUMERIC = (False, True, True, True, False, True, False)
 
 
 def _evidence(item: Evidence) -> tuple[str, ...]:
@@ -152,17 +160,33 @@ def _finding_notes(finding: Finding) -> str:
 
 
 def _table_slides(deck: Deck, table: ReportTable) -> None:
-    heads = [heading(column) for column in table.columns]
-    numeric = [column.numeric for column in table.columns]
+    """A table over as many slides as it needs; a wide one is cut into columns, its first two on every slide."""
     rows = [[cell(value, column) for value, column in zip(row, table.columns, strict=True)] for row in table.rows]
-    pages = [rows[i : i + _ROWS] for i in range(0, len(rows), _ROWS)]
-    for index, page in enumerate(pages):
-        title = table.title if len(pages) == 1 else f"{table.title} ({index + 1} of {len(pages)})"
+    parts = [(some, columns) for some in _evenly(rows, _ROWS) for columns in _column_parts(len(table.columns))]
+    for index, (some, columns) in enumerate(parts):
+        title = table.title if len(parts) == 1 else f"{table.title} ({index + 1} of {len(parts)})"
         slide = deck.slide(title, f"{table.note} A dash means: not measured.")
-        deck.table(slide, BODY, heads, page, numeric, f"Table: {table.title}")
+        shown = [table.columns[i] for i in columns]
+        heads = [(column.label, column.unit) for column in shown]
+        cells = [[row[i] for i in columns] for row in some]
+        deck.table(slide, BODY, Grid(heads, cells, [column.numeric for column in shown], f"Table: {table.title}"))
         note = Line(plain(table.note, 230), 11, "muted", space_after=0)
-        if len(page) < _ROWS - 1:
-            deck.text(slide, Box(BODY.left, HEIGHT_IN - 0.95, BODY.width - 1.2, 0.5), [note])
+        deck.text(slide, Box(BODY.left, HEIGHT_IN - 0.75, BODY.width - 1.2, 0.5), [note])
+
+
+def _evenly(rows: Sequence[list[str]], most: int) -> list[Sequence[list[str]]]:
+    """The rows in stretches of about equal length, each of ``most`` at most."""
+    pages = max(1, math.ceil(len(rows) / most))
+    length = math.ceil(len(rows) / pages)
+    return [rows[i : i + length] for i in range(0, len(rows), max(1, length))]
+
+
+def _column_parts(count: int) -> list[list[int]]:
+    if count <= _COLUMNS:
+        return [list(range(count))]
+    parts = math.ceil((count - 2) / (_COLUMNS - 2))
+    length = math.ceil((count - 2) / parts)
+    return [[0, 1, *range(i, min(i + length, count))] for i in range(2, count, length)]
 
 
 def _closing(deck: Deck, report: Report) -> None:

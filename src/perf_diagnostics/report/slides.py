@@ -17,7 +17,8 @@ from perf_diagnostics.report.words import plain
 WIDTH_IN, HEIGHT_IN = 13.333, 7.5
 
 #: Mean width of a letter over its size, in a wide face, so that text fits whatever font stands in for the theme's.
-_LETTER = 0.56
+_LETTER = 0.6
+_MARGIN = 4  # pt beside the text of a table's cell
 _LEADING = 1.3
 _LABELS = 16
 _DENSE = 60
@@ -82,6 +83,43 @@ def paged(lines: Sequence[Line], box: Box) -> list[list[Line]]:
         pages[-1].append(line)
         left -= need
     return pages
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table as text: heads with their units, rows, which columns hold numbers, and what it shows in a sentence."""
+
+    heads: Sequence[tuple[str, str]]
+    rows: Sequence[Sequence[str]]
+    numeric: Sequence[bool]
+    says: str
+
+    @property
+    def size(self) -> float:
+        """Size of the text: smaller where there are many columns."""
+        return 12.0 if len(self.heads) <= 9 else 10.5
+
+    @property
+    def row_height_in(self) -> float:
+        return self.size * 1.95 / 72
+
+    @property
+    def head_height_in(self) -> float:
+        return self.size * (3.1 if any(unit for _, unit in self.heads) else 1.95) / 72
+
+    @property
+    def height_in(self) -> float:
+        return self.head_height_in + len(self.rows) * self.row_height_in
+
+    def widths(self, width_in: float) -> list[float]:
+        """A width for each column by its longest text, stretched a little or shrunk to the given width in all."""
+        letters = [
+            max(len(label), len(unit), *(len(row[i]) for row in self.rows), 3)
+            for i, (label, unit) in enumerate(self.heads)
+        ]
+        wanted = [(min(46, count) * self.size * _LETTER + 2 * _MARGIN + 4) / 72 for count in letters]
+        factor = min(1.5, width_in / sum(wanted))
+        return [part * factor for part in wanted]
 
 
 class Deck:
@@ -166,47 +204,39 @@ class Deck:
         shape.shadow.inherit = False
         describe(shape, "Decoration")
 
-    def table(
-        self,
-        slide: Any,
-        box: Box,
-        heads: Sequence[str],
-        rows: Sequence[Sequence[str]],
-        numeric: Sequence[bool],
-        words: str,
-    ) -> None:
-        """A native table over the whole width of the box; a text too long for its column ends in "…"."""
-        from pptx.util import Inches, Pt
+    def table(self, slide: Any, box: Box, grid: Grid) -> None:
+        """A native table, as wide as the box at most; a text too long for its column ends in "…"."""
+        from pptx.util import Inches
 
-        size = 12.0 if len(heads) <= 9 else 10.0 if len(heads) <= 13 else 8.5
-        widths = _column_widths(heads, rows, box.width, size)
-        row_height = size * 2 / 72
-        graphic = slide.shapes.add_table(len(rows) + 1, len(heads), 0, 0, Inches(box.width), Inches(1))
-        self._place(graphic, Box(box.left, box.top, sum(widths), row_height * (len(rows) + 1)))
-        describe(graphic, words)
+        size = grid.size
+        widths = grid.widths(box.width)
+        graphic = slide.shapes.add_table(len(grid.rows) + 1, len(widths), 0, 0, Inches(sum(widths)), Inches(1))
+        self._place(graphic, Box(box.left, box.top, sum(widths), grid.height_in))
+        describe(graphic, grid.says)
         table = graphic.table
         table.horz_banding = False
         table._tbl.tblPr.find("{http://schemas.openxmlformats.org/drawingml/2006/main}tableStyleId").text = _NO_STYLE
         for column, width in zip(table.columns, widths, strict=True):
             column.width = Inches(width)
-        for row in table.rows:
-            row.height = Pt(row_height * 72)
-        for r, row in enumerate((heads, *rows)):
-            for c, text in enumerate(row):
-                line = Line(
-                    _cut(text, widths[c], size), size, "muted" if r == 0 else "text", bold=r == 0, space_after=0
-                )
-                self._fill(table.cell(r, c), line, right=numeric[c])
+        table.rows[0].height = Inches(grid.head_height_in)
+        for row in list(table.rows)[1:]:
+            row.height = Inches(grid.row_height_in)
+        for c, (label, unit) in enumerate(grid.heads):
+            lines = [Line(_cut(part, widths[c], size), size, "muted", space_after=0) for part in (label, unit) if part]
+            self._fill(table.cell(0, c), lines or [Line("", size)], right=grid.numeric[c])
+        for r, cells in enumerate(grid.rows):
+            for c, text in enumerate(cells):
+                line = Line(_cut(text, widths[c], size), size, space_after=0)
+                self._fill(table.cell(r + 1, c), [line], right=grid.numeric[c])
 
-    def _fill(self, cell: Any, line: Line, *, right: bool) -> None:
+    def _fill(self, cell: Any, lines: Sequence[Line], *, right: bool) -> None:
         from pptx.enum.text import MSO_ANCHOR
         from pptx.util import Pt
 
-        self._write(cell.text_frame, [line], right=right)
-        cell.text_frame.word_wrap = False
-        cell.margin_left = cell.margin_right = Pt(4)
+        self._write(cell.text_frame, lines, right=right)
+        cell.margin_left = cell.margin_right = Pt(_MARGIN)
         cell.margin_top = cell.margin_bottom = Pt(2)
-        cell.vertical_anchor = MSO_ANCHOR.MIDDLE
+        cell.vertical_anchor = MSO_ANCHOR.BOTTOM
         cell.fill.background()
         underline_cell(cell, LIGHT.line[1:])
 
@@ -296,12 +326,4 @@ def _rgb(colour: str) -> Any:
 
 
 def _cut(text: str, width_in: float, size: float) -> str:
-    return plain(text, max(2, int((width_in * 72 - 8) / (size * _LETTER))))
-
-
-def _column_widths(heads: Sequence[str], rows: Sequence[Sequence[str]], width_in: float, size: float) -> list[float]:
-    """Widths in proportion to the longest text of each column, within bounds, that fill the given width at most."""
-    letters = [max(len(head), *(len(row[i]) for row in rows), 4) for i, head in enumerate(heads)]
-    wanted = [min(46, count) * size * _LETTER / 72 + 0.16 for count in letters]
-    total = sum(wanted)
-    return [part * min(1.0, width_in / total) for part in wanted]
+    return plain(text, max(2, int((width_in * 72 - 2 * _MARGIN) / (size * _LETTER))))

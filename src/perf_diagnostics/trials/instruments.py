@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from perf_diagnostics.measure.devices import DeviceInfo
 from perf_diagnostics.measure.gpu import gpu_instruments
-from perf_diagnostics.measure.memory import ProcessTreeCpu, ProcessTreeMemory
+from perf_diagnostics.measure.memory import ProcessTree, ProcessTreeCpu, ProcessTreeMemory
 from perf_diagnostics.measure.observation import Instrument, Observations
 from perf_diagnostics.measure.rapl import RaplInstrument
 
@@ -18,4 +18,6 @@ def trial_instruments(devices: Iterable[DeviceInfo], observations: Observations)
         devices: the accelerators the trial runs on; none for a trial on the CPU.
         observations: where what cannot be read is noted.
     """
-    return (ProcessTreeMemory(), ProcessTreeCpu(), RaplInstrument(), *gpu_instruments(devices, observations))
+    tree = ProcessTree()  # one look at the process table serves all who ask about the trial's processes
+    host = (ProcessTreeMemory(tree), ProcessTreeCpu(tree), RaplInstrument())
+    return (*host, *gpu_instruments(devices, observations, tree=tree))

@@ -235,7 +235,7 @@ class PerformanceDiagnostics:
             finally:
                 readings = thread.stop()
         gc.collect()
-        if torch.cuda.is_initialized():
+        if _cuda_in_use():
             torch.cuda.empty_cache()
         watched = Watched(
             ending=Ending(0),
@@ -274,9 +274,8 @@ class PerformanceDiagnostics:
 
 def _default_device() -> torch.device:
     if hasattr(torch, "accelerator") and torch.accelerator.is_available():
-        device: torch.device = torch.accelerator.current_accelerator()  # type: ignore[assignment]
-        return torch.device(_device_name(device))
-    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+        return torch.device(_device_name(torch.accelerator.current_accelerator() or torch.device("cpu")))
+    return torch.device("cpu")
 
 
 def _device_name(device: torch.device) -> str:
@@ -286,13 +285,17 @@ def _device_name(device: torch.device) -> str:
     return str(device)
 
 
+def _cuda_in_use() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
 @contextlib.contextmanager
 def _undisturbed(dataloader: Iterable[Any]) -> Iterator[None]:
     """Puts back every random state that a trial draws from: Python's, NumPy's, torch's, and the loader's own."""
     python, numpy = random.getstate(), np.random.get_state()
     generators = _generators_of(dataloader)
     states = [generator.get_state() for generator in generators]
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    devices = list(range(torch.cuda.device_count())) if _cuda_in_use() else []
     with torch.random.fork_rng(devices=devices):
         try:
             yield

@@ -20,7 +20,8 @@ def add(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    from perf_diagnostics.diagnose.rules import RULES, explain
+    from perf_diagnostics.diagnose.rule_pages import explain
+    from perf_diagnostics.diagnose.rules import RULES
 
     if given.code is None:
         for rule in RULES:

@@ -211,11 +211,12 @@ class TorchEvents:
         self._torch = torch
         if device.type == "cuda":
             self.kind = "cuda_event"
-            self._pool = _Pool(lambda: torch.cuda.Event(enable_timing=True))
+            make_event: Any = torch.cuda.Event
+            self._pool = _Pool(lambda: make_event(enable_timing=True))
         else:
             self.kind = "device_event"
-            generic: Any = torch.Event
-            self._pool = _Pool(lambda: generic(device=device, enable_timing=True))
+            make_event = torch.Event
+            self._pool = _Pool(lambda: make_event(device=device, enable_timing=True))
 
     def record(self) -> Event:
         event = self._pool.take()

@@ -57,7 +57,7 @@ def plan(axes: Axes) -> tuple[Trial, ...]:
         raise InvalidSettings(f"repeats={axes.repeats} must be at least 1.")
     _distinct("devices", axes.devices)
     configurations = [
-        Settings(batch_size=batch_size, device=device, **dict(zip(axes.others, values, strict=True)))
+        Settings(batch_size=batch_size, device=device).replace(**dict(zip(axes.others, values, strict=True)))
         for device in axes.devices
         for batch_size in _distinct("batch_sizes", axes.batch_sizes or default_batch_sizes(device))
         for values in itertools.product(*(_distinct(name, choices) for name, choices in axes.others.items()))

@@ -1,0 +1,150 @@
+"""The order of findings, causes before symptoms, and the verdict."""
+
+from __future__ import annotations
+
+from perf_diagnostics.diagnose.asking import Placed
+from perf_diagnostics.diagnose.finding import Family, Finding, Severity, Share
+from perf_diagnostics.diagnose.ranking import ranked, verdict
+
+HERE, THERE = "model on cuda:0", "model on cpu"
+
+
+def placed(code, low=None, severity=Severity.WARNING, group=HERE, *, at_recommended=True, **more):
+    won = None if low is None else Share(low, low, low)
+    finding = Finding(
+        code=code,
+        name=code.lower(),
+        family=Family(code[:3]),
+        severity=severity,
+        summary=f"summary of {code}",
+        scope="",
+        evidence=(),
+        recoverable=won,
+        **{"confidence": 0.7, **more},
+    )
+    return Placed(finding, group, at_recommended)
+
+
+def order(*items):
+    return [item.finding.code for item in ranked(items, HERE)]
+
+
+def test_by_the_gain_that_is_sure():
+    assert order(placed("OPT001", 0.1), placed("INP001", 0.3), placed("XFR001")) == ["INP001", "OPT001", "XFR001"]
+
+
+def test_faults_of_the_experiment_come_first_and_infos_last():
+    items = (
+        placed("INP001", 0.3),
+        placed("CMP002", 0.9, Severity.INFO),
+        placed("EXP001"),
+        placed("EXP002", severity=Severity.INFO),
+    )
+    assert order(*items) == ["EXP001", "INP001", "CMP002", "EXP002"]
+
+
+def test_what_holds_at_the_recommended_batch_comes_before_what_does_not():
+    assert order(placed("SWP003", 0.5, at_recommended=False), placed("INP001", 0.1)) == ["INP001", "SWP003"]
+
+
+def test_the_primary_group_comes_before_others():
+    assert order(placed("OPT001", 0.5, group=THERE), placed("INP001", 0.1)) == ["INP001", "OPT001"]
+
+
+def test_equal_gains_are_ordered_by_severity_then_code():
+    items = (placed("XFR001", 0.1), placed("OPT001", 0.1, Severity.CRITICAL), placed("INP001", 0.1))
+    assert order(*items) == ["OPT001", "INP001", "XFR001"]
+
+
+def symptom(low=0.9, claims=None, **more):
+    return placed("SWP001", low, symptom_of=("OPT001",), claims={} if claims is None else claims, **more)
+
+
+def test_a_symptom_never_stands_before_its_cause():
+    items = ranked((symptom(claims={"optimizer": 0.4}), placed("OPT001", 0.1, claims={"optimizer": 0.4})), HERE)
+    assert [item.finding.code for item in items] == ["OPT001", "SWP001"]
+    assert items[0].finding.explains == ("SWP001",)
+    assert items[1].finding.explains == ()
+
+
+def test_a_cause_has_to_speak_about_half_of_the_same_seconds():
+    claims = {"optimizer": 0.1, "forward": 0.4}
+    assert order(symptom(claims=claims), placed("OPT001", 0.1, claims={"optimizer": 0.3})) == ["SWP001", "OPT001"]
+    claims = {"optimizer": 0.3, "forward": 0.2}
+    assert order(symptom(claims=claims), placed("OPT001", 0.1, claims={"optimizer": 0.3})) == ["OPT001", "SWP001"]
+
+
+def test_an_info_causes_nothing():
+    cause = placed("OPT001", 0.1, Severity.INFO, claims={"optimizer": 0.4})
+    assert order(symptom(claims={"optimizer": 0.4}), cause) == ["SWP001", "OPT001"]
+
+
+def test_a_cause_elsewhere_explains_nothing_here():
+    cause = placed("OPT001", 0.1, group=THERE, claims={"optimizer": 0.4})
+    assert ranked((symptom(claims={"optimizer": 0.4}), cause), HERE)[1].finding.explains == ()
+
+
+def test_a_symptom_without_seconds_of_its_own_needs_common_batch_sizes():
+    peak = placed("SWP003", 0.3, batch_sizes=(64,), symptom_of=("MEM001",))
+    assert order(peak, placed("MEM001", batch_sizes=(32, 64))) == ["MEM001", "SWP003"]
+    assert order(peak, placed("MEM001", batch_sizes=(8,))) == ["SWP003", "MEM001"]
+
+
+def test_a_symptom_of_the_whole_run_is_explained_in_the_primary_group():
+    slow = placed("CMP001", 0.5, group=None, symptom_of=("INP001",))
+    assert order(slow, placed("INP001", 0.1)) == ["INP001", "CMP001"]
+    assert order(slow, placed("INP001", 0.1, group=THERE)) == ["CMP001", "INP001"]
+
+
+def test_chains_of_causes_are_kept_in_order():
+    slow = placed("CMP001", 0.9, group=None, symptom_of=("SWP001",))
+    middle = symptom(0.5, claims={"optimizer": 0.4})
+    cause = placed("OPT001", 0.1, claims={"optimizer": 0.4})
+    assert order(slow, middle, cause) == ["OPT001", "SWP001", "CMP001"]
+
+
+def test_findings_that_name_each_other_still_have_an_order():
+    one = placed("INP001", 0.2, symptom_of=("XFR001",))
+    other = placed("XFR001", 0.1, symptom_of=("INP001",))
+    assert order(one, other) == ["INP001", "XFR001"]
+
+
+# -- verdict
+
+
+def judged(*items):
+    return verdict(ranked(items, HERE), HERE)
+
+
+def test_the_verdict_is_the_first_fault():
+    best, why = judged(placed("INP001", 0.3), placed("OPT001", 0.1), placed("EXP004"))
+    assert (best.code, best.family, best.summary, why) == ("INP001", Family.INPUT, "summary of INP001", "")
+
+
+def test_a_fault_that_is_not_sure_enough_is_passed_over():
+    best, _ = judged(placed("INP001", 0.3, confidence=0.2), placed("OPT001", 0.1))
+    assert best.code == "OPT001"
+
+
+def test_only_unsure_faults_make_no_verdict_and_no_clean_bill():
+    best, why = judged(placed("INP001", 0.3, confidence=0.2), placed("CMP002", severity=Severity.INFO))
+    assert best is None
+    assert "INP001" in why
+    assert "0.20" in why
+
+
+def test_without_fault_the_verdict_says_where_the_time_goes():
+    best, _ = judged(placed("CMP002", severity=Severity.INFO), placed("SWP002", severity=Severity.INFO))
+    assert best.code == "CMP002"
+    assert best.summary.startswith("No fault was found.")
+
+
+def test_another_groups_fault_is_not_the_verdict():
+    best, _ = judged(placed("OPT001", 0.5, group=THERE), placed("CMP002", severity=Severity.INFO))
+    assert best.code == "CMP002"
+
+
+def test_nothing_found_and_nothing_to_say():
+    best, why = judged(placed("SWP002", severity=Severity.INFO))
+    assert best is None
+    assert "no rule found a fault" in why

@@ -59,7 +59,7 @@
 
   const opened = new Set();
   window.addEventListener("beforeprint", () => {
-    for (const part of document.querySelectorAll("#checks details:not([open])")) {
+    for (const part of document.querySelectorAll("#findings details:not([open])")) {
       part.open = true;
       opened.add(part);
     }

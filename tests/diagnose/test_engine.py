@@ -1,4 +1,4 @@
-"""Whole diagnoses of synthetic runs: the right cause first, nothing where nothing is wrong, no verdict from too little."""
+"""Whole diagnoses: the right cause first, nothing where nothing is wrong, no verdict from too little."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_few_noisy_steps_make_a_finding_but_no_verdict():
     columns = {"host_data_wait_ns": waits, "host_forward_ns": 1e9, "wall_ns": waits + 1e9}
     diagnosis = diagnose(run_of(trial_of(steps=5, steady=False, columns=columns, without=["measured_wall_s"])))
     assert next(f for f in diagnosis.findings if f.code == "INP001").severity is Severity.INFO
-    assert diagnosis.verdict is None or diagnosis.verdict.code != "INP001"
+    assert diagnosis.verdict is None
 
 
 # -- settings and data

@@ -49,7 +49,7 @@ class Recorded:
         """A plain number among the trial's facts, such as ``num_workers``."""
         value = self.result.facts.get(fact)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.missing(fact, "the trial recorded no such fact")
+            raise self.missing(fact, f"{fact} was not recorded")
         return float(value)
 
     def word(self, fact: str) -> str | None:
@@ -61,7 +61,7 @@ class Recorded:
         """A quantity about the whole trial, in the unit that :data:`QUANTITIES` gives."""
         value = self.result.value(name)
         if value is None:
-            raise self.missing(name, "the trial recorded no such quantity")
+            raise self.missing(name, f"{name} was not recorded")
         return value
 
     def column(self, name: str, *, least: int = 1) -> NDArray[Any]:
@@ -71,7 +71,7 @@ class Recorded:
             raise NotMeasured("steps", f"{self.steps} steady steps; this needs at least {least}{ended}")
         values = self.table.get(name)
         if values is None:
-            raise self.missing(name, "the step table has no such column")
+            raise self.missing(name, f"{name} was not recorded")
         return values
 
     def finite_column(self, name: str) -> Float64:
@@ -79,7 +79,7 @@ class Recorded:
         values = self.column(name)
         known: Float64 = values[np.isfinite(values)]
         if not known.size:
-            raise self.missing(name, "no step has a value")
+            raise self.missing(name, f"no step has a value of {name}")
         return known
 
     def host_column(self, phase: Phase) -> NDArray[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perf_diagnostics.diagnose.facts import Interval, Point, ask
-from perf_diagnostics.diagnose.finding import Diagnosis, Finding
+from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Severity
 from perf_diagnostics.diagnose.statistics import quotient
 from perf_diagnostics.records import Outcome, Run
 from perf_diagnostics.report.charts import PHASE_NAMES, largest_phases, throughput_key
@@ -143,17 +143,21 @@ def _where_time_goes(arm: Arm, index: int) -> list[Sentence]:
 
 
 def _what_would_help(diagnosis: Diagnosis) -> list[Sentence]:
-    gains = [f for f in diagnosis.findings if f.recoverable is not None]
-    sentences = [_gain(finding) for finding in gains[:FINDINGS_TOLD]]
+    """The worthwhile gains; findings of severity info hold at other batch sizes only, or ask for nothing."""
+    sentences = [_gain(finding) for finding in worthwhile(diagnosis)[:FINDINGS_TOLD]]
     if sentences:
         return sentences
     looked = len(diagnosis.findings) + len(diagnosis.cleared)
-    basis = f"{counted(looked, 'rule')} looked, {len(diagnosis.unchecked)} could not"
-    if diagnosis.findings:
-        words = f"{counted(len(diagnosis.findings), 'finding')}, none with a gain that could be estimated."
-        return [(words, Basis(basis, "findings"))]
-    words = "No rule found anything to win back." if looked else "No rule could look for what would help."
-    return [(words, Basis(basis, "checks"))]
+    basis = f"{counted(looked, 'answer')} of the rules, {len(diagnosis.unchecked)} could not look"
+    if not looked:
+        return [("No rule could look for what would help.", Basis(basis, "checks"))]
+    words = "No rule found anything that would speed up training at these batch sizes."
+    return [(words, Basis(basis, "findings" if diagnosis.findings else "checks"))]
+
+
+def worthwhile(diagnosis: Diagnosis) -> list[Finding]:
+    """Findings that are more than information and whose gain was estimated, in the engine's order."""
+    return [f for f in diagnosis.findings if f.recoverable is not None and f.severity is not Severity.INFO]
 
 
 def _gain(finding: Finding) -> Sentence:
@@ -165,7 +169,12 @@ def _gain(finding: Finding) -> Sentence:
         f"Fixing “{name}” ({plain(finding.scope, 80)}) could win back {percent(share.value)} of the step's time "
         f"(95 % interval {between(100 * share.low, 100 * share.high)} %).{remedy}"
     )
-    return words, Basis("estimated from the measured times, not yet tried", f"finding {finding.code}")
+    return words, Basis("estimated from the measured times, not yet tried", finding_key(finding))
+
+
+def finding_key(finding: Finding) -> str:
+    """What a basis calls a finding; one rule may have found something in several places."""
+    return f"finding {finding.code} {finding.scope}"
 
 
 def _cautions(arms: Sequence[Arm]) -> list[Sentence]:
@@ -214,7 +223,7 @@ def key_figures_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple
     """The numbers to show large: the recommended batch size of each line, the largest gain, memory and completeness."""
     drawn = [arm for arm in arms if arm.points]
     figures = [figure for arm in drawn[:2] for figure in _arm_figures(arm)]
-    gain = next((f for f in diagnosis.findings if f.recoverable is not None), None)
+    gain = next(iter(worthwhile(diagnosis)), None)
     if gain is not None and gain.recoverable is not None:
         share = gain.recoverable
         note = f"{between(100 * share.low, 100 * share.high)} %, {plain(gain.name.replace('-', ' '), 40)}"

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.records import Json
 from perf_diagnostics.report import words
+from perf_diagnostics.report.answers import finding_key
 from perf_diagnostics.report.json import as_json
-from perf_diagnostics.report.model import Chart, Report, ReportTable
+from perf_diagnostics.report.model import Basis, Chart, Report, ReportTable
 from perf_diagnostics.report.palette import DARK, LIGHT, PRINTED, THEMED, Ink, css_variables
-from perf_diagnostics.report.signs import gain_bar, severity_sign
+from perf_diagnostics.report.signs import gain_bar, severity_sign, verdict_severity
 from perf_diagnostics.report.svg import svg
 from perf_diagnostics.report.templates import templates_dir
 
@@ -32,28 +32,29 @@ _TORN = re.compile(r"(?<=\d) (?=%|ms\b|µs\b|s\b|J\b|W\b|[KMG]iB\b|samples/s|tim
 def render_html(report: Report, medium: Medium = "screen") -> str:
     """The report as HTML; ``print`` leaves out scripts, opens what is folded and uses fixed, light colours."""
     report = words.clean(report)
-    template = _environment().get_template("report.html.j2")
+    template = environment().get_template("report.html.j2")
     return template.render(_context(report, medium))
 
 
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """Jinja with autoescape, no undefined names, and the filters the templates use."""
+    jinja = Environment(
         loader=FileSystemLoader(templates_dir()),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    jinja.filters |= {
         "number": words.number,
         "percent": words.percent,
         "between": words.between,
         "cell": words.cell,
         "tie": tie,
-        "change": change_in_code,
-        "moment": moment,
+        "change": words.change_in_code,
+        "moment": words.moment,
     }
-    return environment
+    return jinja
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,8 @@ def _css(medium: Medium) -> str:
     return f"{light}\n{dark}\n{screen}\n{paper[:cut]}@media print{{\n{paper[cut:]}}}"
 
 
-def _sentences(report: Report) -> Iterator[tuple[str, object]]:
+def _sentences(report: Report) -> Iterator[tuple[str, Basis | None]]:
+    """Each sentence of the answer with what it rests on."""
     for index, sentence in enumerate(report.answer):
         yield sentence, report.answer_basis[index] if index < len(report.answer_basis) else None
 
@@ -147,19 +149,8 @@ def _targets(report: Report, placed: list[_Placed]) -> dict[str, _Target]:
         targets[chart.key] = _Target(f"chart-{index + 1}", chart.title)
     targets |= {item.table.key: _Target(item.anchor, item.table.title) for item in placed}
     for index, finding in enumerate(report.diagnosis.findings):
-        targets[f"finding {finding.code}"] = _Target(f"finding-{index + 1}", f"Evidence of {finding.code}")
+        targets[finding_key(finding)] = _Target(f"finding-{index + 1}", f"Evidence of {finding.code}")
     return targets
-
-
-def verdict_severity(report: Report) -> str:
-    """The severity of the finding that is the verdict; ``good`` where nothing is wrong, ``none`` without a verdict."""
-    verdict = report.diagnosis.verdict
-    if verdict is None:
-        return "none"
-    found = [finding.severity for finding in report.diagnosis.findings if finding.code == verdict.code]
-    if found:
-        return str(found[0])
-    return "good" if not report.diagnosis.findings else str(Severity.INFO)
 
 
 def _numbers(chart: Chart) -> list[list[str]]:
@@ -183,14 +174,3 @@ def embedded_json(value: Json) -> str:
 def tie(text: str) -> str:
     """The same text with no-break spaces between numbers and their units."""
     return _TORN.sub("\N{NO-BREAK SPACE}", text)
-
-
-def change_in_code(change: Mapping[str, Json]) -> str:
-    """A change of settings as it is written in code: ``batch_size=32, optimizer_implementation='fused'``."""
-    return ", ".join(f"{name}={value!r}" for name, value in change.items())
-
-
-def moment(generated_at: str) -> str:
-    """A time stamp such as ``2026-11-21T09:30:00Z`` as ``2026-11-21 09:30 UTC``; any other text stays as it is."""
-    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::\d\d(?:\.\d+)?)?(Z|\+00:00)", generated_at)
-    return f"{found[1]} {found[2]} UTC" if found else generated_at

@@ -8,12 +8,11 @@ from datetime import datetime
 
 from perf_diagnostics.diagnose.finding import Evidence, Finding
 from perf_diagnostics.errors import FormatUnavailable
-from perf_diagnostics.report.html import change_in_code, moment, verdict_severity
-from perf_diagnostics.report.model import Report, ReportTable
+from perf_diagnostics.report.model import Chart, Report, ReportTable
+from perf_diagnostics.report.signs import verdict_severity
 from perf_diagnostics.report.slides import BODY, HEIGHT_IN, WIDTH_IN, Box, Deck, Grid, Line, height_in, paged
-from perf_diagnostics.report.words import DASH, between, cell, clean, number, percent, plain
+from perf_diagnostics.report.words import DASH, between, cell, change_in_code, clean, moment, number, percent, plain
 
-_ROWS = 14
 _COLUMNS = 11
 _EVIDENCE_ROWS = 6
 
@@ -30,15 +29,17 @@ def render_pptx(report: Report) -> bytes:
     except ImportError as error:
         raise FormatUnavailable("python-pptx is not installed; pip install python-pptx.") from error
     _opening(deck, report)
-    _text_slides(
-        deck, "The answer", [Line(words, 16, space_after=11) for words in report.answer], _answer_notes(report)
-    )
+    _text_slides(deck, "The answer", _answer(report), _answer_notes(report))
     for chart in report.charts:
-        _chart_slide(deck, report, chart.key)
+        _chart_slide(deck, chart)
+    overview = [table for table in report.tables if table.key == "findings"]
+    for table in overview:
+        _table_slides(deck, table)
     for finding in report.diagnosis.findings:
         _finding_slides(deck, finding)
     for table in report.tables:
-        _table_slides(deck, table)
+        if table not in overview:
+            _table_slides(deck, table)
     _closing(deck, report)
     return deck.to_bytes()
 
@@ -83,6 +84,15 @@ def _opening(deck: Deck, report: Report) -> None:
     )
 
 
+def _answer(report: Report) -> list[Line]:
+    """The answer's paragraphs, a little smaller where that saves a slide."""
+    for size in (16.0, 15.0, 14.0):
+        lines = [Line(words, size, space_after=size * 0.7) for words in report.answer]
+        if len(paged(lines, BODY)) == 1:
+            return lines
+    return [Line(words, 16, space_after=11) for words in report.answer]
+
+
 def _answer_notes(report: Report) -> str:
     pairs = zip(report.answer, report.answer_basis, strict=False)
     return "\n\n".join(f"{words}\nRests on: {basis.says or basis.key}" for words, basis in pairs)
@@ -95,8 +105,7 @@ def _text_slides(deck: Deck, title: str, lines: Sequence[Line], notes: str = "")
         deck.text(slide, BODY, page)
 
 
-def _chart_slide(deck: Deck, report: Report, key: str) -> None:
-    chart = next(chart for chart in report.charts if chart.key == key)
+def _chart_slide(deck: Deck, chart: Chart) -> None:
     marks = [f"{category}: {words}" for category, words in chart.marks]
     notes = [chart.takeaway, *marks]
     if len(chart.categories) <= 40:
@@ -154,7 +163,7 @@ def _evidence(item: Evidence) -> tuple[str, ...]:
 
 
 def _finding_notes(finding: Finding) -> str:
-    lines = [finding.summary, f"Where: {finding.scope}. Confidence {finding.confidence:.0%}.", "Evidence:"]
+    lines = [finding.summary, f"Where: {finding.scope}. Confidence {100 * finding.confidence:.0f} %.", "Evidence:"]
     lines += ["; ".join(part for part in _evidence(item) if part and part != DASH) for item in finding.evidence]
     return "\n".join(lines)
 
@@ -162,19 +171,24 @@ def _finding_notes(finding: Finding) -> str:
 def _table_slides(deck: Deck, table: ReportTable) -> None:
     """A table over as many slides as it needs; a wide one is cut into columns, its first two on every slide."""
     rows = [[cell(value, column) for value, column in zip(row, table.columns, strict=True)] for row in table.rows]
-    parts = [(some, columns) for some in _evenly(rows, _ROWS) for columns in _column_parts(len(table.columns))]
-    for index, (some, columns) in enumerate(parts):
-        title = table.title if len(parts) == 1 else f"{table.title} ({index + 1} of {len(parts)})"
+    heads = [(column.label, column.unit) for column in table.columns]
+    numeric = [column.numeric for column in table.columns]
+    grids = []
+    for columns in _column_parts(len(heads)):
+        whole = Grid([heads[i] for i in columns], [[row[i] for i in columns] for row in rows], numeric, table.title)
+        grids += [
+            Grid(whole.heads, some, [numeric[i] for i in columns], f"Table: {table.title}")
+            for some in _evenly(whole.rows, whole.rows_in(BODY.height - 0.35))
+        ]
+    for index, grid in enumerate(grids):
+        title = table.title if len(grids) == 1 else f"{table.title} ({index + 1} of {len(grids)})"
         slide = deck.slide(title, f"{table.note} A dash means: not measured.")
-        shown = [table.columns[i] for i in columns]
-        heads = [(column.label, column.unit) for column in shown]
-        cells = [[row[i] for i in columns] for row in some]
-        deck.table(slide, BODY, Grid(heads, cells, [column.numeric for column in shown], f"Table: {table.title}"))
+        deck.table(slide, BODY, grid)
         note = Line(plain(table.note, 230), 11, "muted", space_after=0)
         deck.text(slide, Box(BODY.left, HEIGHT_IN - 0.75, BODY.width - 1.2, 0.5), [note])
 
 
-def _evenly(rows: Sequence[list[str]], most: int) -> list[Sequence[list[str]]]:
+def _evenly(rows: Sequence[Sequence[str]], most: int) -> list[Sequence[Sequence[str]]]:
     """The rows in stretches of about equal length, each of ``most`` at most."""
     pages = max(1, math.ceil(len(rows) / most))
     length = math.ceil(len(rows) / pages)

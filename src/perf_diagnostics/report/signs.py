@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from perf_diagnostics.diagnose.finding import Share
+from perf_diagnostics.diagnose.finding import Severity, Share
+from perf_diagnostics.report.model import Report
 from perf_diagnostics.report.palette import THEMED, Ink
 
 _SHAPES = {
@@ -34,3 +35,14 @@ def gain_bar(share: Share, ink: Ink = THEMED) -> str:
         f'<path d="M{low:.1f} 10H{max(high, low + 1):.1f}" stroke="{accent}" stroke-width="10" opacity="0.45"/>'
         f'<path d="M{value:.1f} 1v18" stroke="{accent}" stroke-width="2.5"/></svg>'
     )
+
+
+def verdict_severity(report: Report) -> str:
+    """The severity of the finding that is the verdict; ``good`` where nothing is wrong, ``none`` without a verdict."""
+    verdict = report.diagnosis.verdict
+    if verdict is None:
+        return "none"
+    found = [finding.severity for finding in report.diagnosis.findings if finding.code == verdict.code]
+    if found:
+        return str(found[0])
+    return "good" if not report.diagnosis.findings else str(Severity.INFO)

@@ -77,7 +77,9 @@ def paged(lines: Sequence[Line], box: Box) -> list[list[Line]]:
             line = Line(line.text[:cut], line.size, line.colour, line.bold, line.bullet, line.space_after)
             queue.insert(0, rest)
             need = height_in(line, box.width)
-        if need > left and pages[-1]:
+        # A heading stays with what follows it.
+        company = height_in(queue[0], box.width) if line.bold and queue else 0.0
+        if need + min(company, box.height - need) > left and pages[-1]:
             pages.append([])
             left = box.height
         pages[-1].append(line)
@@ -106,6 +108,10 @@ class Grid:
     @property
     def head_height_in(self) -> float:
         return self.size * (3.1 if any(unit for _, unit in self.heads) else 1.95) / 72
+
+    def rows_in(self, height_in: float) -> int:
+        """How many rows fit under the heads into a height."""
+        return max(1, int((height_in - self.head_height_in) / self.row_height_in))
 
     @property
     def height_in(self) -> float:

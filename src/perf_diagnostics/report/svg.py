@@ -27,15 +27,15 @@ _CROWDED = 16  # and above that many the marks are small dots
 _DASHES = ("", "7 4", "2 4", "9 3 2 3")
 
 
-def svg(chart: Chart, ink: Ink = THEMED) -> str:
-    """The chart as one ``<svg>`` element."""
+def svg(chart: Chart, ink: Ink = THEMED, name: str = "") -> str:
+    """The chart as one ``<svg>`` element; ``name`` tells it from others on the same page (default: the chart's key)."""
     chart = clean(chart)
     legend, rows = _legend(chart, ink)
     stressed = any(series.highlight for series in chart.series)
     frame = _frame(chart, top=30 + rows * _ROW + (26 if stressed else 10))
     draw = {ChartKind.LINE: _lines, ChartKind.STACKED_BAR: _stacks, ChartKind.BAR: _bars}[chart.kind]
     body = [*_axes(chart, frame, ink), *draw(chart, frame, ink), *_crosses(chart, frame, ink)]
-    name = re.sub(r"[^a-z0-9]+", "-", chart.key.lower())
+    name = name or re.sub(r"[^a-z0-9]+", "-", chart.key.lower())
     return "".join(
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from perf_diagnostics.records import Json
 from perf_diagnostics.report.model import Cell, TableColumn
 
 T = TypeVar("T")
@@ -136,6 +137,17 @@ def listing(parts: list[str]) -> str:
 def counted(count: int, noun: str, plural: str = "") -> str:
     """``1 trial``, ``3 trials``."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def change_in_code(change: Mapping[str, Json]) -> str:
+    """A change of settings as it is written in code: ``batch_size=32, optimizer_implementation='fused'``."""
+    return ", ".join(f"{name}={value!r}" for name, value in change.items())
+
+
+def moment(generated_at: str) -> str:
+    """A time stamp such as ``2026-11-21T09:30:00Z`` as ``2026-11-21 09:30 UTC``; any other text stays as it is."""
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::\d\d(?:\.\d+)?)?(Z|\+00:00)", generated_at)
+    return f"{found[1]} {found[2]} UTC" if found else generated_at
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,6 +40,13 @@ def test_a_level_that_changes_back_is_no_drift():
     clear(ask_trial(RULE, steps=600, columns={"wall_ns": there_and_back}))
 
 
+def test_a_level_that_jumps_up_and_half_back_is_no_drift():
+    # Thirds at 1.0, 1.4 and 1.2 s: the trend rises by more than a tenth, but not throughout.
+    jumps = 1e9 * np.repeat([1.0, 1.4, 1.2], 200) * (1 + 0.02 * np.random.default_rng(1).standard_normal(600))
+    answer = clear(ask_trial(RULE, steps=600, columns={"wall_ns": jumps}))
+    assert number(answer, "change over the trial").value > 10
+
+
 def test_a_warm_up_without_end_is_a_warning():
     finding = found(ask_trial(RULE, steps=50, steady=False))
     assert finding.severity is Severity.WARNING

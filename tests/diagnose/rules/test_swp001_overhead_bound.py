@@ -44,6 +44,7 @@ def test_overhead_at_small_batches_only_is_an_info_with_its_measured_gain():
     finding = found(ask_group(RULE, sweep_with_overhead(0.15)))
     assert finding.batch_sizes == (8, 16)
     assert changes(finding) == [{"batch_size": 64}]
+    assert finding.claims == {}  # it speaks of no second of the recommended batch's step
     assert finding.recoverable.value == pytest.approx(1 - (8 / 0.25625) / 64, abs=0.01)
 
 

@@ -48,6 +48,16 @@ def test_noise_that_hides_the_difference_is_said():
     assert "Noise does not allow" in finding.summary
 
 
+def test_small_batches_that_pay_fixed_costs_are_seen_without_a_model():
+    """At batch 16 the published step has 16 times the samples and takes 44.5 ms instead of 35.9 ms."""
+    assert (
+        "takes 1.24 times as long: small batches mostly pay fixed costs"
+        in found(ask_group(RULE, throughput_sweep(H100_BERT_FP16))).summary
+    )
+    # Twice the samples in 1.6 times the time: less than half of the step is fixed.
+    assert "fixed costs" not in found(ask_group(RULE, throughput_sweep({8: 80, 16: 100, 32: 101}))).summary
+
+
 @pytest.mark.parametrize("run", [run_of(trial_of()), throughput_sweep({8: 50})])
 def test_one_size_has_no_knee(run):
     assert missing(ask_group(RULE, run)).signal == "batch_sizes"

@@ -61,7 +61,7 @@ class TooFewSteps:
             name=self.name,
             family=self.family,
             severity=severity,
-            summary=_summary(facts.steps, half_width, severity),
+            summary=_summary(facts.steps, half_width, severity, enough=facts.steps >= self.enough_steps),
             scope=facts.label,
             evidence=numbers,
             remedies=(Remedy("Measure more steps, or give each trial a larger time budget."),),
@@ -95,7 +95,9 @@ def _precision(half_width: float | None, steps: int) -> tuple[Evidence, ...]:
     )
 
 
-def _summary(steps: int, half_width: float | None, severity: Severity) -> str:
+def _summary(steps: int, half_width: float | None, severity: Severity, *, enough: bool) -> str:
+    if enough and half_width is not None:
+        return f"Steps vary: {steps} of them tell the mean step time to ±{percent(half_width)} only."
     says = f"Only {counted(steps, 'steady step')} {'was' if steps == 1 else 'were'} measured"
     if severity is Severity.CRITICAL:
         return f"{says}: too few for any conclusion, so the trial is left out of all other rules."

@@ -186,8 +186,10 @@ def _core_bound_s(facts: TrialFacts, share: Interval, loading: Loading) -> float
 
 def _numbers(facts: TrialFacts, loading: Loading, *, computing_share: float) -> tuple[Evidence, ...]:
     wait = ask(lambda: facts.host_time_s(Phase.DATA_WAIT).scaled(1e3))
-    cpu = ask(lambda: facts.data_wait_cpu_share)
-    found = [Evidence(metric="workers that would keep up", value=loading.needed, limit=loading.free_cores)]
+    # With workers the loop's own thread only unpacks what they made, which says nothing about the loading.
+    cpu = None if loading.workers else ask(lambda: facts.data_wait_cpu_share)
+    cores = loading.free_cores if loading.kind == "computing" else None
+    found = [Evidence(metric="workers that would keep up", value=loading.needed, limit=cores)]
     if wait is not None:
         found.insert(0, evidence("wait for data a step", wait, "ms"))
     if cpu is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -9,8 +10,13 @@ from perf_diagnostics.diagnose.facts import Group, Knee
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, evidence
+from perf_diagnostics.diagnose.statistics import quotient
 from perf_diagnostics.diagnose.sweep_facts import KNEE_SHARE
 from perf_diagnostics.diagnose.wording import percent, significant
+
+#: From the smallest batch to the next, time that grows by less than the root of what the samples do (an elasticity
+#: under one half) means that more than half of the smallest batch's step does not depend on its samples.
+MOSTLY_FIXED = 0.5
 
 
 @dataclass(frozen=True)
@@ -20,7 +26,8 @@ class ThroughputKnee:
     What it measures:
         Throughput at every measured batch size. The knee is the smallest size that reaches 95 % of the best; whether
         noise could have chosen another is tested with the intervals. If throughput still rose by 5 % or more per
-        doubling towards the largest size, the knee lies there or beyond, and that is all that is said.
+        doubling towards the largest size, the knee lies there or beyond, and that is all that is said. If a step of
+        the second smallest size takes hardly longer than one of the smallest, that is said too: it needs no model.
 
     Why it matters:
         Below the knee throughput is given away. Beyond it a larger batch costs memory and changes the optimisation
@@ -82,7 +89,23 @@ def _summary(facts: Group, knee: Knee) -> str:
             f" Throughput still rises at the largest measured batch, {largest}, by {percent(knee.growth.value)} per "
             f"doubling: the knee {where}."
         )
-    return says if knee.sure else f"{says} Noise does not allow to tell it from its neighbours."
+    if not knee.sure:
+        says += " Noise does not allow to tell it from its neighbours."
+    return says + _small_batches(facts)
+
+
+def _small_batches(facts: Group) -> str:
+    """Why the smallest batch is slow, if that can be seen without any model: time that does not grow with samples."""
+    first, second = facts.points[:2]
+    samples = second.samples_per_step / first.samples_per_step
+    time = quotient(second.step_time_s, first.step_time_s)
+    fixed = 1 - math.log(time.value) / math.log(samples) if samples > 1 else 0.0
+    if fixed < MOSTLY_FIXED:
+        return ""
+    return (
+        f" At batch {second.batch_size} a step has {significant(samples, 2)} times the samples of batch "
+        f"{first.batch_size} and takes {significant(time.value)} times as long: small batches mostly pay fixed costs."
+    )
 
 
 def _remedies(facts: Group, knee: Knee) -> tuple[Remedy, ...]:

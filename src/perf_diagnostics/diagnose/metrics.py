@@ -1,0 +1,125 @@
+"""What two runs are compared by, which way is better, and each process's one value of it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from perf_diagnostics.diagnose.matching import Configuration
+from perf_diagnostics.diagnose.not_measured import NotMeasured
+from perf_diagnostics.diagnose.recorded import ask
+from perf_diagnostics.diagnose.trial_facts import LEAST_STEPS, TrialFacts
+from perf_diagnostics.records import Float64
+
+
+class Better(enum.StrEnum):
+    """Which way a metric improves."""
+
+    LESS = "less"
+    MORE = "more"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric by its name on the command line.
+
+    Metrics of one ``question`` ask the same thing in two units, and count as one when a verdict allows for the number
+    of questions asked. ``better`` and ``worse`` are the words of its verdicts.
+    """
+
+    name: str
+    title: str
+    unit: str
+    direction: Better
+    question: str
+    better: str
+    worse: str
+
+    def change_for_the_worse(self, ratio: float) -> float:
+        """How much worse NEW is at this ratio of NEW to BASE, as a share of BASE; negative where it is better."""
+        return ratio - 1 if self.direction is Better.LESS else 1 - ratio
+
+
+STEP_TIME = Metric("step_time", "step time", "s", Better.LESS, "speed", "faster", "slower")
+THROUGHPUT = Metric("throughput", "throughput", "samples/s", Better.MORE, "speed", "faster", "slower")
+PEAK_MEMORY = Metric("peak_memory", "peak memory", "bytes", Better.LESS, "memory", "less memory", "more memory")
+ENERGY = Metric("energy", "energy", "J/sample", Better.LESS, "energy", "less energy", "more energy")
+
+#: In reading order.
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (STEP_TIME, THROUGHPUT, PEAK_MEMORY, ENERGY)}
+
+
+@dataclass(frozen=True, eq=False)
+class Processes:
+    """One metric of one configuration: a value for each process that measured it, on either side."""
+
+    base: Float64 | tuple[float, ...]
+    new: Float64 | tuple[float, ...]
+    source: str = ""
+
+
+def processes_of(metric: Metric, configuration: Configuration) -> Processes:
+    """The values of a metric, one a completed trial.
+
+    Raises:
+        NotMeasured: no process of one of the sides has it, or the two sides measured different things.
+    """
+    base, new = configuration.base.completed, configuration.new.completed
+    if metric is PEAK_MEMORY:
+        source = _peak_source((*base, *new))
+        question: Question = lambda trial: trial.quantity(source)  # noqa: E731
+    else:
+        source, question = _QUESTIONS[metric.name]
+    return Processes(_answers(question, base, "BASE"), _answers(question, new, "NEW"), source)
+
+
+def _answers(question: Question, trials: Sequence[TrialFacts], title: str) -> tuple[float, ...]:
+    answers: list[float] = []
+    why = NotMeasured("trials", "no trial completed")
+    for trial in trials:
+        try:
+            answers.append(question(trial))
+        except NotMeasured as missing:
+            why = missing
+    if not answers:
+        raise NotMeasured(why.signal, f"not measured in {title}: {why.why}")
+    if not all(value > 0 for value in answers):
+        raise NotMeasured(why.signal, f"{title} measured 0, of which there is no ratio")
+    return tuple(answers)
+
+
+def _peak_source(trials: Sequence[TrialFacts]) -> str:
+    """The quantity that is the peak in all of these trials: of one kind of memory, read in one way."""
+    if len({trial.on_accelerator for trial in trials}) > 1:
+        raise NotMeasured("memory", "one side ran on the CPU, the other on an accelerator")
+    if trials and trials[0].on_accelerator:
+        return "device_memory_peak_reserved"
+    return next((n for n in _HOST_PEAKS if all(ask(t.quantity, n) is not None for t in trials)), _HOST_PEAKS[-1])
+
+
+def _step_time(trial: TrialFacts) -> float:
+    trial.column("wall_ns", least=LEAST_STEPS)
+    return trial.step_time_s.value
+
+
+def _throughput(trial: TrialFacts) -> float:
+    trial.column("wall_ns", least=LEAST_STEPS)
+    return trial.throughput.value
+
+
+def _energy(trial: TrialFacts) -> float:
+    energy_j, steps = trial.quantity("energy_device"), trial.quantity("energy_device_steps")
+    if not (steps and trial.steps and trial.samples):
+        raise NotMeasured("energy_device", "the energy's window holds no step")
+    return energy_j / (steps * trial.samples / trial.steps)
+
+
+#: Peaks of a trial on the CPU, the better first: the whole process tree (loader workers included), or the process.
+_HOST_PEAKS = ("host_tree_memory_peak", "host_memory_peak")
+
+_QUESTIONS: Mapping[str, tuple[str, Question]] = {
+    STEP_TIME.name: ("mean wall time of a step", _step_time),
+    THROUGHPUT.name: ("all samples over all time", _throughput),
+    ENERGY.name: ("energy_device", _energy),
+}

@@ -1,0 +1,112 @@
+"""A trace in columns: what the reader keeps of each event, one table for each kind."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perf_diagnostics.records import Int64, Json
+
+Int32 = NDArray[np.int32]
+Bool = NDArray[np.bool_]
+
+
+class Kind(enum.IntEnum):
+    """What an event is; everything else in a trace (flows, instants, Python frames) is not kept."""
+
+    OPERATOR = 0
+    ANNOTATION = 1
+    RUNTIME = 2
+    KERNEL = 3
+    COPY = 4
+    SET = 5
+
+
+DEVICE_KINDS = (Kind.KERNEL, Kind.COPY, Kind.SET)
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """Columns of equal length, one row an event, ordered by start.
+
+    ``start_ns`` and ``end_ns`` count from the trace's first event; ``name`` is an index into :attr:`Trace.names`;
+    ``track`` numbers threads and streams; ``correlation`` links a launch to what it launched (-1: not recorded).
+    """
+
+    kind: NDArray[np.int8]
+    start_ns: Int64
+    end_ns: Int64
+    name: Int32
+    track: Int32
+    correlation: Int64
+
+    def __len__(self) -> int:
+        return int(self.start_ns.size)
+
+    @property
+    def duration_ns(self) -> Int64:
+        return self.end_ns - self.start_ns
+
+    def where(self, mask: Bool) -> Events:
+        """The rows for which ``mask``, shape ``(n,)``, is true."""
+        return Events(
+            self.kind[mask],
+            self.start_ns[mask],
+            self.end_ns[mask],
+            self.name[mask],
+            self.track[mask],
+            self.correlation[mask],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One rank's profiler trace.
+
+    ``backwards`` counts events whose duration is negative (they are not in ``events``), ``seen`` all complete events
+    of a kind that is kept, ``about`` the entries beside the events, such as ``deviceProperties``.
+    """
+
+    path: Path
+    events: Events
+    names: tuple[str, ...]
+    seen: int
+    backwards: int
+    about: Mapping[str, Json]
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of a distributed job, where the trace says so."""
+        info = self.about.get("distributedInfo")
+        rank = info.get("rank") if isinstance(info, dict) else None
+        return rank if isinstance(rank, int) and not isinstance(rank, bool) else None
+
+    @property
+    def world_size(self) -> int | None:
+        info = self.about.get("distributedInfo")
+        size = info.get("world_size") if isinstance(info, dict) else None
+        return size if isinstance(size, int) and not isinstance(size, bool) else None
+
+    @property
+    def label(self) -> str:
+        return self.path.name if self.rank is None else f"rank {self.rank}"
+
+    def of(self, *kinds: Kind) -> Events:
+        """The events of some kinds, by start."""
+        return self.events.where(np.isin(self.events.kind, kinds))
+
+    @cached_property
+    def device(self) -> Events:
+        """Kernels, copies and sets, by start."""
+        return self.of(*DEVICE_KINDS)
+
+    @cached_property
+    def runtime(self) -> Events:
+        """Calls of the device's runtime or driver on the host, by start."""
+        return self.of(Kind.RUNTIME)

@@ -1,0 +1,159 @@
+"""What the names in a trace mean: communication, copies, waits, allocations, loaders, matrix products.
+
+Each question is put once to each distinct name, and answered for all events by indexing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from perf_diagnostics.diagnose.trace.events import Bool, Events
+
+#: NCCL and RCCL kernels; MSCCL, NVSHMEM and DeepEP's are named after their libraries; HCCL and oneCCL theirs.
+_COMMUNICATION = re.compile(r"nccl|rccl|msccl|nvshmem|deep_ep|hccl|oneccl|cross_device_reduce|symm_mem", re.IGNORECASE)
+
+_TO_DEVICE = re.compile(r"HtoD|Host ?-> ?Device|HostToDevice", re.IGNORECASE)
+_TO_HOST = re.compile(r"DtoH|Device ?-> ?(Pageable|Pinned|Host)|DeviceToHost", re.IGNORECASE)
+_PEER = re.compile(r"PtoP|DeviceToDevice \(peer", re.IGNORECASE)
+_PAGEABLE = re.compile(r"Pageable", re.IGNORECASE)
+
+#: Calls that return when the device has done its work.
+_WAIT = re.compile(r"^(cuda|hip|cu)(Stream|Device|Event|Ctx)Synchronize|^(cuda|hip)Memcpy(2D|3D)?$")
+
+#: Calls that take memory from the driver or give it back. cudaMallocAsync serves from a pool and is none.
+_ALLOCATION = re.compile(
+    r"^(cuda|hip)(Malloc(Host|Managed|Pitch|Array)?|Free(Host|Array)?|Host(Alloc|Malloc|Free|Register|Unregister)"
+    r"|ExtMallocWithFlags)$|^cuMem(Create|Map|Unmap|Release|SetAccess|AddressReserve|AddressFree|Alloc|Free)(_v\d)?$"
+)
+
+#: Calls that hand work to the device or order it: what a steady step is made of.
+_ORDERING = re.compile(r"Launch|Memcpy|Memset|Memory|Event|Synchronize|StreamWait|Capturing|Capture|Occupancy|INVALID")
+
+_GRAPH = re.compile(r"GraphLaunch")
+_COPY_CALL = re.compile(r"Memcpy")
+
+#: Matrix products and convolutions, which tensor cores could do: cuBLAS, cuDNN, CUTLASS, Tensile (ROCm), Triton's.
+_MATMUL = re.compile(
+    r"gemm|gemv|scudnn|hcudnn|convolve|conv2d|conv_|wgrad|dgrad|fprop|winograd|fft2d|cutlass|xmma|Cijk_|nvjet|_mm_|bmm|miopen.*conv",
+    re.IGNORECASE,
+)
+
+#: Among them those that say single precision on ordinary cores: cuBLAS's s-gemm, cuDNN's float engines and s-cudnn,
+#: CUTLASS's "simt" and xmma's "ffma", Tensile's SB. TF32 and half types name their type or shape and match nothing.
+_FLOAT32 = re.compile(
+    r"(?<![a-z0-9])(ampere|volta|maxwell|turing|pascal)?_?sgemm|_scudnn_|_sgemm<float|simt_sgemm|ffma|_S_?B_MT"
+    r"|(engine|convolve_sgemm|winograd\w*|gemmSN_\w+|gemv\w*)<float|fft2d_\w+<float"
+)
+
+_DATA = re.compile(r"^enumerate\(|dataloader.*next|next.*dataloader|data_wait", re.IGNORECASE)
+
+#: Annotations around parts of a step: PyTorch's own around the optimizer, and what people call the others.
+_PHASES = {
+    "forward": re.compile(r"\bforward\b|training_step|DistributedDataParallel\.forward", re.IGNORECASE),
+    "backward": re.compile(r"\bbackward\b", re.IGNORECASE),
+    "optimizer": re.compile(r"^Optimizer\.(step|zero_grad)#|\boptimizer\b", re.IGNORECASE),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Names:
+    """The distinct names of a trace and what each of them means; masks are asked for events."""
+
+    names: tuple[str, ...]
+
+    def communication(self, events: Events) -> Bool:
+        return self._communication[events.name]
+
+    def between_host_and_device(self, events: Events) -> Bool:
+        """Copies that cross the bus; those within a device are the device's own work."""
+        return self._crossing[events.name]
+
+    def to_device(self, events: Events) -> Bool:
+        return self._to_device[events.name]
+
+    def pageable(self, events: Events) -> Bool:
+        return self._pageable[events.name]
+
+    def wait(self, events: Events) -> Bool:
+        return self._wait[events.name]
+
+    def allocation(self, events: Events) -> Bool:
+        return self._allocation[events.name]
+
+    def set_up(self, events: Events) -> Bool:
+        """Runtime calls that neither hand over work nor order it nor wait: allocation, initialisation, queries."""
+        return ~self._ordering[events.name]
+
+    def graph(self, events: Events) -> Bool:
+        return self._graph[events.name]
+
+    def copy_call(self, events: Events) -> Bool:
+        return self._copy_call[events.name]
+
+    def matrix_product(self, events: Events) -> Bool:
+        return self._matmul[events.name]
+
+    def single_precision(self, events: Events) -> Bool:
+        return self._single[events.name]
+
+    def data_wait(self, events: Events) -> Bool:
+        return self._data[events.name]
+
+    def phase(self, phase: str, events: Events) -> Bool:
+        return self._matching(_PHASES[phase].search)[events.name]
+
+    @cached_property
+    def _communication(self) -> Bool:
+        return self._matching(_COMMUNICATION.search)
+
+    @cached_property
+    def _to_device(self) -> Bool:
+        return self._matching(_TO_DEVICE.search)
+
+    @cached_property
+    def _crossing(self) -> Bool:
+        return self._to_device | self._matching(_TO_HOST.search) | self._matching(_PEER.search)
+
+    @cached_property
+    def _pageable(self) -> Bool:
+        return self._matching(_PAGEABLE.search)
+
+    @cached_property
+    def _wait(self) -> Bool:
+        return self._matching(_WAIT.search)
+
+    @cached_property
+    def _allocation(self) -> Bool:
+        return self._matching(_ALLOCATION.search)
+
+    @cached_property
+    def _ordering(self) -> Bool:
+        return self._matching(_ORDERING.search)
+
+    @cached_property
+    def _graph(self) -> Bool:
+        return self._matching(_GRAPH.search)
+
+    @cached_property
+    def _copy_call(self) -> Bool:
+        return self._matching(_COPY_CALL.search)
+
+    @cached_property
+    def _matmul(self) -> Bool:
+        return self._matching(_MATMUL.search)
+
+    @cached_property
+    def _single(self) -> Bool:
+        return self._matching(_FLOAT32.search)
+
+    @cached_property
+    def _data(self) -> Bool:
+        return self._matching(_DATA.search)
+
+    def _matching(self, test: Callable[[str], object]) -> Bool:
+        return np.fromiter((test(name) is not None for name in self.names), np.bool_, len(self.names))

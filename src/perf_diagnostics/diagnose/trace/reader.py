@@ -1,0 +1,149 @@
+"""From a profiler trace on disk (JSON, possibly gzip) to columns, reading one event at a time."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perf_diagnostics.diagnose.trace.events import Events, Kind, Trace
+from perf_diagnostics.diagnose.trace.json_stream import CHUNK, events
+from perf_diagnostics.errors import RecordError
+from perf_diagnostics.records import Json
+
+#: Categories by kind: today's names and those of PyTorch 1.8 to 1.10. ROCm uses CUDA's.
+_KINDS: Mapping[str, Kind] = {
+    **dict.fromkeys(("cpu_op", "Operator"), Kind.OPERATOR),
+    "user_annotation": Kind.ANNOTATION,
+    **dict.fromkeys(("Runtime", "cuda_runtime", "cuda_driver", "hip_runtime"), Kind.RUNTIME),
+    **dict.fromkeys(("xpu_runtime", "xpu_driver", "mtia_runtime", "privateuse1_runtime"), Kind.RUNTIME),
+    **dict.fromkeys(("privateuse1_driver",), Kind.RUNTIME),
+    **dict.fromkeys(("kernel", "Kernel", "concurrent_kernel"), Kind.KERNEL),
+    **dict.fromkeys(("gpu_memcpy", "Memcpy"), Kind.COPY),
+    **dict.fromkeys(("gpu_memset", "Memset"), Kind.SET),
+}
+
+#: Old traces give annotations the category of operators; these are told by name.
+_ANNOTATED = ("ProfilerStep#", "enumerate(", "Optimizer.", "## ")
+
+#: Entries beside the events that are kept; others (they hold host and job names) are not.
+_ABOUT = ("distributedInfo", "deviceProperties", "schemaVersion")
+
+#: No trace is longer than this; beyond it nanoseconds would not fit either.
+_LONGEST_US = 1e15
+
+
+def read_trace(path: str | Path, *, chunk: int = CHUNK) -> Trace:
+    """Read one rank's trace, as :meth:`torch.profiler.profile.export_chrome_trace` writes it.
+
+    Time is linear and memory some 40 bytes an event; flows, instants and Python frames are dropped on the way.
+
+    Args:
+        path: a ``.json`` or ``.json.gz`` file.
+        chunk: bytes read at a time.
+
+    Raises:
+        RecordError: no such file, truncated, not JSON, or not a trace of the PyTorch profiler.
+    """
+    path = Path(path)
+    columns = _Columns(path)
+    for item in events(path, chunk):
+        columns.take(item)
+    return columns.trace()
+
+
+class _Columns:
+    """Growing columns; names and tracks are interned."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._kind, self._name, self._track = array("b"), array("i"), array("i")
+        self._start, self._length, self._correlation = array("d"), array("d"), array("q")
+        self._names: dict[str, int] = {}
+        self._tracks: dict[Any, int] = {}
+        self._base: float | int | None = None
+        self._complete = self._backwards = self._odd = 0
+        self._about: dict[str, Json] = {}
+
+    def take(self, item: Any) -> None:
+        if item.__class__ is tuple:
+            key, value = item
+            if key in _ABOUT:
+                self._about[key] = value
+            return
+        try:
+            if item["ph"] != "X":
+                return
+            self._complete += 1
+            kind = _KINDS.get(item.get("cat"))
+            if kind is None:
+                return
+            start, length, name = item["ts"], item["dur"], item["name"]
+            if self._base is None:
+                self._base = start
+            # The base is taken off first: microseconds since 1970 leave a float no nanoseconds.
+            start -= self._base
+            if not (-_LONGEST_US < start < _LONGEST_US and -_LONGEST_US < length < _LONGEST_US):
+                raise ValueError
+            if length < 0:
+                self._backwards += 1
+                return
+            if kind is Kind.OPERATOR and name.startswith(_ANNOTATED):
+                kind = Kind.ANNOTATION
+            correlation = (item.get("args") or {}).get("correlation", -1) if kind >= Kind.RUNTIME else -1
+            self._append(kind, start, length, name, (item.get("pid"), item.get("tid")), correlation)
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
+            self._odd += 1
+
+    def _append(self, kind: Kind, start: float, length: float, name: str, track: Any, correlation: int) -> None:
+        # What may be refused comes first, so that columns never differ in length.
+        named, number = self._names.setdefault(name, len(self._names)), self._track_number(track)
+        self._correlation.append(correlation)
+        self._kind.append(kind)
+        self._start.append(start)
+        self._length.append(length)
+        self._name.append(named)
+        self._track.append(number)
+
+    def _track_number(self, track: tuple[Any, Any]) -> int:
+        number = self._tracks.get(track)
+        if number is None:
+            # The same thread is a number in some events and a text in others.
+            text = f"{track[0]}\n{track[1]}"
+            number = self._tracks.setdefault(text, len(self._tracks))
+            self._tracks[track] = number
+        return number
+
+    def trace(self) -> Trace:
+        kept = len(self._kind)
+        if kept + self._backwards == 0:
+            raise RecordError(
+                f"{self._path} is not a trace of the PyTorch profiler: of {self._complete} complete events none has a "
+                "category that it writes (cpu_op, cuda_runtime, kernel …)."
+            )
+        if self._odd > max(10, kept // 100):
+            raise RecordError(
+                f"{self._path}: {self._odd} events lack a name, a time or a duration ({kept} are sound); "
+                "this form of trace is not known."
+            )
+        # Whole nanoseconds: interval arithmetic on them is exact. The end is rounded as the end, not as the sum of
+        # two roundings, so that neighbours which touch still do.
+        start_us, length_us = np.frombuffer(self._start), np.frombuffer(self._length)
+        end = np.rint((start_us + length_us) * 1e3).astype(np.int64)
+        start = np.rint(start_us * 1e3).astype(np.int64)
+        origin = int(start.min()) if kept else 0
+        order = np.argsort(start, kind="stable")
+        rows = Events(
+            np.frombuffer(self._kind, np.int8)[order],
+            start[order] - origin,
+            end[order] - origin,
+            np.frombuffer(self._name, np.int32)[order],
+            np.frombuffer(self._track, np.int32)[order],
+            np.frombuffer(self._correlation, np.int64)[order],
+        )
+        return Trace(
+            self._path, rows, tuple(map(str, self._names)), kept + self._backwards, self._backwards, self._about
+        )

@@ -1,0 +1,39 @@
+"""When a step ends in a loop with several optimizers: when each of them has stepped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+#: An optimizer that has stepped so often while another has not: the other one is no longer in use (a second training
+#: stage). Critics are stepped some five times for each step of a generator, so this must be well above that.
+LEAST_PATIENCE = 16
+
+
+class Cycle:
+    """Ends a step at the step of the last optimizer of a cycle, and learns which optimizers there are.
+
+    Args:
+        optimizers: identities (``id``) of those known from the start; others are learned when they first step, and
+            until then steps end without them.
+    """
+
+    def __init__(self, optimizers: Iterable[int] = ()) -> None:
+        self._usual: dict[int, int] = dict.fromkeys(optimizers, 1)
+        self._now: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        """How many optimizers take turns."""
+        return len(self._usual)
+
+    def stepped(self, optimizer: int) -> bool:
+        """The optimizer of this identity has stepped; true where that ends the step."""
+        now = self._now
+        now[optimizer] = count = now.get(optimizer, 0) + 1
+        self._usual.setdefault(optimizer, 1)
+        if len(now) < len(self._usual):
+            if count <= max(LEAST_PATIENCE, 2 * self._usual[optimizer]):
+                return False
+            self._usual = dict.fromkeys(now, 1)  # those that did not step for so long are out of use
+        self._usual.update(now)
+        now.clear()
+        return True

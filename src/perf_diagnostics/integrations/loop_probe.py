@@ -1,0 +1,151 @@
+"""A probe for a loop that is not ours: it starts itself, bridges the gaps between phases, and survives lost ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from perf_diagnostics.measure.device_clock import DeviceClock, EventSource
+from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.records import ALL_PHASES, Phase
+
+DATA_WAIT, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, OTHER = (ALL_PHASES.index(phase) for phase in Phase)
+
+_NOTHING = -1
+
+#: What lies between two phases that nobody marked: from the end of the first, if one of the next begins, to its name.
+#: The loss is part of ``forward``, and unscaling and clipping are part of ``optimizer``.
+_BRIDGES: dict[int, tuple[tuple[int, ...], int]] = {
+    FORWARD: ((BACKWARD, FORWARD), FORWARD),
+    BACKWARD: ((OPTIMIZER,), OPTIMIZER),
+}
+
+
+class LoopProbe(Probe):
+    """The probe with what an unknown loop needs on top.
+
+    - The first phase that is entered starts the clock: building data and model is no step.
+    - With ``bridged`` the stretch between forward and backward counts as forward (the loss), and between backward and
+      optimizer as optimizer (unscale, clip); without, both are ``other``.
+    - A forward inside a backward (activation checkpointing) is backward.
+    - Waits for batches that turn out to be evaluated on, not trained on, can be given back (:meth:`fetch_was_used`).
+
+    Args:
+        bridged: as above.
+        clock: host clock in ns.
+        thread_cpu: CPU time of the calling thread in ns.
+    """
+
+    _tail: int
+    _unused_wait_ns: int
+    _evaluated: bool
+
+    def __init__(
+        self,
+        *,
+        bridged: bool,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        thread_cpu: Callable[[], int] = time.thread_time_ns,
+    ) -> None:
+        self._seen = 0
+        self._bridged = bridged
+        super().__init__(clock=clock, thread_cpu=thread_cpu)
+
+    @property
+    def running(self) -> bool:
+        return self._running
+
+    @property
+    def depth(self) -> int:
+        """How many phases are open."""
+        return len(self._stack)
+
+    @property
+    def phase(self) -> int:
+        """The innermost open phase, as an index into ALL_PHASES."""
+        return self._phase
+
+    @property
+    def step_began_ns(self) -> int:
+        """Host clock at the end of the last step, which is the start of this one."""
+        return self._step_start
+
+    def has_seen(self, index: int) -> bool:
+        """Whether the phase was ever entered."""
+        return bool(self._seen >> index & 1)
+
+    def enter(self, index: int) -> None:
+        """A phase begins, as an index into ALL_PHASES; OTHER marks what must not count as the phase around it."""
+        self._enter(index)
+
+    def leave(self) -> None:
+        """The innermost phase ends; without one nothing happens."""
+        self._leave()
+
+    def abandon(self) -> None:
+        """Forget all open phases, for their ends got lost (an exception); the time since the last border is other."""
+        self._phase = OTHER
+        self._stack = []
+        self._tail = _NOTHING
+        self._switch(OTHER)
+
+    def fetch_was_evaluated(self) -> None:
+        """The last batch went into an evaluation."""
+        self._evaluated = True
+
+    def fetch_was_used(self) -> None:
+        """The last batch is being trained on: its wait stays a wait."""
+        self._evaluated = False
+        self._unused_wait_ns = 0
+
+    def use_events(self, events: EventSource) -> None:
+        """Go on with the device's clock as the second one; what was recorded without it is dropped."""
+        if self._running:
+            self.end_block()
+        self.take()
+        self._device = DeviceClock(events, self._clock, self._add_device_step)
+        self.start()
+
+    def _begin_step(self, now: int) -> None:
+        super()._begin_step(now)
+        self._tail = _NOTHING
+        self._unused_wait_ns = 0
+        self._evaluated = False
+
+    def _enter(self, index: int) -> None:
+        if not self._running:
+            self.start()
+        self._seen |= 1 << index
+        parent = self._phase
+        if index == FORWARD and parent == BACKWARD:
+            index = BACKWARD
+        elif index == DATA_WAIT and parent != DATA_WAIT:
+            self._give_back_evaluated_wait()
+        if self._tail != _NOTHING:
+            followers, label = _BRIDGES[self._tail]
+            if index in followers:
+                self._phase = label  # the stretch that ends now gets this name; the parent below keeps its own
+            self._tail = _NOTHING
+        self._stack.append(parent)
+        waited_ns = self._spent[DATA_WAIT]
+        self._switch(index)
+        if index == DATA_WAIT:
+            self._unused_wait_ns -= waited_ns
+            self._wait_cpu_start = self._thread_cpu()
+
+    def _leave(self) -> None:
+        if not self._stack:
+            return
+        leaving = self._phase
+        super()._leave()
+        if leaving == DATA_WAIT:
+            self._unused_wait_ns += self._spent[DATA_WAIT]
+        elif self._bridged and leaving in _BRIDGES:
+            self._tail = leaving
+
+    def _give_back_evaluated_wait(self) -> None:
+        if self._evaluated:
+            self._spent[DATA_WAIT] -= self._unused_wait_ns
+            self._spent[OTHER] += self._unused_wait_ns
+        self._evaluated = False
+        self._unused_wait_ns = 0

@@ -1,0 +1,150 @@
+"""The report as GitHub-flavoured Markdown that also reads well as plain text: ``performance_report.md``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from perf_diagnostics.diagnose.finding import Evidence, Finding
+from perf_diagnostics.report.model import Report, ReportTable
+from perf_diagnostics.report.words import DASH, between, cell, change_in_code, clean, heading, moment, number, percent
+
+#: A column of text is padded to this width at most, so that one long reason does not push all rows off the screen.
+_PADDED = 36
+
+# Signs that start markup wherever they stand; an underscore does only at a word's edge.
+_MARKUP = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
+_BLOCK = re.compile(r"^(#{1,6}|[-+=>]|\d+[.)])(?=[\s=]|$)")
+
+
+def render_markdown(report: Report) -> str:
+    """The report as Markdown, in the same reading order as the page."""
+    report = clean(report)
+    return "\n".join(_lines(report)).rstrip() + "\n"
+
+
+def md(text: str) -> str:
+    """Text with every sign escaped that Markdown or HTML would take for markup.
+
+    >>> print(md("a|b <b>*x*</b> data_wait"))
+    a\\|b &lt;b&gt;\\*x\\*&lt;/b&gt; data_wait
+    """
+    escaped = _MARKUP.sub(lambda found: f"\\{found[0]}", text.replace("&", "&amp;"))
+    escaped = escaped.replace("<", "&lt;").replace(">", "&gt;")
+    return _BLOCK.sub(lambda found: found[0][:-1] + "\\" + found[0][-1], escaped)
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield from (f"# {md(report.title)}", "", md(report.subtitle), "")
+    made = f"report made {moment(report.generated_at)} by perf-diagnostics {report.tool_version}"
+    yield from (f"Run {md(report.run_name)}, {md(made)}.", "")
+    yield from ("## Verdict", "", f"**{md(report.headline)}**", "")
+    if report.diagnosis.verdict is not None:
+        yield from (f"{md(report.diagnosis.verdict.code)} {md(report.diagnosis.verdict.name)}", "")
+    yield from _key_figures(report)
+    for index, sentence in enumerate(report.answer):
+        basis = report.answer_basis[index].says if index < len(report.answer_basis) else ""
+        yield f"- {md(sentence)}" + (f" ({md(basis)})" if basis else "")
+    yield ""
+    yield from _findings(report)
+    yield from _charts(report)
+    for table in report.tables:
+        if table.key != "findings":
+            yield from _table(table)
+    yield from _list("Incomplete", list(report.incomplete))
+    yield from _list("Not measured", [f"{signal}: {why}" for signal, why in report.not_measured])
+    if report.method:
+        yield from ("## How it was measured", "")
+        for paragraph in report.method:
+            yield from (md(paragraph), "")
+    yield from ("## Environment", "")
+    for sheet in report.environment:
+        yield from (f"### {md(sheet.title)}", "", *(f"- {md(n)}: {md(v)}" for n, v in sheet.facts), "")
+
+
+def _key_figures(report: Report) -> Iterator[str]:
+    rows = [
+        (
+            figure.label,
+            "not measured" if figure.value is None else f"{number(figure.value)} {figure.unit}".strip(),
+            figure.note,
+        )
+        for figure in report.key_figures
+    ]
+    if rows:
+        yield from _grid(("Key figure", "Value", "Note"), rows, (False, True, False))
+        yield ""
+
+
+def _findings(report: Report) -> Iterator[str]:
+    yield from ("## Findings", "")
+    if not report.diagnosis.findings:
+        yield from ("No rule found a fault.", "")
+    for finding in report.diagnosis.findings:
+        yield from _finding(finding)
+    cleared = [f"{rule.code} {rule.name.replace('-', ' ')}: {rule.summary}" for rule in report.diagnosis.cleared]
+    yield from _list("Cleared", cleared, level=3)
+    unchecked = [
+        f"{rule.code} {rule.name.replace('-', ' ')}: needs {rule.signal}; {rule.why}"
+        for rule in report.diagnosis.unchecked
+    ]
+    yield from _list("Not checked", unchecked, level=3)
+
+
+def _finding(finding: Finding) -> Iterator[str]:
+    name = finding.name.replace("-", " ")
+    yield from (f"### {md(finding.code)} {md(name)} ({finding.severity})", "", f"Where: {md(finding.scope)}", "")
+    yield from (md(finding.summary), "")
+    if (share := finding.recoverable) is not None:
+        interval = f"95 % interval {between(100 * share.low, 100 * share.high)} %"
+        yield from (f"Could win back {percent(share.value)} of the step's time ({interval}), estimated, not tried.", "")
+    if finding.evidence:
+        heads = ("Evidence", "Value", "95 % interval", "Limit", "Unit", "n", "Source")
+        rows = [_evidence(item) for item in finding.evidence]
+        yield from _grid(heads, rows, (False, True, True, True, False, True, False))
+        yield ""
+    for remedy in finding.remedies:
+        change = f" (change: {change_in_code(remedy.change)})" if remedy.change else ""
+        yield f"- Try: {md(remedy.says + change)}"
+    yield from (f"- Confidence: {100 * finding.confidence:.0f} %", "")
+
+
+def _evidence(item: Evidence) -> tuple[str, ...]:
+    interval = DASH if item.low is None or item.high is None else between(item.low, item.high)
+    return (item.metric, number(item.value), interval, number(item.limit), item.unit, number(item.n), item.source)
+
+
+def _charts(report: Report) -> Iterator[str]:
+    told = [f"{chart.title}: {chart.takeaway}" for chart in report.charts if chart.takeaway]
+    yield from _list("What the charts show", told)
+
+
+def _table(table: ReportTable) -> Iterator[str]:
+    yield from (f"## {md(table.title)}", "")
+    heads = [heading(column) for column in table.columns]
+    rows = [[cell(value, column) for value, column in zip(row, table.columns, strict=True)] for row in table.rows]
+    yield from _grid(heads, rows, [column.numeric for column in table.columns])
+    yield ""
+    if table.note:
+        yield from (md(table.note), "")
+
+
+def _list(title: str, items: Sequence[str], level: int = 2) -> Iterator[str]:
+    if items:
+        yield from (f"{'#' * level} {title}", "", *(f"- {md(item)}" for item in items), "")
+
+
+def _grid(heads: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool]) -> Iterator[str]:
+    """A table whose columns are padded to line up in plain text, numbers to the right."""
+    escaped = [[md(text) for text in row] for row in (heads, *rows)]
+    widths = [min(_PADDED, max(3, *(len(row[i]) for row in escaped))) for i in range(len(heads))]
+
+    def line(row: Sequence[str]) -> str:
+        cells = (t.rjust(w) if right else t.ljust(w) for t, w, right in zip(row, widths, numeric, strict=True))
+        return f"| {' | '.join(cells)} |"
+
+    yield line(escaped[0])
+    rules = ("-" * (w - 1) + ":" if right else "-" * w for w, right in zip(widths, numeric, strict=True))
+    yield f"| {' | '.join(rules)} |"
+    for row in escaped[1:]:
+        yield line(row)

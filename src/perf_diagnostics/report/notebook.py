@@ -1,0 +1,30 @@
+"""The report as the result of a notebook's cell: static, without scripts, and styled for itself alone."""
+
+from __future__ import annotations
+
+import hashlib
+
+from perf_diagnostics.report import words
+from perf_diagnostics.report.html import environment
+from perf_diagnostics.report.model import Report
+from perf_diagnostics.report.palette import PRINTED
+from perf_diagnostics.report.svg import svg
+
+#: A cell shows the first charts only; the saved report has them all.
+_CHARTS = 4
+
+
+def notebook_html(report: Report) -> str:
+    """Verdict, answer, first charts and findings as an HTML fragment that survives saving and sanitising.
+
+    Saved notebooks and their viewers strip scripts, so there are none. Colours are fixed and light on a light card,
+    because a notebook's theme cannot be asked for.
+    """
+    report = words.clean(report)
+    # A class of its own for each report, so that two in one notebook do not style each other.
+    scope = "perfdiag-" + hashlib.sha256(f"{report.run_name}{report.generated_at}".encode()).hexdigest()[:8]
+    charts = [
+        (chart.title, svg(chart, PRINTED, name=f"{scope}-{index}"))
+        for index, chart in enumerate(report.charts[:_CHARTS])
+    ]
+    return environment().get_template("notebook.html.j2").render(report=report, scope=scope, charts=charts)

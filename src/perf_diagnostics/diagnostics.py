@@ -273,9 +273,8 @@ class PerformanceDiagnostics:
 
 
 def _default_device() -> torch.device:
-    if hasattr(torch, "accelerator") and torch.accelerator.is_available():
-        return torch.device(_device_name(torch.accelerator.current_accelerator() or torch.device("cpu")))
-    return torch.device("cpu")
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return torch.device("cpu") if found is None else torch.device(_device_name(found))
 
 
 def _device_name(device: torch.device) -> str:

@@ -179,7 +179,7 @@ class Length:
 
     @classmethod
     def exactly(cls, steps: int, *, warmup_steps: int = 3) -> Length:
-        """Measure this many steps, whatever their spread."""
+        """Measure this many steps, whatever their spread, and count every one of them."""
         if steps < 1:
             raise InvalidSettings(f"{steps} steps leave nothing to measure; ask for at least 1.")
         return cls(
@@ -244,8 +244,12 @@ class Column:
 #: Every column a step table may hold, one row a step. ``wall_ns``, ``samples`` and ``warmup`` are always there.
 COLUMNS: Mapping[str, Column] = {
     "start_ns": Column("int64", "ns", "host clock at the step's start, from the start of the trial's first step"),
-    "wall_ns": Column("int64", "ns", "wall time since the end of the step before, by the device's clock where it has one"),
-    "host_wall_ns": Column("int64", "ns", "the same by the host's clock, which may run ahead of a device (absent: the same)"),
+    "wall_ns": Column(
+        "int64", "ns", "wall time since the end of the step before, by the device's clock where it has one"
+    ),
+    "host_wall_ns": Column(
+        "int64", "ns", "the same by the host's clock, which may run ahead of a device (absent: the same)"
+    ),
     **{
         f"host_{phase}_ns": Column("int64", "ns", f"host time inside {phase}, nested phases not counted twice")
         for phase in MEASURED_PHASES

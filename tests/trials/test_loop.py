@@ -142,10 +142,17 @@ def test_every_block_is_shown_to_the_writer() -> None:
 
 def test_a_transient_is_counted_as_warm_up() -> None:
     program = Program(lambda step: 100 if step < 23 else 10 + (step % 3))
-    measured = program.loop(Length.exactly(200, warmup_steps=3)).run()
+    measured = program.loop(Length(warmup_steps=3, min_steps=200, max_steps=200, half_width=1e-9)).run()
     assert 15 <= 200 - measured.steady_steps <= 40
     assert float(measured.table.steady.wall_ns.mean()) == pytest.approx(11e6, rel=0.03)
     assert measured.steady_wall_ns == int(measured.table.steady.wall_ns.sum())
+
+
+def test_a_number_of_steps_that_was_asked_for_is_kept_and_said_to_be_unsteady() -> None:
+    program = Program(lambda step: 10 + step)
+    measured = program.loop(Length.exactly(100, warmup_steps=3)).run()
+    assert measured.steady_steps == 100
+    assert not measured.steady
 
 
 def test_throughput_of_an_asynchronous_device_is_the_devices() -> None:

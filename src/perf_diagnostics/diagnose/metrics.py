@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from perf_diagnostics.diagnose.matching import Configuration
 from perf_diagnostics.diagnose.not_measured import NotMeasured
@@ -66,12 +67,11 @@ def processes_of(metric: Metric, configuration: Configuration) -> Processes:
         NotMeasured: no process of one of the sides has it, or the two sides measured different things.
     """
     base, new = configuration.base.completed, configuration.new.completed
-    if metric is PEAK_MEMORY:
-        source = _peak_source((*base, *new))
-        question: Question = lambda trial: trial.quantity(source)  # noqa: E731
-    else:
-        source, question = _QUESTIONS[metric.name]
+    source, question = _peak_memory((*base, *new)) if metric is PEAK_MEMORY else _QUESTIONS[metric.name]
     return Processes(_answers(question, base, "BASE"), _answers(question, new, "NEW"), source)
+
+
+Question: TypeAlias = Callable[[TrialFacts], float]
 
 
 def _answers(question: Question, trials: Sequence[TrialFacts], title: str) -> tuple[float, ...]:
@@ -89,13 +89,13 @@ def _answers(question: Question, trials: Sequence[TrialFacts], title: str) -> tu
     return tuple(answers)
 
 
-def _peak_source(trials: Sequence[TrialFacts]) -> str:
-    """The quantity that is the peak in all of these trials: of one kind of memory, read in one way."""
+def _peak_memory(trials: Sequence[TrialFacts]) -> tuple[str, Question]:
+    """The peak of all these trials: of one kind of memory, read in the best way that all of them were read in."""
     if len({trial.on_accelerator for trial in trials}) > 1:
         raise NotMeasured("memory", "one side ran on the CPU, the other on an accelerator")
-    if trials and trials[0].on_accelerator:
-        return "device_memory_peak_reserved"
-    return next((n for n in _HOST_PEAKS if all(ask(t.quantity, n) is not None for t in trials)), _HOST_PEAKS[-1])
+    names = _DEVICE_PEAKS if trials and trials[0].on_accelerator else _HOST_PEAKS
+    name = next((n for n in names if all(ask(trial.quantity, n) is not None for trial in trials)), names[-1])
+    return name, lambda trial: trial.quantity(name)
 
 
 def _step_time(trial: TrialFacts) -> float:
@@ -115,8 +115,11 @@ def _energy(trial: TrialFacts) -> float:
     return energy_j / (steps * trial.samples / trial.steps)
 
 
-#: Peaks of a trial on the CPU, the better first: the whole process tree (loader workers included), or the process.
+#: On the CPU the peak of the whole process tree (loader workers included), or else of the process alone.
 _HOST_PEAKS = ("host_tree_memory_peak", "host_memory_peak")
+
+#: What the allocator took from the device is what another process cannot have.
+_DEVICE_PEAKS = ("device_memory_peak_reserved",)
 
 _QUESTIONS: Mapping[str, tuple[str, Question]] = {
     STEP_TIME.name: ("mean wall time of a step", _step_time),

@@ -23,13 +23,13 @@ def render_pdf(report: Report) -> bytes:
     Raises:
         FormatUnavailable: WeasyPrint or one of its native libraries is missing.
     """
-    weasyprint = _weasyprint()
+    weasyprint = weasyprint_module()
     document = weasyprint.HTML(string=render_html(report, "print"), url_fetcher=_refuse)
     written = document.write_pdf(pdf_variant="pdf/ua-1")
     return bytes(written)
 
 
-def _weasyprint() -> Any:
+def weasyprint_module() -> Any:
     """The library, without the banner it prints and the warnings it gives while it looks for native libraries."""
     try:
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():

@@ -142,11 +142,10 @@ class Loop:
                 check_at *= 2
 
     def _cut_transient(self) -> None:
-        """Count what MSER-5 still sees of the warm-up as warm-up, if enough steps remain."""
-        steady = self.measured.table.steady
-        truncation = mser5(steady.wall_ns)
+        """Count what MSER-5 still sees of the warm-up as warm-up; a number that was asked for stays."""
+        truncation = mser5(self.measured.table.steady.wall_ns)
         self.measured.steady = truncation.steady
-        left = truncation.steps
+        left = truncation.steps if self._length.half_width else 0
         for index, part in enumerate(self.measured.parts):
             fresh = np.flatnonzero(~part.columns["warmup"])[:left]
             if fresh.size:

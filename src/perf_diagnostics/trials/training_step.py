@@ -39,7 +39,8 @@ class EndlessBatches:
         self._epoch += 1
         self._on_epoch(self._epoch)
         restarted = iter(self._source)
-        if restarted is self._iterator:
+        # Not "the same iterator as before": a DataLoader with persistent workers resets and returns the one it has.
+        if restarted is self._source:
             raise WorkloadError(
                 "The data ended and cannot be read again: an iterator was given. "
                 "Give something that can be iterated afresh, such as a DataLoader or a list of batches."

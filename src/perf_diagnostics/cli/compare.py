@@ -1,0 +1,165 @@
+"""``compare``: one run against another, and limits that a change must not exceed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perf_diagnostics.cli.exit_codes import DONE, GATE_FAILED
+from perf_diagnostics.cli.lists import split_names
+from perf_diagnostics.cli.runs import add_results_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from perf_diagnostics.diagnose.comparison import Comparison
+    from perf_diagnostics.diagnose.gates import Check
+
+_DESCRIPTION = """\
+Compare run NEW with run BASE, configuration by configuration (equal workload, options and settings), by step time,
+throughput, peak memory and, where it was measured, energy per sample. Each repeat of a configuration is one process and
+one value, so both runs need several: measure them with `sweep --repeats 5`. Two runs measured one after the other also
+differ by what else the machine did meanwhile; keep it idle.
+"""
+
+
+def add(commands: Any) -> None:
+    command = commands.add_parser(
+        "compare",
+        help="say what a change did: one run against another",
+        description=_DESCRIPTION,
+        allow_abbrev=False,
+    )
+    command.add_argument("base", metavar="BASE", help="the run to compare with: a folder, a name, or 'latest'")
+    command.add_argument("new", metavar="NEW", help="the run after the change")
+    add_results_folder(command)
+    how = command.add_argument_group("what is compared")
+    how.add_argument(
+        "--vary",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="match configurations that differ in this setting or option (or 'workload'); repeatable",
+    )
+    how.add_argument(
+        "--threshold", default="2%", metavar="SHARE%", help="differences below do not matter (default: 2%%)"
+    )
+    how.add_argument(
+        "--allow-mismatch", action="store_true", help="compare different devices or versions of torch all the same"
+    )
+    gates = command.add_argument_group("gates")
+    gates.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        metavar="METRIC:SHARE%",
+        help="exit with 3 if a metric (step_time, throughput, peak_memory, energy) got worse, significantly and by "
+        "more than this, or a configuration no longer completes; 'missing' for the latter alone; repeatable",
+    )
+    gates.add_argument("--strict", action="store_true", help="exit with 3 also if a gate could not be decided")
+    output = command.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="print JSON")
+    output.add_argument("--markdown", metavar="FILE", help="write Markdown, too")
+    output.add_argument("--junit", metavar="FILE", help="write JUnit XML, too")
+    output.add_argument(
+        "--no-summary",
+        action="store_true",
+        help="do not append to the job's summary page in GitHub Actions (GITHUB_STEP_SUMMARY)",
+    )
+    command.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    from perf_diagnostics.diagnose.gates import check, failing, parse_gates
+
+    gates = parse_gates(split_names(given.fail_on))
+    comparison = _compared(given)
+    checks = check(comparison, gates)
+    _print(given, comparison, checks)
+    _write(given, comparison, checks)
+    failed = failing(checks, strict=given.strict)
+    _tell_gates(checks, failed)
+    return GATE_FAILED if failed else DONE
+
+
+def _compared(given: argparse.Namespace) -> Comparison:
+    """The comparison, if one makes sense.
+
+    Raises:
+        InvalidSettings: a threshold of no such form, a run against itself, or runs that cannot be compared.
+    """
+    from perf_diagnostics.diagnose.comparison import compare
+    from perf_diagnostics.diagnose.gates import share_of
+    from perf_diagnostics.diagnose.surroundings import refusal
+    from perf_diagnostics.errors import InvalidSettings
+    from perf_diagnostics.store.find import find_run
+
+    threshold = share_of(given.threshold)
+    if threshold is None:
+        raise InvalidSettings(f"--threshold {given.threshold!r} is not a percentage such as 2%.")
+    base, new = (find_run(name, Path(given.results_dir)) for name in (given.base, given.new))
+    if base.path.resolve() == new.path.resolve():
+        raise InvalidSettings(f"BASE and NEW are both {base.path}; a run equals itself. Name two runs.")
+    comparison = compare(base.read(), new.read(), vary=split_names(given.vary), threshold=threshold)
+    if comparison.surroundings.mismatches and not given.allow_mismatch:
+        raise InvalidSettings(refusal(comparison.surroundings.mismatches))
+    return comparison
+
+
+def _print(given: argparse.Namespace, comparison: Comparison, checks: Sequence[Check]) -> None:
+    if given.json:
+        import json
+
+        from perf_diagnostics.report.comparison_json import comparison_json
+
+        print(json.dumps(comparison_json(comparison, checks), indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        from perf_diagnostics.report.comparison_text import comparison_text
+
+        print(comparison_text(comparison, checks))
+
+
+def _write(given: argparse.Namespace, comparison: Comparison, checks: Sequence[Check]) -> None:
+    if given.junit:
+        from perf_diagnostics.report.junit import junit_xml
+
+        _write_file(Path(given.junit), junit_xml(comparison, checks, strict=given.strict))
+    summary = "" if given.no_summary else os.environ.get("GITHUB_STEP_SUMMARY", "")
+    if not given.markdown and not summary:
+        return
+    from perf_diagnostics.report.comparison_markdown import comparison_markdown
+    from perf_diagnostics.report.github_summary import append_summary
+
+    markdown = comparison_markdown(comparison, checks)
+    if given.markdown:
+        _write_file(Path(given.markdown), markdown)
+    if summary:
+        append_summary(Path(summary), markdown)
+
+
+def _write_file(path: Path, text: str) -> None:
+    from perf_diagnostics.errors import ReportError
+    from perf_diagnostics.store.files import write_atomic
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, text, fsync=False)
+    except OSError as error:
+        raise ReportError(f"{path} could not be written: {error.strerror or error}.") from error
+
+
+def _tell_gates(checks: Sequence[Check], failed: Sequence[Check]) -> None:
+    """What the exit code says, on stderr, so that it is seen where the output goes to a file."""
+    from perf_diagnostics.diagnose.gates import State
+
+    undecided = sum(one.state is State.UNDECIDED for one in checks)
+    if failed:
+        print(f"{len(failed)} of {len(checks)} checks failed.", file=sys.stderr)
+    elif undecided:
+        print(
+            f"warning: {undecided} of {len(checks)} checks could not be decided; --strict fails on them.",
+            file=sys.stderr,
+        )

@@ -1,0 +1,127 @@
+"""What can be told about a user's training without asking: batch counts, model size, precision, loader, optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from perf_diagnostics.measure import memory
+from perf_diagnostics.measure.environment import usable_cores
+from perf_diagnostics.records import Json, Precision, Quantity
+from perf_diagnostics.workloads.data import loader_facts
+from perf_diagnostics.workloads.optimizers import optimizer_facts
+from perf_diagnostics.workloads.workload import BatchCount
+
+_DEEPEST_BATCH = 4
+_HALF: dict[torch.dtype, Precision] = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
+
+
+def count_batch(batch: Any, *, depth: int = 0) -> BatchCount | None:
+    """Samples (and tokens) of a batch by its shapes, None where they cannot be told; never waits for a device.
+
+    The samples are the rows of the first tensor or the length of the first list. Tokens are counted where a mapping
+    has ``input_ids``, padding where its ``attention_mask`` lies on the CPU.
+    """
+    if isinstance(batch, torch.Tensor):
+        return BatchCount(batch.shape[0]) if batch.ndim else None
+    if depth >= _DEEPEST_BATCH or batch is None or isinstance(batch, str | bytes):
+        return None
+    if isinstance(batch, Mapping):
+        ids, mask = batch.get("input_ids"), batch.get("attention_mask")
+        if isinstance(ids, torch.Tensor) and ids.ndim:
+            on_host = isinstance(mask, torch.Tensor) and mask.device.type == "cpu"
+            return BatchCount(ids.shape[0], ids.numel(), ids.numel() - int(mask.sum()) if on_host else None)
+        batch = list(batch.values())
+    if isinstance(batch, Sequence) and batch:
+        first = batch[0]
+        if isinstance(first, str | int | float):
+            return BatchCount(len(batch))
+        return count_batch(first, depth=depth + 1)
+    return None
+
+
+def count_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
+    """Samples in one call of a model, by its inputs."""
+    found = count_batch(kwargs) if kwargs and not args else count_batch(args)
+    return None if found is None else found.samples
+
+
+def parameters_of(
+    models: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer]
+) -> list[torch.nn.Parameter]:
+    """Every parameter of the models and optimizers, once."""
+    trained = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
+    return list({id(p): p for p in (*(p for model in models for p in model.parameters()), *trained)}.values())
+
+
+def device_of(parameters: Sequence[torch.Tensor]) -> torch.device:
+    """The device of most parameters (an embedding may be kept on the host); the CPU where there are none."""
+    sizes: dict[torch.device, int] = {}
+    for parameter in parameters:
+        sizes[parameter.device] = sizes.get(parameter.device, 0) + parameter.numel()
+    return max(sizes, key=lambda device: sizes[device], default=torch.device("cpu"))
+
+
+def precision_of(parameters: Sequence[torch.Tensor], device: torch.device, autocast: torch.dtype | None) -> Precision:
+    """What the products are computed in: the autocast region's type, the parameters', or TF32 where it is allowed."""
+    dtype = autocast or (parameters[0].dtype if parameters else torch.float32)
+    if dtype in _HALF:
+        return _HALF[dtype]
+    allowed = device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
+    return "tf32" if allowed and torch.cuda.get_device_capability(device) >= (8, 0) else "float32"
+
+
+def autocast_dtype(kind: str) -> torch.dtype | None:
+    """The type of the autocast region the caller is in, for a kind of device, or None."""
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+
+
+def sizes(parameters: Sequence[torch.nn.Parameter], device: torch.device) -> list[Quantity]:
+    """How large the model and the memories around it are."""
+    numbers: list[tuple[str, float, str, str]] = [
+        ("host_memory_total", memory.memory_limit_bytes(), "bytes", "MemTotal and cgroup limits")
+    ]
+    if parameters:
+        total = sum(p.numel() for p in parameters)
+        trained = sum(p.numel() for p in parameters if p.requires_grad)
+        weight = sum(p.numel() * p.element_size() for p in parameters)
+        numbers += [
+            ("parameters", total, "1", "model.parameters()"),
+            ("trainable_parameters", trained, "1", "model.parameters()"),
+            ("parameter_bytes", weight, "bytes", "model.parameters()"),
+        ]
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        numbers.append(("device_memory_total", total, "bytes", "torch.cuda.get_device_properties"))
+    return [Quantity(name, float(value), unit, source) for name, value, unit, source in numbers]
+
+
+def facts_of(
+    models: Sequence[torch.nn.Module],
+    optimizers: Sequence[torch.optim.Optimizer],
+    loader: object | None,
+    device: torch.device,
+) -> dict[str, Json]:
+    """Plain values by the names of ``TrialResult.facts``; of several optimizers the first one's."""
+    facts: dict[str, Json] = {
+        "threads": torch.get_num_threads(),
+        "cpu_count": usable_cores(),
+        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+        **loader_facts(loader),
+    }
+    if models:
+        facts["model"] = ", ".join(dict.fromkeys(class_name(model) for model in models))
+    if optimizers:
+        facts |= optimizer_facts(optimizers[0])
+    return facts
+
+
+def class_name(model: torch.nn.Module) -> str:
+    """The model's own class, without the wrappers of torch.compile and data parallelism."""
+    inner: Any = model
+    for attribute in ("_orig_mod", "module"):
+        held = getattr(inner, "_modules", {}).get(attribute)
+        inner = inner if held is None else held
+    return type(inner).__name__

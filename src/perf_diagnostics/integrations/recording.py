@@ -1,0 +1,315 @@
+"""The record of one training that is not ours: a run folder with one trial, written piece by piece while it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from perf_diagnostics import __version__
+from perf_diagnostics.integrations.loop_probe import DATA_WAIT, LoopProbe
+from perf_diagnostics.integrations.warm_up import WARM_UP_STEPS, cut_warm_up
+from perf_diagnostics.measure import environment, memory
+from perf_diagnostics.measure.device_clock import EventSource
+from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.records import (
+    ALL_PHASES,
+    MEASURED_PHASES,
+    Environment,
+    Gap,
+    Json,
+    Length,
+    Outcome,
+    Precision,
+    Quantity,
+    Run,
+    Settings,
+    StepTable,
+    Trial,
+    TrialResult,
+)
+from perf_diagnostics.store.run_folder import RunFolder
+
+#: The first piece is written soon, so that a short training that is killed leaves something; then writing, which on a
+#: device synchronises, happens so rarely that it costs less than a thousandth.
+FIRST_FLUSH_NS = 1_000_000_000
+FLUSH_NS = 5_000_000_000
+
+DISABLED_VARIABLE = "PERF_DIAGNOSTICS_DISABLED"
+
+
+def disabled() -> bool:
+    """Whether the environment turns all measuring of own loops off."""
+    return os.environ.get(DISABLED_VARIABLE, "").strip().lower() not in ("", "0", "false", "no")
+
+
+def recorded_here() -> bool:
+    """Of several processes of one training (torchrun) only rank 0 writes a record."""
+    return os.environ.get("RANK", "0").strip() in ("", "0")
+
+
+@dataclass
+class About:
+    """What is known about the training once its first step is over.
+
+    ``samples`` is the batch's size as it was seen, None where nobody could tell; ``why_unseen`` says, for phases by
+    name, why they could not be seen, for those that never were.
+    """
+
+    workload: str
+    device: str = "cpu"
+    samples: int | None = None
+    precision: Precision = "float32"
+    facts: dict[str, Json] = field(default_factory=dict)
+    quantities: list[Quantity] = field(default_factory=list)
+    why_unseen: dict[str, str] = field(default_factory=dict)
+
+
+class Recording:
+    """Takes steps from a probe, keeps them, and writes them down between steps.
+
+    Args:
+        probe: where the steps are marked.
+        about: filled in by the owner until the first flush; asked for nothing before.
+        observations: where what could not be seen is collected.
+        name: of the run; default: the time and the workload.
+        results_dir: where runs lie.
+        clock: host clock in ns, the probe's.
+    """
+
+    def __init__(
+        self,
+        probe: LoopProbe,
+        about: About,
+        observations: Observations,
+        *,
+        name: str | None,
+        results_dir: Path,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.probe = probe
+        self.about = about
+        self.observations = observations
+        self.folder: RunFolder | None = None
+        self.result: TrialResult | None = None
+        self.steps = 0
+        self._name = name
+        self._results_dir = results_dir
+        self._clock = clock
+        self._pid = os.getpid()
+        self._held = contextlib.ExitStack()
+        self._trial: Trial | None = None
+        self._environment = Environment()
+        self._parts: list[StepTable] = []
+        self._written = 0
+        self._began_ns = 0
+        self._ended_ns = 0
+        self._steady_wall_ns = 0
+        self._flush_at_ns = 0
+        self._steps_at_border = 0
+        self._unknown_samples = False
+        self._started_at = datetime.now(UTC)
+        self._first_step_ns: int | None = None
+        self._counters: memory.ProcessCounters | None = None
+
+    # -- while it goes on
+
+    def use_events(self, events: EventSource) -> None:
+        """Time the device from here on; call it between steps. The steps so far are dropped: they lack its clock."""
+        self.probe.use_events(events)
+        self.steps = 0
+        self._began_ns = self._ended_ns = self._clock()
+
+    def end_step(self, samples: int | None, tokens: int | None = None, padding_tokens: int | None = None) -> None:
+        """A step ends now. A block of steps ends with it when the warm-up is over or writing is due."""
+        probe = self.probe
+        if not self._began_ns:
+            self._began_ns = probe.step_began_ns
+            self._flush_at_ns = self._began_ns + FIRST_FLUSH_NS
+        if samples is None:
+            self._unknown_samples = True
+        probe.end_step(samples=samples or 0, tokens=tokens, padding_tokens=padding_tokens)
+        self._ended_ns = now = self._clock()
+        self.steps += 1
+        if self._first_step_ns is None:
+            self._first_step_ns = now - self._began_ns
+        if self.steps == WARM_UP_STEPS or (now >= self._flush_at_ns and self.steps > WARM_UP_STEPS):
+            self._between_blocks(now)
+
+    def _between_blocks(self, now: int) -> None:
+        self._close_block()
+        if probe_warms_up := self.probe.warmup:
+            self.probe.warmup = False
+            with self.observations.guard("involuntary_switches"):
+                self._counters = memory.ProcessCounters.now()
+        if now >= self._flush_at_ns and not probe_warms_up:
+            self.flush()
+            self._flush_at_ns = self._clock() + FLUSH_NS
+        self.probe.start()
+        self._began_ns = self._ended_ns = self._clock()
+
+    def _close_block(self) -> None:
+        """End the block and take its steps; the step that is under way is lost, for it has no end."""
+        probe = self.probe
+        if not probe.running:
+            return
+        probe.end_block()
+        part = probe.take()
+        if probe.device_clock != "host":
+            self._ended_ns = self._clock()  # the device has done the block's work only now
+        if len(part):
+            self._parts.append(part)
+            if not probe.warmup:
+                self._steady_wall_ns += self._ended_ns - self._began_ns
+
+    def flush(self) -> None:
+        """Write what has been measured and is not yet on disk; what cannot be written becomes a gap."""
+        if self._written >= len(self._parts) or os.getpid() != self._pid:
+            return
+        with self.observations.guard("records"):
+            if self._trial is None:
+                self._create()
+            if self.folder is not None and self._trial is not None:
+                self.folder.write_parts(self._trial, [self._without_unseen(p) for p in self._parts[self._written :]])
+                self._written = len(self._parts)
+
+    def _create(self) -> None:
+        about = self.about
+        accumulation = about.facts.get("accumulation_steps")
+        settings = Settings(
+            batch_size=max(1, about.samples or 1),
+            device=about.device,
+            precision=about.precision,
+            accumulation_steps=accumulation if isinstance(accumulation, int) and accumulation > 1 else None,
+        )
+        length = Length(warmup_steps=WARM_UP_STEPS)
+        self._trial = Trial(workload=about.workload, settings=settings, length=length)
+        self._environment = environment.capture()
+        now = datetime.now(UTC)
+        folder = RunFolder.create(
+            self._results_dir,
+            self._name,
+            planned=[self._trial],
+            command=str(self._environment.command.get("line", "")),
+            environment=self._environment,
+            tool_version=__version__,
+            now=now,
+            notes=("Measured inside a training of the user's own.",),
+        )
+        self._held.enter_context(folder.lock())
+        folder.begin(self._trial, now=self._started_at)
+        self.folder = folder
+
+    # -- at the end
+
+    def finish(self, outcome: Outcome, reason: str, stop_reason: str) -> TrialResult | None:
+        """Write the result; None if no step was seen, or in a process that was forked off the one that began."""
+        if os.getpid() != self._pid or self.result is not None:
+            return self.result
+        with self.observations.guard("steps"):
+            self._close_block()
+        with self._held, self.observations.guard("records"):
+            if not self._parts:
+                return None
+            self.flush()
+            if self._trial is not None:
+                self.result = self._result(self._trial, outcome, reason, stop_reason)
+                if self.folder is not None:
+                    self._rewrite(self.result)
+        return self.result
+
+    @property
+    def run(self) -> Run | None:
+        """The records in the form that rules and reports read; None before the end, or where no step was seen."""
+        if self.result is None:
+            return None
+        return Run(
+            name=self.folder.path.name if self.folder is not None else self.about.workload,
+            created_at=self._started_at.isoformat(timespec="seconds"),
+            tool_version=__version__,
+            planned=(self.result.trial,),
+            results=(self.result,),
+            environment=self._environment,
+        )
+
+    def _result(self, trial: Trial, outcome: Outcome, reason: str, stop_reason: str) -> TrialResult:
+        before = self._parts
+        self._parts, steady = cut_warm_up(before)
+        cut_ns = sum(
+            int(part.wall_ns[part.columns["warmup"] & ~was.columns["warmup"]].sum())
+            for was, part in zip(before, self._parts, strict=True)
+        )
+        quantities = [*self.about.quantities, *self._measured_quantities(cut_ns)]
+        return TrialResult(
+            trial=trial,
+            outcome=outcome,
+            reason=reason,
+            steps=(StepTable.concatenate(self._without_unseen(part) for part in self._parts),),
+            quantities=tuple(quantities),
+            gaps=(*self._gaps(), *self.observations.gaps),
+            facts=self.about.facts,
+            provenance={"host_clock": "perf_counter_ns", "device_clock": self.probe.device_clock},
+            environment=self._environment,
+            started_at=self._started_at.isoformat(timespec="milliseconds"),
+            finished_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            stop_reason=stop_reason,
+            steady=steady,
+        )
+
+    def _measured_quantities(self, cut_ns: int) -> list[Quantity]:
+        found: list[Quantity] = []
+        if self._first_step_ns is not None and self.probe.device_clock == "host":
+            found.append(Quantity("first_step_s", self._first_step_ns / 1e9, "s", "perf_counter_ns"))
+        if self._steady_wall_ns > cut_ns:
+            source = "perf_counter_ns around each block"
+            found.append(Quantity("measured_wall_s", (self._steady_wall_ns - cut_ns) / 1e9, "s", source))
+        with self.observations.guard("host_memory_peak"):
+            peak = memory.vm_hwm_bytes()
+            if peak is not None:
+                found.append(Quantity("host_memory_peak", float(peak), "bytes", "VmHWM"))
+        if self._counters is not None:
+            found.extend((memory.ProcessCounters.now() - self._counters).quantities())
+        drift, forced = self.probe.clock_drift, self.probe.forced_syncs
+        if drift is not None:
+            found.append(Quantity("clock_drift", drift, "1", "two synchronised anchors a block"))
+        if forced is not None:
+            found.append(Quantity("forced_syncs", float(forced), "1", "event ring"))
+        return found
+
+    def _gaps(self) -> list[Gap]:
+        why = self.about.why_unseen
+        gaps = [
+            Gap(f"host_{phase}_ns", why.get(str(phase), f"the loop marked no {phase}; its time is in other"))
+            for index, phase in enumerate(MEASURED_PHASES)
+            if not self.probe.has_seen(index)
+        ]
+        if self._unknown_samples:
+            gaps.append(Gap("samples", "the size of some batches could not be told, so throughput is too low"))
+        return gaps
+
+    def _without_unseen(self, part: StepTable) -> StepTable:
+        """The part without the phases that were never seen: their zeros were not measured."""
+        unseen = [ALL_PHASES[index] for index in range(len(MEASURED_PHASES)) if not self.probe.has_seen(index)]
+        absent = {f"{clock}_{phase}_ns" for phase in unseen for clock in ("host", "device")}
+        if not self.probe.has_seen(DATA_WAIT):
+            absent.add("data_wait_cpu_ns")
+        return StepTable({name: values for name, values in part.columns.items() if name not in absent})
+
+    def _rewrite(self, result: TrialResult) -> None:
+        """All parts once more, with what is known at the end, and the result, which makes the trial complete."""
+        folder = self.folder
+        if folder is None:
+            return
+        self._replace_parts(folder, result.trial, self._parts)
+        folder.finish(result)
+
+    def _replace_parts(self, folder: RunFolder, trial: Trial, parts: Sequence[StepTable]) -> None:
+        from perf_diagnostics.store.trial_folder import TrialFolder
+
+        files = TrialFolder(folder.trial_directory(trial))
+        for number, part in enumerate(parts):
+            files.replace_part(number, self._without_unseen(part))

@@ -273,8 +273,9 @@ class PerformanceDiagnostics:
 
 
 def _default_device() -> torch.device:
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return torch.device("cpu") if found is None else torch.device(_device_name(found))
+    if not torch.accelerator.is_available():
+        return torch.device("cpu")
+    return torch.device(_device_name(torch.device(str(torch.accelerator.current_accelerator()))))
 
 
 def _device_name(device: torch.device) -> str:

@@ -437,6 +437,7 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
     "energy_cpu": ("J", "energy of CPU package and memory over the sampled window (RAPL)"),
     "clock_drift": ("1", "disagreement of host and device clock between two anchors, as a share of the time between"),
     "forced_syncs": ("1", "times the event ring was full and the probe had to wait for the device"),
+    "memory_bandwidth": ("bytes/s", "what a large copy on the device moves, reading and writing counted"),
     "involuntary_switches": ("1", "involuntary context switches of the trial's process during the steady steps"),
 }
 

@@ -171,6 +171,7 @@ def test_the_whole_way_in_folders_with_awkward_names(capsys: pytest.CaptureFixtu
         told = json.loads(capsys.readouterr().out)
         assert set(told) >= {"schema_version", "verdict", "findings", "cleared", "unchecked"}
         assert main(["report", run, "--formats", "md", "html", "pptx", *where]) == 0
+        capsys.readouterr()
         folder = Path("latest/test") / run.rpartition("/")[2]
         reports[run] = (folder / "performance_report.md").read_text()
         assert (folder / "report.pptx").read_bytes()[:2] == b"PK"

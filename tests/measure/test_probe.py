@@ -139,9 +139,7 @@ def test_collector_pauses_are_charged_to_their_step() -> None:
     assert not any(callback.__self__ is probe for callback in gc.callbacks if hasattr(callback, "__self__"))
 
 
-def train(
-    probe: Probe, device: SimulatedDevice, host: HostClock, steps: int, *, data_ms: float = 0.0
-) -> StepTable:
+def train(probe: Probe, device: SimulatedDevice, host: HostClock, steps: int, *, data_ms: float = 0.0) -> StepTable:
     """True device phases of a step: copy 1 ms, forward 10, backward 20, optimizer 2; the host only enqueues."""
     probe.start()
     for _ in range(steps):

@@ -88,6 +88,14 @@ def test_a_step_beyond_the_budget_is_skipped_with_the_reason() -> None:
     assert measured.steady_steps == 0
 
 
+def test_the_least_number_of_steps_may_borrow_time() -> None:
+    program = Program(lambda step: 10_000)
+    measured = program.loop(Length(), budget_s=25, floor_budget_s=60).run()
+    assert measured.outcome is Outcome.COMPLETED
+    assert measured.steady_steps == 3
+    assert measured.stop_reason == "time_budget"
+
+
 def test_steps_that_grow_slower_do_not_outrun_the_budget() -> None:
     program = Program(lambda step: 10 if step < 23 else 1000)
     program.loop(Length(min_steps=20, half_width=0.0), budget_s=20).run()

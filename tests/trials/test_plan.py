@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.trials.plan import CPU_BATCH_SIZES, GPU_BATCH_SIZES, Axes, plan, share_of_time
+from perf_diagnostics.trials.plan import CPU_BATCH_SIZES, GPU_BATCH_SIZES, Axes, plan, share_of_time, time_for
 
 
 def test_each_block_runs_every_configuration_once_in_an_order_of_its_own() -> None:
@@ -56,3 +56,11 @@ def test_all_of_the_time_is_shared_out_and_large_batches_get_more() -> None:
     assert left == pytest.approx(0)
     assert shares[1] < shares[8] < shares[64]
     assert shares[1] == pytest.approx(100 * 9 / (9 + 16 + 72))
+
+
+def test_slow_steps_may_borrow_half_of_what_is_left() -> None:
+    trials = plan(Axes(workload="mlp", batch_sizes=(1, 8, 64)))
+    for index, trial in enumerate(trials):
+        share, floor = time_for(trial, trials[index:], 100.0)
+        assert share is not None and floor == max(share, 50.0)
+    assert time_for(trials[0], trials, None) == (None, None)

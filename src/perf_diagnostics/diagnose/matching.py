@@ -11,7 +11,7 @@ from functools import cached_property
 from perf_diagnostics.diagnose.trial_facts import TrialFacts
 from perf_diagnostics.diagnose.wording import listing
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.records import Json, Outcome, Run, Settings, Trial, TrialResult
+from perf_diagnostics.records import PRECISIONS, Json, Outcome, Run, Settings, Trial, TrialResult
 
 _SETTINGS = frozenset(field.name for field in dataclasses.fields(Settings))
 
@@ -177,10 +177,10 @@ def _nothing_shared(base: Sequence[Trial], new: Sequence[Trial], names: Sequence
     return f"BASE and NEW have no configuration in common. The nearest two differ in {told}; {flags} would match them."
 
 
-def _order(trial: Trial) -> tuple[str, str, str, int, str]:
-    rest = _content(trial, ("batch_size",))
+def _order(trial: Trial) -> tuple[str, str, int, int, str]:
     settings = trial.settings
-    return trial.workload, settings.device, settings.precision, settings.batch_size, json.dumps(rest, sort_keys=True)
+    precision = PRECISIONS.index(settings.precision)
+    return trial.workload, settings.device, precision, settings.batch_size, json.dumps(_content(trial, ()))
 
 
 def _labels(firsts: Mapping[str, Trial], names: Collection[str]) -> dict[str, str]:

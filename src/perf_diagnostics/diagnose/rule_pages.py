@@ -7,16 +7,26 @@ from collections.abc import Sequence
 
 from perf_diagnostics.diagnose.rule import SECTIONS, Named, Rule, thresholds_of
 from perf_diagnostics.diagnose.rules import RULES
+from perf_diagnostics.diagnose.trace.rule import AnyTraceRule
+from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
 from perf_diagnostics.errors import InvalidSettings
 
 _LOOKS_AT = {
     "trial": "each trial",
     "group": "trials that differ only in batch size",
     "run": "the whole run",
+    "trace": "a profiler trace",
+    "ranks": "the traces of all ranks",
 }
 
+#: The rules that have a page: those about runs, and those about traces that ask something no run's records answer.
+PAGES: tuple[Rule | AnyTraceRule, ...] = (
+    *RULES,
+    *(rule for rule in TRACE_RULES if rule.code not in {known.code for known in RULES}),
+)
 
-def explain(code: str, rules: Sequence[Rule] = RULES) -> str:
+
+def explain(code: str, rules: Sequence[Rule | AnyTraceRule] = PAGES) -> str:
     """The manual of one rule as Markdown.
 
     Raises:
@@ -28,7 +38,7 @@ def explain(code: str, rules: Sequence[Rule] = RULES) -> str:
     return page(found)
 
 
-def rules_page(rules: Sequence[Rule] = RULES) -> str:
+def rules_page(rules: Sequence[Rule | AnyTraceRule] = PAGES) -> str:
     """The manual of all rules as one Markdown page; ``docs/rules.md`` is this text."""
     lines = [
         "# Rules",

@@ -65,6 +65,8 @@ def surroundings(
     by_request = {"device kind", "device name"} if "device" in vary else set()
     for configuration in configurations:
         sides = (_seen(base, configuration.base), _seen(new, configuration.new))
+        if not all(sides):
+            continue
         for difference in _differences(sides, _must_agree):
             known = difference.base and difference.new and difference.what not in by_request
             (mismatches if known else notes).setdefault(difference.says, difference)
@@ -87,8 +89,9 @@ Seen: TypeAlias = tuple[TrialResult, Environment]
 
 
 def _seen(run: Run, side: Side) -> list[Seen]:
-    """Each trial of a side with its own environment, or the run's where it recorded none."""
-    return [(one, one.environment if one.environment.python else run.environment) for one in side.results]
+    """Each completed trial (each at all, where none completed) with its environment, or the run's if it has none."""
+    results = [trial.result for trial in side.completed] or side.results
+    return [(one, one.environment if one.environment.python else run.environment) for one in results]
 
 
 def _differences(

@@ -1,4 +1,4 @@
-"""The user's own training loop: marked by hand (:class:`OwnLoop`), watched unchanged (:func:`attach`), or run as a script.
+"""The user's own loop: marked by hand (:class:`OwnLoop`), watched unchanged (:func:`attach`), or run as a script.
 
 Importing this loads no torch; the names load what they need when first used.
 """

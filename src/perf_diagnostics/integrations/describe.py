@@ -10,7 +10,6 @@ import torch
 from perf_diagnostics.measure import memory
 from perf_diagnostics.measure.environment import usable_cores
 from perf_diagnostics.records import Json, Precision, Quantity
-from perf_diagnostics.workloads.data import loader_facts
 from perf_diagnostics.workloads.optimizers import optimizer_facts
 from perf_diagnostics.workloads.workload import BatchCount
 
@@ -31,8 +30,10 @@ def count_batch(batch: Any, *, depth: int = 0) -> BatchCount | None:
     if isinstance(batch, Mapping):
         ids, mask = batch.get("input_ids"), batch.get("attention_mask")
         if isinstance(ids, torch.Tensor) and ids.ndim:
-            on_host = isinstance(mask, torch.Tensor) and mask.device.type == "cpu"
-            return BatchCount(ids.shape[0], ids.numel(), ids.numel() - int(mask.sum()) if on_host else None)
+            padding: int | None = None
+            if isinstance(mask, torch.Tensor) and mask.device.type == "cpu":
+                padding = ids.numel() - int(mask.sum())
+            return BatchCount(ids.shape[0], ids.numel(), padding)
         batch = list(batch.values())
     if isinstance(batch, Sequence) and batch:
         first = batch[0]
@@ -62,6 +63,13 @@ def device_of(parameters: Sequence[torch.Tensor]) -> torch.device:
     for parameter in parameters:
         sizes[parameter.device] = sizes.get(parameter.device, 0) + parameter.numel()
     return max(sizes, key=lambda device: sizes[device], default=torch.device("cpu"))
+
+
+def device_name(device: torch.device) -> str:
+    """``cuda`` is one particular board; results of two boards must never be mixed up."""
+    if str(device) == "cuda":
+        return f"cuda:{torch.cuda.current_device()}"
+    return str(device)
 
 
 def precision_of(parameters: Sequence[torch.Tensor], device: torch.device, autocast: torch.dtype | None) -> Precision:
@@ -101,7 +109,6 @@ def sizes(parameters: Sequence[torch.nn.Parameter], device: torch.device) -> lis
 def facts_of(
     models: Sequence[torch.nn.Module],
     optimizers: Sequence[torch.optim.Optimizer],
-    loader: object | None,
     device: torch.device,
 ) -> dict[str, Json]:
     """Plain values by the names of ``TrialResult.facts``; of several optimizers the first one's."""
@@ -109,7 +116,6 @@ def facts_of(
         "threads": torch.get_num_threads(),
         "cpu_count": usable_cores(),
         "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
-        **loader_facts(loader),
     }
     if models:
         facts["model"] = ", ".join(dict.fromkeys(class_name(model) for model in models))

@@ -28,7 +28,7 @@ class LoopProbe(Probe):
     - With ``bridged`` the stretch between forward and backward counts as forward (the loss), and between backward and
       optimizer as optimizer (unscale, clip); without, both are ``other``.
     - A forward inside a backward (activation checkpointing) is backward.
-    - Waits for batches that turn out to be evaluated on, not trained on, can be given back (:meth:`fetch_was_used`).
+    - Waits for batches that turn out to be evaluated on, not trained on, can be given back (:meth:`settle_fetch`).
 
     Args:
         bridged: as above.
@@ -70,6 +70,11 @@ class LoopProbe(Probe):
         """Host clock at the end of the last step, which is the start of this one."""
         return self._step_start
 
+    @property
+    def seen(self) -> int:
+        """The phases that were ever entered, as bits by their index."""
+        return self._seen
+
     def has_seen(self, index: int) -> bool:
         """Whether the phase was ever entered."""
         return bool(self._seen >> index & 1)
@@ -98,6 +103,14 @@ class LoopProbe(Probe):
         self._evaluated = False
         self._unused_wait_ns = 0
 
+    def settle_fetch(self) -> None:
+        """Another batch is asked for, or the step ends: the wait for a batch that was only evaluated on is other."""
+        if self._evaluated:
+            self._spent[DATA_WAIT] -= self._unused_wait_ns
+            self._spent[OTHER] += self._unused_wait_ns
+        self._evaluated = False
+        self._unused_wait_ns = 0
+
     def use_events(self, events: EventSource) -> None:
         """Go on with the device's clock as the second one; what was recorded without it is dropped."""
         if self._running:
@@ -119,8 +132,6 @@ class LoopProbe(Probe):
         parent = self._phase
         if index == FORWARD and parent == BACKWARD:
             index = BACKWARD
-        elif index == DATA_WAIT and parent != DATA_WAIT:
-            self._give_back_evaluated_wait()
         if self._tail != _NOTHING:
             followers, label = _BRIDGES[self._tail]
             if index in followers:
@@ -142,10 +153,3 @@ class LoopProbe(Probe):
             self._unused_wait_ns += self._spent[DATA_WAIT]
         elif self._bridged and leaving in _BRIDGES:
             self._tail = leaving
-
-    def _give_back_evaluated_wait(self) -> None:
-        if self._evaluated:
-            self._spent[DATA_WAIT] -= self._unused_wait_ns
-            self._spent[OTHER] += self._unused_wait_ns
-        self._evaluated = False
-        self._unused_wait_ns = 0

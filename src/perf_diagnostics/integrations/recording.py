@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,11 +33,14 @@ from perf_diagnostics.records import (
     TrialResult,
 )
 from perf_diagnostics.store.run_folder import RunFolder
+from perf_diagnostics.store.trial_folder import TrialFolder
 
 #: The first piece is written soon, so that a short training that is killed leaves something; then writing, which on a
-#: device synchronises, happens so rarely that it costs less than a thousandth.
+#: device synchronises, happens so rarely that it costs less than a thousandth. A kill costs at most this long, or a
+#: hundredth of a long training, which keeps the files of a night few.
 FIRST_FLUSH_NS = 1_000_000_000
 FLUSH_NS = 5_000_000_000
+FLUSH_SHARE = 100
 
 DISABLED_VARIABLE = "PERF_DIAGNOSTICS_DISABLED"
 
@@ -74,7 +77,8 @@ class Recording:
 
     Args:
         probe: where the steps are marked.
-        about: filled in by the owner until the first flush; asked for nothing before.
+        about: what is known about the training.
+        describe: fills ``about`` in; called before the first piece is written, when the training is under way.
         observations: where what could not be seen is collected.
         name: of the run; default: the time and the workload.
         results_dir: where runs lie.
@@ -87,6 +91,7 @@ class Recording:
         about: About,
         observations: Observations,
         *,
+        describe: Callable[[], None],
         name: str | None,
         results_dir: Path,
         clock: Callable[[], int] = time.perf_counter_ns,
@@ -97,20 +102,22 @@ class Recording:
         self.folder: RunFolder | None = None
         self.result: TrialResult | None = None
         self.steps = 0
+        self.warm_up_steps = WARM_UP_STEPS
+        self._describe = describe
         self._name = name
         self._results_dir = results_dir
-        self._clock = clock
+        self.clock = clock
         self._pid = os.getpid()
         self._held = contextlib.ExitStack()
         self._trial: Trial | None = None
         self._environment = Environment()
         self._parts: list[StepTable] = []
-        self._written = 0
+        self._written: list[tuple[StepTable, int]] = []
+        self._training_began_ns = 0
         self._began_ns = 0
         self._ended_ns = 0
         self._steady_wall_ns = 0
         self._flush_at_ns = 0
-        self._steps_at_border = 0
         self._unknown_samples = False
         self._started_at = datetime.now(UTC)
         self._first_step_ns: int | None = None
@@ -122,35 +129,43 @@ class Recording:
         """Time the device from here on; call it between steps. The steps so far are dropped: they lack its clock."""
         self.probe.use_events(events)
         self.steps = 0
-        self._began_ns = self._ended_ns = self._clock()
+        self._began_ns = self._ended_ns = self.clock()
 
     def end_step(self, samples: int | None, tokens: int | None = None, padding_tokens: int | None = None) -> None:
         """A step ends now. A block of steps ends with it when the warm-up is over or writing is due."""
         probe = self.probe
         if not self._began_ns:
-            self._began_ns = probe.step_began_ns
+            self._began_ns = self._training_began_ns = probe.step_began_ns
             self._flush_at_ns = self._began_ns + FIRST_FLUSH_NS
         if samples is None:
             self._unknown_samples = True
         probe.end_step(samples=samples or 0, tokens=tokens, padding_tokens=padding_tokens)
-        self._ended_ns = now = self._clock()
+        self._ended_ns = now = self.clock()
         self.steps += 1
         if self._first_step_ns is None:
             self._first_step_ns = now - self._began_ns
-        if self.steps == WARM_UP_STEPS or (now >= self._flush_at_ns and self.steps > WARM_UP_STEPS):
-            self._between_blocks(now)
+        if self.probe.warmup:
+            if self.steps >= self.warm_up_steps:
+                self._measuring_begins()
+        elif now >= self._flush_at_ns:
+            self.aside(self.flush)
+            now = self.clock()
+            self._flush_at_ns = now + max(FLUSH_NS, (now - self._training_began_ns) // FLUSH_SHARE)
 
-    def _between_blocks(self, now: int) -> None:
+    def aside(self, work: Callable[[], None]) -> None:
+        """Do some work of ours between two steps, in time that belongs to no step."""
         self._close_block()
-        if probe_warms_up := self.probe.warmup:
-            self.probe.warmup = False
-            with self.observations.guard("involuntary_switches"):
-                self._counters = memory.ProcessCounters.now()
-        if now >= self._flush_at_ns and not probe_warms_up:
-            self.flush()
-            self._flush_at_ns = self._clock() + FLUSH_NS
+        work()
         self.probe.start()
-        self._began_ns = self._ended_ns = self._clock()
+        self._began_ns = self._ended_ns = self.clock()
+
+    def _measuring_begins(self) -> None:
+        self._close_block()
+        self.probe.warmup = False
+        with self.observations.guard("involuntary_switches", "major_faults"):
+            self._counters = memory.ProcessCounters.now()
+        self.probe.start()
+        self._began_ns = self._ended_ns = self.clock()
 
     def _close_block(self) -> None:
         """End the block and take its steps; the step that is under way is lost, for it has no end."""
@@ -160,7 +175,7 @@ class Recording:
         probe.end_block()
         part = probe.take()
         if probe.device_clock != "host":
-            self._ended_ns = self._clock()  # the device has done the block's work only now
+            self._ended_ns = self.clock()  # the device has done the block's work only now
         if len(part):
             self._parts.append(part)
             if not probe.warmup:
@@ -168,16 +183,18 @@ class Recording:
 
     def flush(self) -> None:
         """Write what has been measured and is not yet on disk; what cannot be written becomes a gap."""
-        if self._written >= len(self._parts) or os.getpid() != self._pid:
+        if len(self._written) >= len(self._parts) or os.getpid() != self._pid:
             return
         with self.observations.guard("records"):
             if self._trial is None:
                 self._create()
             if self.folder is not None and self._trial is not None:
-                self.folder.write_parts(self._trial, [self._without_unseen(p) for p in self._parts[self._written :]])
-                self._written = len(self._parts)
+                for part in self._parts[len(self._written) :]:
+                    self.folder.write_parts(self._trial, [self._without_unseen(part)])
+                    self._written.append((part, self.probe.seen))
 
     def _create(self) -> None:
+        self._describe()
         about = self.about
         accumulation = about.facts.get("accumulation_steps")
         settings = Settings(
@@ -219,7 +236,7 @@ class Recording:
             if self._trial is not None:
                 self.result = self._result(self._trial, outcome, reason, stop_reason)
                 if self.folder is not None:
-                    self._rewrite(self.result)
+                    self._rewrite(self.folder, self.result)
         return self.result
 
     @property
@@ -299,17 +316,10 @@ class Recording:
             absent.add("data_wait_cpu_ns")
         return StepTable({name: values for name, values in part.columns.items() if name not in absent})
 
-    def _rewrite(self, result: TrialResult) -> None:
-        """All parts once more, with what is known at the end, and the result, which makes the trial complete."""
-        folder = self.folder
-        if folder is None:
-            return
-        self._replace_parts(folder, result.trial, self._parts)
+    def _rewrite(self, folder: RunFolder, result: TrialResult) -> None:
+        """The parts of which more is known now than when they were written; then the result, which ends the trial."""
+        files = TrialFolder(folder.trial_directory(result.trial))
+        for number, (part, written) in enumerate(zip(self._parts, self._written, strict=True)):
+            if written[0] is not part or written[1] != self.probe.seen:
+                files.replace_part(number, self._without_unseen(part))
         folder.finish(result)
-
-    def _replace_parts(self, folder: RunFolder, trial: Trial, parts: Sequence[StepTable]) -> None:
-        from perf_diagnostics.store.trial_folder import TrialFolder
-
-        files = TrialFolder(folder.trial_directory(trial))
-        for number, part in enumerate(parts):
-            files.replace_part(number, self._without_unseen(part))

@@ -100,15 +100,21 @@ def _new_figure(**settings: Any) -> Figure:
     return ShownFigure(**settings)
 
 
+#: Settings of matplotlib that are about the session and not about how a figure looks; they stay the user's.
+_NOT_STYLE = (
+    *("backend", "interactive", "toolbar", "timezone", "tk.", "webagg.", "savefig.directory", "date.epoch"),
+    *("docstring.", "figure.max_open_warning", "figure.raise_window"),
+)
+
+
 @contextmanager
 def _own_style() -> Iterator[None]:
     """Matplotlib's defaults instead of the user's style, so that equal reports make equal pictures."""
     try:
         import matplotlib
-        from matplotlib.style import core
     except ImportError as error:
         raise FormatUnavailable("Matplotlib is not installed; pip install matplotlib.") from error
-    defaults = {k: v for k, v in matplotlib.rcParamsDefault.items() if k not in core.STYLE_BLACKLIST}
+    defaults = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith(_NOT_STYLE)}
     with matplotlib.rc_context(defaults):
         yield
 

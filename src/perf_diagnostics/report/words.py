@@ -21,17 +21,22 @@ NOT_MEASURED = "not measured"
 #: No text of a report is longer: a traceback or a hostile name must not bury the verdict.
 TEXT_LIMIT = 2_000
 
+#: No word is longer: typesetting one of thousands of letters takes minutes, and nobody reads it.
+WORD_LIMIT = 160
+
 # Control characters (line feeds and tabs become spaces), marks that turn the reading direction, lone surrogates and
 # the two non-characters: illegal in XML, able to hide text from the reader, or both.
 _UNFIT = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
 )
+_ENDLESS = re.compile(rf"(\S{{{WORD_LIMIT - 1}}})\S{{2,}}")
 _BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")
 
 
 def plain(text: str, limit: int = TEXT_LIMIT) -> str:
     """One line of text without characters that break a format or mislead a reader, cut at ``limit`` characters."""
     line = _BLANKS.sub(" ", _UNFIT.sub("\N{REPLACEMENT CHARACTER}", text)).strip()
+    line = _ENDLESS.sub(r"\1…", line)
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 

@@ -24,11 +24,15 @@ _READY_SECONDS = 180.0
 
 @dataclass(frozen=True)
 class Request:
-    """What a trial's process is told: which trial (its canonical form), where to write, how long it may take."""
+    """What a trial's process is told: which trial (its canonical form), where to write, how long it may take.
+
+    ``floor_budget_s`` is how long the least number of steps may take where ``budget_s`` is too short for them.
+    """
 
     trial: dict[str, Json]
     directory: str
-    budget_s: float | None
+    budget_s: float | None = None
+    floor_budget_s: float | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), allow_nan=False)

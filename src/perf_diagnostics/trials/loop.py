@@ -49,6 +49,8 @@ class Loop:
         probe: the probe that the step writes to.
         length: warm-up and stopping rule.
         budget_s: seconds from the call of :meth:`run` after which no further step is begun, or None.
+        floor_budget_s: seconds that the least number of steps may take where ``budget_s`` does not hold them; default:
+            ``budget_s``. A trial that does not fit into this either is skipped.
         stop_requested: asked between steps; a reason (``timeout``, ``interrupted``) ends the loop.
         on_block: called between blocks with what was measured so far, for example to write it down.
         clock: host clock in ns.
@@ -61,6 +63,7 @@ class Loop:
         length: Length,
         *,
         budget_s: float | None = None,
+        floor_budget_s: float | None = None,
         stop_requested: Callable[[], Outcome | None] = lambda: None,
         on_block: Callable[[Measured], None] = lambda _measured: None,
         clock: Callable[[], int] = time.perf_counter_ns,
@@ -69,6 +72,7 @@ class Loop:
         self._probe = probe
         self._length = length
         self._budget_s = budget_s
+        self._floor_budget_s = budget_s if floor_budget_s is None else floor_budget_s
         self._stop_requested = stop_requested
         self._on_block = on_block
         self._clock = clock
@@ -103,11 +107,11 @@ class Loop:
             self._block(min(left, self._block_limit()) if self._steps_done() > 1 else 1)
             if self._asked_to_stop():
                 return False
-        if self._affordable_steps() < self._length.floor_steps:
+        if self._steps_within(self._floor_budget_s) < self._length.floor_steps:
             self.measured.outcome = Outcome.SKIPPED_OVER_TIME_BUDGET
             self.measured.reason = (
                 f"one step takes {self._step_s:.3g} s, so the least of {self._length.floor_steps} steps does not fit "
-                f"into what is left of this trial's {self._budget_s:.3g} s"
+                f"into what is left of {self._floor_budget_s:.3g} s"
             )
             self.measured.stop_reason = "time_budget"
             return False
@@ -226,7 +230,9 @@ class Loop:
         return int(longest_s * 1e9)
 
     def _affordable_steps(self) -> float:
-        if self._budget_s is None:
+        return self._steps_within(self._budget_s)
+
+    def _steps_within(self, budget_s: float | None) -> float:
+        if budget_s is None or self._step_s <= 0:
             return math.inf
-        left = self._budget_s - (self._clock() - self._began) / 1e9
-        return math.floor(left / self._step_s) if self._step_s > 0 else math.inf
+        return math.floor((budget_s - (self._clock() - self._began) / 1e9) / self._step_s)

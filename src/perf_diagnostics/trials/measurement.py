@@ -16,6 +16,7 @@ from perf_diagnostics.measure.device_clock import event_source
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.probe import Probe
 from perf_diagnostics.records import Environment, Json, Outcome, Quantity, Settings, StepTable, Trial, TrialResult
+from perf_diagnostics.trials.ceilings import memory_bandwidth
 from perf_diagnostics.trials.loop import Loop, Measured
 from perf_diagnostics.trials.outcome import outcome_of
 from perf_diagnostics.trials.training_step import TrainingStep, compiled, process_settings
@@ -55,6 +56,7 @@ def measure(
     build: Callable[[Settings], Training],
     *,
     budget_s: float | None = None,
+    floor_budget_s: float | None = None,
     stop_requested: Callable[[], Outcome | None] = lambda: None,
     on_block: Callable[[list[StepTable]], None] = lambda _parts: None,
     environment: Environment | None = None,
@@ -66,6 +68,7 @@ def measure(
         trial: what is measured.
         build: makes the training parts for the trial's settings, on the trial's device.
         budget_s: seconds from now, building included, after which no further step is begun.
+        floor_budget_s: seconds from now that the least number of steps may take; default: ``budget_s``.
         stop_requested: asked between steps; an outcome ends the trial with it.
         on_block: called between blocks with all finished parts of the step table.
         environment: recorded with the result.
@@ -84,12 +87,13 @@ def measure(
             _describe(training, trial.settings, device, notes)
             notes.quantity("setup_s", (clock() - began) / 1e9, "s", "perf_counter_ns")
             probe = Probe(clock=clock, events=event_source(device, clock))
-            left_s = None if budget_s is None else budget_s - (clock() - began) / 1e9
+            spent_s = (clock() - began) / 1e9
             loop = Loop(
                 TrainingStep(training, trial.settings, device, probe),
                 probe,
                 trial.length,
-                budget_s=left_s,
+                budget_s=None if budget_s is None else budget_s - spent_s,
+                floor_budget_s=None if floor_budget_s is None else floor_budget_s - spent_s,
                 stop_requested=stop_requested,
                 on_block=lambda so_far: on_block(so_far.parts),
                 clock=clock,
@@ -101,6 +105,8 @@ def measure(
             finally:
                 counters.finish(notes)
                 _clocks(probe, notes)
+            del training, loop, probe
+            notes.quantity("memory_bandwidth", memory_bandwidth(device), "bytes/s", "best of six large copies")
         outcome, reason = measured.outcome, measured.reason
     except Exception as error:  # noqa: BLE001 - a workload may raise anything; its end is this trial's outcome
         outcome, reason = outcome_of(error)

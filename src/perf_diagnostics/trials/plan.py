@@ -22,6 +22,9 @@ TIME_BUDGET_S = 240.0
 #: measured. It only steers the sharing: what one trial leaves over goes to those after it.
 _FIXED_COST_SAMPLES = 8
 
+#: The part of what is left that a trial may take for its least number of steps.
+_BORROWED = 0.5
+
 
 def default_batch_sizes(device: str) -> tuple[int, ...]:
     return CPU_BATCH_SIZES if device == "cpu" else GPU_BATCH_SIZES
@@ -94,6 +97,18 @@ def share_of_time(trial: Trial, remaining: Iterable[Trial], left_s: float) -> fl
     """Seconds for the next trial of those that remain (itself included), out of what is left of the sweep's budget."""
     total = sum(_weight(other) for other in remaining)
     return left_s * _weight(trial) / total if total else left_s
+
+
+def time_for(trial: Trial, remaining: Sequence[Trial], left_s: float | None) -> tuple[float | None, float | None]:
+    """Seconds for the next trial, and seconds that its least number of steps may take; None without a budget.
+
+    Slow steps may borrow from the trials after them, up to half of all that is left: a few steps of each size say
+    more than many of some.
+    """
+    if left_s is None:
+        return None, None
+    share_s = share_of_time(trial, remaining, left_s)
+    return share_s, max(share_s, left_s * _BORROWED)
 
 
 def _weight(trial: Trial) -> int:

@@ -21,7 +21,7 @@ from perf_diagnostics.store.trial_folder import TrialFolder
 from perf_diagnostics.trials.collect import Watched, collect
 from perf_diagnostics.trials.instruments import trial_instruments
 from perf_diagnostics.trials.launcher import Launcher, Request, launcher
-from perf_diagnostics.trials.plan import share_of_time
+from perf_diagnostics.trials.plan import time_for
 from perf_diagnostics.trials.supervise import GRACE_SECONDS, supervise
 
 #: A trial that keeps its own budget ends by itself; this much later it must be hanging.
@@ -112,8 +112,7 @@ class Sweep:
             self.progress.started(trial, number=index + 1, total=len(pending), left_s=left_s)
             result = skipped(trial, [*known, *results], left_s)
             if result is None:
-                budget_s = None if left_s is None else share_of_time(trial, pending[index:], left_s)
-                result = self._run_one(trial, launch, budget_s)
+                result = self._run_one(trial, launch, *time_for(trial, pending[index:], left_s))
             if result is None:
                 return SweepEnd(tuple(results), interrupted=True)
             self.folder.finish(result)
@@ -121,7 +120,9 @@ class Sweep:
             self.progress.ended(result)
         return SweepEnd(tuple(results), interrupted=False)
 
-    def _run_one(self, trial: Trial, launch: Launcher, budget_s: float | None) -> TrialResult | None:
+    def _run_one(
+        self, trial: Trial, launch: Launcher, budget_s: float | None, floor_budget_s: float | None
+    ) -> TrialResult | None:
         """Run a trial in its own process; None if it was interrupted, so that a resumed sweep runs it again."""
         started_at = datetime.now(UTC)
         self.folder.begin(trial, now=started_at)
@@ -130,12 +131,12 @@ class Sweep:
         instruments = trial_instruments(self._devices_of(trial), observations)
         sampler = Sampler(instruments, observations, clock=time.perf_counter_ns)
         kills_before = oom_kills()
-        process = launch.start(Request(codec.encode(trial), str(directory), budget_s))
+        process = launch.start(Request(codec.encode(trial), str(directory), budget_s, floor_budget_s))
         began_ns = time.perf_counter_ns()
         ending = supervise(
             process,
             sampler=sampler,
-            deadline_s=self._deadline_s(budget_s),
+            deadline_s=self._deadline_s(floor_budget_s),
             interrupted=lambda: self._interrupted,
             grace_s=self.grace_s,
         )

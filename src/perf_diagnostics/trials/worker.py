@@ -52,6 +52,7 @@ def main(arguments: list[str]) -> int:
         trial,
         lambda settings: _build(trial, settings),
         budget_s=request["budget_s"],
+        floor_budget_s=request["floor_budget_s"],
         stop_requested=stop,
         on_block=parts.write,
         environment=environment.capture(command=()),

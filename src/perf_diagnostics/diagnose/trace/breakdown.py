@@ -187,13 +187,15 @@ def _idle(launches: Launches, steps: Steps, busy: Times, host: Host) -> dict[Par
     rest = rest - host.waiting
     dispatch = rest & host.dispatching
     arriving = Times.union(*_rows(until, end, by_host & reached))
+    switching = Times.union(*_rows(until, end, ~by_host & reached))
     return {
-        Part.INPUT: waited & host.loading,
+        # Also the short gaps of a queue that runs dry while the loader is waited for.
+        Part.INPUT: (waited | switching) & host.loading,
         Part.SYNCHRONISATION: in_wait | (dispatch & drained),
         Part.ALLOCATION: allocation,
         Part.LAUNCH: (dispatch - drained) | arriving,
         Part.HOST: rest - host.dispatching,
-        Part.SWITCHING: Times.union(*_rows(until, end, ~by_host & reached)),
+        Part.SWITCHING: switching - host.loading,
         Part.UNEXPLAINED: Times.union(*_rows(until, end, ~reached)),
     }
 

@@ -15,6 +15,7 @@ from perf_diagnostics.records import Int64, Json
 
 Int32 = NDArray[np.int32]
 Bool = NDArray[np.bool_]
+Rows = NDArray[np.intp]
 
 
 class Kind(enum.IntEnum):
@@ -53,15 +54,15 @@ class Events:
     def duration_ns(self) -> Int64:
         return self.end_ns - self.start_ns
 
-    def where(self, mask: Bool) -> Events:
-        """The rows for which ``mask``, shape ``(n,)``, is true."""
+    def where(self, chosen: Bool | Rows) -> Events:
+        """Some rows: by a mask of shape ``(n,)``, or by their numbers in a new order."""
         return Events(
-            self.kind[mask],
-            self.start_ns[mask],
-            self.end_ns[mask],
-            self.name[mask],
-            self.track[mask],
-            self.correlation[mask],
+            self.kind[chosen],
+            self.start_ns[chosen],
+            self.end_ns[chosen],
+            self.name[chosen],
+            self.track[chosen],
+            self.correlation[chosen],
         )
 
 

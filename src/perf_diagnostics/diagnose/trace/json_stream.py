@@ -8,7 +8,6 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from json.decoder import WHITESPACE
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -22,6 +21,7 @@ CHUNK = 1 << 20
 LONGEST_VALUE = 64 << 20
 
 _GZIP = b"\x1f\x8b"
+_SPACE = re.compile(r"[ \t\n\r]*")
 _BETWEEN = re.compile(r"[ \t\n\r,]*")
 
 
@@ -54,7 +54,7 @@ class _Reader:
         self._path, self._file, self._chunk = path, file, chunk
         # What is no UTF-8 can only stand in a name; a name that is hard to read is no reason to refuse the trace.
         self._decode: Callable[..., str] = codecs.getincrementaldecoder("utf-8")("replace").decode
-        self._scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once
+        self._scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
         self._text, self._at, self._before, self._ended = "", 0, 0, False
 
     def items(self) -> Iterator[Any]:
@@ -127,7 +127,7 @@ class _Reader:
     def _peek(self) -> str:
         """The next character that is no white space."""
         while True:
-            self._at = WHITESPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
+            self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
             if self._at < len(self._text):
                 return self._text[self._at]
             self._more("before its end" if self._before or self._text else "at once: it is empty")

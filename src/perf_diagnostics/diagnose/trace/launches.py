@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind, Trace
 from perf_diagnostics.diagnose.trace.names import Names
-from perf_diagnostics.records import Float64, Int64
+from perf_diagnostics.records import Int64
 
 #: A thread that launches less than this share of all kernels is a helper, not the training.
 _LEAST_LAUNCHES = 0.01
@@ -47,13 +47,15 @@ class Launches:
         """From the end of the launching call to the start on the device, of linked kernels; may be negative."""
         device = self.trace.device
         chosen = self.linked & (device.kind == Kind.KERNEL)
-        return device.start_ns[chosen] - self.trace.runtime.end_ns[self.call[chosen]]
+        delay: Int64 = device.start_ns[chosen] - self.trace.runtime.end_ns[self.call[chosen]]
+        return delay
 
     @cached_property
     def kernel_duration_ns(self) -> Int64:
         """Durations of linked kernels, in the order of :attr:`delay_ns`."""
         device = self.trace.device
-        return device.duration_ns[self.linked & (device.kind == Kind.KERNEL)]
+        duration: Int64 = device.duration_ns[self.linked & (device.kind == Kind.KERNEL)]
+        return duration
 
     @cached_property
     def launching(self) -> Bool:
@@ -76,11 +78,11 @@ class Launches:
     def on_training_threads(self, events: Events) -> Bool:
         return np.isin(events.track, self.threads)
 
-    def early_ns(self) -> Float64:
+    def early_ns(self) -> Int64:
         """How long before its own launch call each linked device event starts (0: not before), in ns."""
         device = self.trace.device
-        early = self.call_start_ns - device.start_ns[self.linked]
-        return np.maximum(early, 0).astype(np.float64)
+        early: Int64 = np.maximum(self.call_start_ns - device.start_ns[self.linked], 0)
+        return early
 
 
 def _matching(wanted: Int64, given: Int64) -> NDArray[np.intp]:

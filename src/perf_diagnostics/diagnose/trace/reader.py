@@ -87,26 +87,25 @@ class _Columns:
             # The base is taken off first: microseconds since 1970 leave a float no nanoseconds.
             start -= self._base
             if not (-_LONGEST_US < start < _LONGEST_US and -_LONGEST_US < length < _LONGEST_US):
-                raise ValueError
+                self._odd += 1
+                return
             if length < 0:
                 self._backwards += 1
                 return
             if kind is Kind.OPERATOR and name.startswith(_ANNOTATED):
                 kind = Kind.ANNOTATION
             correlation = (item.get("args") or {}).get("correlation", -1) if kind >= Kind.RUNTIME else -1
-            self._append(kind, start, length, name, (item.get("pid"), item.get("tid")), correlation)
-        except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
+            named = self._names.setdefault(name, len(self._names))
+            track = self._track_number((item.get("pid"), item.get("tid")))
+            # The only value not checked yet comes first, so that columns never differ in length.
+            self._correlation.append(correlation)
+            self._kind.append(kind)
+            self._start.append(start)
+            self._length.append(length)
+            self._name.append(named)
+            self._track.append(track)
+        except (KeyError, TypeError, AttributeError, OverflowError):
             self._odd += 1
-
-    def _append(self, kind: Kind, start: float, length: float, name: str, track: Any, correlation: int) -> None:
-        # What may be refused comes first, so that columns never differ in length.
-        named, number = self._names.setdefault(name, len(self._names)), self._track_number(track)
-        self._correlation.append(correlation)
-        self._kind.append(kind)
-        self._start.append(start)
-        self._length.append(length)
-        self._name.append(named)
-        self._track.append(number)
 
     def _track_number(self, track: tuple[Any, Any]) -> int:
         number = self._tracks.get(track)

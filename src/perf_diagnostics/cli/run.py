@@ -1,0 +1,114 @@
+"""``run``: run a training script unchanged, measure it, and say what limits it."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED
+from perf_diagnostics.cli.runs import add_results_folder
+
+if TYPE_CHECKING:
+    from perf_diagnostics.integrations.run_script import Session
+    from perf_diagnostics.integrations.watch import Watch
+
+
+def add(commands: Any) -> None:
+    command = commands.add_parser(
+        "run",
+        help="run a training script unchanged and measure it",
+        usage="perf-diagnostics run [--name NAME] [--results-dir DIR] [--quiet] (SCRIPT | -m MODULE) [ARGUMENT ...]",
+        description="Run a training script as python would, and measure each of its training steps into a new run. "
+        "What it prints, how it ends and its exit code are the script's own; one line on standard error names the run "
+        "and the verdict. PERF_DIAGNOSTICS_DISABLED=1 runs the script without measuring.",
+        allow_abbrev=False,
+    )
+    command.add_argument("--name", help="name of the run (default: the time and the script's name)")
+    add_results_folder(command)
+    command.add_argument("--quiet", action="store_true", help="do not print the line with the run and the verdict")
+    command.add_argument(
+        "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as python -m does"
+    )
+    command.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT", help="the script and its own arguments")
+    command.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    from perf_diagnostics.errors import InvalidSettings
+    from perf_diagnostics.integrations.run_script import print_traceback, run_watched
+
+    as_module = given.module is not None
+    words = given.module if as_module else given.script
+    if not words:
+        raise InvalidSettings("name a script, or a module with -m.")
+    session = _session(given, words[0])
+    last = _LastAct()
+    try:
+        code = run_watched(words[0], words[1:], as_module=as_module, session=session)
+    except KeyboardInterrupt as error:
+        print_traceback(error)
+        last.interrupted = True
+        code = INTERRUPTED
+    finally:
+        if session is not None and session.here and not given.quiet:
+            _tell(session)
+    return DONE if code is None else code
+
+
+class _LastAct:
+    """After Ctrl-C the process dies of the signal, at its very end, as Python does: so a shell's loop stops."""
+
+    def __init__(self) -> None:
+        self.interrupted = False
+        atexit.register(self._act)  # before the script's own, so that it runs after them
+
+    def _act(self) -> None:
+        if self.interrupted:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def _session(given: argparse.Namespace, target: str) -> Session | None:
+    from perf_diagnostics.integrations.attached import check_name
+    from perf_diagnostics.integrations.recording import disabled, recorded_here
+    from perf_diagnostics.integrations.run_script import Session
+
+    results_dir = Path(given.results_dir)
+    check_name(given.name, results_dir)
+    if disabled() or not recorded_here():
+        return None
+    workload = target.rpartition(".")[2] if given.module is not None else Path(target).resolve().stem
+    return Session(workload=workload, name=given.name, results_dir=results_dir)
+
+
+def _tell(session: Session) -> None:
+    """One line with the run and the verdict."""
+    says = "no training step was measured: torch was not imported"
+    if session.watch is not None:
+        says = "no verdict could be made"
+        with session.watch.observations.guard("verdict"):
+            says = _verdict(session.watch)
+    sys.stdout.flush()
+    print(f"perf-diagnostics: {says}", file=sys.stderr)
+
+
+def _verdict(watch: Watch) -> str:
+    from perf_diagnostics.diagnose.engine import diagnose
+
+    run = watch.recording.run
+    if run is None:
+        why = next((f": {gap.why}" for gap in watch.observations.gaps), "")
+        return f"no training step was measured{why}"
+    folder = watch.recording.folder
+    where = "not written" if folder is None else os.path.relpath(folder.path)
+    diagnosis = diagnose(run)
+    found = diagnosis.verdict
+    told = f"no verdict: {diagnosis.no_verdict_because}" if found is None else f"{found.summary} [{found.code}]"
+    return f"{where}: {' '.join(told.split())}"

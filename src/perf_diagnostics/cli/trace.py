@@ -1,0 +1,74 @@
+"""``trace``: what an existing trace of the PyTorch profiler says, in words or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from perf_diagnostics.cli.exit_codes import DONE
+
+if TYPE_CHECKING:
+    from perf_diagnostics.diagnose.trace.waterfall import Waterfall
+
+_BAR = 30
+
+
+def add(commands: Any) -> None:
+    command = commands.add_parser(
+        "trace",
+        help="diagnose a trace of the PyTorch profiler",
+        description="Say where the steps of an existing trace of torch.profiler went and why: verdict, a waterfall "
+        "that adds up to the step, findings, and what could not be checked. Several files are the ranks of one job.",
+        allow_abbrev=False,
+    )
+    command.add_argument("files", metavar="FILE", nargs="+", help="a trace, .json or .json.gz; one for each rank")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    import json
+
+    from perf_diagnostics.cli.text import diagnosis_text
+    from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
+    from perf_diagnostics.diagnose.trace import diagnose_traces, waterfall_json
+
+    result = diagnose_traces(given.files)
+    if given.json:
+        ranks = [None if w is None else waterfall_json(w) for w in result.waterfalls]
+        document = {**diagnosis_to_json(result.diagnosis), "waterfall": {"ranks": ranks}}
+        print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+        return DONE
+    verdict, _, rest = diagnosis_text(result.diagnosis).partition("\n\n")
+    tables = ["\n".join(waterfall_lines(w)) for w in result.waterfalls if w is not None]
+    print("\n\n".join(part for part in (verdict, *tables, rest) if part))
+    return DONE
+
+
+def waterfall_lines(waterfall: Waterfall) -> list[str]:
+    """The parts of a step as a table that adds up, and what takes most of the device's time."""
+    from perf_diagnostics.diagnose.wording import counted, percent
+
+    each = 1e6 * waterfall.steps
+    steps = counted(waterfall.steps, "step") if waterfall.marked else "no steps marked: the whole span"
+    left_out = f", {waterfall.warm_up} before them left out as warm-up" if waterfall.warm_up else ""
+    lines = [f"{waterfall.label}: {steps} of {waterfall.wall_ns / each:.1f} ms{left_out}"]
+    for part, ns, share in waterfall.parts:
+        bar = "#" * round(share.value * _BAR)
+        lines.append(f"  {part.replace('_', ' '):24}{ns / each:10.2f} ms {share.value * 100:6.1f} %  {bar}".rstrip())
+    lines.append(f"  {'together':24}{waterfall.wall_ns / each:10.2f} ms {100:6.1f} %")
+    if waterfall.prompt_share is not None and waterfall.delay_s is not None:
+        lines.append(
+            f"  f20 {percent(waterfall.prompt_share)}; from launch to start {waterfall.delay_s * 1e6:.0f} µs on average"
+        )
+    lines += [
+        f"  {row.name}: {row.host_ns / each:.1f} ms of host, {row.device_ns / each:.1f} ms of device work launched"
+        for row in waterfall.phases
+        if row.host_ns is not None
+    ]
+    lines += [f"  {row.device_ns / each:8.2f} ms  {row.count:5} x  {_short(row.name)}" for row in waterfall.kernels[:5]]
+    return lines
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 72 else f"{name[:71]}…"

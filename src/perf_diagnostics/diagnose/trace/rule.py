@@ -1,0 +1,71 @@
+"""What a rule about traces is, and the form that most of them share: one part's share of the step against limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Protocol, TypeAlias
+
+from perf_diagnostics.diagnose.finding import Evidence, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule import Answer, Grade, Named, evidence
+from perf_diagnostics.diagnose.statistics import Interval
+from perf_diagnostics.diagnose.trace.breakdown import Part
+from perf_diagnostics.diagnose.trace.facts import TraceFacts
+
+
+class TraceRule(Named, Protocol):
+    """Looks at each rank's trace; the answers for several ranks are merged into one."""
+
+    looks_at: ClassVar[Literal["trace"]]
+
+    def check(self, facts: TraceFacts, /) -> Answer: ...
+
+
+class RanksRule(Named, Protocol):
+    """Looks at the traces of all ranks together."""
+
+    looks_at: ClassVar[Literal["ranks"]]
+
+    def check(self, ranks: Sequence[TraceFacts], /) -> Answer: ...
+
+
+AnyTraceRule: TypeAlias = TraceRule | RanksRule
+
+
+def found(
+    rule: Named,
+    facts: TraceFacts,
+    grade: Grade,
+    share: Interval,
+    *,
+    part: Part,
+    metric: str,
+    summary: str,
+    remedies: tuple[Remedy, ...],
+    more: tuple[Evidence, ...] = (),
+    host_is_fixed: bool = False,
+    removable: Interval | None = None,
+) -> Finding:
+    """A finding about one part of the waterfall, with the gain that the next bottleneck leaves.
+
+    ``host_is_fixed``: the remedy is about the host's own work, so that this is no floor under the gain.
+    """
+    least = 0.0 if removable is not None else facts.busy_share
+    cautious = least if host_is_fixed else max(least, facts.host_share)
+    return Finding(
+        code=rule.code,
+        name=rule.name,
+        family=rule.family,
+        severity=grade.severity,
+        summary=summary,
+        scope=facts.label,
+        evidence=(evidence(metric, share, "%", limit=grade.limit), *more),
+        remedies=remedies,
+        recoverable=recoverable(removable or share, rule.family, floor=least, cautious_floor=cautious),
+        confidence=confidence(Tier.DEEP_WINDOW, sure=grade.sure, coverage=facts.coverage, thin=facts.thin),
+        claims={str(part): share.value},
+    )
+
+
+def warn_and_critical(warn: float, critical: float) -> tuple[tuple[Severity, float], ...]:
+    return (Severity.WARNING, warn), (Severity.CRITICAL, critical)

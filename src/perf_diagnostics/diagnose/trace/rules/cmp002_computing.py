@@ -1,0 +1,68 @@
+"""CMP002 for traces: the device computes most of the time, which is where it should go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.facts import ask
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence
+from perf_diagnostics.diagnose.rules.cmp002_compute_bound import ComputeBound
+from perf_diagnostics.diagnose.trace.breakdown import Part
+from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.launches import Launches
+from perf_diagnostics.diagnose.wording import duration, percent, percent_between
+
+
+@dataclass(frozen=True)
+class Computing:
+    """The model's own arithmetic sets the pace: the device computes for most of the step."""
+
+    code: ClassVar[str] = ComputeBound.code
+    name: ClassVar[str] = ComputeBound.name
+    family: ClassVar[Family] = ComputeBound.family
+    looks_at: ClassVar[Literal["trace"]] = "trace"
+
+    limits: ComputeBound = field(default_factory=ComputeBound)
+
+    def check(self, facts: TraceFacts) -> Answer:
+        share = facts.share(Part.COMPUTE)
+        numbers = [evidence("computing", share, "%", limit=self.limits.compute_share)]
+        f20 = ask(lambda: facts.prompt_share)
+        if f20 is not None:
+            numbers.append(Evidence(metric="f20 (starts within 20 µs of the launch)", value=f20 * 100, unit="%"))
+        if f20 is not None and f20 >= self.limits.starved_share:
+            return cleared(
+                self, f"{percent(f20)} of the kernels found the device idle: the host sets the pace", *numbers
+            )
+        if share.value < self.limits.compute_share:
+            return cleared(self, f"computing takes {percent_between(share)} of a step", *numbers)
+        what = "the device's own work on the model" if facts.on_device else "operators on the CPU"
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.INFO,
+            summary=f"{percent(share.value)} of a step of {duration(facts.step_time_s.value)} is {what}.",
+            scope=facts.label,
+            evidence=(*numbers, *_matrix_products(facts)),
+            confidence=confidence(
+                Tier.DEEP_WINDOW,
+                sure=share.surely_at_least(self.limits.compute_share),
+                coverage=facts.coverage,
+                thin=facts.thin,
+            ),
+            claims={str(Part.COMPUTE): share.value},
+        )
+
+
+def _matrix_products(facts: TraceFacts) -> tuple[Evidence, ...]:
+    if not facts.on_device:
+        return ()
+    launches: Launches = facts.launches
+    share = ask(facts.kernel_share, launches.names.matrix_product(facts.trace.device))
+    if share is None:
+        return ()
+    return (Evidence(metric="matrix products and convolutions, of the device's work", value=share * 100, unit="%"),)

@@ -1,0 +1,68 @@
+"""EXP006: the trace shows a training that is still starting, not its steady steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.rule import Answer, cleared, limit
+from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.steps import COLD_SHARE
+from perf_diagnostics.diagnose.wording import duration, percent
+
+
+@dataclass(frozen=True)
+class ColdStart:
+    """The trace covers the start of the training, not its steady steps.
+
+    What it measures:
+        The share of the steps (or of the whole span, where none are marked) that goes to runtime calls which neither
+        launch work nor order it nor wait for it: creating the device's context, loading, allocating memory. Marked
+        steps at the beginning that are like this are left out; the rule fires if what remains still is.
+
+    Why it matters:
+        Memory is taken from the driver once and reused from then on. Whatever a cold start shows (allocation,
+        synchronisation, an idle device) is warm-up, not a fault that every step pays for; nothing else is concluded
+        from such a trace.
+
+    What to try:
+        Let the profiler wait: ``schedule(wait=1, warmup=2, active=5)`` with ``profiler.step()`` after each step.
+
+    When it is wrong:
+        If every step of the training really allocates that much, the memory settings defeat PyTorch's allocator
+        (``PYTORCH_NO_CUDA_MEMORY_CACHING``, ``empty_cache`` in the loop).
+    """
+
+    code: ClassVar[str] = "EXP006"
+    name: ClassVar[str] = "cold-start"
+    family: ClassVar[Family] = Family.EXPERIMENT
+    looks_at: ClassVar[Literal["trace"]] = "trace"
+
+    set_up_share: float = field(
+        default=COLD_SHARE,
+        metadata=limit("share of set-up calls from which a trace is a start", "public cold traces: 0.52 to 0.90"),
+    )
+
+    def check(self, facts: TraceFacts) -> Answer:
+        facts.require_device("set_up_calls")
+        share, runtime = facts.steps.set_up_share, facts.trace.runtime
+        calls = runtime.where(facts.launches.names.allocation(runtime))
+        numbers = (
+            Evidence(metric="set-up calls", value=share * 100, unit="%", limit=self.set_up_share * 100),
+            Evidence(metric="of them allocation", value=float(calls.duration_ns.sum()) / 1e6, unit="ms", n=len(calls)),
+        )
+        if share <= self.set_up_share:
+            return cleared(self, f"set-up calls take {percent(share)}", *numbers)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.CRITICAL,
+            summary=f"The trace is a cold start: {percent(share)} of {duration(float(facts.wall_ns.sum()) / 1e9)} goes "
+            "to setting up the device and allocating memory. That is warm-up, not a fault of the steady steps.",
+            scope=facts.label,
+            evidence=numbers,
+            remedies=(Remedy("Record later steps: schedule(wait=1, warmup=2, active=5) and profiler.step()."),),
+            confidence=1.0,
+        )

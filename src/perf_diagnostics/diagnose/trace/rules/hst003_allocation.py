@@ -1,0 +1,77 @@
+"""HST003: memory is taken from the driver, or given back, in every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.trace.breakdown import Part
+from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.rule import found, warn_and_critical
+from perf_diagnostics.diagnose.wording import percent, percent_between, significant
+
+
+@dataclass(frozen=True)
+class AllocationChurn:
+    """Memory is taken from the driver again and again.
+
+    What it measures:
+        The device's idle time inside the driver's allocation calls (``cudaMalloc``, ``cudaFree``, ``cudaHostAlloc``,
+        ``cuMemCreate``, ``cuMemMap`` and HIP's), and in how many of the steps there are any.
+
+    Why it matters:
+        PyTorch keeps memory and reuses it; in a steady step there is no such call. Each one is slow, and freeing
+        waits for the device.
+
+    What to try:
+        No ``empty_cache()`` in the loop; ``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``; the same shapes in each
+        step (pad, or bucket lengths); less memory, if the allocator frees and retries.
+
+    When it is wrong:
+        The first steps allocate, and so does the first batch of a new largest size; a trace of few steps may show
+        just these.
+    """
+
+    code: ClassVar[str] = "HST003"
+    name: ClassVar[str] = "allocation-churn"
+    family: ClassVar[Family] = Family.HOST
+    looks_at: ClassVar[Literal["trace"]] = "trace"
+
+    warn_share: float = field(default=0.02, metadata=limit("idle time in allocation to warn from", "judgement"))
+    critical_share: float = field(default=0.10, metadata=limit("… that is critical", "judgement"))
+    step_share: float = field(default=0.5, metadata=limit("share of steps that allocate, to be churn", "judgement"))
+
+    def check(self, facts: TraceFacts) -> Answer:
+        facts.require_device("allocation")
+        share = facts.share(Part.ALLOCATION)
+        runtime = facts.trace.runtime
+        calls = facts.calls_in_steps(runtime.where(facts.launches.names.allocation(runtime)))
+        steps = float(np.mean(calls > 0))
+        numbers = (
+            Evidence(metric="allocation calls a step", value=float(calls.mean()), n=len(facts.steps)),
+            Evidence(metric="steps that allocate", value=steps * 100, unit="%", limit=self.step_share * 100),
+        )
+        level = grade(share, warn_and_critical(self.warn_share, self.critical_share))
+        if level is None or steps < self.step_share:
+            number = evidence("idle in allocation", share, "%", limit=self.warn_share)
+            return cleared(self, f"allocation takes {percent_between(share)} of a step", number, *numbers)
+        return found(
+            self,
+            facts,
+            level,
+            share,
+            part=Part.ALLOCATION,
+            metric="idle in allocation",
+            summary=f"{percent_between(share)} of each step goes to the driver's allocation calls with the device idle "
+            f"({significant(float(calls.mean()), 2)} calls a step, in {percent(steps)} of the steps).",
+            more=numbers,
+            remedies=(
+                Remedy("Take empty_cache() out of the loop."),
+                Remedy("Keep shapes equal: pad or bucket lengths."),
+                Remedy("Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."),
+            ),
+        )

@@ -1,0 +1,76 @@
+"""HST004: the host does other things than launching while the device has nothing to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.facts import NotMeasured
+from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.trace.breakdown import Part
+from perf_diagnostics.diagnose.trace.events import Kind
+from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.rule import found, warn_and_critical
+from perf_diagnostics.diagnose.wording import percent_between
+
+
+@dataclass(frozen=True)
+class HostWork:
+    """The host does other work in the loop while the device waits.
+
+    What it measures:
+        The device's idle time in stretches of more than a millisecond in which the threads that train launch
+        nothing, and are neither in a loader, nor in an allocation, nor in a call that waits. In a trace of the CPU
+        alone: time in no operator.
+
+    Why it matters:
+        It is time of the loop's own code: preparing or tokenising a batch after it was loaded, logging, metrics,
+        callbacks, writing checkpoints, garbage collection. Tools that look from the first kernel of a step to its
+        last do not see it.
+
+    What to try:
+        Move preparation into the loader's workers or onto the device; log and save less often or in another thread;
+        ``gc.freeze()`` after start-up.
+
+    When it is wrong:
+        A loader that leaves no range in the trace is counted here. Compilation in the first steps is, too.
+    """
+
+    code: ClassVar[str] = "HST004"
+    name: ClassVar[str] = "host-work"
+    family: ClassVar[Family] = Family.HOST
+    looks_at: ClassVar[Literal["trace"]] = "trace"
+
+    warn_share: float = field(
+        default=0.10, metadata=limit("share of the step to warn from", "TraceML's residual: 10 %")
+    )
+    critical_share: float = field(default=0.20, metadata=limit("… that is critical", "TraceML's residual: 20 %"))
+
+    def check(self, facts: TraceFacts) -> Answer:
+        facts.require_sound()
+        if not facts.on_device and not len(facts.trace.of(Kind.OPERATOR)):
+            raise NotMeasured("operators", "the trace holds no operator")
+        share = facts.share(Part.HOST)
+        level = grade(share, warn_and_critical(self.warn_share, self.critical_share))
+        if level is None:
+            number = evidence("other host work", share, "%", limit=self.warn_share)
+            return cleared(self, f"other work of the host takes {percent_between(share)} of a step", number)
+        annotations = facts.trace.of(Kind.ANNOTATION)
+        loader_seen = bool(facts.launches.names.data_wait(annotations).any())
+        return found(
+            self,
+            facts,
+            level,
+            share,
+            part=Part.HOST,
+            metric="other host work",
+            summary=f"For {percent_between(share)} of each step the host does something else than launching work"
+            f"{'' if loader_seen else ' (loading data may be part of it: no loader left a range in the trace)'}.",
+            more=(Evidence(metric="loader ranges in the trace", value="yes" if loader_seen else "no"),),
+            remedies=(
+                Remedy("Move preparation of batches into the loader's workers, or onto the device."),
+                Remedy("Log, evaluate metrics and save less often, or in another thread."),
+                Remedy("Record once with with_stack=True to see which function it is."),
+            ),
+        )

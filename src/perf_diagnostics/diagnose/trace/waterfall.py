@@ -1,0 +1,95 @@
+"""Where a rank's steps went, part by part, as values that a table or a program can show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perf_diagnostics.diagnose.facts import NotMeasured, ask
+from perf_diagnostics.diagnose.statistics import Interval
+from perf_diagnostics.diagnose.trace.breakdown import Part
+from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.kernels import Row, phases, top_kernels, top_operators
+from perf_diagnostics.records import Json
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """One rank's parts, which add up to the steps' wall time, and what has the most time by name.
+
+    ``parts`` gives each part's time over all steps in ns and its share; ``prompt_share`` and ``delay_s`` are None where
+    nothing ran on a device.
+    """
+
+    label: str
+    file: str
+    rank: int | None
+    marked: bool
+    steps: int
+    warm_up: int
+    on_device: bool
+    wall_ns: int
+    parts: tuple[tuple[Part, int, Interval], ...]
+    overlap: float | None
+    prompt_share: float | None
+    delay_s: float | None
+    kernels: tuple[Row, ...]
+    operators: tuple[Row, ...]
+    phases: tuple[Row, ...]
+
+
+def waterfall_of(facts: TraceFacts) -> Waterfall | None:
+    """The waterfall of a rank; None where its trace cannot be trusted, or is a cold start."""
+    try:
+        facts.require_sound()
+        split = facts.split
+    except NotMeasured:
+        return None
+    windows = facts.steps.windows
+    communicating = int(split.communicating.within(windows).sum())
+    exposed = int(facts.per_step_ns(Part.COMMUNICATION).sum())
+    return Waterfall(
+        label=facts.label,
+        file=facts.trace.path.name,
+        rank=facts.trace.rank,
+        marked=facts.steps.marked,
+        steps=len(facts.steps),
+        warm_up=facts.steps.warm_up,
+        on_device=facts.on_device,
+        wall_ns=int(facts.wall_ns.sum()),
+        parts=tuple((part, int(facts.per_step_ns(part).sum()), facts.share(part)) for part in Part),
+        overlap=1 - exposed / communicating if communicating else None,
+        prompt_share=ask(lambda: facts.prompt_share),
+        delay_s=ask(lambda: facts.delay_s),
+        kernels=top_kernels(facts.launches, windows),
+        operators=top_operators(facts.launches, windows),
+        phases=phases(facts.launches, windows),
+    )
+
+
+def waterfall_json(waterfall: Waterfall) -> dict[str, Json]:
+    """A waterfall as plain JSON values: times in ms a step, shares in 0…1."""
+    each = 1e6 * waterfall.steps
+    return {
+        "file": waterfall.file,
+        "rank": waterfall.rank,
+        "steps": waterfall.steps if waterfall.marked else None,
+        "steps_marked": waterfall.marked,
+        "warm_up_steps": waterfall.warm_up,
+        "on_device": waterfall.on_device,
+        "step_ms": waterfall.wall_ns / each,
+        "parts": [
+            {"part": str(part), "ms": ns / each, "share": share.value, "low": share.low, "high": share.high}
+            for part, ns, share in waterfall.parts
+        ],
+        "communication_overlap": waterfall.overlap,
+        "f20": waterfall.prompt_share,
+        "launch_delay_us": None if waterfall.delay_s is None else waterfall.delay_s * 1e6,
+        "kernels": [_row(row, each) for row in waterfall.kernels],
+        "operators": [_row(row, each) for row in waterfall.operators],
+        "phases": [_row(row, each) for row in waterfall.phases],
+    }
+
+
+def _row(row: Row, each: float) -> dict[str, Json]:
+    host = None if row.host_ns is None else row.host_ns / each
+    return {"name": row.name, "count": row.count, "device_ms": row.device_ns / each, "host_ms": host}

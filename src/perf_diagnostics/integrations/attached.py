@@ -1,0 +1,123 @@
+"""``attach``: measures a training loop that is left as it is."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perf_diagnostics.errors import InvalidSettings, RunError
+from perf_diagnostics.integrations.recording import disabled, recorded_here
+from perf_diagnostics.records import Outcome, Run
+from perf_diagnostics.store.files import checked_name
+
+if TYPE_CHECKING:
+    import torch
+
+    from perf_diagnostics.integrations.marked import MarkedLoop
+    from perf_diagnostics.integrations.watch import Watch
+
+RESULTS_DIR = "results"
+
+
+class Attached:
+    """What :func:`attach` gives; after the block it knows what was measured."""
+
+    def __init__(self, watch: Watch | MarkedLoop | None) -> None:
+        self._watch = watch
+
+    @property
+    def steps(self) -> int:
+        """Steps seen so far, warm-up included; 0 where measuring is turned off."""
+        return 0 if self._watch is None else self._watch.recording.steps
+
+    @property
+    def folder(self) -> Path | None:
+        """The run's folder, once something is written."""
+        run_folder = None if self._watch is None else self._watch.recording.folder
+        return None if run_folder is None else run_folder.path
+
+    @property
+    def run(self) -> Run | None:
+        """The records, in the form that rules and reports read; None inside the block, or where no step was seen."""
+        return None if self._watch is None else self._watch.recording.run
+
+
+@contextlib.contextmanager
+def attach(
+    model: torch.nn.Module | Sequence[torch.nn.Module],
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    loader: Iterable[Any] | None = None,
+    *,
+    name: str | None = None,
+    results_dir: Path | str = RESULTS_DIR,
+) -> Iterator[Attached]:
+    """Measure the training loop inside the block, which stays as it is, into a run folder.
+
+    A step ends when the optimizer has stepped (of several: when each of them has). All that was put into torch comes
+    off at the end of the block. Nothing that goes wrong in measuring reaches the training; it becomes a gap in the
+    record. ``PERF_DIAGNOSTICS_DISABLED=1`` turns all of it off.
+
+    Args:
+        model: what the loop calls; torch.compile's or DDP's wrapper around it is found. Several as a list.
+        optimizer: what steps. Several (a GAN's two) as a list.
+        loader: whose batches are the input; default: every DataLoader that is read while training.
+        name: of the run; default: the time and the model's class.
+        results_dir: where runs lie.
+
+    Raises:
+        InvalidSettings: the name cannot be one.
+        RunError: there is a run of that name.
+    """
+    check_name(name, Path(results_dir))
+    if disabled() or not recorded_here():
+        yield Attached(None)
+        return
+    import torch
+    from torch.utils.data import DataLoader
+
+    from perf_diagnostics.integrations import patches
+    from perf_diagnostics.integrations.describe import class_name
+    from perf_diagnostics.integrations.endings import ending_of
+    from perf_diagnostics.integrations.watch import Watch
+
+    models = [model] if isinstance(model, torch.nn.Module) else list(model)
+    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    if not models or not optimizers:
+        raise InvalidSettings("attach() needs at least one model and one optimizer.")
+    watch = Watch(
+        models=models,
+        optimizers=optimizers,
+        workload=class_name(models[0]),
+        name=name,
+        results_dir=Path(results_dir),
+    )
+    ending = Outcome.COMPLETED, "", "loop_ended"
+    with contextlib.ExitStack() as installed:
+        patches.watch_backward(watch, installed)
+        patches.watch_optimizers(watch, optimizers, installed)
+        if loader is None or isinstance(loader, DataLoader):
+            patches.watch_loaders(watch, None if loader is None else (loader,), installed)
+        elif not patches.watch_iterable(watch, loader, installed):
+            why = f"a {type(loader).__name__} cannot be watched; use OwnLoop.batches(). Its time is in other"
+            watch.about.why_unseen["data_wait"] = why
+        try:
+            yield Attached(watch)
+        except BaseException as error:
+            ending = ending_of(error)
+            raise
+        finally:
+            installed.close()
+            watch.end(*ending)
+
+
+def check_name(name: str | None, results_dir: Path) -> None:
+    """Refuse a run's name before the training begins, for afterwards it would be too late.
+
+    Raises:
+        InvalidSettings: it cannot be a name.
+        RunError: it is taken.
+    """
+    if name is not None and (results_dir / checked_name(name)).exists():
+        raise RunError(f"{results_dir / name} already exists; choose another name, or remove it.")

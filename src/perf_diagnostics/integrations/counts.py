@@ -1,0 +1,37 @@
+"""Adds up what the batches of one step hold."""
+
+from __future__ import annotations
+
+from perf_diagnostics.workloads.workload import BatchCount
+
+
+class Counts:
+    """The batches of one step; what is None could not be told for some of them."""
+
+    __slots__ = ("batches", "padding_tokens", "samples", "tokens")
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.samples: int | None = 0
+        self.tokens: int | None = 0
+        self.padding_tokens: int | None = 0
+
+    def add(self, count: BatchCount | None) -> None:
+        self.batches += 1
+        self.samples = _sum(self.samples, None if count is None else count.samples)
+        self.tokens = _sum(self.tokens, None if count is None else count.tokens)
+        self.padding_tokens = _sum(self.padding_tokens, None if count is None else count.padding_tokens)
+
+    def take_back(self, count: BatchCount | None) -> None:
+        """The batch was not trained on after all."""
+        self.batches -= 1
+        if count is not None:
+            self.samples = _sum(self.samples, -count.samples)
+            self.tokens = _sum(self.tokens, None if count.tokens is None else -count.tokens)
+            self.padding_tokens = _sum(
+                self.padding_tokens, None if count.padding_tokens is None else -count.padding_tokens
+            )
+
+
+def _sum(so_far: int | None, more: int | None) -> int | None:
+    return None if so_far is None or more is None else so_far + more

@@ -1,0 +1,227 @@
+"""What stands behind the marks of an own loop: phases, steps and counts on a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import torch
+
+from perf_diagnostics.integrations import describe
+from perf_diagnostics.integrations.counts import Counts
+from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER, LoopProbe
+from perf_diagnostics.integrations.recording import About, Recording
+from perf_diagnostics.integrations.shield import Shield
+from perf_diagnostics.measure.device_clock import event_source
+from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.records import Json, Outcome
+from perf_diagnostics.workloads.data import loader_facts
+
+T = TypeVar("T")
+
+
+class Mark:
+    """One phase's context manager; made once, entered at every step."""
+
+    __slots__ = ("_index", "_loop")
+
+    def __init__(self, loop: MarkedLoop, index: int) -> None:
+        self._loop = loop
+        self._index = index
+
+    def __enter__(self) -> None:
+        self._loop.begins(self._index)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.ends(self._index, raised=error is not None)
+
+
+class StepMark:
+    """One step's context manager."""
+
+    __slots__ = ("_loop", "_samples", "_tokens")
+
+    def __init__(self, loop: MarkedLoop, samples: int | None, tokens: int | None) -> None:
+        self._loop = loop
+        self._samples = samples
+        self._tokens = tokens
+
+    def __enter__(self) -> None:
+        self._loop.step_begins()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.step_ends(self._samples, self._tokens, raised=error is not None)
+
+
+class MarkedLoop:
+    """The state of one loop that is marked by hand; see :class:`~perf_diagnostics.integrations.own_loop.OwnLoop`."""
+
+    def __init__(
+        self,
+        *,
+        workload: str,
+        name: str | None,
+        results_dir: Path,
+        model: torch.nn.Module | None,
+        optimizer: torch.optim.Optimizer | None,
+        device: torch.device | str | None,
+        clock: Callable[[], int],
+    ) -> None:
+        self.observations = Observations()
+        self.about = About(workload)
+        self.probe = LoopProbe(bridged=False, clock=clock)
+        self.recording = Recording(
+            self.probe,
+            self.about,
+            self.observations,
+            describe=self._describe,
+            name=name,
+            results_dir=results_dir,
+            clock=clock,
+        )
+        self._shield = Shield(self.observations)
+        self._models = [] if model is None else [model]
+        self._optimizers = [] if optimizer is None else [optimizer]
+        self._device = None if device is None else torch.device(device)
+        self._ended = False
+        self._settled = False
+        self._in_step = False
+        self._passes = 0
+        self._counts = Counts()
+        self._micro_steps = 1
+        self._batch_samples: int | None = None
+        self._loader_facts: dict[str, Json] = {}
+        self.transfer, self.forward = Mark(self, TRANSFER), Mark(self, FORWARD)
+        self.backward, self.optimizer = Mark(self, BACKWARD), Mark(self, OPTIMIZER)
+
+    @property
+    def _off(self) -> bool:
+        return self._ended or self._shield.tripped
+
+    def begins(self, index: int) -> None:
+        """A phase begins."""
+        if self._off:
+            return
+        with self._shield:
+            self.probe.enter(index)
+
+    def ends(self, index: int, *, raised: bool) -> None:
+        """The innermost phase ends; an optimizer's end is the step's where no step is marked."""
+        if self._off:
+            return
+        with self._shield:
+            self.probe.leave()
+            if index == OPTIMIZER and not raised and not self._in_step and not self.probe.depth:
+                self._end_step(None, None)
+
+    def step(self, samples: int | None, tokens: int | None) -> StepMark:
+        """A mark around one step."""
+        return StepMark(self, samples, tokens)
+
+    def step_begins(self) -> None:
+        if self._off:
+            return
+        with self._shield:
+            self._in_step = True
+            if not self.probe.running:
+                self.probe.start()
+
+    def step_ends(self, samples: int | None, tokens: int | None, *, raised: bool) -> None:
+        """A marked step ends; one that raised is no step, and its time goes to the next one."""
+        if self._off:
+            return
+        with self._shield:
+            self._in_step = False
+            if not raised:
+                self._end_step(samples, tokens)
+
+    def timed(self, loader: Iterable[T]) -> Iterator[T]:
+        """The batches, each wait for one timed."""
+        self.begins(DATA_WAIT)
+        try:
+            self.probe.epoch = self._passes
+            self._passes += 1
+            with self._shield:
+                self._loader_facts = self._loader_facts or loader_facts(loader)
+            iterator = iter(loader)
+        finally:
+            self.ends(DATA_WAIT, raised=False)
+        return _Timed(iterator, self)
+
+    def count(self, batch: Any) -> None:
+        """A batch has come."""
+        if self._off:
+            return
+        with self._shield:
+            self._counts.add(describe.count_batch(batch))
+
+    def end(self, outcome: Outcome, reason: str, stop_reason: str) -> None:
+        """Stop measuring, and write the result."""
+        if self._ended:
+            return
+        self._ended = True
+        self._describe()
+        self.recording.finish(outcome, reason, stop_reason)
+
+    def _end_step(self, samples: int | None, tokens: int | None) -> None:
+        counts = self._counts
+        if counts.batches:
+            self._micro_steps = counts.batches
+            samples = counts.samples if samples is None else samples
+            tokens = counts.tokens if tokens is None else tokens
+        if self._batch_samples is None and samples:
+            self._batch_samples = max(1, samples // self._micro_steps)
+        padding = counts.padding_tokens if counts.batches and tokens == counts.tokens else None
+        self.recording.end_step(samples, tokens, padding)
+        self._counts = Counts()
+        if not self._settled:
+            self._settle()
+
+    def _settle(self) -> None:
+        self._settled = True
+        if self._device is None:
+            self._device = describe.device_of(describe.parameters_of(self._models, self._optimizers))
+            in_use = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+            if in_use and not self._models and not self._optimizers:
+                self._device = torch.device("cuda", torch.cuda.current_device())
+        self.about.device = describe.device_name(self._device)
+        events = event_source(self._device, self.recording.clock)
+        if events is not None:
+            self.recording.use_events(events)
+
+    def _describe(self) -> None:
+        with self.observations.guard("facts"):
+            parameters = describe.parameters_of(self._models, self._optimizers)
+            device = self._device or torch.device("cpu")
+            about = self.about
+            about.precision = describe.precision_of(parameters, device, None)
+            about.samples = self._batch_samples
+            about.quantities = describe.sizes(parameters, device)
+            about.facts = {
+                "accumulation_steps": self._micro_steps,
+                **describe.facts_of(self._models, self._optimizers, device),
+                **self._loader_facts,
+            }
+
+
+class _Timed(Iterator[T]):
+    """An iterator whose ``next`` is the wait for data."""
+
+    def __init__(self, iterator: Iterator[T], loop: MarkedLoop) -> None:
+        self._iterator = iterator
+        self._loop = loop
+
+    def __next__(self) -> T:
+        self._loop.begins(DATA_WAIT)
+        try:
+            batch = next(self._iterator)
+        finally:
+            self._loop.ends(DATA_WAIT, raised=False)
+        self._loop.count(batch)
+        return batch

@@ -1,0 +1,167 @@
+"""Runs somebody's training script as ``python`` would, and measures what it trains."""
+
+from __future__ import annotations
+
+import io
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING
+
+from perf_diagnostics.errors import InvalidSettings
+from perf_diagnostics.integrations.after_import import AfterImport
+from perf_diagnostics.integrations.endings import Ending, ending_of
+from perf_diagnostics.records import Outcome
+
+if TYPE_CHECKING:
+    from perf_diagnostics.integrations.watch import Watch
+
+_OURS = str(Path(__file__).parents[1])
+_MACHINERY = (_OURS, "<frozen runpy>", runpy.__file__)
+
+
+class Session:
+    """One script under watch: torch is patched as soon as the script has imported it.
+
+    Args:
+        workload: what the training is called.
+        name: of the run; default: the time and ``workload``.
+        results_dir: where runs lie, fixed now, for a script may change its folder.
+    """
+
+    def __init__(self, *, workload: str, name: str | None, results_dir: Path) -> None:
+        self.watch: Watch | None = None
+        self._workload = workload
+        self._name = name
+        self._results_dir = results_dir.absolute()
+        self._installed = ExitStack()
+        self._pid = os.getpid()
+        self._import = AfterImport("torch", self._attach)
+
+    @property
+    def here(self) -> bool:
+        """False in a process that the script forked off."""
+        return os.getpid() == self._pid
+
+    def begin(self) -> None:
+        """Wait for torch."""
+        self._import.install()
+
+    def end(self, ending: Ending) -> None:
+        """Take everything off and write the result."""
+        self._import.remove()
+        self._installed.close()
+        if self.watch is not None:
+            self.watch.end(*ending)
+
+    def _attach(self) -> None:
+        from perf_diagnostics.integrations import patches
+        from perf_diagnostics.integrations.watch import Watch
+
+        watch = Watch(workload=self._workload, name=self._name, results_dir=self._results_dir)
+        patches.watch_backward(watch, self._installed)
+        patches.watch_optimizers(watch, None, self._installed)
+        patches.watch_loaders(watch, None, self._installed)
+        self.watch = watch
+
+
+def run_watched(target: str, arguments: Sequence[str], *, as_module: bool, session: Session | None) -> int | None:
+    """Run a script (or, ``as_module``, a module) as ``__main__``, as ``python target arguments`` would.
+
+    Args:
+        target: path of a script, a folder or zip file with a ``__main__.py``; or a module's name.
+        arguments: the script's own.
+        as_module: as ``python -m``.
+        session: what measures it, or None to only run it.
+
+    Returns:
+        The exit code: None where the script came to its end, 1 after an exception, whose traceback is printed as
+        Python prints it. ``SystemExit`` and ``KeyboardInterrupt`` are raised on, for the interpreter to handle.
+
+    Raises:
+        InvalidSettings: there is no such script.
+    """
+    if not as_module and not Path(target).exists():
+        raise InvalidSettings(f"can't open file {target!r}: there is no such script.")
+    ending: Ending = (Outcome.COMPLETED, "", "script_ended")
+    if session is not None:
+        session.begin()
+    try:
+        _execute(target, arguments, as_module=as_module)
+    except (SystemExit, KeyboardInterrupt) as error:
+        ending = ending_of(error)
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever a script raises is printed as Python prints it
+        ending = ending_of(error)
+        print_traceback(error)
+        return 1
+    finally:
+        if session is not None:
+            session.end(ending)
+    return None
+
+
+def print_traceback(error: BaseException) -> None:
+    """Hand an exception to ``sys.excepthook``, without the frames that running and watching put into its traceback."""
+    seen: set[int] = set()
+    chain: list[BaseException | None] = [error]
+    while chain:
+        one = chain.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            one.__traceback__ = without_ours(one.__traceback__)
+            chain += [one.__cause__, one.__context__]
+    sys.excepthook(type(error), error, error.__traceback__)
+
+
+def without_ours(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of this package and, at its top, of runpy."""
+    frames: list[TracebackType] = []
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        ours = name.startswith(_OURS) or (not frames and name in _MACHINERY)
+        if not ours:
+            frames.append(trace)
+        trace = trace.tb_next
+    for frame, following in zip(frames, [*frames[1:], None], strict=True):
+        frame.tb_next = following
+    return frames[0] if frames else None
+
+
+def _execute(target: str, arguments: Sequence[str], *, as_module: bool) -> None:
+    main = ModuleType("__main__")
+    main.__dict__["__builtins__"] = __builtins__
+    sys.modules["__main__"] = main
+    sys.argv[:] = [target, *arguments]
+    run_as_main = runpy._run_module_as_main  # type: ignore[attr-defined]  # what ``python -m`` itself calls
+    if as_module:
+        _first_on_path(str(Path.cwd()))
+        run_as_main(target, alter_argv=True)
+    elif Path(target).is_file() and not _is_archive(target):
+        _first_on_path(str(Path(target).resolve().parent))
+        path = os.path.join(Path.cwd(), target.removeprefix("./"))  # noqa: PTH118 - as Python itself spells __file__
+        main.__dict__.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
+        with io.open_code(path) as file:
+            code = compile(file.read(), path, "exec")
+        exec(code, main.__dict__)  # noqa: S102 - running the user's own script is the command
+    else:
+        _first_on_path(str(Path(target).absolute()))
+        run_as_main("__main__", alter_argv=False)
+
+
+def _is_archive(path: str) -> bool:
+    import zipfile
+
+    return zipfile.is_zipfile(path)
+
+
+def _first_on_path(folder: str) -> None:
+    """Put the script's folder where Python puts it, in place of this command's own."""
+    if sys.flags.safe_path:
+        return
+    sys.path[0] = folder

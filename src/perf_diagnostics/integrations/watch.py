@@ -1,0 +1,298 @@
+"""Watches an unchanged loop: turns its fetches, calls, backwards and optimizer steps into phases and steps."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from threading import get_ident
+from typing import Any, TypeVar
+
+import torch
+
+from perf_diagnostics.integrations import describe
+from perf_diagnostics.integrations.counts import Counts
+from perf_diagnostics.integrations.cycle import Cycle
+from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, LoopProbe
+from perf_diagnostics.integrations.modules import outermost, parts_of, watch_calls
+from perf_diagnostics.integrations.recording import About, Recording
+from perf_diagnostics.integrations.shield import Shield
+from perf_diagnostics.measure.device_clock import event_source
+from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.records import Json, Outcome, Phase
+from perf_diagnostics.workloads.data import loader_facts
+from perf_diagnostics.workloads.workload import BatchCount
+
+T = TypeVar("T")
+
+#: A loop that never calls the outermost module calls its parts, or theirs. Deeper than this nobody is looked for.
+_DEEPEST_SEARCH = 4
+_MOST_PARTS = 64
+
+_WHY_UNSEEN = {
+    str(Phase.TRANSFER): "copies to the device are not told apart in a loop that is only watched; they are in other",
+    str(Phase.FORWARD): "no call of the model with gradients was seen; its time is in other",
+    str(Phase.BACKWARD): "no backward() was seen; its time is in other",
+    str(Phase.DATA_WAIT): "no DataLoader was seen; the time to get a batch is in other",
+}
+
+
+def _alive(references: Iterable[weakref.ref[T]]) -> list[T]:
+    return [thing for reference in references if (thing := reference()) is not None]
+
+
+class Watch:
+    """The state of one watched loop. Its methods are called by the patches; none raises, none waits for a device.
+
+    Only the thread that made it is watched. Calls of the model without gradients, or while it is in evaluation mode,
+    are evaluation: their time, and the wait for their batches, is ``other``.
+
+    Args:
+        models: the models that are trained; without, they are found by the optimizers' parameters.
+        optimizers: those whose turns make a step; more are learned as they step.
+        workload: what the trial is called.
+        name: of the run.
+        results_dir: where runs lie.
+    """
+
+    def __init__(
+        self,
+        *,
+        models: Sequence[torch.nn.Module] = (),
+        optimizers: Sequence[torch.optim.Optimizer] = (),
+        workload: str,
+        name: str | None,
+        results_dir: Path,
+    ) -> None:
+        self.observations = Observations()
+        self.probe = LoopProbe(bridged=True)
+        self.about = About(workload, why_unseen=dict(_WHY_UNSEEN))
+        self.recording = Recording(
+            self.probe, self.about, self.observations, describe=self._describe, name=name, results_dir=results_dir
+        )
+        self._shield = Shield(self.observations)
+        self._thread = get_ident()
+        self._ended = False
+        # Weak: a model that the script lets go must be gone, as it would be without us.
+        self._models = [weakref.ref(model) for model in models]
+        self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
+        self._loader_facts: dict[str, Json] = {}
+        self._cycle = Cycle(id(optimizer) for optimizer in optimizers)
+        self._open_optimizers: list[int] = []
+        self._watched: list[tuple[weakref.ref[torch.nn.Module], Callable[[], None]]] = []
+        self._searches = 0
+        self._settled = False
+        self._autocast: torch.dtype | None = None
+        self._passes = 0
+        self._batch_samples: int | None = None
+        self._micro_steps = 1
+        self._unused: BatchCount | None = None
+        self._evaluated = False
+        self._forwards = 0
+        self._rows = 0
+        self._counts = Counts()
+        if models:
+            with self._shield:
+                self._watch_models(outermost(models))
+
+    def watches(self) -> bool:
+        """Whether what happens now is to be timed: on the loop's thread, before the end, with everything in order."""
+        return get_ident() == self._thread and not (self._ended or self._shield.tripped)
+
+    # -- batches
+
+    def pass_begins(self, loader: object) -> None:
+        """The loader starts a pass over its data."""
+        with self._shield:
+            training = self._training()
+            if training and not self._loader_facts:
+                self._loader_facts = loader_facts(loader)
+            self.probe.enter(DATA_WAIT if training else OTHER)
+            if training:
+                self.probe.epoch = self._passes
+                self._passes += 1
+
+    def pass_began(self) -> None:
+        """The pass's iterator is there."""
+        with self._shield:
+            self.probe.leave()
+
+    def fetch_begins(self) -> None:
+        """The next batch is asked for."""
+        with self._shield:
+            self._settle_fetch()
+            self.probe.enter(DATA_WAIT if self._training() else OTHER)
+
+    def fetch_ends(self, batch: Any) -> None:
+        """A batch has come, or None at the pass's end."""
+        with self._shield:
+            training = self.probe.phase == DATA_WAIT
+            self.probe.leave()
+            if training and batch is not None:
+                self._unused = describe.count_batch(batch)
+                self._evaluated = False
+                self._counts.add(self._unused)
+
+    # -- the model
+
+    def module_begins(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        with self._shield:
+            probe = self.probe
+            if probe.phase == FORWARD:
+                probe.enter(FORWARD)
+            elif torch.is_grad_enabled() and module.training:
+                if not probe.has_seen(FORWARD):
+                    self._autocast = describe.autocast_dtype(describe.device_of(list(module.parameters())).type)
+                if probe.phase != BACKWARD:
+                    self._trains_on(args, kwargs)
+                probe.enter(FORWARD)
+            else:
+                probe.fetch_was_evaluated()
+                self._evaluated = True
+                probe.enter(OTHER)
+
+    def module_ends(self) -> None:
+        with self._shield:
+            self.probe.leave()
+
+    # -- backward
+
+    def backward_begins(self) -> None:
+        with self._shield:
+            self.probe.enter(BACKWARD)
+
+    def backward_ends(self) -> None:
+        with self._shield:
+            self.probe.leave()
+
+    # -- optimizers
+
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        with self._shield:
+            if id(optimizer) in self._open_optimizers:
+                # Its last step raised and somebody went on: whatever was open then has ended without telling.
+                self.probe.abandon()
+                self._open_optimizers.clear()
+            self._open_optimizers.append(id(optimizer))
+            self.probe.enter(OPTIMIZER)
+            if all(optimizer is not known() for known in self._optimizers):
+                self._optimizers.append(weakref.ref(optimizer))
+                self._searches = 0  # it may train another model than those that are watched
+
+    def optimizer_ends(self, optimizer: torch.optim.Optimizer) -> None:
+        with self._shield:
+            if id(optimizer) not in self._open_optimizers:
+                return  # it began before the watch did
+            self._open_optimizers.remove(id(optimizer))
+            self.probe.leave()
+            if self.probe.depth == 0 and self._cycle.stepped(id(optimizer)):
+                self._step_ends()
+
+    # -- the end
+
+    def end(self, outcome: Outcome, reason: str, stop_reason: str) -> None:
+        """Stop watching, and write the result."""
+        if self._ended:
+            return
+        self._ended = True
+        for _, undo in self._watched:
+            undo()
+        self._watched.clear()
+        self._describe()
+        self.recording.finish(outcome, reason, stop_reason)
+
+    # -- inside
+
+    def _training(self) -> bool:
+        """Whether a batch that is fetched now is for training: gradients are on, and the model is in training mode."""
+        if not torch.is_grad_enabled():
+            return False
+        modules = _alive(module for module, _ in self._watched)
+        return not modules or any(module.training for module in modules)
+
+    def _trains_on(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The model is called with gradients: the last batch is trained on."""
+        self.probe.fetch_was_used()
+        self._unused = None
+        self._evaluated = False
+        self._forwards += 1
+        if self._counts.batches:
+            return
+        # No loader: the samples are the rows given to the model, those of a closure or of several models once.
+        rows = describe.count_call(args, kwargs) or 0
+        alone = len(self._cycle) <= 1 and not self._open_optimizers
+        self._rows = self._rows + rows if alone else max(self._rows, rows)
+
+    def _settle_fetch(self) -> None:
+        self.probe.settle_fetch()
+        if self._evaluated and self._counts.batches:
+            self._counts.take_back(self._unused)
+            self._evaluated = False
+
+    def _step_ends(self) -> None:
+        self._settle_fetch()
+        counts = self._counts
+        samples = counts.samples if counts.batches else self._rows or None
+        if self._batch_samples is None and samples:
+            self._batch_samples = max(1, samples // (counts.batches or self._forwards or 1))
+        self._micro_steps = counts.batches if len(self._cycle) == 1 else 1
+        told = counts.batches > 0
+        self.recording.end_step(samples, counts.tokens if told else None, counts.padding_tokens if told else None)
+        if not self._settled:
+            self._settle()
+        if not self._forwards and self._searches <= _DEEPEST_SEARCH:
+            self.recording.aside(self._search_models)
+        self._begin_counts()
+
+    def _settle(self) -> None:
+        """The first step is over: by now it is known what is trained, and where."""
+        self._settled = True
+        parameters = describe.parameters_of(_alive(self._models), _alive(self._optimizers))
+        device = describe.device_of(parameters)
+        events = event_source(device, self.recording.clock)
+        self.about.device = describe.device_name(device)
+        if events is not None:
+            self.recording.use_events(events)
+
+    def _describe(self) -> None:
+        with self.observations.guard("facts"):
+            models = _alive(self._models) or _alive(module for module, _ in self._watched)
+            optimizers = _alive(self._optimizers)
+            parameters = describe.parameters_of(models, optimizers)
+            if not parameters and self.about.quantities:
+                return  # they are gone; what was written about them before stands
+            device = describe.device_of(parameters)
+            about = self.about
+            about.precision = describe.precision_of(parameters, device, self._autocast)
+            about.samples = self._batch_samples
+            about.quantities = describe.sizes(parameters, device)
+            about.facts = {
+                "accumulation_steps": max(1, self._micro_steps),
+                **describe.facts_of(models, optimizers, device),
+                **self._loader_facts,
+            }
+
+    def _watch_models(self, modules: Sequence[torch.nn.Module]) -> None:
+        known = _alive(module for module, _ in self._watched)
+        for module in modules[:_MOST_PARTS]:
+            if all(module is not other for other in known):
+                self._watched.append((weakref.ref(module), watch_calls(module, self)))
+
+    def _search_models(self) -> None:
+        """No call was seen in a whole step: look for the outermost modules, then one floor below them, and so on."""
+        if self._searches == 0:
+            models, optimizers = _alive(self._models), _alive(self._optimizers)
+            found = outermost(models, describe.parameters_of((), optimizers))
+        else:
+            found = [part for module in _alive(module for module, _ in self._watched) for part in parts_of(module)]
+        self._searches += 1
+        # A step in which the model's calls were not seen yet is no measurement.
+        self.recording.warm_up_steps = max(self.recording.warm_up_steps, self.recording.steps + 1)
+        self._watch_models(found)
+
+    def _begin_counts(self) -> None:
+        self._forwards = 0
+        self._rows = 0
+        self._counts = Counts()
+        self._unused = None
+        self._evaluated = False

@@ -1,0 +1,318 @@
+"""What a report says of a run: every number from the records, nothing that was not measured."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Unchecked
+from perf_diagnostics.records import Gap, Length, Outcome, Phase, Quantity, Run, StepTable
+from perf_diagnostics.report.build import build_report
+from perf_diagnostics.report.model import ChartKind, Report, ReportTable
+from tests.report.conftest import CPU_BATCHES, GENERATED_AT, cpu_result, gpu_result
+
+NOTHING = Diagnosis(verdict=None)
+
+
+def report_of(*results, diagnosis: Diagnosis = NOTHING, planned=None, **more) -> Report:
+    planned = tuple(r.trial for r in results) if planned is None else planned
+    run = Run(name="r", created_at="", tool_version="0", planned=planned, results=results, **more)
+    return build_report(run, diagnosis, generated_at=GENERATED_AT)
+
+
+def table(report: Report, key: str) -> ReportTable:
+    return next(t for t in report.tables if t.key == key)
+
+
+def column(shown: ReportTable, label: str) -> list:
+    index = [c.label for c in shown.columns].index(label)
+    return [row[index] for row in shown.rows]
+
+
+def chart(report: Report, key: str):
+    return next((c for c in report.charts if c.key == key), None)
+
+
+def without(result, *quantities: str):
+    return dataclasses.replace(result, quantities=tuple(q for q in result.quantities if q.name not in quantities))
+
+
+def test_the_headline_is_the_verdict(report, diagnosis):
+    assert report.headline == diagnosis.verdict.summary
+
+
+def test_without_a_verdict_the_headline_says_why():
+    because = Diagnosis(verdict=None, no_verdict_because="only one trial was measured.")
+    assert report_of(cpu_result(8), diagnosis=because).headline == "No verdict: only one trial was measured."
+    assert report_of().headline == "No verdict: no trial of this run completed."
+
+
+def test_the_answer_names_the_recommended_size_with_its_throughput_and_interval(report, run):
+    result = next(r for r in run.results if r.trial.settings.batch_size == 32 and r.trial.settings.device == "cpu")
+    steady = result.steps[0].steady
+    rate = steady.samples.sum() / (steady.wall_ns.sum() / 1e9)
+    sentence = next(s for s in report.answer if s.startswith("On cpu, train"))
+    assert f"batch size 32: {rate:.1f} samples/s (95 % interval" in sentence
+    assert "the fastest of 8" in sentence
+
+
+def test_a_smaller_size_within_five_percent_is_recommended_and_the_fastest_named():
+    results = [cpu_result(batch) for batch in (1, 8, 16, 32)]
+    # Stretch batch 32 until it is 3 % faster than batch 16, which is then close enough.
+    wanted = 16 * float(results[3].steps[0].steady.wall_ns.mean()) / (32 * results[2].steps[0].steady.wall_ns.mean())
+    columns = dict(results[3].steps[0].columns)
+    factor = (1 / 1.03) / wanted
+    columns = {n: (v * factor if n.endswith("_ns") else v) for n, v in columns.items()}
+    results[3] = dataclasses.replace(results[3], steps=(StepTable(columns),))
+    report = report_of(*results)
+    assert "train at batch size 16" in report.answer[0]
+    assert "97.1 % of the fastest, 32" in report.answer[0]
+    assert report.key_figures[0].value == 16
+    assert chart(report, "throughput").series[0].highlight == "16"
+    assert chart(report, "course_1").title.endswith("batch size 16")
+
+
+def test_where_the_time_goes_adds_up(report):
+    phases = table(report, "phases_2")
+    assert phases.title == "Where a step's time goes, cpu, batch size 32"
+    assert sum(column(phases, "Share of the step")) == pytest.approx(100, abs=0.01)
+    step = next(row for row in table(report, "trials").rows if row[:2] == ("cpu", 32))
+    labels = [c.label for c in table(report, "trials").columns]
+    assert sum(column(phases, "Time in a step")) == pytest.approx(step[labels.index("Step")], rel=1e-6)
+
+
+def test_gains_are_told_with_their_interval_and_as_untried(report):
+    sentence = next(s for s in report.answer if s.startswith("Fixing"))
+    assert "could win back 3.1 % of the step's time (95 % interval 2.4 to 3.6 %)" in sentence
+    basis = report.answer_basis[report.answer.index(sentence)]
+    assert "not yet tried" in basis.says
+
+
+def test_a_gain_of_mere_information_is_not_advertised(diagnosis):
+    info = dataclasses.replace(diagnosis.findings[0], severity=diagnosis.findings[2].severity)
+    report = report_of(cpu_result(8), diagnosis=Diagnosis(verdict=None, findings=(info,)))
+    assert not any(s.startswith("Fixing") for s in report.answer)
+    assert "No rule found anything that would speed up training at these batch sizes." in report.answer
+    assert not any(figure.label == "Could be won back" for figure in report.key_figures)
+
+
+def test_every_sentence_rests_on_something_that_is_there(report):
+    keys = {c.key for c in report.charts} | {t.key for t in report.tables} | {"incomplete", "checks", ""}
+    keys |= {f"finding {f.code} {f.scope}" for f in report.diagnosis.findings}
+    assert len(report.answer_basis) == len(report.answer)
+    assert {basis.key for basis in report.answer_basis} <= keys
+
+
+def test_few_steps_and_an_unfinished_warmup_are_warned_of(report):
+    assert "Few steps, so treat as a hint: cpu batch 128 (5 of at least 20)." in report.answer
+    assert "The warm-up could not be shown to be over: cpu batch 128." in report.answer
+    steady = report_of(cpu_result(8))
+    assert not any("Few steps" in s or "warm-up" in s for s in steady.answer)
+
+
+def test_devices_are_compared_with_an_interval(report):
+    sentence = next(s for s in report.answer if "times" in s and "as fast as" in s)
+    assert sentence.startswith("At their fastest batch sizes, cuda:0 trains 80.")
+    assert "95 % interval" in sentence
+
+
+def test_the_throughput_charts_hold_the_trials_values(report, run):
+    drawn = chart(report, "throughput_2")
+    assert drawn.kind is ChartKind.LINE
+    assert drawn.categories == (*map(str, CPU_BATCHES), "256", "512")
+    expected = []
+    for batch in CPU_BATCHES:
+        steady = next(r for r in run.results if r.trial.settings.batch_size == batch).steps[0].steady
+        expected.append(steady.samples.sum() / (steady.wall_ns.sum() / 1e9))
+    assert drawn.series[0].values == (*(pytest.approx(v) for v in expected), None, None)
+    assert all(
+        low < value < high
+        for low, value, high in zip(
+            drawn.series[0].low[:8], drawn.series[0].values[:8], drawn.series[0].high[:8], strict=True
+        )
+    )
+    assert drawn.marks == (("256", "out of memory"), ("512", "skipped, too large"))
+
+
+def test_devices_of_like_speed_share_a_chart():
+    one, other = cpu_result(8), cpu_result(16)
+    other = dataclasses.replace(
+        other, trial=dataclasses.replace(other.trial, settings=other.trial.settings.replace(num_workers=2))
+    )
+    report = report_of(one, other)
+    assert [len(c.series) for c in report.charts if c.key == "throughput"] == [2]
+    values = {series.name: series.values for series in chart(report, "throughput").series}
+    assert values["cpu num_workers=default"][1] is None  # batch 16 ran with two workers only
+    assert values["cpu num_workers=2"][0] is None
+
+
+def test_breakdown_charts_have_a_layer_a_phase_in_ms_and_in_percent(report):
+    times, shares = chart(report, "time_breakdown_1"), chart(report, "time_share_1")
+    assert [s.key for s in times.series] == [str(phase) for phase in Phase]
+    assert times.unit == "ms"
+    assert "device clock" in times.y_label
+    assert [sum(s.values[i] for s in shares.series) for i in range(5)] == [pytest.approx(100, abs=0.01)] * 5
+
+
+def test_memory_is_drawn_in_gib_by_kind(report):
+    drawn = chart(report, "memory")
+    values = {s.name: s.values for s in drawn.series}
+    assert values["cpu, process peak"][5] == pytest.approx(1.55 + 0.045 * 32)
+    assert values["cuda:0, held by the device's allocator"][3] == pytest.approx(1.3 + 0.058 * 8)
+    assert values["cuda:0, tensors on the device"][0] is None  # batch 1 did not run there
+
+
+def test_memory_nobody_measured_is_listed_and_not_drawn():
+    report = report_of(without(cpu_result(8), "host_memory_peak"))
+    assert chart(report, "memory") is None
+    assert any(signal == "host_memory_peak" for signal, _ in report.not_measured)
+    assert "Process peak" not in [c.label for c in table(report, "trials").columns]
+    figure = next(f for f in report.key_figures if f.label.startswith("Peak memory"))
+    assert figure.value is None
+
+
+def test_memory_that_was_measured_as_zero_is_shown_as_zero():
+    zero = dataclasses.replace(cpu_result(8), quantities=(Quantity("host_memory_peak", 0.0, "bytes", "test"),))
+    report = report_of(zero)
+    assert chart(report, "memory").series[0].values == (0.0,)
+    assert column(table(report, "trials"), "Process peak") == [0.0]
+    assert not any(signal == "host_memory_peak" for signal, _ in report.not_measured)
+
+
+def test_energy_is_drawn_only_where_it_was_measured(report):
+    drawn = chart(report, "energy")
+    assert drawn.categories == ("8", "16", "32", "64", "128")
+    assert drawn.series[0].values[0] == pytest.approx((38.0 + 4.1 * 8) * 0.2 / 8)
+    gpu = without(gpu_result(8), "energy_device")
+    missing = report_of(gpu)
+    assert chart(missing, "energy") is None
+    assert ("energy_device", "energy of the device: the trial recorded neither a value nor a reason") in (
+        missing.not_measured
+    )
+
+
+def test_a_recorded_reason_takes_the_place_of_the_silent_one():
+    gpu = dataclasses.replace(without(gpu_result(8), "energy_device"), gaps=(Gap("energy_device", "NVML not found"),))
+    signals = [why for signal, why in report_of(gpu).not_measured if signal == "energy_device"]
+    assert signals == ["NVML not found"]
+
+
+def test_not_measured_names_each_signal_once_and_whom_it_concerns(report, run):
+    signals = [entry for entry in report.not_measured if entry[0] == "energy_cpu"]
+    assert len(signals) == 1
+    assert "(" not in signals[0][1]  # all trials that ran lack it
+    gap = Gap("device_clock", "no events here")
+    some = [dataclasses.replace(r, gaps=(gap,)) if r.trial.settings.device == "cpu" else r for r in run.results]
+    told = dict(report_of(*some).not_measured)
+    assert told["device_clock"] == "no events here (all trials on cpu)"
+    one = [dataclasses.replace(r, gaps=(gap,)) if i == 0 else r for i, r in enumerate(run.results)]
+    assert dict(report_of(*one).not_measured)["device_clock"] == "no events here (cpu batch 1)"
+
+
+def test_rules_that_could_not_look_are_listed_with_their_codes():
+    unchecked = (Unchecked("A001", "a", "clock", "none"), Unchecked("B002", "b", "clock", "none"))
+    report = report_of(cpu_result(8), diagnosis=Diagnosis(verdict=None, unchecked=unchecked))
+    assert ("clock", "none (needed by A001 and B002)") in report.not_measured
+
+
+def test_what_did_not_complete_is_listed_with_its_reason(report):
+    assert report.incomplete == (
+        "distilbert-sst2 cpu batch 256: out of memory. The kernel ended the trial's process (SIGKILL) at 30.9 GiB "
+        "resident of 31.4 GiB.",
+        "distilbert-sst2 cpu batch 512: skipped, too large. Batch size 256 was already out of memory on cpu.",
+        "distilbert-sst2 cuda:0 batch 256: planned, not run",
+    )
+    assert next(f for f in report.key_figures if f.label == "Trials completed").value == "13 of 16"
+
+
+def test_a_run_of_which_nothing_completed_still_tells_its_story(empty_report):
+    assert empty_report.headline == "No verdict: no trial completed."
+    assert empty_report.charts == ()
+    assert (
+        "None of 16 trials completed (1 out of memory, 1 skipped, too large and 14 not run)" in empty_report.answer[0]
+    )
+    assert len(empty_report.incomplete) == 16
+    assert len(table(empty_report, "trials").rows) == 2
+
+
+def test_a_run_without_any_record_is_a_report_too():
+    report = report_of()
+    assert report.charts == ()
+    assert report.tables == ()
+    assert report.title == "Training performance"
+
+
+def test_one_trial_alone_gets_no_ranking():
+    report = report_of(cpu_result(8))
+    assert "one batch size was measured: 8" in report.answer[0]
+    assert "fastest" not in report.answer[0]
+
+
+def test_a_trial_of_one_step_has_no_interval():
+    result = cpu_result(8)
+    keep = np.arange(len(result.steps[0])) < 4  # three warm-up steps and one measured
+    report = report_of(dataclasses.replace(result, steps=(result.steps[0].where(keep),)))
+    assert "(too few steps for an interval)" in report.answer[0]
+    assert column(table(report, "trials"), "Steps") == [1]
+    assert "±" not in [c.label for c in table(report, "trials").columns]
+
+
+def test_a_trial_that_completed_without_steps_is_no_point():
+    report = report_of(dataclasses.replace(cpu_result(8), steps=()))
+    assert report.charts == ()
+    assert column(table(report, "trials"), "Steps") == [0]
+
+
+def test_the_method_speaks_only_of_what_was_done(report):
+    text = " ".join(report.method)
+    assert "perf_counter_ns" in text
+    assert "timing events on the device's stream" in text
+    assert "The first 3 steps" in text
+    assert "12 trials: precise enough; 1 trial: time budget" in text
+    assert "cpu 32, cpu 1, cpu 8" in text  # the order of the start times, not of the table
+    alone = " ".join(report_of(cpu_result(8)).method)
+    assert "timing events" not in alone
+    assert "started" not in alone  # one trial has no order
+    bare = dataclasses.replace(cpu_result(8), provenance={}, stop_reason="")
+    assert "Wall times" not in " ".join(report_of(bare).method)
+
+
+def test_repeats_change_what_is_said_about_intervals():
+    base = cpu_result(8)
+    results = [dataclasses.replace(base, trial=dataclasses.replace(base.trial, repeat=i)) for i in range(3)]
+    assert "ran up to 3 times" in " ".join(report_of(*results).method)
+    assert "ran once" in " ".join(report_of(base).method)
+
+
+def test_a_planned_number_of_steps_is_told_as_such():
+    base = cpu_result(8)
+    exact = dataclasses.replace(base.trial, length=Length.exactly(80))
+    text = " ".join(report_of(dataclasses.replace(base, trial=exact, stop_reason="max_steps")).method)
+    assert "1 trial: planned steps done" in text
+    assert "half-width of the 95 % interval of the mean step time" not in text
+
+
+def test_facts_about_the_machine_are_shown_and_unknown_ones_marked(report):
+    sheets = {sheet.title: dict(sheet.facts) for sheet in report.environment}
+    assert sheets["Machine"]["cpu model"] == "Intel(R) Xeon(R) CPU @ 2.20GHz"
+    assert sheets["Machine"]["governor"] == "unknown"
+    assert sheets["Machine"]["memory bytes"] == "31.36 GiB"
+    assert sheets["Device: Tesla T4"]["name"] == "Tesla T4"
+    assert sheets["Sources of the numbers"]["energy_device"] == "NVML total energy counter"
+
+
+def test_outcomes_that_are_no_fault_are_worded(run):
+    ended = dataclasses.replace(cpu_result(8), outcome=Outcome.TIMEOUT, stop_reason="timeout", reason="over 60 s")
+    report = report_of(ended)
+    assert column(table(report, "trials"), "Outcome") == ["timed out"]
+    assert report.charts == ()  # measured, but not to its planned end
+    assert column(table(report, "trials"), "Steps") == [80]
+
+
+def test_rules_that_looked_and_found_nothing():
+    diagnosis = Diagnosis(verdict=None, cleared=(Cleared("A001", "a"),))
+    report = report_of(cpu_result(8), diagnosis=diagnosis)
+    assert "No rule found anything that would speed up training at these batch sizes." in report.answer
+    assert "No rule could look for what would help." in report_of(cpu_result(8)).answer

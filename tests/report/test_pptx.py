@@ -1,0 +1,214 @@
+"""The report as slides: native charts and tables with the report's values, inside their slides, in stable bytes."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import sys
+import zipfile
+from datetime import datetime
+from pathlib import Path
+
+import pptx
+import pytest
+
+from perf_diagnostics.errors import FormatUnavailable
+from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
+from perf_diagnostics.report.pptx import render_pptx
+from perf_diagnostics.report.slides import BODY, Box, Deck, Grid, Line, height_in, paged
+from perf_diagnostics.report.words import cell
+
+
+@pytest.fixture(scope="module")
+def written(report) -> bytes:
+    return render_pptx(report)
+
+
+@pytest.fixture(scope="module")
+def deck(written):
+    return pptx.Presentation(io.BytesIO(written))
+
+
+def texts(slide) -> str:
+    return "\n".join(shape.text_frame.text for shape in slide.shapes if shape.has_text_frame)
+
+
+def tables(deck, title: str) -> list[list[list[str]]]:
+    found = []
+    for slide in deck.slides:
+        if slide.shapes.title.text_frame.text.startswith(title):
+            found += [[[c.text for c in row.cells] for row in s.table.rows] for s in slide.shapes if s.has_table]
+    return found
+
+
+def test_slides_are_wide_and_nothing_sticks_out(deck):
+    assert round(deck.slide_width / deck.slide_height, 3) == round(16 / 9, 3)
+    for slide in deck.slides:
+        for shape in slide.shapes:
+            assert shape.left >= 0
+            assert shape.top >= 0
+            assert shape.left + shape.width <= deck.slide_width, slide.shapes.title.text_frame.text
+            assert shape.top + shape.height <= deck.slide_height, slide.shapes.title.text_frame.text
+
+
+def test_no_placeholder_is_empty_and_every_slide_has_a_title(deck):
+    for slide in deck.slides:
+        assert slide.shapes.title.text_frame.text
+        assert all(placeholder.text_frame.text for placeholder in slide.placeholders)
+
+
+def test_the_first_slide_holds_the_verdict_and_the_key_figures(deck, report):
+    shown = texts(deck.slides[0])
+    assert report.title in shown
+    assert report.headline in shown
+    assert "OPT001" in shown
+    for figure in report.key_figures:
+        assert figure.label in shown
+    assert "13 of 16" in shown
+    assert report.headline in deck.slides[0].notes_slide.notes_text_frame.text
+
+
+def test_charts_are_native_with_the_reports_values_and_gaps_stay_gaps(deck, report):
+    drawn = [shape.chart for slide in deck.slides for shape in slide.shapes if shape.has_chart]
+    assert len(drawn) == len(report.charts)
+    for native, chart in zip(drawn, report.charts, strict=True):
+        plot = native.plots[0]
+        assert tuple(plot.categories) == chart.categories
+        assert [series.name for series in plot.series] == [series.name for series in chart.series]
+        for series, expected in zip(plot.series, chart.series, strict=True):
+            assert series.values == expected.values
+    lost = next(c for c in drawn if "256" in tuple(c.plots[0].categories))
+    assert lost.plots[0].series[0].values[-1] is None
+    assert lost._chartSpace.chart.find("{*}dispBlanksAs").get("val") == "gap"
+
+
+def test_the_workbook_behind_a_chart_holds_its_data(written, report):
+    openpyxl = pytest.importorskip("openpyxl")
+    with zipfile.ZipFile(io.BytesIO(written)) as package:
+        names = sorted(n for n in package.namelist() if n.endswith(".xlsx"))
+        assert len(names) == len(report.charts)
+        sheet = openpyxl.load_workbook(io.BytesIO(package.read(names[0]))).active
+    assert sheet["A2"].value == report.charts[0].categories[0]
+    assert sheet["B2"].value == report.charts[0].series[0].values[0]
+
+
+def test_whiskers_are_error_bars_of_the_intervals_length(deck, report):
+    chart = next(c for c in report.charts if c.key == "throughput_1")
+    native = next(s.chart for slide in deck.slides for s in slide.shapes if s.has_chart)
+    values = [
+        float(v.text) for v in native._chartSpace.iter("{*}v") if v.getparent().getparent().tag.endswith("numLit")
+    ]
+    up = [high - value for high, value in zip(chart.series[0].high, chart.series[0].values, strict=True)]
+    assert values[:5] == pytest.approx(up)
+
+
+def test_all_trials_are_in_native_tables(deck, report):
+    trials = next(table for table in report.tables if table.key == "trials")
+    left, right = tables(deck, "All trials")
+    rows = [a + b[2:] for a, b in zip(left[1:], right[1:], strict=True)]  # the first two columns stand on both slides
+    assert rows == [[cell(v, c) for v, c in zip(row, trials.columns, strict=True)] for row in trials.rows]
+
+
+def test_findings_have_a_slide_with_evidence_in_the_table_and_the_notes(deck, report):
+    for finding in report.diagnosis.findings:
+        slide = next(s for s in deck.slides if s.shapes.title.text_frame.text.startswith(finding.code))
+        assert finding.summary in texts(slide)
+        assert str(finding.severity) in slide.shapes.title.text_frame.text
+        notes = slide.notes_slide.notes_text_frame.text
+        assert all(item.metric in notes for item in finding.evidence)
+    assert "[optimizer_implementation='fused']" in "\n".join(texts(s) for s in deck.slides)
+
+
+def test_charts_tables_and_decoration_have_a_text_for_readers_who_cannot_see_them(deck):
+    for slide in deck.slides:
+        for shape in slide.shapes:
+            if not shape.has_text_frame or (shape.shape_type is not None and "AUTO_SHAPE" in str(shape.shape_type)):
+                described = next(e for e in shape._element.iter() if e.tag.endswith("}cNvPr")).get("descr")
+                assert described, shape.name
+
+
+def test_equal_reports_make_equal_bytes_at_any_time(written, report, monkeypatch):
+    import time
+
+    real = time.localtime
+    monkeypatch.setattr(time, "localtime", lambda *a: real(*a) if a else real(1_000_000_000))
+    assert render_pptx(report) == written
+    with zipfile.ZipFile(io.BytesIO(written)) as package:
+        assert {entry.date_time for entry in package.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+    assert pptx.Presentation(io.BytesIO(written)).core_properties.created == datetime(2026, 11, 21, 9, 30)
+
+
+def test_a_report_without_a_trial(empty_report):
+    deck = pptx.Presentation(io.BytesIO(render_pptx(empty_report)))
+    assert "No verdict" in texts(deck.slides[0])
+    assert not any(shape.has_chart for slide in deck.slides for shape in slide.shapes)
+
+
+def test_long_text_is_spread_over_slides_and_none_is_lost():
+    words = [f"w{i}" for i in range(1500)]
+    pages = paged([Line(" ".join(words), 16), Line("end", 16)], BODY)
+    assert len(pages) > 1
+    assert " ".join(line.text for page in pages for line in page).split() == [*words, "end"]
+    for page in pages:
+        assert sum(height_in(line, BODY.width) for line in page) <= BODY.height + 1e-9
+
+
+def test_a_heading_stays_with_what_follows():
+    filler = [Line("x", 16) for _ in range(int(BODY.height / height_in(Line("x", 16), BODY.width)) - 1)]
+    pages = paged([*filler, Line("Heading", 16, bold=True), Line("below", 16)], BODY)
+    assert [line.text for line in pages[1]] == ["Heading", "below"]
+
+
+def test_names_that_look_like_formulas_stay_text():
+    deck = Deck("t", None)
+    slide = deck.slide("t")
+    chart = Chart(
+        key="k", kind=ChartKind.BAR, title="t", x_label="", y_label="", categories=("=1+1", "@x"),
+        series=(ChartSeries("=cmd|'/c calc'!A1", (1.0, None)), ChartSeries("https://example.org", (0.0, 2.0))),
+    )  # fmt: skip
+    deck.chart(slide, BODY, chart)
+    with zipfile.ZipFile(io.BytesIO(deck.to_bytes())) as package:
+        book = next(name for name in package.namelist() if name.endswith(".xlsx"))
+        with zipfile.ZipFile(io.BytesIO(package.read(book))) as workbook:
+            sheet = workbook.read("xl/worksheets/sheet1.xml").decode()
+            strings = workbook.read("xl/sharedStrings.xml").decode()
+            assert not any("rels" in n and "sheet" in n for n in workbook.namelist())  # no link either
+    assert "<f>" not in sheet
+    assert "=1+1" in strings
+    assert 'r="B3"' not in sheet  # the value that is None has no cell
+    assert '<c r="C2"><v>0</v></c>' in sheet  # the measured zero has
+
+
+def test_a_table_never_grows_beyond_its_box():
+    grid = Grid([("a" * 80, "ms")] * 12, [["x" * 200] * 12] * 3, [True] * 12, "t")
+    assert sum(grid.widths(12.0)) <= 12.0 + 1e-9
+    deck = Deck("t", None)
+    slide = deck.slide("t")
+    deck.table(slide, Box(0.5, 1.5, 12.0, 5.0), grid)
+    shown = next(s for s in slide.shapes if s.has_table).table
+    assert shown.cell(1, 0).text.endswith("…")
+
+
+def test_a_missing_library_says_how_to_get_it(monkeypatch, empty_report):
+    monkeypatch.setitem(sys.modules, "pptx", None)
+    with pytest.raises(FormatUnavailable, match="pip install python-pptx"):
+        render_pptx(empty_report)
+
+
+@pytest.mark.office
+@pytest.mark.skipif(shutil.which("soffice") is None, reason="LibreOffice is not installed")
+def test_an_office_program_opens_it(tmp_path: Path, written, deck, report):
+    pypdf = pytest.importorskip("pypdf")
+    (tmp_path / "report.pptx").write_bytes(written)
+    subprocess.run(
+        ["soffice", "--headless", f"-env:UserInstallation=file://{tmp_path}/profile", "--convert-to", "pdf",
+         "--outdir", str(tmp_path), str(tmp_path / "report.pptx")],
+        check=True, capture_output=True, timeout=120,
+    )  # fmt: skip
+    pages = pypdf.PdfReader(tmp_path / "report.pdf").pages
+    assert len(pages) == len(deck.slides)
+    everything = " ".join(" ".join(page.extract_text() for page in pages).split())
+    assert report.headline in everything
+    for label in ("Batch size", "samples/s", "backward", "data wait"):
+        assert label in everything

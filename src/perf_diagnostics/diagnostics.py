@@ -280,7 +280,7 @@ def _default_device() -> torch.device:
 
 def _device_name(device: torch.device) -> str:
     """``cuda`` is one particular board; results of two boards must never be mixed up."""
-    if device.type == "cuda" and device.index is None:
+    if str(device) == "cuda":
         return f"cuda:{torch.cuda.current_device() if torch.cuda.is_available() else 0}"
     return str(device)
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from perf_diagnostics.records import Environment, Outcome, Run, Trial, TrialResult
+from perf_diagnostics.records import Environment, Length, Outcome, Run, Trial, TrialResult
 from perf_diagnostics.testing import run_of, trial_of
 
 MIB = 2**20
@@ -29,8 +29,9 @@ def processes(*step_times_s: float, memory_mib: Sequence[float] = (), **trial: A
 
 
 def ended(outcome: Outcome, reason: str = "", *, repeat: int = 0, **trial: Any) -> TrialResult:
-    """A trial that did not complete."""
-    return trial_of(outcome=outcome, reason=reason, repeat=repeat, steps=0, warmup_steps=0, **trial)
+    """A trial that did not complete, planned to be as long as those of :func:`processes`."""
+    result = trial_of(outcome=outcome, reason=reason, repeat=repeat, steps=0, warmup_steps=0, **trial)
+    return dataclasses.replace(result, trial=dataclasses.replace(result.trial, length=Length.exactly(5)))
 
 
 def named(name: str, *results: TrialResult, pending: Sequence[Trial] = ()) -> Run:

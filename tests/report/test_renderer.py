@@ -82,7 +82,7 @@ def test_an_old_report_is_replaced_whole_or_not_at_all(tmp_path, empty_report, m
 
 def test_a_folder_that_is_a_file_is_an_error_with_its_path(tmp_path, empty_report):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ReportError, match="file/report.json could not be written"):
+    with pytest.raises(ReportError, match=r"file/report\.json could not be written"):
         write_report(empty_report, tmp_path / "file", ("json",))
 
 

@@ -20,11 +20,10 @@ def add(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    from perf_diagnostics.diagnose.rule_pages import explain
-    from perf_diagnostics.diagnose.rules import RULES
+    from perf_diagnostics.diagnose.rule_pages import PAGES, explain
 
     if given.code is None:
-        for rule in RULES:
+        for rule in PAGES:
             print(f"{rule.code}  {rule.name}")
     else:
         print(explain(given.code.upper()))

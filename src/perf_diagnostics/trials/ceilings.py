@@ -9,8 +9,7 @@ import torch
 
 from perf_diagnostics.measure.device_clock import event_source
 
-#: Large enough to leave every cache (the largest last-level caches hold about 1 GB, but those of a socket's core complex
-#: 32 MB), small enough to fit beside a trial.
+#: Large enough to leave the caches of most processors and GPUs, small enough to fit beside a trial.
 _COPY_BYTES = 256 * 2**20
 _REPEATS = 6
 

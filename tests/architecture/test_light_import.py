@@ -58,7 +58,8 @@ def test_reading_diagnosing_and_telling_load_no_torch() -> None:
 
 def test_heavy_libraries_are_loaded_where_they_are_used() -> None:
     everything = parts("measure", "workloads", "store", "diagnose", "trials", "report", "diagnostics", "cli")
-    watched = ["weasyprint", "pptx", "matplotlib", "pynvml", "transformers", "pandas"]
+    # Not pynvml: torch, which measuring needs, loads it by itself.
+    watched = ["weasyprint", "pptx", "matplotlib", "transformers", "pandas"]
 
     assert first_loads(everything, watched=watched) == {}
 

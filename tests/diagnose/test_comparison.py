@@ -1,4 +1,4 @@
-"""One run against another: verdicts with their arithmetic, what is not compared, and how often equal looks different."""
+"""One run against another: verdicts with their arithmetic, what is missing, and how often equal looks different."""
 
 from __future__ import annotations
 

@@ -109,6 +109,16 @@ def test_nothing_in_common_says_in_what_the_nearest_two_differ():
         match(base, new)
 
 
+def test_what_differs_in_many_ways_gets_no_hint():
+    new = run_of(*processes(1.0, batch_size=64, settings={"threads": 2}, options={"width": 8}))
+    with pytest.raises(InvalidSettings) as refused:
+        match(run_of(*processes(1.0)), new)
+    assert str(refused.value).endswith(
+        "differ in batch_size (8 against 64), threads (left to the workload against 2) and width (left to the "
+        "workload against 8)."
+    )
+
+
 def test_an_empty_run_is_refused():
     with pytest.raises(InvalidSettings, match="NEW holds no trial"):
         match(run_of(*processes(1.0)), run_of())

@@ -44,5 +44,5 @@ def test_with_what_others_have_written_it_stays_below_the_limit(tmp_path: Path):
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path):
-    with pytest.raises(ReportError, match="GITHUB_STEP_SUMMARY .* could not be written"):
+    with pytest.raises(ReportError, match=r"GITHUB_STEP_SUMMARY .* could not be written"):
         append_summary(tmp_path / "missing" / "summary.md", "# one\n")

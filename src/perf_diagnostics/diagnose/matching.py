@@ -174,7 +174,9 @@ def _nothing_shared(base: Sequence[Trial], new: Sequence[Trial], names: Sequence
                     [f"{name} ({in_words(a.get(name))} against {in_words(b.get(name))})" for name in nearest]
                 )
     flags = " ".join(f"--vary {name}" for name in nearest or ())
-    return f"BASE and NEW have no configuration in common. The nearest two differ in {told}; {flags} would match them."
+    # What differs in more than that is hardly meant to be the same thing.
+    hint = f"; {flags} would match them." if len(nearest or ()) <= 2 else "."
+    return f"BASE and NEW have no configuration in common. The nearest two differ in {told}{hint}"
 
 
 def _order(trial: Trial) -> tuple[str, str, int, int, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
@@ -108,10 +107,9 @@ def _children(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
 
 
 def _all_modules() -> list[torch.nn.Module]:
-    found = []
-    for thing in gc.get_objects():
-        # Objects half torn down, and proxies that raise when asked for their class, are no modules of a training.
-        with suppress(ReferenceError, AttributeError, RuntimeError):
-            if isinstance(thing, torch.nn.Module) and "_parameters" in thing.__dict__:
-                found.append(thing)
-    return found
+    # By type: asking a proxy for its class may import things, warn, or raise.
+    return [
+        thing
+        for thing in gc.get_objects()
+        if issubclass(type(thing), torch.nn.Module) and "_parameters" in thing.__dict__
+    ]

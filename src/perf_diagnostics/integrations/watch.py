@@ -195,10 +195,10 @@ class Watch:
         if self._ended:
             return
         self._ended = True
+        self._describe()
         for _, undo in self._watched:
             undo()
         self._watched.clear()
-        self._describe()
         self.recording.finish(outcome, reason, stop_reason)
 
     # -- inside
@@ -242,6 +242,7 @@ class Watch:
             self._settle()
         if not self._forwards and self._searches <= _DEEPEST_SEARCH:
             self.recording.aside(self._search_models)
+            self.recording.aside(self._describe)  # a script's function may take the model with it when it ends
         self._begin_counts()
 
     def _settle(self) -> None:

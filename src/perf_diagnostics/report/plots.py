@@ -62,11 +62,19 @@ def render_picture(report: Report, file_name: str) -> bytes:
         FormatUnavailable: Matplotlib is missing.
     """
     with _own_style():
-        written = io.BytesIO()
-        with warnings.catch_warnings():
-            # A name in a script the font lacks shows boxes; that is no reason to fail or to warn a reader.
-            warnings.filterwarnings("ignore", message=r"Glyph .* missing from font", category=UserWarning)
-            PICTURES[file_name](report).savefig(written, format="png", dpi=_DPI, metadata={"Software": None})
+        return _png(PICTURES[file_name](report))
+
+
+def _png(figure: Figure) -> bytes:
+    """A figure as PNG, drawn by Agg whatever backend the user chose."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas: Any = FigureCanvasAgg(figure)
+    written = io.BytesIO()
+    with warnings.catch_warnings():
+        # A name in a script the font lacks shows boxes; that is no reason to fail or to warn a reader.
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font", category=UserWarning)
+        canvas.print_png(written, metadata={"Software": None})
     return written.getvalue()
 
 
@@ -76,7 +84,7 @@ def _figure(report: Report, key: str, subject: str) -> Figure:
     columns = min(2, panels)
     rows = math.ceil(panels / columns)
     size = (_PANEL_IN[0] * columns, _PANEL_IN[1] * rows)
-    figure = _new_figure(figsize=size, layout="constrained", facecolor=LIGHT.surface)
+    figure = _new_figure(figsize=size, dpi=_DPI, layout="constrained", facecolor=LIGHT.surface)
     if not charts:
         figure.text(0.5, 0.5, f"{subject} was not measured in any completed trial.", ha="center", color=LIGHT.text)
     for index, chart in enumerate(charts):
@@ -93,9 +101,7 @@ def _new_figure(**settings: Any) -> Figure:
 
     class ShownFigure(Figure):
         def _repr_png_(self) -> bytes:
-            written = io.BytesIO()
-            self.savefig(written, format="png", dpi=_DPI)
-            return written.getvalue()
+            return _png(self)
 
     return ShownFigure(**settings)
 

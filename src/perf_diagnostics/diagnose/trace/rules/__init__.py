@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from perf_diagnostics.diagnose.trace.rule import AnyTraceRule
-from perf_diagnostics.diagnose.trace.rules.cmp002_computing import Computing
-from perf_diagnostics.diagnose.trace.rules.cmp003_precision import SinglePrecision
-from perf_diagnostics.diagnose.trace.rules.com001_communication import CommunicationBound
+from perf_diagnostics.diagnose.trace.rules.cmp002_compute_bound import Computing
+from perf_diagnostics.diagnose.trace.rules.cmp003_single_precision import SinglePrecision
+from perf_diagnostics.diagnose.trace.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.trace.rules.com002_straggler import Straggler
-from perf_diagnostics.diagnose.trace.rules.exp001_few_steps import FewMarkedSteps
+from perf_diagnostics.diagnose.trace.rules.exp001_too_few_steps import FewMarkedSteps
 from perf_diagnostics.diagnose.trace.rules.exp006_cold_start import ColdStart
 from perf_diagnostics.diagnose.trace.rules.hst001_launch_bound import LaunchBound
-from perf_diagnostics.diagnose.trace.rules.hst002_synchronisation import SynchronisationTax
-from perf_diagnostics.diagnose.trace.rules.hst003_allocation import AllocationChurn
+from perf_diagnostics.diagnose.trace.rules.hst002_synchronisation_tax import SynchronisationTax
+from perf_diagnostics.diagnose.trace.rules.hst003_allocation_churn import AllocationChurn
 from perf_diagnostics.diagnose.trace.rules.hst004_host_work import HostWork
-from perf_diagnostics.diagnose.trace.rules.hst009_unexplained import UnexplainedGap
-from perf_diagnostics.diagnose.trace.rules.inp001_waiting_for_input import WaitingForInput
-from perf_diagnostics.diagnose.trace.rules.xfr001_exposed_copies import ExposedCopies
-from perf_diagnostics.diagnose.trace.rules.xfr002_pageable import PageableCopies
+from perf_diagnostics.diagnose.trace.rules.hst009_unexplained_device_gap import UnexplainedGap
+from perf_diagnostics.diagnose.trace.rules.inp001_input_bound import WaitingForInput
+from perf_diagnostics.diagnose.trace.rules.xfr001_transfer_bound import ExposedCopies
+from perf_diagnostics.diagnose.trace.rules.xfr002_pageable_copies import PageableCopies
 
 TRACE_RULES: tuple[AnyTraceRule, ...] = (
     FewMarkedSteps(),

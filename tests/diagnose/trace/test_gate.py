@@ -1,0 +1,99 @@
+"""What makes a trace unbelievable, and what does not; nothing is concluded from one that is."""
+
+from __future__ import annotations
+
+import pytest
+
+from perf_diagnostics.diagnose.not_measured import NotMeasured
+from perf_diagnostics.diagnose.trace.breakdown import Part
+from perf_diagnostics.diagnose.trace.diagnosis import diagnose_traces
+from tests.diagnose.trace.builder import MATRIX, TraceBuilder, repeated
+
+
+def busy(builder, start):
+    for at in range(0, 1000, 50):
+        builder.kernel(start + at - 20, start + at, start + at + 48)
+
+
+def sound():
+    return repeated(1000, 5, busy)
+
+
+def distrusted(builder, tmp_path):
+    facts = builder.facts(tmp_path)
+    if facts.distrusted is not None:
+        with pytest.raises(NotMeasured):
+            facts.share(Part.COMPUTE)
+        result = diagnose_traces([tmp_path / "trace.json"])
+        assert result.waterfalls == (None,)
+        assert result.diagnosis.verdict is None
+        assert result.diagnosis.findings == ()
+        assert "cannot be trusted" in result.diagnosis.no_verdict_because
+    return facts.distrusted and facts.distrusted[0]
+
+
+def test_a_sound_trace_passes(tmp_path):
+    assert distrusted(sound(), tmp_path) is None
+
+
+def test_kernels_before_their_launch(tmp_path):
+    # One in a hundred starts 20 µs before its own call: that is more than clocks jitter.
+    assert distrusted(sound().kernel(4000, 3980, 3981, stream=9), tmp_path) == "clocks"
+
+
+def test_a_start_within_the_clocks_jitter_is_no_contradiction(tmp_path):
+    assert distrusted(sound().kernel(4000, 3995, 3996, stream=9), tmp_path) is None
+
+
+@pytest.mark.parametrize(("lost", "signal"), [(2, None), (3, "correlations")])
+def test_lost_correlations(tmp_path, lost, signal):
+    builder = sound()
+    for number in range(lost):  # of 100 + lost: 2.0 % pass, 2.9 % do not
+        builder.event("kernel", MATRIX, 4900 + number, 1, tid=9, correlation=7_000 + number)
+    assert distrusted(builder, tmp_path) == signal
+
+
+@pytest.mark.parametrize(("overlaps", "signal"), [(1, None), (2, "streams")])
+def test_kernels_that_overlap_on_one_stream(tmp_path, overlaps, signal):
+    builder = sound()
+    for number in range(overlaps):
+        builder.kernel(100, 110 + 50 * number, 130 + 50 * number)  # inside [100, 148) and [150, 198)
+    assert distrusted(builder, tmp_path) == signal
+
+
+def test_kernels_of_a_graph_may_overlap(tmp_path):
+    builder = TraceBuilder().step(1, 0, 1000)
+    builder.kernel(-50, 0, 300, call="cudaGraphLaunch").event("kernel", MATRIX, 100, 500, tid=7, correlation=1)
+    assert distrusted(builder, tmp_path) is None
+
+
+@pytest.mark.parametrize(("shorter", "signal"), [(0, None), (1, "durations")])
+def test_negative_durations(tmp_path, shorter, signal):
+    builder = sound()
+    for _ in range(shorter):
+        builder.event("cpu_op", "aten::add", 10, -5)
+    assert distrusted(builder, tmp_path) == signal
+
+
+def test_steps_that_go_back_in_time(tmp_path):
+    assert distrusted(sound().step(9, 1500, 1700), tmp_path) == "steps"
+
+
+def test_the_devices_side_alone(tmp_path):
+    builder = TraceBuilder().step(1, 0, 1000).event("kernel", MATRIX, 0, 500, tid=7, correlation=1)
+    assert distrusted(builder, tmp_path) == "runtime_calls"
+
+
+def test_the_hosts_side_alone_of_a_training_on_a_device(tmp_path):
+    builder = TraceBuilder(deviceProperties=[]).step(1, 0, 1000).operator("aten::mm", 0, 500)
+    assert distrusted(builder.call("cudaLaunchKernel", 10, 20), tmp_path) == "device_activity"
+
+
+@pytest.mark.parametrize(("devices", "signal"), [([], None), ([{"computeMajor": 9}], "device_activity")])
+def test_operators_alone_are_a_training_on_the_cpu_only_where_there_is_no_device(tmp_path, devices, signal):
+    builder = TraceBuilder(deviceProperties=devices).step(1, 0, 1000).operator("aten::mm", 0, 500)
+    assert distrusted(builder, tmp_path) == signal
+
+
+def test_a_trace_that_spans_no_time(tmp_path):
+    assert distrusted(TraceBuilder().operator("aten::mm", 5, 5), tmp_path) == "steps"

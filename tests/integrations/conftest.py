@@ -1,0 +1,79 @@
+"""Runs a script of this folder in this process, watched, and compares what was measured with what it planted."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perf_diagnostics.integrations.run_script import Session, run_watched
+from perf_diagnostics.records import ALL_PHASES, StepTable, TrialResult
+from perf_diagnostics.store.find import list_runs
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+@dataclass
+class Watched:
+    """What a script printed, planted and was measured to take."""
+
+    result: TrialResult
+    planted: list[dict[str, float]]
+
+    @property
+    def table(self) -> StepTable:
+        return self.result.steps[0]
+
+    def compare(self, *phases: str, slack_s: float = 0.0015) -> None:
+        """Over the steady steps each phase holds what was planted in it, and at most a fifth and ``slack_s`` a step more.
+
+        The slack is what the real work of a phase takes; a busy machine may make it longer, hence no tighter bound.
+        """
+        assert len(self.table) == len(self.planted)
+        steady = ~self.table.columns["warmup"]
+        assert steady.sum() >= 6
+        assert self.table.where(steady).samples.all()
+        for phase in ALL_PHASES:
+            measured = self.table.host_ns(phase)
+            if phase not in phases:
+                continue
+            assert measured is not None, phase
+            planted_s = np.array([row.get(phase, 0.0) for row in self.planted])[steady]
+            measured_s = measured[steady] / 1e9
+            assert (measured_s >= planted_s * 0.999).all(), phase
+            assert np.median(measured_s) <= np.median(planted_s) * 1.2 + slack_s, phase
+            assert np.median(planted_s) > 0 or phase == "other"
+
+    def closes(self) -> None:
+        """The steps add up to clock reads around them, and the phases to the steps."""
+        wall_s = self.table.steady.wall_ns.sum() / 1e9
+        assert wall_s == pytest.approx(self.result.value("measured_wall_s"), rel=0.005)
+        assert (self.table.host_ns(ALL_PHASES[-1]) >= 0).all()
+
+
+@pytest.fixture
+def watched(tmp_path, monkeypatch, capsys):
+    """``watched(script, how)`` runs it by the command's way (``run``) or with ``attach`` in it."""
+
+    def run(script: str, how: str) -> Watched:
+        monkeypatch.setenv("LEDGER", str(tmp_path / "ledger.json"))
+        monkeypatch.setenv("HOW", how)
+        monkeypatch.setenv("RESULTS", str(tmp_path / "results"))
+        monkeypatch.setattr(sys, "argv", ["pytest"])
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+        monkeypatch.delitem(sys.modules, "common", raising=False)
+        session = None
+        if how == "run":
+            session = Session(workload=script, name=None, results_dir=tmp_path / "results")
+        code = run_watched(str(SCRIPTS / f"{script}.py"), [], as_module=False, session=session)
+        assert code is None, capsys.readouterr().err
+        (folder,) = list_runs(tmp_path / "results")
+        (result,) = folder.read().results
+        return Watched(result, json.loads((tmp_path / "ledger.json").read_text(encoding="utf-8")))
+
+    return run

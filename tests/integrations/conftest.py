@@ -29,7 +29,7 @@ class Watched:
         return self.result.steps[0]
 
     def compare(self, *phases: str, slack_s: float = 0.0015) -> None:
-        """Over the steady steps each phase holds what was planted in it, and at most a fifth and ``slack_s`` a step more.
+        """In the steady steps each phase holds what was planted in it, at most a fifth and ``slack_s`` more.
 
         The slack is what the real work of a phase takes; a busy machine may make it longer, hence no tighter bound.
         """

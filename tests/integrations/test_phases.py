@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from perf_diagnostics.records import Phase
+
 HOWS = ["run", "attach"]
 
 
@@ -54,7 +56,7 @@ def test_an_evaluation_is_neither_input_nor_forward(watched, script: str, how: s
     seen.compare("data_wait", "forward", "backward", "optimizer", "other", slack_s=0.002)
     seen.closes()
     assert seen.table.samples.tolist() == [4] * 32
-    other_ns = seen.table.host_ns("other")
+    other_ns = seen.table.host_ns(Phase.OTHER)
     assert other_ns[10] > 60e6 and other_ns[20] > 60e6  # 16 rows of 4 ms, 4 calls of 3 ms
     assert seen.table.columns["host_data_wait_ns"][10] < 30e6
 

@@ -217,6 +217,13 @@ def test_rules_that_could_not_look_are_listed_with_their_codes():
     assert ("clock", "none (needed by A001 and B002)") in report.not_measured
 
 
+def test_a_gap_and_the_rule_it_stopped_are_one_entry():
+    unchecked = (Unchecked("A001", "a", "clock", "none"),)
+    result = dataclasses.replace(cpu_result(8), gaps=(Gap("clock", "none"),))
+    report = report_of(result, diagnosis=Diagnosis(verdict=None, unchecked=unchecked))
+    assert [entry for entry in report.not_measured if entry[0] == "clock"] == [("clock", "none")]
+
+
 def test_what_did_not_complete_is_listed_with_its_reason(report):
     assert report.incomplete == (
         "distilbert-sst2 cpu batch 256: out of memory. The kernel ended the trial's process (SIGKILL) at 30.9 GiB "

@@ -17,7 +17,8 @@ import pytest
 from perf_diagnostics.errors import FormatUnavailable
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
 from perf_diagnostics.report.pptx import render_pptx
-from perf_diagnostics.report.slides import BODY, Box, Deck, Grid, Line, height_in, paged
+from perf_diagnostics.report.slide_layout import BODY, Box, Grid, Line, height_in, paged
+from perf_diagnostics.report.slides import Deck
 from perf_diagnostics.report.words import cell
 
 

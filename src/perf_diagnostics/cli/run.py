@@ -55,7 +55,7 @@ def run(given: argparse.Namespace) -> int:
         last.interrupted = True
         code = INTERRUPTED
     finally:
-        if session is not None and session.here and not given.quiet:
+        if session is not None and session.begun and session.here and not given.quiet:
             _tell(session)
     return DONE if code is None else code
 

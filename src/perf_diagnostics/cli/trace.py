@@ -61,11 +61,9 @@ def waterfall_lines(waterfall: Waterfall) -> list[str]:
         lines.append(
             f"  f20 {percent(waterfall.prompt_share)}; from launch to start {waterfall.delay_s * 1e6:.0f} µs on average"
         )
-    lines += [
-        f"  {row.name}: {row.host_ns / each:.1f} ms of host, {row.device_ns / each:.1f} ms of device work launched"
-        for row in waterfall.phases
-        if row.host_ns is not None
-    ]
+    for row in waterfall.phases:
+        launched = f", {row.device_ns / each:.1f} ms of device work launched" if waterfall.on_device else ""
+        lines.append(f"  {row.name}: {(row.host_ns or 0) / each:.1f} ms of host{launched}")
     lines += [f"  {row.device_ns / each:8.2f} ms  {row.count:5} x  {_short(row.name)}" for row in waterfall.kernels[:5]]
     return lines
 

@@ -66,8 +66,10 @@ class LinearCost:
         return Interval(share, share - half, share + half, n).within(0.0, 1.0)
 
 
-def fit_cost(batches: ArrayLike, seconds: ArrayLike, *, largest_error: float = LARGEST_ERROR) -> LinearCost:
-    """Fit the cost of a step to measured step times, both of shape ``(points,)``, batches in samples a step.
+def fit_cost(
+    batches: ArrayLike, seconds: ArrayLike, *, largest_error: float = LARGEST_ERROR, noun: str = "sample"
+) -> LinearCost:
+    """Fit the cost of a step to measured step times, both of shape ``(points,)``; batches in samples (or tokens).
 
     Method: least squares of the *relative* errors with both costs held at 0 or above, so that a small batch counts
     as much as a large one; intervals by Student's t on the residuals. After DeepView's ``t = slope * batch + bias``
@@ -92,7 +94,7 @@ def fit_cost(batches: ArrayLike, seconds: ArrayLike, *, largest_error: float = L
     if worst > largest_error:
         raise NotMeasured(
             SIGNAL,
-            f"a fixed cost and a cost a sample miss the measured step times by up to {worst:.0%} "
+            f"a fixed cost and a cost a {noun} miss the measured step times by up to {worst:.0%} "
             f"(accepted: {largest_error:.0%})",
         )
     if worst > HARMLESS_ERROR and _has_pattern(errors):

@@ -24,6 +24,9 @@ KNEE_SHARE = 0.95
 #: Throughput still rises where the last doubling of the batch wins at least so much.
 RISING_PER_DOUBLING = 0.05
 
+#: Up to this ratio of tokens a sample between batch sizes, a sample is the same work at all of them.
+SAME_LOAD = 1.1
+
 #: Settings that change what is computed; two devices are compared only where these are equal.
 WORK_SETTINGS = ("precision", "sequence_length", "accumulation_steps")
 
@@ -49,6 +52,11 @@ class Point:
         """Samples a step really had on average: partial last batches and accumulation are in it."""
         return sum(trial.samples for trial in self.trials) / self.steps
 
+    @cached_property
+    def tokens_per_step(self) -> float:
+        """Tokens a step really processed on average, padding included; NotMeasured where they were not counted."""
+        return sum(trial.tokens for trial in self.trials) / self.steps
+
     @property
     def steps(self) -> int:
         return sum(trial.steps for trial in self.trials)
@@ -67,6 +75,14 @@ class Point:
         """The largest answer of the repeats that can answer; None if none can."""
         known = [ask(question, trial) for trial in self.trials]
         return max((value for value in known if value is not None), default=None)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the cost of a step grows with: how many ``sample``s or ``token``s each point's step held on average."""
+
+    noun: str
+    per_step: tuple[float, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +150,21 @@ class Group:
         if point is other:
             return Interval(1.0, 1.0, 1.0, point.steps)
         return quotient(point.throughput, other.throughput)
+
+    @cached_property
+    def load(self) -> Load:
+        """Tokens where a sample's share of them changes with the batch (padding to the longest of it), else samples.
+
+        Twice the samples are then more than twice the work, which a line through samples would take for a bend.
+        """
+        tokens = [ask(_tokens_per_step, point) for point in self.points]
+        samples = tuple(point.samples_per_step for point in self.points)
+        if all(token is not None for token in tokens):
+            counted = tuple(float(token) for token in tokens if token is not None)
+            per_sample = [token / sample for token, sample in zip(counted, samples, strict=True)]
+            if max(per_sample) > SAME_LOAD * min(per_sample):
+                return Load("token", counted)
+        return Load("sample", samples)
 
     @cached_property
     def knee(self) -> Knee:
@@ -243,6 +274,10 @@ def _pair(
         max(places, key=lambda place: place[0].throughput.value) for places in (on_cpu, on_accelerator)
     )
     return DevicePair(work, size, cpu, accelerator, cpu_group, accelerator_group)
+
+
+def _tokens_per_step(point: Point) -> float:
+    return point.tokens_per_step
 
 
 def _group(first: Trial, label: str, trials: Sequence[TrialFacts], failures: Sequence[TrialResult]) -> Group:

@@ -133,6 +133,11 @@ class TrialFacts(Recorded):
     # -- tokens
 
     @cached_property
+    def tokens(self) -> int:
+        """Tokens (or elements) of all steady steps, padding included."""
+        return int(self.column("tokens").sum())
+
+    @cached_property
     def tokens_per_s(self) -> Interval:
         """Tokens (or elements), padding included, over all time."""
         return self.ratio("tokens", self.column("tokens"), self.table.wall_ns).scaled(NS_PER_S)

@@ -27,13 +27,13 @@ class Cycle:
 
     def stepped(self, optimizer: int) -> bool:
         """The optimizer of this identity has stepped; true where that ends the step."""
-        now = self._now
+        now, usual = self._now, self._usual
         now[optimizer] = count = now.get(optimizer, 0) + 1
-        self._usual.setdefault(optimizer, 1)
-        if len(now) < len(self._usual):
-            if count <= max(LEAST_PATIENCE, 2 * self._usual[optimizer]):
+        learned = optimizer not in usual  # it is the last of its cycle, for those before it were not waited for
+        if len(now) < len(usual) and not learned:
+            if count <= max(LEAST_PATIENCE, 2 * usual[optimizer]):
                 return False
-            self._usual = dict.fromkeys(now, 1)  # those that did not step for so long are out of use
-        self._usual.update(now)
+            usual.clear()  # those that did not step for so long are out of use
+        usual.update(now)
         now.clear()
         return True

@@ -111,6 +111,10 @@ class LoopProbe(Probe):
         self._evaluated = False
         self._unused_wait_ns = 0
 
+    def pass_ended(self) -> None:
+        """The wait that has just ended brought no batch: the step's epoch is still to be seen."""
+        self._waited = False
+
     def use_events(self, events: EventSource) -> None:
         """Go on with the device's clock as the second one; what was recorded without it is dropped."""
         if self._running:

@@ -218,10 +218,14 @@ class _Timed(Iterator[T]):
         self._loop = loop
 
     def __next__(self) -> T:
+        came = False
         self._loop.begins(DATA_WAIT)
         try:
             batch = next(self._iterator)
+            came = True
         finally:
             self._loop.ends(DATA_WAIT, raised=False)
+            if not came:
+                self._loop.probe.pass_ended()
         self._loop.count(batch)
         return batch

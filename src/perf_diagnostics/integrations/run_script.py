@@ -41,6 +41,7 @@ class Session:
         self._results_dir = results_dir.absolute()
         self._installed = ExitStack()
         self._pid = os.getpid()
+        self.begun = False
         self._import = AfterImport("torch", self._attach)
 
     @property
@@ -50,6 +51,7 @@ class Session:
 
     def begin(self) -> None:
         """Wait for torch."""
+        self.begun = True
         self._import.install()
 
     def end(self, ending: Ending) -> None:
@@ -144,7 +146,7 @@ def _execute(target: str, arguments: Sequence[str], *, as_module: bool) -> None:
         run_as_main(target, alter_argv=True)
     elif Path(target).is_file() and not _is_archive(target):
         _first_on_path(str(Path(target).resolve().parent))
-        path = os.path.join(Path.cwd(), target.removeprefix("./"))  # noqa: PTH118 - as Python itself spells __file__
+        path = os.path.join(Path.cwd(), target)  # noqa: PTH118 - as Python itself spells __file__
         main.__dict__.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
         with io.open_code(path) as file:
             code = compile(file.read(), path, "exec")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from threading import get_ident
+from types import FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -78,9 +80,10 @@ class Watch:
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
         self._loader_facts: dict[str, Json] = {}
         self._cycle = Cycle(id(optimizer) for optimizer in optimizers)
-        self._open_optimizers: list[int] = []
+        self._open_optimizers: list[tuple[int, FrameType]] = []
         self._watched: list[tuple[weakref.ref[torch.nn.Module], Callable[[], None]]] = []
         self._searches = 0
+        self._stranger = False
         self._settled = False
         self._autocast: torch.dtype | None = None
         self._passes = 0
@@ -104,6 +107,7 @@ class Watch:
     def pass_begins(self, loader: object) -> None:
         """The loader starts a pass over its data."""
         with self._shield:
+            self._forget_lost_steps()
             training = self._training()
             if training and not self._loader_facts:
                 self._loader_facts = loader_facts(loader)
@@ -120,6 +124,7 @@ class Watch:
     def fetch_begins(self) -> None:
         """The next batch is asked for."""
         with self._shield:
+            self._forget_lost_steps()
             self._settle_fetch()
             self.probe.enter(DATA_WAIT if self._training() else OTHER)
 
@@ -128,7 +133,9 @@ class Watch:
         with self._shield:
             training = self.probe.phase == DATA_WAIT
             self.probe.leave()
-            if training and batch is not None:
+            if batch is None:
+                self.probe.pass_ended()
+            elif training:
                 self._unused = describe.count_batch(batch)
                 self._evaluated = False
                 self._counts.add(self._unused)
@@ -137,6 +144,7 @@ class Watch:
 
     def module_begins(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         with self._shield:
+            self._forget_lost_steps()
             probe = self.probe
             if probe.phase == FORWARD:
                 probe.enter(FORWARD)
@@ -159,6 +167,7 @@ class Watch:
 
     def backward_begins(self) -> None:
         with self._shield:
+            self._forget_lost_steps()
             self.probe.enter(BACKWARD)
 
     def backward_ends(self) -> None:
@@ -168,25 +177,37 @@ class Watch:
     # -- optimizers
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer's step begins; called from a hook, which torch calls from the step itself."""
         with self._shield:
-            if id(optimizer) in self._open_optimizers:
-                # Its last step raised and somebody went on: whatever was open then has ended without telling.
-                self.probe.abandon()
-                self._open_optimizers.clear()
-            self._open_optimizers.append(id(optimizer))
+            self._forget_lost_steps()
+            self._open_optimizers.append((id(optimizer), sys._getframe(2)))
             self.probe.enter(OPTIMIZER)
             if all(optimizer is not known() for known in self._optimizers):
                 self._optimizers.append(weakref.ref(optimizer))
-                self._searches = 0  # it may train another model than those that are watched
+                self._searches = 0
+                self._stranger = True  # it may train another model than those that are watched
 
     def optimizer_ends(self, optimizer: torch.optim.Optimizer) -> None:
+        """Its step has ended, which may end the loop's step."""
         with self._shield:
-            if id(optimizer) not in self._open_optimizers:
+            if not self._open_optimizers or self._open_optimizers[-1][0] != id(optimizer):
                 return  # it began before the watch did
-            self._open_optimizers.remove(id(optimizer))
+            self._open_optimizers.pop()
             self.probe.leave()
             if self.probe.depth == 0 and self._cycle.stepped(id(optimizer)):
                 self._step_ends()
+
+    def _forget_lost_steps(self) -> None:
+        """Torch has no hook for an optimizer step that raises: where its frame is gone and the loop goes on, it did."""
+        if not self._open_optimizers or self.probe.phase != OPTIMIZER:
+            return
+        step, frame = self._open_optimizers[-1][1], sys._getframe()
+        while frame is not step:
+            if frame.f_back is None:
+                self.probe.abandon()
+                self._open_optimizers.clear()
+                return
+            frame = frame.f_back
 
     # -- the end
 
@@ -198,7 +219,6 @@ class Watch:
         self._describe()
         for _, undo in self._watched:
             undo()
-        self._watched.clear()
         self.recording.finish(outcome, reason, stop_reason)
 
     # -- inside
@@ -240,7 +260,8 @@ class Watch:
         self.recording.end_step(samples, counts.tokens if told else None, counts.padding_tokens if told else None)
         if not self._settled:
             self._settle()
-        if not self._forwards and self._searches <= _DEEPEST_SEARCH:
+        if self._stranger or (not self._forwards and self._searches <= _DEEPEST_SEARCH):
+            self._stranger = False
             self.recording.aside(self._search_models)
             self.recording.aside(self._describe)  # a script's function may take the model with it when it ends
         self._begin_counts()
@@ -280,7 +301,7 @@ class Watch:
                 self._watched.append((weakref.ref(module), watch_calls(module, self)))
 
     def _search_models(self) -> None:
-        """No call was seen in a whole step: look for the outermost modules, then one floor below them, and so on."""
+        """Look for the outermost modules of what is trained; where those are not called, one floor below, and so on."""
         if self._searches == 0:
             models, optimizers = _alive(self._models), _alive(self._optimizers)
             found = outermost(models, describe.parameters_of((), optimizers))

@@ -9,7 +9,7 @@ from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Severity
 from perf_diagnostics.diagnose.statistics import quotient
 from perf_diagnostics.records import Outcome, Run
 from perf_diagnostics.report.charts import PHASE_NAMES, largest_phases, throughput_key
-from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, clock_of, largest
+from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, clock_of, largest, throughput
 from perf_diagnostics.report.model import Basis, KeyFigure
 from perf_diagnostics.report.words import between, byte_unit, counted, listing, number, percent, plain, time_unit
 
@@ -71,9 +71,10 @@ def _nothing_completed(run: Run) -> Sentence:
 def _batch_size(arm: Arm, chart: str) -> Sentence:
     """Which batch size to train at, how fast it is, and how it compares."""
     chosen, best = arm.recommended, arm.best
-    if chosen is None or best is None:
+    measured = throughput(chosen) if chosen is not None else None
+    if chosen is None or best is None or measured is None:
         return (f"No trial on {arm.label} has a throughput.", Basis("", "trials"))
-    rate = _with_interval(chosen.throughput, "samples/s")
+    rate = _with_interval(measured, "samples/s")
     basis = Basis(f"{_basis_of(chosen)}; all samples over all time", chart)
     if len(arm.points) == 1:
         return (
@@ -147,8 +148,8 @@ def _what_would_help(diagnosis: Diagnosis) -> list[Sentence]:
     sentences = [_gain(finding) for finding in worthwhile(diagnosis)[:FINDINGS_TOLD]]
     if sentences:
         return sentences
-    looked = len(diagnosis.findings) + len(diagnosis.cleared)
-    basis = f"{counted(looked, 'answer')} of the rules, {len(diagnosis.unchecked)} could not look"
+    looked = len({*(finding.code for finding in diagnosis.findings), *(rule.code for rule in diagnosis.cleared)})
+    basis = f"{counted(looked, 'rule')} looked, {len({rule.code for rule in diagnosis.unchecked})} could not"
     if not looked:
         return [("No rule could look for what would help.", Basis(basis, "checks"))]
     words = "No rule found anything that would speed up training at these batch sizes."
@@ -235,9 +236,9 @@ def key_figures_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple
 
 def _arm_figures(arm: Arm) -> list[KeyFigure]:
     chosen, best = arm.recommended, arm.best
-    if chosen is None or best is None:
+    rate = throughput(chosen) if chosen is not None else None
+    if chosen is None or best is None or rate is None:
         return []
-    rate = chosen.throughput
     interval = "" if rate.low is None or rate.high is None else f"95 % interval {between(rate.low, rate.high)}"
     fastest = "the fastest" if chosen is best else f"fastest: {best.batch_size},"
     memory, where = largest(chosen, "device_memory_peak_reserved"), "held on the device"

@@ -6,6 +6,7 @@ mean, an interval or a recommended batch size in a way of its own. What was not 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -135,8 +136,9 @@ class Arm:
 
 
 def throughput(point: Point) -> Interval | None:
-    """Samples per second."""
-    return ask(lambda: point.throughput)
+    """Samples per second; an interval from very few steps may reach below 0, which no throughput does."""
+    measured = ask(lambda: point.throughput)
+    return None if measured is None else measured.within(0.0, math.inf)
 
 
 def share(point: Point, phase: Phase) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from perf_diagnostics.diagnose.finding import Finding, Severity
 from perf_diagnostics.records import Json
 from perf_diagnostics.report import words
 from perf_diagnostics.report.answers import finding_key
@@ -24,6 +25,9 @@ Medium = Literal["screen", "print"]
 
 #: A chart of more points than this gets no table of numbers; they stand in the embedded data.
 _NUMBERS_SHOWN = 40
+
+#: Up to so many findings none is folded away.
+_FEW_FINDINGS = 3
 
 # A number and the unit or sign after it, which must not be torn apart at a line's end.
 _TORN = re.compile(r"(?<=\d) (?=%|ms\b|µs\b|s\b|J\b|W\b|[KMG]iB\b|samples/s|times\b|steps?\b)")
@@ -101,8 +105,11 @@ def _context(report: Report, medium: Medium) -> dict[str, Any]:
     others = [t for t in report.tables if t.key not in ("trials", "findings")]
     placed = [_Placed(f"table-{index + 1}", table) for index, table in enumerate(others)]
     folder = templates_dir()
+    findings = [(f"finding-{index + 1}", finding) for index, finding in enumerate(report.diagnosis.findings)]
     return {
         "report": report,
+        "findings": [pair for pair in findings if _in_front(report, pair[1])],
+        "observations": [pair for pair in findings if not _in_front(report, pair[1])],
         "medium": medium,
         "css": _css(medium),
         "js": (folder / "report.js").read_text(encoding="utf-8"),
@@ -116,6 +123,14 @@ def _context(report: Report, medium: Medium) -> dict[str, Any]:
         "icon": lambda severity: severity_sign(str(severity), ink),
         "gain_bar": lambda share: gain_bar(share, ink),
     }
+
+
+def _in_front(report: Report, finding: Finding) -> bool:
+    """Whether a finding is shown at once: it is more than information, it is the verdict, or there are few."""
+    verdict = report.diagnosis.verdict
+    is_verdict = verdict is not None and finding.code == verdict.code
+    few = len(report.diagnosis.findings) <= _FEW_FINDINGS
+    return few or is_verdict or finding.severity is not Severity.INFO
 
 
 def _css(medium: Medium) -> str:

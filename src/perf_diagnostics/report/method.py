@@ -185,11 +185,16 @@ def incomplete_of(run: Run) -> tuple[str, ...]:
     """Each trial that failed, was skipped or has not run, with its reason."""
     told = [
         f"{plain(result.trial.label, 120)}: {OUTCOME_WORDS[result.outcome]}"
-        + (f". {plain(result.reason, 600)}" if result.reason else ", without a recorded reason")
+        + (f". {_sentence(result.reason)}" if result.reason else ", without a recorded reason")
         for result in run.results
         if result.outcome.failed or result.outcome.skipped
     ]
     return (*told, *(f"{plain(trial.label, 120)}: planned, not run" for trial in run.pending))
+
+
+def _sentence(reason: str) -> str:
+    words = plain(reason, 600)
+    return words[:1].upper() + words[1:]
 
 
 _SECTIONS = (

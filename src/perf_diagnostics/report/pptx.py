@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from perf_diagnostics.diagnose.finding import Evidence, Finding
 from perf_diagnostics.errors import FormatUnavailable
 from perf_diagnostics.report.model import Chart, Report, ReportTable
 from perf_diagnostics.report.signs import verdict_severity
-from perf_diagnostics.report.slides import BODY, HEIGHT_IN, WIDTH_IN, Box, Deck, Grid, Line, height_in, paged
+from perf_diagnostics.report.slide_layout import BODY, HEIGHT_IN, WIDTH_IN, Box, Grid, Line, height_in, paged
+from perf_diagnostics.report.slides import Deck
 from perf_diagnostics.report.words import DASH, between, cell, change_in_code, clean, moment, number, percent, plain
 
 _COLUMNS = 11
@@ -45,10 +46,12 @@ def render_pptx(report: Report) -> bytes:
 
 
 def _moment(text: str) -> datetime | None:
+    """A time stamp, in UTC where it names no zone; None where it is none."""
     try:
-        return datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError:
         return None
+    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
 
 
 def _opening(deck: Deck, report: Report) -> None:

@@ -137,7 +137,7 @@ def _lines(chart: Chart, frame: _Frame, ink: Ink) -> Iterator[str]:
         colour = ink.mark(series_mark(series.key, position))
         points = [(i, value) for i in range(len(frame.x)) if (value := _value(series, i)) is not None]
         dense, crowded = len(points) > _DENSE, len(frame.x) > _CROWDED
-        dash = "" if crowded or len(chart.series) == 1 else _DASHES[position % len(_DASHES)]
+        dash = "" if crowded or series.key or len(chart.series) == 1 else _DASHES[position % len(_DASHES)]
         yield _path(points, frame, colour, dash, dense=dense)
         if dense:
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Diagnosis
@@ -34,32 +34,41 @@ def tables_of(arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[ReportTable, .
 
 def findings_table(diagnosis: Diagnosis) -> ReportTable:
     """One row a finding, in the order of what each explains."""
-    return ReportTable(
-        key="findings",
-        title="Findings",
-        columns=(
-            TableColumn("Code", numeric=False),
-            TableColumn("Severity", numeric=False),
-            TableColumn("Finding", numeric=False),
-            TableColumn("Where", numeric=False),
-            TableColumn("Could win back", "%"),
-            TableColumn("at least", "%"),
-            TableColumn("at most", "%"),
-            TableColumn("Confidence", "%"),
-        ),
-        rows=tuple(
-            (
-                finding.code,
-                str(finding.severity),
-                finding.name,
-                finding.scope,
-                *((None,) * 3 if (r := finding.recoverable) is None else (100 * r.value, 100 * r.low, 100 * r.high)),
-                100 * finding.confidence,
-            )
-            for finding in diagnosis.findings
-        ),
-        note="“Could win back” is the share of the step's time that a fix could save: estimated from the measured "
-        "times, with its 95 % interval.",
+    columns = (
+        TableColumn("Code", numeric=False),
+        TableColumn("Severity", numeric=False),
+        TableColumn("Finding", numeric=False),
+        TableColumn("Where", numeric=False),
+        TableColumn("Could win back", "%"),
+        TableColumn("at least", "%"),
+        TableColumn("at most", "%"),
+        TableColumn("Confidence", "%"),
+    )
+    rows = [
+        (
+            finding.code,
+            str(finding.severity),
+            finding.name,
+            finding.scope,
+            *((None,) * 3 if (r := finding.recoverable) is None else (100 * r.value, 100 * r.low, 100 * r.high)),
+            100 * finding.confidence,
+        )
+        for finding in diagnosis.findings
+    ]
+    note = (
+        "“Could win back” is the share of the step's time that a fix could save: estimated from the measured times, "
+        "with its 95 % interval."
+    )
+    return _filled(ReportTable(key="findings", title="Findings", columns=columns, rows=tuple(rows), note=note))
+
+
+def _filled(table: ReportTable) -> ReportTable:
+    """The table without the columns in which no row has a value."""
+    kept = [i for i in range(len(table.columns)) if any(row[i] is not None for row in table.rows)]
+    return replace(
+        table,
+        columns=tuple(table.columns[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
     )
 
 
@@ -127,16 +136,15 @@ def trials_table(arms: Sequence[Arm]) -> ReportTable:
     common = f" Precision: {next(iter(precisions))} in all trials." if len(precisions) == 1 else ""
     fields = [*_setting_fields(lines, precision=len(precisions) > 1), *_time_fields(), *_memory_fields(lines)]
     fields += _ending_fields()
-    columns = [[field.of(arm, figures) for arm, figures in lines] for field in fields]
-    kept = [i for i, values in enumerate(columns) if any(value is not None for value in values)]
-    return ReportTable(
+    table = ReportTable(
         key="trials",
         title="All trials",
-        columns=tuple(fields[i].column for i in kept),
-        rows=tuple(tuple(columns[i][row] for i in kept) for row in range(len(lines))),
+        columns=tuple(field.column for field in fields),
+        rows=tuple(tuple(field.of(arm, figures) for field in fields) for arm, figures in lines),
         note="Step time is the mean of the steady steps with the half-width of its 95 % interval; throughput is all "
         f"samples over all time. A dash: not measured.{common}",
     )
+    return _filled(table)
 
 
 def _setting_fields(lines: Sequence[tuple[Arm, TrialFigures]], *, precision: bool) -> list[_Field]:

@@ -72,8 +72,12 @@ class TraceBuilder:
         self.event("cuda_runtime", call, launched, call_length, tid=tid, correlation=self._correlation)
         return self.event(cat, name, start, end - start, tid=stream, correlation=self._correlation)
 
-    def copy(self, launched: float, start: float, end: float, *, name: str = TO_DEVICE, call_length: float = 5) -> TraceBuilder:
-        return self.kernel(launched, start, end, name=name, cat="gpu_memcpy", call="cudaMemcpyAsync", call_length=call_length)
+    def copy(
+        self, launched: float, start: float, end: float, *, name: str = TO_DEVICE, call_length: float = 5
+    ) -> TraceBuilder:
+        return self.kernel(
+            launched, start, end, name=name, cat="gpu_memcpy", call="cudaMemcpyAsync", call_length=call_length
+        )
 
     def write(self, path: Path) -> Path:
         text = json.dumps({**self.about, "traceEvents": self.events})

@@ -61,6 +61,14 @@ def test_kernels_that_overlap_on_one_stream(tmp_path, overlaps, signal):
     assert distrusted(builder, tmp_path) == signal
 
 
+def test_one_kernel_that_does_not_end_overlaps_all_after_it(tmp_path):
+    assert distrusted(sound().kernel(100, 110, 50_000), tmp_path) == "streams"
+
+
+def test_kernels_on_different_streams_may_overlap(tmp_path):
+    assert distrusted(sound().kernel(100, 110, 50_000, stream=8), tmp_path) is None
+
+
 def test_kernels_of_a_graph_may_overlap(tmp_path):
     builder = TraceBuilder().step(1, 0, 1000)
     builder.kernel(-50, 0, 300, call="cudaGraphLaunch").event("kernel", MATRIX, 100, 500, tid=7, correlation=1)

@@ -114,6 +114,7 @@ def test_a_few_unreadable_events_are_dropped(tmp_path):
         {"ph": "X", "cat": "kernel", "name": "text", "ts": "soon", "dur": 1},
         {"ph": "X", "cat": "kernel", "name": "endless", "ts": BASE_US, "dur": float("inf")},
         {"ph": "X", "cat": "kernel", "name": "far", "ts": 10**400, "dur": 1},
+        {"ph": "X", "cat": "kernel", "name": "in 1970", "ts": 0, "dur": 1},
         {"ph": "X", "cat": "kernel", "name": "odd", "ts": BASE_US, "dur": 1, "args": {"correlation": "x"}},
         {"ph": "X", "cat": ["kernel"], "name": "listed", "ts": BASE_US, "dur": 1},
     ]

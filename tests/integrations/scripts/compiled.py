@@ -6,7 +6,6 @@ from common import border, loader, measured, write_ledger
 from torch._dynamo.utils import counters
 
 
-
 class Curve(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

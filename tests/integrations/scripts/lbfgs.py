@@ -10,7 +10,7 @@ optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
 with measured(model, optimizer, batches):
     for x, y in batches:
 
-        def closure():
+        def closure(x=x, y=y):
             optimizer.zero_grad()
             loss = torch.nn.functional.mse_loss(model(x), y)
             loss.backward()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -24,8 +24,9 @@ class OverheadBound:
 
     What it measures:
         Over all measured batch sizes (at least four, spanning a factor of eight) the step time is fitted as a fixed
-        cost plus a cost a sample. The overhead share of a batch is the fixed cost over its step time; each phase is
-        fitted too, to say where the fixed cost lies. Nothing is said about batch sizes that were not measured.
+        cost plus a cost a sample; where padding makes a sample dearer in a larger batch, plus a cost a token. The
+        overhead share of a batch is the fixed cost over its step time; each phase is fitted too, to say where the
+        fixed cost lies. Nothing is said about batch sizes that were not measured.
 
     Why it matters:
         Kernel launches, Python, the optimizer's update and calls into the loader cost the same for one sample as for
@@ -55,18 +56,20 @@ class OverheadBound:
     )
 
     def check(self, facts: Group) -> Answer:
-        batches = [point.samples_per_step for point in facts.points]
+        load = facts.load
         seconds = [point.step_time_s.value for point in facts.points]
-        fit = fit_cost(batches, seconds, largest_error=self.largest_error)
-        shares = {point.batch_size: fit.overhead_share(point.samples_per_step) for point in facts.points}
+        fit = fit_cost(load.per_step, seconds, largest_error=self.largest_error, noun=load.noun)
+        shares = {
+            point.batch_size: fit.overhead_share(held) for point, held in zip(facts.points, load.per_step, strict=True)
+        }
         heavy = tuple(size for size, share in shares.items() if share.value >= self.warn_share)
-        numbers = (*_costs(fit), *(self._share(size, share) for size, share in _ends(facts, shares)))
+        numbers = (*_costs(fit, load.noun), *(self._share(size, share) for size, share in _ends(facts, shares)))
         if not heavy:
             return cleared(self, f"at most {percent(max(s.value for s in shares.values()))} overhead", *numbers)
         there = facts.recommended
         share = shares[there.batch_size]
         graded = grade(share, ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share)))
-        by_phase = _by_phase(facts.points, batches, seconds)
+        by_phase = _by_phase(facts.points, load.per_step, seconds)
         return Finding(
             code=self.code,
             name=self.name,
@@ -93,14 +96,16 @@ class OverheadBound:
         return evidence(f"overhead at batch {size}", share, "%", limit=self.warn_share)
 
 
-def _costs(fit: LinearCost) -> tuple[Evidence, ...]:
+def _costs(fit: LinearCost, noun: str) -> tuple[Evidence, ...]:
     found = [
         evidence("fixed cost of a step", fit.overhead_s.scaled(1e3), "ms"),
-        evidence("cost of a sample", fit.per_sample_s.scaled(1e3), "ms"),
+        evidence(f"cost of a {noun}", fit.per_sample_s.scaled(1e3), "ms"),
         Evidence(metric="largest error of the fit", value=fit.worst_error * 100, unit="%", n=len(fit.batches)),
     ]
     if fit.half_batch is not None:
-        found.append(Evidence(metric="batch of which half is overhead", value=fit.half_batch, n=len(fit.batches)))
+        found.append(
+            Evidence(metric=f"{noun}s at which half of a step is overhead", value=fit.half_batch, n=len(fit.batches))
+        )
     return tuple(found)
 
 
@@ -110,14 +115,14 @@ def _ends(facts: Group, shares: Mapping[int, Interval]) -> list[tuple[int, Inter
     return [(size, shares[size]) for size in sizes]
 
 
-def _by_phase(points: tuple[Point, ...], batches: list[float], seconds: list[float]) -> dict[Phase, float]:
+def _by_phase(points: tuple[Point, ...], load: Sequence[float], seconds: list[float]) -> dict[Phase, float]:
     """The fixed cost of each phase, in s; empty where the phases were not timed at every batch size."""
     times: dict[Phase, list[float]] = {}
     for phase in ALL_PHASES:
         known = [ask(point.phase_time_s, phase) for point in points]
         if all(time is not None for time in known):
             times[phase] = [time.value for time in known if time is not None]
-    return overhead_by_phase(batches, seconds, times)
+    return overhead_by_phase(load, seconds, times)
 
 
 def _carrier(by_phase: Mapping[Phase, float]) -> tuple[Phase, float] | None:
@@ -141,7 +146,7 @@ def _summary(facts: Group, fit: LinearCost, shares: Mapping[int, Interval], by_p
     smallest, there = facts.batch_sizes[0], facts.recommended.batch_size
     says = (
         f"A step costs {duration(fit.overhead_s.value)} whatever its batch, and {duration(fit.per_sample_s.value)} "
-        f"more a sample: {percent_between(shares[smallest])} of a step is overhead at batch {smallest}"
+        f"more a {facts.load.noun}: {percent_between(shares[smallest])} of a step is overhead at batch {smallest}"
     )
     says += "." if there == smallest else f", {percent(shares[there].value)} at the recommended {there}."
     carrier = _carrier(by_phase)

@@ -123,7 +123,7 @@ def host_breakdown(launches: Launches, steps: Steps) -> Breakdown:
     parts[Part.INPUT] = host.loading
     parts[Part.COMPUTE] = working - host.loading
     parts[Part.HOST] = whole - working - host.loading
-    return Breakdown(parts, working, Times.none(), Times.none(), Times.none(), host)
+    return Breakdown(parts, parts[Part.COMPUTE], Times.none(), Times.none(), Times.none(), host)
 
 
 def host_activity(launches: Launches) -> Host:

@@ -132,6 +132,7 @@ class TraceFacts:
     @property
     def loading(self) -> Times:
         """When the training was inside its loader; NotMeasured where the loader left no range in the trace."""
+        loading = self.split.host.loading
         annotations = self.trace.of(Kind.ANNOTATION)
         if not self.launches.names.data_wait(annotations).any():
             raise NotMeasured(
@@ -139,7 +140,7 @@ class TraceFacts:
                 "no loader left a range in the trace ('enumerate(DataLoader)…'); a wait for data, if there is one, is "
                 "in 'other host work'. Wrap next(batches) in torch.profiler.record_function('data_wait')",
             )
-        return self.split.host.loading
+        return loading
 
     def kernel_share(self, chosen: Bool) -> float:
         """The share of the device's busy time that some of its events take."""

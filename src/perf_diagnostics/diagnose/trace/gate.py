@@ -84,9 +84,11 @@ def _overlapping(launches: Launches) -> tuple[str, str] | None:
     kernels = device.where((device.kind == Kind.KERNEL) & ~in_graph)
     if len(kernels) < 2:
         return None
-    order = np.lexsort((kernels.start_ns, kernels.track))
-    track, start, end = kernels.track[order], kernels.start_ns[order], kernels.end_ns[order]
-    overlaps = int(np.count_nonzero((track[1:] == track[:-1]) & (start[1:] < end[:-1] - OVERLAP_NS)))
+    # Streams end to end on one time line, so that a single running maximum tells how far each reaches.
+    shift = kernels.track.astype(np.int64) * (int(kernels.end_ns.max()) + 1)
+    order = np.argsort(kernels.start_ns + shift, kind="stable")
+    start, end = (kernels.start_ns + shift)[order], (kernels.end_ns + shift)[order]
+    overlaps = int(np.count_nonzero(start[1:] < np.maximum.accumulate(end)[:-1] - OVERLAP_NS))
     if overlaps <= MOST_OVERLAPS * len(kernels):
         return None
-    return "streams", f"{overlaps} of {len(kernels)} kernels overlap the one before them on the same stream"
+    return "streams", f"{overlaps} of {len(kernels)} kernels start before an earlier one of their stream ends"

@@ -32,8 +32,8 @@ _ANNOTATED = ("ProfilerStep#", "enumerate(", "Optimizer.", "## ")
 #: Entries beside the events that are kept; others (they hold host and job names) are not.
 _ABOUT = ("distributedInfo", "deviceProperties", "schemaVersion")
 
-#: No trace is longer than this; beyond it nanoseconds would not fit either.
-_LONGEST_US = 1e15
+#: No trace is longer than this (a day), so that threads can be laid end to end on one time line of 64 bits.
+_LONGEST_US = 1e11
 
 
 def read_trace(path: str | Path, *, chunk: int = CHUNK) -> Trace:

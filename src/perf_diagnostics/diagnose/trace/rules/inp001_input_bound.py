@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.facts import Interval
 from perf_diagnostics.diagnose.finding import Family, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
@@ -45,11 +46,20 @@ class WaitingForInput:
             share,
             part=Part.INPUT,
             metric="exposed data wait",
-            summary=f"{percent_between(share)} of each step is waiting for the next batch with nothing for the device "
-            f"to do; {percent(raw.value)} is spent in the loader, the rest of it behind the device's work.",
+            summary=_summary(facts, share, raw),
             more=(hidden,),
             remedies=_remedies(facts),
         )
+
+
+def _summary(facts: TraceFacts, share: Interval, raw: Interval) -> str:
+    says = f"{percent_between(share)} of each step is waiting for the next batch"
+    if not facts.on_device:
+        return f"{says}."
+    return (
+        f"{says} with nothing for the device to do; {percent(raw.value)} is spent in the loader, "
+        "the rest of it behind the device's work."
+    )
 
 
 def _remedies(facts: TraceFacts) -> tuple[Remedy, ...]:

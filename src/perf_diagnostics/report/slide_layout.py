@@ -1,0 +1,125 @@
+"""What fits where on a slide: boxes, paragraphs spread over pages, tables and the widths of their columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perf_diagnostics.report.words import plain
+
+WIDTH_IN, HEIGHT_IN = 13.333, 7.5
+
+#: Mean width of a letter over its size, in a wide face, so that text fits whatever font stands in for the theme's.
+LETTER = 0.6
+MARGIN = 4  # pt beside the text of a table's cell
+LEADING = 1.3
+
+
+@dataclass(frozen=True)
+class Box:
+    """A place on a slide, in inches from its upper left corner."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+#: What is left of a slide under its title.
+BODY = Box(0.65, 1.45, WIDTH_IN - 1.3, HEIGHT_IN - 1.45 - 0.55)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One paragraph; ``colour`` is the name of a role of the palette."""
+
+    text: str
+    size: float = 16
+    colour: str = "text"
+    bold: bool = False
+    bullet: bool = False
+    space_after: float = 6
+
+
+def lines_needed(line: Line, width_in: float) -> int:
+    """How many lines a paragraph takes, at most."""
+    letters = max(1, int(width_in * 72 / (line.size * LETTER)))
+    return max(1, math.ceil(len(line.text) / letters))
+
+
+def height_in(line: Line, width_in: float) -> float:
+    """How high a paragraph stands, at most."""
+    return (lines_needed(line, width_in) * line.size * LEADING + line.space_after) / 72
+
+
+def paged(lines: Sequence[Line], box: Box) -> list[list[Line]]:
+    """Paragraphs spread over as many slides as they need; one that is too long for a slide is cut in two."""
+    pages: list[list[Line]] = [[]]
+    left = box.height
+    queue = list(lines)
+    while queue:
+        line = queue.pop(0)
+        need = height_in(line, box.width)
+        if need > box.height:
+            letters = int(box.width * 72 / (line.size * LETTER)) * int(box.height * 72 / (line.size * LEADING) - 2)
+            cut = line.text.rfind(" ", 0, letters)
+            cut = cut if cut > letters // 2 else letters
+            rest = Line(line.text[cut:].strip(), line.size, line.colour, line.bold, line.bullet, line.space_after)
+            line = Line(line.text[:cut], line.size, line.colour, line.bold, line.bullet, line.space_after)
+            queue.insert(0, rest)
+            need = height_in(line, box.width)
+        # A heading stays with what follows it.
+        company = height_in(queue[0], box.width) if line.bold and queue else 0.0
+        if need + min(company, box.height - need) > left and pages[-1]:
+            pages.append([])
+            left = box.height
+        pages[-1].append(line)
+        left -= need
+    return pages
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table as text: heads with their units, rows, which columns hold numbers, and what it shows in a sentence."""
+
+    heads: Sequence[tuple[str, str]]
+    rows: Sequence[Sequence[str]]
+    numeric: Sequence[bool]
+    says: str
+
+    @property
+    def size(self) -> float:
+        """Size of the text: smaller where there are many columns."""
+        return 12.0 if len(self.heads) <= 9 else 10.5
+
+    @property
+    def row_height_in(self) -> float:
+        return self.size * 1.95 / 72
+
+    @property
+    def head_height_in(self) -> float:
+        return self.size * (3.1 if any(unit for _, unit in self.heads) else 1.95) / 72
+
+    def rows_in(self, height_in: float) -> int:
+        """How many rows fit under the heads into a height."""
+        return max(1, int((height_in - self.head_height_in) / self.row_height_in))
+
+    @property
+    def height_in(self) -> float:
+        return self.head_height_in + len(self.rows) * self.row_height_in
+
+    def widths(self, width_in: float) -> list[float]:
+        """A width for each column by its longest text, stretched a little or shrunk to the given width in all."""
+        letters = [
+            max(len(label), len(unit), *(len(row[i]) for row in self.rows), 3)
+            for i, (label, unit) in enumerate(self.heads)
+        ]
+        wanted = [(min(46, count) * self.size * LETTER + 2 * MARGIN + 4) / 72 for count in letters]
+        factor = min(1.5, width_in / sum(wanted))
+        return [part * factor for part in wanted]
+
+
+def cut(text: str, width_in: float, size: float) -> str:
+    """A text that fits into a table column of that width."""
+    return plain(text, max(2, int((width_in * 72 - 2 * MARGIN) / (size * LETTER))))

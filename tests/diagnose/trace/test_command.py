@@ -1,0 +1,65 @@
+"""The command ``trace``: the verdict first, a waterfall that adds up, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from perf_diagnostics.cli import main
+from tests.diagnose.trace.builder import LOADER, TraceBuilder, repeated
+
+
+@pytest.fixture
+def path(tmp_path):
+    def fill(builder: TraceBuilder, start: float) -> None:
+        for at in range(0, 6_000, 100):  # 6 of 10 ms computing, 4 in the loader
+            builder.kernel(start + max(0, at - 200), start + at, start + at + 100)
+        builder.note(LOADER, start + 5_000, start + 10_000)
+
+    return repeated(10_000, 5, fill, distributedInfo={"rank": 2}).write(tmp_path / "trace.json.gz")
+
+
+def test_text_says_the_verdict_then_the_waterfall_then_the_rest(path, capsys):
+    assert main(["trace", str(path)]) == 0
+
+    text = capsys.readouterr().out
+    assert text.startswith("Verdict: 40 % of each step is waiting for the next batch")
+    assert "rank 2: 5 steps of 10.0 ms" in text
+    assert "  waiting for input             4.00 ms   40.0 %  ############\n" in text
+    assert "  together                     10.00 ms  100.0 %\n" in text
+    order = [text.index(part) for part in ("Verdict:", "waiting for input", "CRITICAL input-bound", "Not checked:")]
+    assert order == sorted(order)
+
+
+def test_json_is_that_of_diagnose_and_a_waterfall(path, capsys):
+    assert main(["trace", str(path), str(path), "--json"]) == 0
+
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema_version"] == 1
+    assert document["verdict"]["code"] == "INP001"
+    ranks = document["waterfall"]["ranks"]
+    assert [rank["rank"] for rank in ranks] == [2, 2]
+    assert ranks[0]["step_ms"] == 10.0
+    assert sum(part["ms"] for part in ranks[0]["parts"]) == pytest.approx(10.0, abs=1e-6)
+    assert {part["part"]: part["share"] for part in ranks[0]["parts"]}["waiting_for_input"] == pytest.approx(0.4)
+    assert ranks[0]["f20"] == pytest.approx(1 / 60)  # only the first of a step starts at once
+    assert ranks[0]["communication_overlap"] is None  # nothing communicates; 0 would say that nothing is hidden
+
+
+def test_a_broken_file_is_one_line_and_exit_code_2(tmp_path, capsys):
+    path = tmp_path / "t.json"
+    path.write_text('{"traceEvents": [{"ph"', encoding="utf-8")
+
+    assert main(["trace", str(path)]) == 2
+    assert capsys.readouterr().err.startswith(f"perf-diagnostics trace: {path} cannot be read from character 17")
+
+
+def test_a_trace_that_cannot_be_trusted_has_no_waterfall(tmp_path, capsys):
+    builder = TraceBuilder().step(1, 0, 1000).event("kernel", "k", 0, 500, tid=7, correlation=1)
+
+    assert main(["trace", str(builder.write(tmp_path / "t.json")), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["waterfall"] == {"ranks": [None]}
+    assert document["verdict"] is None
+    assert all(answer["signal"] == "runtime_calls" for answer in document["unchecked"] if answer["code"] != "COM002")

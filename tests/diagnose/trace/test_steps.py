@@ -1,0 +1,78 @@
+"""Where steps begin and end, and which of them are warm-up."""
+
+from __future__ import annotations
+
+import pytest
+
+from perf_diagnostics.diagnose.trace.facts import share_interval
+from tests.diagnose.trace.builder import TraceBuilder
+
+import numpy as np  # isort: skip
+
+
+def busy(builder, start, end):
+    return builder.kernel(start - 20, start, end)
+
+
+def test_steps_are_the_profilers_windows_in_order_of_their_number(tmp_path):
+    builder = TraceBuilder().step(12, 300, 500).step(11, 0, 250).operator("ProfilerStep", 600, 900)
+    steps = busy(builder, 0, 500).facts(tmp_path).steps
+
+    assert list(steps.number) == [11, 12]
+    # The first event, the launch, is 20 before the first step; times count from it.
+    assert list(steps.windows.start) == [20_000, 320_000]
+    assert list(steps.windows.end) == [270_000, 520_000]
+    assert (steps.marked, steps.warm_up, steps.cold) == (True, 0, False)
+
+
+def test_without_marks_the_whole_span_is_one_step(tmp_path):
+    facts = busy(TraceBuilder(), 0, 400).facts(tmp_path)
+
+    assert (facts.steps.marked, len(facts.steps), list(facts.wall_ns)) == (False, 1, [420_000])
+    assert facts.thin
+    assert facts.step_time_s.low is None
+
+
+@pytest.mark.parametrize(("allocating", "left_out"), [(40, 0), (60, 1)])
+def test_leading_steps_that_mostly_set_up_are_warm_up(tmp_path, allocating, left_out):
+    builder = TraceBuilder()
+    for number in range(4):
+        builder.step(number, number * 100, number * 100 + 100)
+        busy(builder, number * 100 + 80, number * 100 + 100)
+    steps = builder.call("cudaMalloc", 0, allocating).facts(tmp_path).steps
+
+    assert (steps.warm_up, list(steps.number)) == (left_out, [0, 1, 2, 3][left_out:])
+    assert not steps.cold
+
+
+def test_a_later_step_that_sets_up_is_kept(tmp_path):
+    builder = TraceBuilder()
+    for number in range(4):
+        busy(builder.step(number, number * 100, number * 100 + 100), number * 100 + 80, number * 100 + 100)
+    steps = builder.call("cudaMalloc", 105, 175).facts(tmp_path).steps
+
+    assert (steps.warm_up, len(steps), steps.set_up_share) == (0, 4, 70 / 400)
+
+
+def test_steps_that_all_set_up_are_a_cold_start(tmp_path):
+    builder = TraceBuilder()
+    for number in range(3):
+        busy(builder.step(number, number * 100, number * 100 + 100), number * 100 + 80, number * 100 + 100)
+        builder.call("cudaMalloc", number * 100, number * 100 + 75)
+    steps = builder.facts(tmp_path).steps
+
+    assert (steps.warm_up, len(steps), steps.set_up_share, steps.cold) == (0, 3, 0.75, True)
+
+
+def test_the_interval_of_few_steps_comes_from_single_steps():
+    # Shares 0.2, 0.3, 0.4 of equal steps: standard deviation 0.1 of three, t(2) = 4.303: 0.3 ± 0.248.
+    found = share_interval(np.array([20, 30, 40]), np.array([100, 100, 100]))
+
+    assert found.value == pytest.approx(0.3)
+    assert (found.low, found.high) == (pytest.approx(0.0516, abs=1e-4), pytest.approx(0.5484, abs=1e-4))
+
+
+def test_two_steps_have_no_interval():
+    found = share_interval(np.array([20, 30]), np.array([100, 100]))
+
+    assert (found.value, found.low, found.high) == (0.25, None, None)

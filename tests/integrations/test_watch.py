@@ -1,0 +1,234 @@
+"""What attaching leaves behind, what it must not change, and what it must survive."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import threading
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+from torch.optim import optimizer as torch_optimizer
+from torch.utils.data import DataLoader, dataloader
+
+from perf_diagnostics.errors import InvalidSettings
+from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations.modules import outermost, watch_calls
+
+
+def parts():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader([torch.randn(4) for _ in range(32)], batch_size=4)
+    return model, optimizer, loader
+
+
+class Notes:
+    def __init__(self, events: list[str]) -> None:
+        self.events = events
+
+    def watches(self) -> bool:
+        return True
+
+    def module_begins(self, module, args, kwargs) -> None:
+        self.events.append("begin")
+
+    def module_ends(self) -> None:
+        self.events.append("end")
+
+
+def train(model, optimizer, loader) -> None:
+    for batch in loader:
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+
+
+def patched_places(model, optimizer):
+    return (
+        torch.Tensor.backward,
+        torch.autograd.backward,
+        DataLoader.__iter__,
+        dataloader._BaseDataLoaderIter.__next__,
+        dict(torch_optimizer._global_optimizer_pre_hooks),
+        dict(optimizer._optimizer_step_pre_hooks),
+        dict(optimizer._optimizer_step_post_hooks),
+        [dict(module.__dict__) for module in model.modules()],
+        list(gc.callbacks),
+    )
+
+
+def test_everything_comes_off_also_after_an_exception(tmp_path: Path) -> None:
+    model, optimizer, loader = parts()
+    train(model, optimizer, loader)  # the optimizer's state is there
+    before = patched_places(model, optimizer)
+    with pytest.raises(KeyError), attach(model, optimizer, loader, results_dir=tmp_path) as seen:
+        train(model, optimizer, loader)
+        during = patched_places(model, optimizer)
+        raise KeyError("stop")
+    assert seen.steps == 8
+    after = patched_places(model, optimizer)
+    assert [a is b or a == b for a, b in zip(before[:7], after[:7], strict=True)] == [True] * 7
+    assert [a is not b for a, b in zip(before[:4], during[:4], strict=True)] == [True] * 4
+    assert before[7] == after[7] and before[8] == after[8]
+    assert "backward" not in vars(torch.nn.Parameter)
+
+
+def test_the_iterators_type_and_the_weights_are_those_of_a_plain_run(tmp_path: Path) -> None:
+    weights = []
+    for watching in (False, True):
+        torch.manual_seed(0)
+        model, optimizer, loader = parts()
+        if watching:
+            with attach(model, optimizer, loader, results_dir=tmp_path):
+                assert type(iter(loader)).__name__ == "_SingleProcessDataLoaderIter"
+                train(model, optimizer, loader)
+        else:
+            iter(loader)
+            train(model, optimizer, loader)
+        weights.append((torch.rand(1), *(p.detach().clone() for p in model.parameters())))
+    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
+
+
+def test_a_watched_model_can_be_copied_and_pickled(tmp_path: Path) -> None:
+    model, optimizer, loader = parts()
+    with attach(model, optimizer, loader, results_dir=tmp_path):
+        train(model, optimizer, loader)
+        assert "_compiled_call_impl" in vars(model)
+        assert "_compiled_call_impl" not in vars(copy.deepcopy(model))
+        assert "_compiled_call_impl" not in vars(pickle.loads(pickle.dumps(model)))
+
+
+def test_a_watched_model_goes_when_it_is_let_go() -> None:
+    model = torch.nn.Linear(2, 2)
+    undo = watch_calls(model, Notes([]))
+    model(torch.zeros(1, 2))
+    gone = weakref.ref(model)
+    gc.disable()
+    try:
+        del model
+        assert gone() is None
+    finally:
+        gc.enable()
+    undo()
+
+
+def test_the_model_may_be_compiled_after_it_was_attached(tmp_path: Path) -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    model, optimizer, loader = parts()
+    with attach(model, optimizer, loader, results_dir=tmp_path) as seen:
+        train(torch.compile(model, backend="eager", fullgraph=True), optimizer, loader)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert not torch._dynamo.utils.counters["graph_break"]
+    steady = seen.run.results[0].steps[0].steady
+    assert len(steady) and (steady.columns["host_forward_ns"] > 0).all()
+
+
+def test_a_model_inside_a_wrapper_is_watched_as_the_wrapper() -> None:
+    inner = torch.nn.Linear(2, 2)
+    middle = torch.nn.Sequential(inner)
+    outer = torch.nn.Sequential(middle)
+    assert outermost([inner]) == [outer]
+    assert outermost([], list(inner.parameters())) == [outer]
+
+
+def test_a_call_that_raises_ends_the_phase_too() -> None:
+    events = []
+    model = torch.nn.Linear(2, 2)
+    undo = watch_calls(model, Notes(events))
+    with pytest.raises(RuntimeError):
+        model(torch.zeros(3, 3))
+    undo()
+    model(torch.zeros(1, 2))
+    assert events == ["begin", "end"]
+
+
+def test_an_optimizer_that_raised_and_was_caught_does_not_keep_the_time(tmp_path: Path) -> None:
+    class Fails(torch.optim.SGD):
+        calls = 0
+
+        def step(self, closure=None):
+            self.calls += 1
+            if self.calls == 6:
+                raise RuntimeError("this once")
+            return super().step(closure)
+
+    model, _, loader = parts()
+    optimizer = Fails(model.parameters(), lr=0.1)
+    with attach(model, optimizer, loader, results_dir=tmp_path) as seen:
+        for _ in range(2):
+            for batch in loader:
+                model(batch).sum().backward()
+                try:
+                    optimizer.step()
+                except RuntimeError:
+                    threading.Event().wait(0.05)  # what is done about it is not the optimizer's time
+    table = seen.run.results[0].steps[0]
+    assert len(table) == 15
+    assert table.samples[5] == 8
+    assert table.columns["host_optimizer_ns"][5] < 30e6
+
+
+def test_other_threads_are_not_watched(tmp_path: Path) -> None:
+    model, optimizer, loader = parts()
+    with attach(model, optimizer, loader, results_dir=tmp_path) as seen:
+        train(model, optimizer, loader)
+        thread = threading.Thread(target=train, args=(model, optimizer, loader))
+        thread.start()
+        thread.join()
+    assert seen.steps == 8
+
+
+def test_of_other_loaders_nothing_is_counted(tmp_path: Path) -> None:
+    model, optimizer, loader = parts()
+    with attach(model, optimizer, loader, results_dir=tmp_path) as seen:
+        for batch in loader:
+            list(DataLoader([torch.zeros(2)] * 4))  # something else that reads
+            model(batch).sum().backward()
+            optimizer.step()
+    assert seen.run.results[0].steps[0].samples.tolist() == [4] * 8
+
+
+def test_worker_processes_feed_a_watched_loader(tmp_path: Path) -> None:
+    model, optimizer, _ = parts()
+    loader = DataLoader([torch.randn(4) for _ in range(32)], batch_size=4, num_workers=1, persistent_workers=True)
+    with attach(model, optimizer, loader, results_dir=tmp_path) as seen:
+        train(model, optimizer, loader)
+        train(model, optimizer, loader)
+    result = seen.run.results[0]
+    assert result.steps[0].samples.tolist() == [4] * 16
+    assert result.facts["num_workers"] == 1 and result.facts["persistent_workers"] is True
+    assert result.steps[0].columns["epoch"].tolist() == [0] * 8 + [1] * 8
+
+
+def test_turned_off_nothing_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERF_DIAGNOSTICS_DISABLED", "1")
+    model, optimizer, loader = parts()
+    before = patched_places(model, optimizer)
+    with attach(model, optimizer, loader, results_dir=tmp_path) as seen:
+        assert patched_places(model, optimizer)[:4] == before[:4]
+        train(model, optimizer, loader)
+    assert seen.run is None and list(tmp_path.iterdir()) == []
+
+
+def test_nothing_to_attach_to_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match="at least one"), attach([], [], results_dir=tmp_path):
+        pass
+
+
+def test_tokens_and_padding_of_a_batch_with_input_ids(tmp_path: Path) -> None:
+    rows = [{"input_ids": torch.ones(6, dtype=torch.long), "attention_mask": torch.tensor([1, 1, 1, 1, 0, 0])}] * 20
+    model = torch.nn.Embedding(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(rows, batch_size=4)
+    with attach(model, optimizer, loader, results_dir=tmp_path) as seen:
+        for batch in loader:
+            model(batch["input_ids"]).sum().backward()
+            optimizer.step()
+    table = seen.run.results[0].steps[0]
+    assert table.columns["tokens"].tolist() == [24] * 5
+    assert table.columns["padding_tokens"].tolist() == [8] * 5

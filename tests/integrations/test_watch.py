@@ -29,9 +29,8 @@ def parts():
 class Notes:
     def __init__(self, events: list[str]) -> None:
         self.events = events
-
-    def watches(self) -> bool:
-        return True
+        self.active = True
+        self.thread = threading.get_ident()
 
     def module_begins(self, module, args, kwargs) -> None:
         self.events.append("begin")

@@ -85,17 +85,24 @@ def test_where_the_time_goes_adds_up(report):
 
 def test_gains_are_told_with_their_interval_and_as_untried(report):
     sentence = next(s for s in report.answer if s.startswith("Fixing"))
-    assert "could win back 3.1 % of the step's time (95 % interval 2.4 to 3.6 %)" in sentence
+    assert "could win back 3.1 % of the step's time (2.4 to 3.6 %), predicted and not yet tried" in sentence
     basis = report.answer_basis[report.answer.index(sentence)]
-    assert "not yet tried" in basis.says
+    assert basis.says == "confidence 85%"
 
 
-def test_a_gain_of_mere_information_is_not_advertised(diagnosis):
+def test_a_gain_of_mere_information_is_told_as_a_guess(diagnosis):
     info = dataclasses.replace(diagnosis.findings[0], severity=diagnosis.findings[2].severity)
     report = report_of(cpu_result(8), diagnosis=Diagnosis(verdict=None, findings=(info,)))
     assert not any(s.startswith("Fixing") for s in report.answer)
-    assert "No rule found anything that would speed up training at these batch sizes." in report.answer
+    (hint,) = (s for s in report.answer if "is a guess" in s)
+    assert hint.startswith("No rule found a fault;") and "3.1 %" in hint
     assert not any(figure.label == "Could be won back" for figure in report.key_figures)
+
+
+def test_without_any_gain_in_sight_the_answer_says_so(diagnosis):
+    info = dataclasses.replace(diagnosis.findings[0], severity=diagnosis.findings[2].severity, recoverable=None)
+    report = report_of(cpu_result(8), diagnosis=Diagnosis(verdict=None, findings=(info,)))
+    assert "No rule found anything that would speed up training at these batch sizes." in report.answer
 
 
 def test_every_sentence_rests_on_something_that_is_there(report):

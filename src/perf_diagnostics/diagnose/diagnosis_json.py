@@ -46,6 +46,7 @@ def _finding(finding: Finding) -> dict[str, Json]:
         "recoverable_share": None if won is None else won.value,
         "recoverable_low": None if won is None else won.low,
         "recoverable_high": None if won is None else won.high,
+        "recoverable_measured": None if won is None else won.measured,
         "confidence": finding.confidence,
         "explains": list(finding.explains),
         "evidence": [_evidence(item) for item in finding.evidence],

@@ -58,11 +58,16 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Share:
-    """A share of the step's time that a fix could win back: best guess and 95 % interval, each in 0…1."""
+    """A share of the step's time that a fix could win back: best guess and the ends it lies between, each in 0…1.
+
+    ``measured`` where both configurations were run, so that the ends are those of a 95 % interval; else the gain is
+    predicted, and the ends say how much of a prediction is usually realised.
+    """
 
     value: float
     low: float
     high: float
+    measured: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

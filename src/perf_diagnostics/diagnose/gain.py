@@ -73,7 +73,8 @@ def measured_gain(relative_speed: Interval) -> Share:
     gain = Interval(1 - relative_speed.value, None, None, relative_speed.n)
     low = gain.value if relative_speed.high is None else 1 - relative_speed.high
     high = gain.value if relative_speed.low is None else 1 - relative_speed.low
-    return Share(*(min(max(end, 0.0), 1.0) for end in (gain.value, low, high)))
+    value, least, most = (min(max(end, 0.0), 1.0) for end in (gain.value, low, high))
+    return Share(value, least, most, measured=True)
 
 
 def confidence(tier: Tier, *, sure: bool, coverage: float = 1.0, thin: bool = False) -> float:

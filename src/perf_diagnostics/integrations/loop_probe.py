@@ -80,12 +80,52 @@ class LoopProbe(Probe):
         return bool(self._seen >> index & 1)
 
     def enter(self, index: int) -> None:
-        """A phase begins, as an index into ALL_PHASES; OTHER marks what must not count as the phase around it."""
-        self._enter(index)
+        """A phase begins, as an index into ALL_PHASES; OTHER marks what must not count as the phase around it.
+
+        Runs several times in each step of somebody's training, hence in one piece: calls are what Python is slow at.
+        """
+        if not self._running:
+            self.start()
+        self._seen |= 1 << index
+        parent = ending = self._phase
+        if self._tail >= 0:
+            followers, label = _BRIDGES[self._tail]
+            if index in followers:
+                ending = label  # the stretch that ends now gets this name; the phase around it keeps its own
+            self._tail = _NOTHING
+        if index == FORWARD and parent == BACKWARD:
+            index = BACKWARD
+        self._stack.append(parent)
+        now = self._clock()
+        self._spent[ending] += now - self._last
+        self._last = now
+        if self._device is not None:
+            self._device.border(ending)
+        self._phase = index
+        if index == DATA_WAIT:
+            self._wait_cpu_start = self._thread_cpu()
 
     def leave(self) -> None:
         """The innermost phase ends; without one nothing happens."""
-        self._leave()
+        if not self._stack:
+            return
+        ending = self._phase
+        if ending == DATA_WAIT:
+            self._wait_cpu_ns += self._thread_cpu() - self._wait_cpu_start
+            if not self._waited:
+                self._waited = True
+                self._step_epoch = self.epoch
+        now = self._clock()
+        passed = now - self._last
+        self._spent[ending] += passed
+        self._last = now
+        if self._device is not None:
+            self._device.border(ending)
+        self._phase = self._stack.pop()
+        if ending == DATA_WAIT:
+            self._unused_wait_ns += passed
+        elif self._bridged and ending in _BRIDGES:
+            self._tail = ending
 
     def abandon(self) -> None:
         """Forget all open phases, for their ends got lost (an exception); the time since the last border is other."""
@@ -128,32 +168,3 @@ class LoopProbe(Probe):
         self._tail = _NOTHING
         self._unused_wait_ns = 0
         self._evaluated = False
-
-    def _enter(self, index: int) -> None:
-        if not self._running:
-            self.start()
-        self._seen |= 1 << index
-        parent = self._phase
-        if index == FORWARD and parent == BACKWARD:
-            index = BACKWARD
-        if self._tail != _NOTHING:
-            followers, label = _BRIDGES[self._tail]
-            if index in followers:
-                self._phase = label  # the stretch that ends now gets this name; the parent below keeps its own
-            self._tail = _NOTHING
-        self._stack.append(parent)
-        waited_ns = self._spent[DATA_WAIT]
-        self._switch(index)
-        if index == DATA_WAIT:
-            self._unused_wait_ns -= waited_ns
-            self._wait_cpu_start = self._thread_cpu()
-
-    def _leave(self) -> None:
-        if not self._stack:
-            return
-        leaving = self._phase
-        super()._leave()
-        if leaving == DATA_WAIT:
-            self._unused_wait_ns += self._spent[DATA_WAIT]
-        elif self._bridged and leaving in _BRIDGES:
-            self._tail = leaving

@@ -85,7 +85,8 @@ class MarkedLoop:
             results_dir=results_dir,
             clock=clock,
         )
-        self._shield = Shield(self.observations)
+        self._shield = Shield(self.observations, self._trip)
+        self._off = False
         self._models = [] if model is None else [model]
         self._optimizers = [] if optimizer is None else [optimizer]
         self._device = None if device is None else torch.device(device)
@@ -100,9 +101,8 @@ class MarkedLoop:
         self.transfer, self.forward = Mark(self, TRANSFER), Mark(self, FORWARD)
         self.backward, self.optimizer = Mark(self, BACKWARD), Mark(self, OPTIMIZER)
 
-    @property
-    def _off(self) -> bool:
-        return self._ended or self._shield.tripped
+    def _trip(self) -> None:
+        self._off = True
 
     def begins(self, index: int) -> None:
         """A phase begins."""
@@ -165,7 +165,7 @@ class MarkedLoop:
         """Stop measuring, and write the result."""
         if self._ended:
             return
-        self._ended = True
+        self._ended = self._off = True
         self._describe()
         self.recording.finish(outcome, reason, stop_reason)
 

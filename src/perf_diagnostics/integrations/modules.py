@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from threading import get_ident
 from typing import Any, Protocol
 
 import torch
@@ -15,10 +16,10 @@ _CALL = "_compiled_call_impl"
 
 
 class CallWatch(Protocol):
-    """Is told of a module's calls."""
+    """Is told of a module's calls, while it is ``active`` and on its ``thread``."""
 
-    def watches(self) -> bool:
-        """Whether calls are to be timed now, on this thread."""
+    active: bool
+    thread: int
 
     def module_begins(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A call begins."""
@@ -40,7 +41,7 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> Callable[[], None]
     def timed(*args: Any, **kwargs: Any) -> Any:
         module: Any = alive()
         call = module._call_impl if before is None else before
-        if compiling() or not watch.watches():
+        if compiling() or not watch.active or get_ident() != watch.thread:
             return call(*args, **kwargs)
         watch.module_begins(module, args, kwargs)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ def watch_backward(watch: Watch, patches: ExitStack) -> None:
 
         @functools.wraps(original)
         def backward(*args: Any, _original: Callable[..., Any] = original, **kwargs: Any) -> Any:
-            if not watch.watches():
+            if not watch.active or get_ident() != watch.thread or watch.in_backward:
                 return _original(*args, **kwargs)
             watch.backward_begins()
             try:
@@ -39,11 +40,11 @@ def watch_optimizers(watch: Watch, optimizers: Iterable[torch.optim.Optimizer] |
     """Time the steps of these optimizers, or of every optimizer in the process (None)."""
 
     def begins(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if watch.watches():
+        if watch.active and get_ident() == watch.thread:
             watch.optimizer_begins(optimizer)
 
     def ends(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if watch.watches():
+        if watch.active and get_ident() == watch.thread:
             watch.optimizer_ends(optimizer)
 
     if optimizers is None:
@@ -83,7 +84,7 @@ def watch_loaders(watch: Watch, loaders: tuple[DataLoader[Any], ...] | None, pat
 
     @functools.wraps(fetch)
     def __next__(self: Any) -> Any:  # noqa: N807 - stands in for the class's own
-        if _COUNTS not in self.__dict__ or not watch.watches():
+        if not watch.active or get_ident() != watch.thread or _COUNTS not in self.__dict__:
             return fetch(self)
         batch = None
         watch.fetch_begins()

@@ -130,9 +130,11 @@ def without_ours(trace: TracebackType | None) -> TracebackType | None:
         if not ours:
             frames.append(trace)
         trace = trace.tb_next
-    for frame, following in zip(frames, [*frames[1:], None], strict=True):
+    following: TracebackType | None = None
+    for frame in reversed(frames):
         frame.tb_next = following
-    return frames[0] if frames else None
+        following = frame
+    return following
 
 
 def _execute(target: str, arguments: Sequence[str], *, as_module: bool) -> None:

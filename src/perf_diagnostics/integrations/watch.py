@@ -72,12 +72,15 @@ class Watch:
         self.recording = Recording(
             self.probe, self.about, self.observations, describe=self._describe, name=name, results_dir=results_dir
         )
-        self._shield = Shield(self.observations)
-        self._thread = get_ident()
+        self._shield = Shield(self.observations, self._trip)
+        #: False once the watch has ended or lost count: calls go straight through.
+        self.active = True
+        #: The only thread that is watched.
+        self.thread = get_ident()
         self._ended = False
         # Weak: a model that the script lets go must be gone, as it would be without us.
         self._models = [weakref.ref(model) for model in models]
-        self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
+        self._optimizers = {id(optimizer): weakref.ref(optimizer) for optimizer in optimizers}
         self._loader_facts: dict[str, Json] = {}
         self._cycle = Cycle(id(optimizer) for optimizer in optimizers)
         self._open_optimizers: list[tuple[int, FrameType]] = []
@@ -99,8 +102,11 @@ class Watch:
                 self._watch_models(outermost(models))
 
     def watches(self) -> bool:
-        """Whether what happens now is to be timed: on the loop's thread, before the end, with everything in order."""
-        return get_ident() == self._thread and not (self._ended or self._shield.tripped)
+        """Whether what happens now is to be timed."""
+        return self.active and get_ident() == self.thread
+
+    def _trip(self) -> None:
+        self.active = False
 
     # -- batches
 
@@ -165,12 +171,18 @@ class Watch:
 
     # -- backward
 
+    @property
+    def in_backward(self) -> bool:
+        return self.probe.phase == BACKWARD
+
     def backward_begins(self) -> None:
+        """The outermost backward begins."""
         with self._shield:
             self._forget_lost_steps()
             self.probe.enter(BACKWARD)
 
     def backward_ends(self) -> None:
+        """It has ended, or raised."""
         with self._shield:
             self.probe.leave()
 
@@ -182,8 +194,9 @@ class Watch:
             self._forget_lost_steps()
             self._open_optimizers.append((id(optimizer), sys._getframe(2)))
             self.probe.enter(OPTIMIZER)
-            if all(optimizer is not known() for known in self._optimizers):
-                self._optimizers.append(weakref.ref(optimizer))
+            known = self._optimizers.get(id(optimizer))
+            if known is None or known() is not optimizer:
+                self._optimizers[id(optimizer)] = weakref.ref(optimizer)
                 self._searches = 0
                 self._stranger = True  # it may train another model than those that are watched
 
@@ -216,6 +229,7 @@ class Watch:
         if self._ended:
             return
         self._ended = True
+        self.active = False
         self._describe()
         for _, undo in self._watched:
             undo()
@@ -227,8 +241,14 @@ class Watch:
         """Whether a batch that is fetched now is for training: gradients are on, and the model is in training mode."""
         if not torch.is_grad_enabled():
             return False
-        modules = _alive(module for module, _ in self._watched)
-        return not modules or any(module.training for module in modules)
+        known = False
+        for reference, _ in self._watched:
+            module = reference()
+            if module is not None:
+                if module.training:
+                    return True
+                known = True
+        return not known
 
     def _trains_on(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called with gradients: the last batch is trained on."""
@@ -269,7 +289,7 @@ class Watch:
     def _settle(self) -> None:
         """The first step is over: by now it is known what is trained, and where."""
         self._settled = True
-        parameters = describe.parameters_of(_alive(self._models), _alive(self._optimizers))
+        parameters = describe.parameters_of(_alive(self._models), _alive(self._optimizers.values()))
         device = describe.device_of(parameters)
         events = event_source(device, self.recording.clock)
         self.about.device = describe.device_name(device)
@@ -279,7 +299,7 @@ class Watch:
     def _describe(self) -> None:
         with self.observations.guard("facts"):
             models = _alive(self._models) or _alive(module for module, _ in self._watched)
-            optimizers = _alive(self._optimizers)
+            optimizers = _alive(self._optimizers.values())
             parameters = describe.parameters_of(models, optimizers)
             if not parameters and self.about.quantities:
                 return  # they are gone; what was written about them before stands
@@ -303,7 +323,7 @@ class Watch:
     def _search_models(self) -> None:
         """Look for the outermost modules of what is trained; where those are not called, one floor below, and so on."""
         if self._searches == 0:
-            models, optimizers = _alive(self._models), _alive(self._optimizers)
+            models, optimizers = _alive(self._models), _alive(self._optimizers.values())
             found = outermost(models, describe.parameters_of((), optimizers))
         else:
             found = [part for module in _alive(module for module, _ in self._watched) for part in parts_of(module)]

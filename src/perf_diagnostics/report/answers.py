@@ -11,7 +11,7 @@ from perf_diagnostics.records import Outcome, Run
 from perf_diagnostics.report.charts import PHASE_NAMES, largest_phases, throughput_key
 from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, clock_of, largest, throughput
 from perf_diagnostics.report.model import Basis, KeyFigure
-from perf_diagnostics.report.words import between, byte_unit, counted, listing, number, percent, plain, time_unit
+from perf_diagnostics.report.words import between, byte_unit, counted, gain, listing, number, percent, plain, time_unit
 
 Sentence = tuple[str, Basis]
 
@@ -152,6 +152,10 @@ def _what_would_help(diagnosis: Diagnosis) -> list[Sentence]:
     basis = f"{counted(looked, 'rule')} looked, {len({rule.code for rule in diagnosis.unchecked})} could not"
     if not looked:
         return [("No rule could look for what would help.", Basis(basis, "checks"))]
+    hints = [f for f in diagnosis.findings if f.recoverable is not None and f.remedies and not f.recoverable.measured]
+    if hints:
+        words, found = _gain(hints[0])
+        return [(f"No rule found a fault; the largest gain in sight is a guess. {words}", found)]
     words = "No rule found anything that would speed up training at these batch sizes."
     return [(words, Basis(basis, "findings" if diagnosis.findings else "checks"))]
 
@@ -166,11 +170,8 @@ def _gain(finding: Finding) -> Sentence:
     assert share is not None
     remedy = f" {plain(finding.remedies[0].says, 300)}" if finding.remedies else ""
     name = plain(finding.name.replace("-", " "), 80)
-    words = (
-        f"Fixing “{name}” ({plain(finding.scope, 80)}) could win back {percent(share.value)} of the step's time "
-        f"(95 % interval {between(100 * share.low, 100 * share.high)} %).{remedy}"
-    )
-    return words, Basis("estimated from the measured times, not yet tried", finding_key(finding))
+    words = f"Fixing “{name}” ({plain(finding.scope, 80)}) {gain(share)}.{remedy}"
+    return words, Basis(f"confidence {finding.confidence:.0%}", finding_key(finding))
 
 
 def finding_key(finding: Finding) -> str:

@@ -53,6 +53,7 @@ def environment() -> Environment:
         "number": words.number,
         "percent": words.percent,
         "between": words.between,
+        "gain": words.gain,
         "cell": words.cell,
         "tie": tie,
         "change": words.change_in_code,

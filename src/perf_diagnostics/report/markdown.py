@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from perf_diagnostics.diagnose.finding import Evidence, Finding
 from perf_diagnostics.report.model import Report, ReportTable
-from perf_diagnostics.report.words import DASH, between, cell, change_in_code, clean, heading, moment, number, percent
+from perf_diagnostics.report.words import DASH, between, cell, change_in_code, clean, gain, heading, moment, number
 
 #: A column of text is padded to this width at most, so that one long reason does not push all rows off the screen.
 _PADDED = 36
@@ -96,8 +96,7 @@ def _finding(finding: Finding) -> Iterator[str]:
     yield from (f"### {md(finding.code)} {md(name)} ({finding.severity})", "", f"Where: {md(finding.scope)}", "")
     yield from (md(finding.summary), "")
     if (share := finding.recoverable) is not None:
-        interval = f"95 % interval {between(100 * share.low, 100 * share.high)} %"
-        yield from (f"Could win back {percent(share.value)} of the step's time ({interval}), estimated, not tried.", "")
+        yield from (f"A fix {gain(share)}.", "")
     if finding.evidence:
         heads = ("Evidence", "Value", "95 % interval", "Limit", "Unit", "n", "Source")
         rows = [_evidence(item) for item in finding.evidence]

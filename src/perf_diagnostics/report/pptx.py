@@ -12,7 +12,7 @@ from perf_diagnostics.report.model import Chart, Report, ReportTable
 from perf_diagnostics.report.signs import verdict_severity
 from perf_diagnostics.report.slide_layout import BODY, HEIGHT_IN, WIDTH_IN, Box, Grid, Line, height_in, paged
 from perf_diagnostics.report.slides import Deck
-from perf_diagnostics.report.words import DASH, between, cell, change_in_code, clean, moment, number, percent, plain
+from perf_diagnostics.report.words import DASH, between, cell, change_in_code, clean, gain, moment, number, plain
 
 _COLUMNS = 11
 _EVIDENCE_ROWS = 6
@@ -130,9 +130,7 @@ def _finding_slides(deck: Deck, finding: Finding) -> None:
     title = f"{finding.code} {name} ({finding.severity})"
     lines = [Line(finding.scope, 14, "muted"), Line(finding.summary, 18, space_after=8)]
     if (share := finding.recoverable) is not None:
-        interval = f"95 % interval {between(100 * share.low, 100 * share.high)} %"
-        words = f"Could win back {percent(share.value)} of the step's time ({interval}), estimated and not yet tried."
-        lines.append(Line(words, 16, "accent", bold=True, space_after=8))
+        lines.append(Line(f"A fix {gain(share)}.", 16, "accent", bold=True, space_after=8))
     for remedy in finding.remedies:
         change = f"  [{change_in_code(remedy.change)}]" if remedy.change else ""
         lines.append(Line(f"{remedy.says}{change}", 15, bullet=True, space_after=4))

@@ -56,8 +56,8 @@ def findings_table(diagnosis: Diagnosis) -> ReportTable:
         for finding in diagnosis.findings
     ]
     note = (
-        "“Could win back” is the share of the step's time that a fix could save: estimated from the measured times, "
-        "with its 95 % interval."
+        "“Could win back” is the share of the step's time that a fix could save, with the ends it lies between: "
+        "predicted from the measured times, or measured where both settings were run."
     )
     return _filled(ReportTable(key="findings", title="Findings", columns=columns, rows=tuple(rows), note=note))
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from perf_diagnostics.diagnose.finding import Share
 from perf_diagnostics.records import Json
 from perf_diagnostics.report.model import Cell, TableColumn
 
@@ -130,6 +131,17 @@ def between(low: float, high: float) -> str:
         return f"{number(low)} to {number(high)}"
     places = min(8, max(0, 1 - math.floor(math.log10(width))))
     return f"{low:,.{places}f} to {high:,.{places}f}"
+
+
+def gain(share: Share) -> str:
+    """What a fix could win, and whether that was measured or is a prediction.
+
+    >>> gain(Share(0.031, 0.024, 0.036))
+    "could win back 3.1 % of the step's time (2.4 to 3.6 %), predicted and not yet tried"
+    """
+    basis = "measured in this run" if share.measured else "predicted and not yet tried"
+    ends = between(100 * share.low, 100 * share.high)
+    return f"could win back {percent(share.value)} of the step's time ({ends} %), {basis}"
 
 
 def listing(parts: list[str]) -> str:

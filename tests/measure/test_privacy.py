@@ -151,3 +151,8 @@ def test_a_secret_or_a_home_inside_a_listed_variable_is_taken_out() -> None:
 
 def test_a_listed_variable_that_is_set_to_nothing_stays() -> None:
     assert allowed_variables({"CUDA_VISIBLE_DEVICES": ""}, ALICE) == {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_folders_are_a_persons_own_and_switches_are_not() -> None:
+    given = {"TORCHINDUCTOR_CACHE_DIR": "/tmp/torchinductor_ada", "TORCHINDUCTOR_MAX_AUTOTUNE": "1"}
+    assert allowed_variables(given, ALICE) == {"TORCHINDUCTOR_MAX_AUTOTUNE": "1"}

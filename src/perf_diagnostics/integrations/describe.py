@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +25,9 @@ def count_batch(batch: Any, *, depth: int = 0) -> BatchCount | None:
     has ``input_ids``, padding where its ``attention_mask`` lies on the CPU.
     """
     if isinstance(batch, torch.Tensor):
-        return BatchCount(batch.shape[0]) if batch.ndim else None
+        return _rows(batch.size(0)) if batch.ndim else None
+    if type(batch) in (list, tuple) and batch and isinstance(batch[0], torch.Tensor):  # the usual (x, y), fast
+        return _rows(batch[0].size(0)) if batch[0].ndim else None
     if depth >= _DEEPEST_BATCH or batch is None or isinstance(batch, str | bytes):
         return None
     if isinstance(batch, Mapping):
@@ -41,6 +44,11 @@ def count_batch(batch: Any, *, depth: int = 0) -> BatchCount | None:
             return BatchCount(len(batch))
         return count_batch(first, depth=depth + 1)
     return None
+
+
+@functools.lru_cache
+def _rows(samples: int) -> BatchCount:
+    return BatchCount(samples)
 
 
 def count_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:

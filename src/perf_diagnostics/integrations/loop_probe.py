@@ -28,7 +28,7 @@ class LoopProbe(Probe):
     - With ``bridged`` the stretch between forward and backward counts as forward (the loss), and between backward and
       optimizer as optimizer (unscale, clip); without, both are ``other``.
     - A forward inside a backward (activation checkpointing) is backward.
-    - Waits for batches that turn out to be evaluated on, not trained on, can be given back (:meth:`settle_fetch`).
+    - Waits for batches that turn out to be evaluated on, not trained on, can be given back (:meth:`give_back_wait`).
 
     Args:
         bridged: as above.
@@ -37,8 +37,8 @@ class LoopProbe(Probe):
     """
 
     _tail: int
-    _unused_wait_ns: int
-    _evaluated: bool
+    #: Waited in this step for batches on which nothing has been trained yet, in ns; whoever trains on them sets it to 0.
+    unused_wait_ns: int
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class LoopProbe(Probe):
             self._device.border(ending)
         self._phase = self._stack.pop()
         if ending == DATA_WAIT:
-            self._unused_wait_ns += passed
+            self.unused_wait_ns += passed
         elif self._bridged and ending in _BRIDGES:
             self._tail = ending
 
@@ -134,22 +134,11 @@ class LoopProbe(Probe):
         self._tail = _NOTHING
         self._switch(OTHER)
 
-    def fetch_was_evaluated(self) -> None:
-        """The last batch went into an evaluation."""
-        self._evaluated = True
-
-    def fetch_was_used(self) -> None:
-        """The last batch is being trained on: its wait stays a wait."""
-        self._evaluated = False
-        self._unused_wait_ns = 0
-
-    def settle_fetch(self) -> None:
-        """Another batch is asked for, or the step ends: the wait for a batch that was only evaluated on is other."""
-        if self._evaluated:
-            self._spent[DATA_WAIT] -= self._unused_wait_ns
-            self._spent[OTHER] += self._unused_wait_ns
-        self._evaluated = False
-        self._unused_wait_ns = 0
+    def give_back_wait(self) -> None:
+        """The wait for the batches that were fetched last was for an evaluation: it is other."""
+        self._spent[DATA_WAIT] -= self.unused_wait_ns
+        self._spent[OTHER] += self.unused_wait_ns
+        self.unused_wait_ns = 0
 
     def pass_ended(self) -> None:
         """The wait that has just ended brought no batch: the step's epoch is still to be seen."""
@@ -166,5 +155,4 @@ class LoopProbe(Probe):
     def _begin_step(self, now: int) -> None:
         super()._begin_step(now)
         self._tail = _NOTHING
-        self._unused_wait_ns = 0
-        self._evaluated = False
+        self.unused_wait_ns = 0

@@ -13,7 +13,7 @@ from perf_diagnostics.integrations import describe
 from perf_diagnostics.integrations.counts import Counts
 from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER, LoopProbe
 from perf_diagnostics.integrations.recording import About, Recording
-from perf_diagnostics.integrations.shield import Shield
+from perf_diagnostics.integrations.shield import FAULTS, Shield
 from perf_diagnostics.measure.device_clock import event_source
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Json, Outcome
@@ -108,17 +108,21 @@ class MarkedLoop:
         """A phase begins."""
         if self._off:
             return
-        with self._shield:
+        try:
             self.probe.enter(index)
+        except FAULTS as fault:
+            self._shield.take(fault)
 
     def ends(self, index: int, *, raised: bool) -> None:
         """The innermost phase ends; an optimizer's end is the step's where no step is marked."""
         if self._off:
             return
-        with self._shield:
+        try:
             self.probe.leave()
             if index == OPTIMIZER and not raised and not self._in_step and not self.probe.depth:
                 self._end_step(None, None)
+        except FAULTS as fault:
+            self._shield.take(fault)
 
     def step(self, samples: int | None, tokens: int | None) -> StepMark:
         """A mark around one step."""
@@ -127,19 +131,23 @@ class MarkedLoop:
     def step_begins(self) -> None:
         if self._off:
             return
-        with self._shield:
+        try:
             self._in_step = True
             if not self.probe.running:
                 self.probe.start()
+        except FAULTS as fault:
+            self._shield.take(fault)
 
     def step_ends(self, samples: int | None, tokens: int | None, *, raised: bool) -> None:
         """A marked step ends; one that raised is no step, and its time goes to the next one."""
         if self._off:
             return
-        with self._shield:
+        try:
             self._in_step = False
             if not raised:
                 self._end_step(samples, tokens)
+        except FAULTS as fault:
+            self._shield.take(fault)
 
     def timed(self, loader: Iterable[T]) -> Iterator[T]:
         """The batches, each wait for one timed."""
@@ -147,8 +155,10 @@ class MarkedLoop:
         try:
             self.probe.epoch = self._passes
             self._passes += 1
-            with self._shield:
+            try:
                 self._loader_facts = self._loader_facts or loader_facts(loader)
+            except FAULTS as fault:
+                self._shield.take(fault)
             iterator = iter(loader)
         finally:
             self.ends(DATA_WAIT, raised=False)
@@ -158,8 +168,10 @@ class MarkedLoop:
         """A batch has come."""
         if self._off:
             return
-        with self._shield:
+        try:
             self._counts.add(describe.count_batch(batch))
+        except FAULTS as fault:
+            self._shield.take(fault)
 
     def end(self, outcome: Outcome, reason: str, stop_reason: str) -> None:
         """Stop measuring, and write the result."""

@@ -18,7 +18,7 @@ from perf_diagnostics.integrations.cycle import Cycle
 from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, LoopProbe
 from perf_diagnostics.integrations.modules import outermost, parts_of, watch_calls
 from perf_diagnostics.integrations.recording import About, Recording
-from perf_diagnostics.integrations.shield import Shield
+from perf_diagnostics.integrations.shield import FAULTS, Shield
 from perf_diagnostics.measure.device_clock import event_source
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Json, Outcome, Phase
@@ -88,6 +88,9 @@ class Watch:
         self._searches = 0
         self._stranger = False
         self._settled = False
+        #: Inside the outermost backward.
+        self.in_backward = False
+        self._called = False
         self._autocast: torch.dtype | None = None
         self._passes = 0
         self._batch_samples: int | None = None
@@ -98,8 +101,10 @@ class Watch:
         self._rows = 0
         self._counts = Counts()
         if models:
-            with self._shield:
+            try:
                 self._watch_models(outermost(models))
+            except FAULTS as fault:
+                self._shield.take(fault)
 
     def watches(self) -> bool:
         """Whether what happens now is to be timed."""
@@ -112,8 +117,9 @@ class Watch:
 
     def pass_begins(self, loader: object) -> None:
         """The loader starts a pass over its data."""
-        with self._shield:
-            self._forget_lost_steps()
+        try:
+            if self._open_optimizers:
+                self._forget_lost_steps()
             training = self._training()
             if training and not self._loader_facts:
                 self._loader_facts = loader_facts(loader)
@@ -121,22 +127,30 @@ class Watch:
             if training:
                 self.probe.epoch = self._passes
                 self._passes += 1
+        except FAULTS as fault:
+            self._shield.take(fault)
 
     def pass_began(self) -> None:
         """The pass's iterator is there."""
-        with self._shield:
+        try:
             self.probe.leave()
+        except FAULTS as fault:
+            self._shield.take(fault)
 
     def fetch_begins(self) -> None:
         """The next batch is asked for."""
-        with self._shield:
-            self._forget_lost_steps()
-            self._settle_fetch()
+        try:
+            if self._open_optimizers:
+                self._forget_lost_steps()
+            if self._evaluated:
+                self._settle_fetch()
             self.probe.enter(DATA_WAIT if self._training() else OTHER)
+        except FAULTS as fault:
+            self._shield.take(fault)
 
     def fetch_ends(self, batch: Any) -> None:
         """A batch has come, or None at the pass's end."""
-        with self._shield:
+        try:
             training = self.probe.phase == DATA_WAIT
             self.probe.leave()
             if batch is None:
@@ -145,53 +159,64 @@ class Watch:
                 self._unused = describe.count_batch(batch)
                 self._evaluated = False
                 self._counts.add(self._unused)
+        except FAULTS as fault:
+            self._shield.take(fault)
 
     # -- the model
 
     def module_begins(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        with self._shield:
-            self._forget_lost_steps()
+        try:
+            if self._open_optimizers:
+                self._forget_lost_steps()
             probe = self.probe
             if probe.phase == FORWARD:
                 probe.enter(FORWARD)
             elif torch.is_grad_enabled() and module.training:
-                if not probe.has_seen(FORWARD):
+                if not self._called:
+                    self._called = True
                     self._autocast = describe.autocast_dtype(describe.device_of(list(module.parameters())).type)
                 if probe.phase != BACKWARD:
                     self._trains_on(args, kwargs)
                 probe.enter(FORWARD)
             else:
-                probe.fetch_was_evaluated()
-                self._evaluated = True
+                self._evaluated = probe.unused_wait_ns > 0
                 probe.enter(OTHER)
+        except FAULTS as fault:
+            self._shield.take(fault)
 
     def module_ends(self) -> None:
-        with self._shield:
+        try:
             self.probe.leave()
+        except FAULTS as fault:
+            self._shield.take(fault)
 
     # -- backward
 
-    @property
-    def in_backward(self) -> bool:
-        return self.probe.phase == BACKWARD
-
     def backward_begins(self) -> None:
         """The outermost backward begins."""
-        with self._shield:
-            self._forget_lost_steps()
+        try:
+            if self._open_optimizers:
+                self._forget_lost_steps()
+            self.in_backward = True
             self.probe.enter(BACKWARD)
+        except FAULTS as fault:
+            self._shield.take(fault)
 
     def backward_ends(self) -> None:
         """It has ended, or raised."""
-        with self._shield:
+        self.in_backward = False
+        try:
             self.probe.leave()
+        except FAULTS as fault:
+            self._shield.take(fault)
 
     # -- optimizers
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer's step begins; called from a hook, which torch calls from the step itself."""
-        with self._shield:
-            self._forget_lost_steps()
+        try:
+            if self._open_optimizers:
+                self._forget_lost_steps()
             self._open_optimizers.append((id(optimizer), sys._getframe(2)))
             self.probe.enter(OPTIMIZER)
             known = self._optimizers.get(id(optimizer))
@@ -199,20 +224,24 @@ class Watch:
                 self._optimizers[id(optimizer)] = weakref.ref(optimizer)
                 self._searches = 0
                 self._stranger = True  # it may train another model than those that are watched
+        except FAULTS as fault:
+            self._shield.take(fault)
 
     def optimizer_ends(self, optimizer: torch.optim.Optimizer) -> None:
         """Its step has ended, which may end the loop's step."""
-        with self._shield:
+        try:
             if not self._open_optimizers or self._open_optimizers[-1][0] != id(optimizer):
                 return  # it began before the watch did
             self._open_optimizers.pop()
             self.probe.leave()
             if self.probe.depth == 0 and self._cycle.stepped(id(optimizer)):
                 self._step_ends()
+        except FAULTS as fault:
+            self._shield.take(fault)
 
     def _forget_lost_steps(self) -> None:
         """Torch has no hook for an optimizer step that raises: where its frame is gone and the loop goes on, it did."""
-        if not self._open_optimizers or self.probe.phase != OPTIMIZER:
+        if self.probe.phase != OPTIMIZER:
             return
         step, frame = self._open_optimizers[-1][1], sys._getframe()
         while frame is not step:
@@ -252,7 +281,7 @@ class Watch:
 
     def _trains_on(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called with gradients: the last batch is trained on."""
-        self.probe.fetch_was_used()
+        self.probe.unused_wait_ns = 0
         self._unused = None
         self._evaluated = False
         self._forwards += 1
@@ -264,13 +293,15 @@ class Watch:
         self._rows = self._rows + rows if alone else max(self._rows, rows)
 
     def _settle_fetch(self) -> None:
-        self.probe.settle_fetch()
-        if self._evaluated and self._counts.batches:
+        """The last batch went into an evaluation: neither it nor the wait for it belongs to the training."""
+        self._evaluated = False
+        self.probe.give_back_wait()
+        if self._counts.batches:
             self._counts.take_back(self._unused)
-            self._evaluated = False
 
     def _step_ends(self) -> None:
-        self._settle_fetch()
+        if self._evaluated:
+            self._settle_fetch()
         counts = self._counts
         samples = counts.samples if counts.batches else self._rows or None
         if self._batch_samples is None and samples:

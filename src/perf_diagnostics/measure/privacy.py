@@ -50,10 +50,8 @@ _ALLOWED_FAMILY = re.compile(
     r"(?:OMP|MKL|TORCH|TORCHINDUCTOR|TORCHDYNAMO|NCCL)_[A-Z0-9_]+|PYTORCH_(?:[A-Z]+_)?ALLOC_CONF"
 )
 
-#: Of those families, what names machines of the network.
-_NAMES_A_HOST = re.compile(
-    r"NCCL_(?:COMM_ID|HOSTID|DEBUG_FILE|CONF_FILE|TOPO_\w+FILE)|TORCH\w*(?:HOST|ADDR|ENDPOINT)\w*"
-)
+#: Of those families, what names machines of the network or folders of a person.
+_NAMES_A_PLACE = re.compile(r"NCCL_(?:COMM_ID|HOSTID)|TORCH\w*(?:HOST|ADDR|ENDPOINT)\w*|\w+_(?:DIR|PATH|FILE)")
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,7 @@ def allowed_variables(variables: Mapping[str, str], person: Person) -> dict[str,
 
 def _of_allowed_family(name: str) -> bool:
     family = _ALLOWED_FAMILY.fullmatch(name) is not None
-    return family and not _is_secret(name) and _NAMES_A_HOST.fullmatch(name) is None
+    return family and not _is_secret(name) and _NAMES_A_PLACE.fullmatch(name) is None
 
 
 def _argument(argument: str) -> str:

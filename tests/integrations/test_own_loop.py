@@ -189,3 +189,23 @@ def test_rules_and_reports_read_the_record_as_any_other(tmp_path: Path) -> None:
     assert loop.folder == folder.path
     written = json.loads((folder.path / "run.json").read_text(encoding="utf-8"))
     assert written["planned"][0]["workload"] == "slow-input"
+
+
+@pytest.mark.parametrize(("wait_ms", "read"), [(0.5, False), (3.0, True)])
+def test_the_cpu_clock_is_left_alone_around_short_waits(tmp_path: Path, wait_ms: float, read: bool) -> None:
+    host = HostClock()
+
+    class Rows:
+        def __iter__(self):
+            for _ in range(6):
+                host.spend(wait_ms)
+                yield torch.zeros(4, 2)
+
+    with OwnLoop(results_dir=tmp_path, clock=host) as loop:
+        for _ in loop.batches(Rows()):
+            with loop.step():
+                host.spend(1)
+    result = only_result(tmp_path)
+    assert (result.steps[0].get("data_wait_cpu_ns") is not None) is read
+    assert (result.gap("data_wait_cpu_ns") is None) is read
+    assert result.steps[0].columns["host_data_wait_ns"].tolist() == [int(wait_ms * MS)] * 6

@@ -121,7 +121,8 @@ def test_killed_it_leaves_what_was_measured_and_two_at_once_do_not_collide(tmp_p
     processes = [subprocess.Popen(command, cwd=tmp_path) for _ in range(2)]
     try:
         deadline = time.monotonic() + 60
-        while len(list((tmp_path).glob("results/*/trials/*/steps.*"))) < 2:
+        # The first part is the warm-up, the second one holds steps.
+        while len(list(tmp_path.glob("results/*/trials/*/steps.rank0-001.parquet"))) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.1)
     finally:

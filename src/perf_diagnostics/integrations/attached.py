@@ -95,13 +95,14 @@ def attach(
     )
     ending = Outcome.COMPLETED, "", "loop_ended"
     with contextlib.ExitStack() as installed:
-        patches.watch_backward(watch, installed)
-        patches.watch_optimizers(watch, optimizers, installed)
-        if loader is None or isinstance(loader, DataLoader):
-            patches.watch_loaders(watch, None if loader is None else (loader,), installed)
-        elif not patches.watch_iterable(watch, loader, installed):
-            why = f"a {type(loader).__name__} cannot be watched; use OwnLoop.batches(). Its time is in other"
-            watch.about.why_unseen["data_wait"] = why
+        with watch.observations.guard("steps"):
+            patches.watch_backward(watch, installed)
+            patches.watch_optimizers(watch, optimizers, installed)
+            if loader is None or isinstance(loader, DataLoader):
+                patches.watch_loaders(watch, None if loader is None else (loader,), installed)
+            elif not patches.watch_iterable(watch, loader, installed):
+                why = f"a {type(loader).__name__} cannot be watched; use OwnLoop.batches(). Its time is in other"
+                watch.about.why_unseen["data_wait"] = why
         try:
             yield Attached(watch)
         except BaseException as error:

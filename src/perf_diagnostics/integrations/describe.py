@@ -95,7 +95,7 @@ def autocast_dtype(kind: str) -> torch.dtype | None:
 
 
 def sizes(parameters: Sequence[torch.nn.Parameter], device: torch.device) -> list[Quantity]:
-    """How large the model and the memories around it are."""
+    """How large the model is, and the memories around it and their peaks so far."""
     numbers: list[tuple[str, float, str, str]] = [
         ("host_memory_total", memory.memory_limit_bytes(), "bytes", "MemTotal and cgroup limits")
     ]
@@ -110,7 +110,21 @@ def sizes(parameters: Sequence[torch.nn.Parameter], device: torch.device) -> lis
         ]
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
-        numbers.append(("device_memory_total", total, "bytes", "torch.cuda.get_device_properties"))
+        numbers += [
+            ("device_memory_total", total, "bytes", "torch.cuda.get_device_properties"),
+            (
+                "device_memory_peak_allocated",
+                torch.cuda.max_memory_allocated(device),
+                "bytes",
+                "torch.cuda.max_memory_allocated, since the process began",
+            ),
+            (
+                "device_memory_peak_reserved",
+                torch.cuda.max_memory_reserved(device),
+                "bytes",
+                "torch.cuda.max_memory_reserved, since the process began",
+            ),
+        ]
     return [Quantity(name, float(value), unit, source) for name, value, unit, source in numbers]
 
 

@@ -21,6 +21,10 @@ _BRIDGES: dict[int, tuple[tuple[int, ...], int]] = {
 }
 
 
+def _no_time() -> int:
+    return 0
+
+
 class LoopProbe(Probe):
     """The probe with what an unknown loop needs on top.
 
@@ -37,7 +41,7 @@ class LoopProbe(Probe):
     """
 
     _tail: int
-    #: Waited in this step for batches on which nothing has been trained yet, in ns; whoever trains on them sets it to 0.
+    #: Waited in this step for batches that nothing was trained on yet, in ns; whoever trains on them sets it to 0.
     unused_wait_ns: int
 
     def __init__(
@@ -48,6 +52,8 @@ class LoopProbe(Probe):
         thread_cpu: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         self._seen = 0
+        #: Whether CPU time inside the waits is read.
+        self.cpu_clock = True
         self._bridged = bridged
         super().__init__(clock=clock, thread_cpu=thread_cpu)
 
@@ -139,6 +145,11 @@ class LoopProbe(Probe):
         self._spent[DATA_WAIT] -= self.unused_wait_ns
         self._spent[OTHER] += self.unused_wait_ns
         self.unused_wait_ns = 0
+
+    def stop_cpu_clock(self) -> None:
+        """Read the thread's CPU time no more: a system call at both ends of every wait."""
+        self.cpu_clock = False
+        self._thread_cpu = _no_time
 
     def pass_ended(self) -> None:
         """The wait that has just ended brought no batch: the step's epoch is still to be seen."""

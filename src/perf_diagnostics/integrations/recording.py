@@ -42,6 +42,9 @@ FIRST_FLUSH_NS = 1_000_000_000
 FLUSH_NS = 5_000_000_000
 FLUSH_SHARE = 100
 
+#: Around shorter waits the thread's CPU clock is not read: two cold system calls take some ten microseconds.
+LEAST_WAIT_NS = 1_000_000
+
 DISABLED_VARIABLE = "PERF_DIAGNOSTICS_DISABLED"
 
 
@@ -162,6 +165,9 @@ class Recording:
     def _measuring_begins(self) -> None:
         self._close_block()
         self.probe.warmup = False
+        waits = self._parts[-1].columns["host_data_wait_ns"] if self._parts else None
+        if waits is not None and waits[-1] < LEAST_WAIT_NS:
+            self.probe.stop_cpu_clock()
         with self.observations.guard("involuntary_switches", "major_faults"):
             self._counters = memory.ProcessCounters.now()
         self.probe.start()
@@ -304,6 +310,12 @@ class Recording:
             for index, phase in enumerate(MEASURED_PHASES)
             if not self.probe.has_seen(index)
         ]
+        if self.probe.has_seen(DATA_WAIT) and not self.probe.cpu_clock:
+            why_not = f"the waits are under {LEAST_WAIT_NS / 1e6:g} ms, too short to read the thread's CPU clock around"
+            gaps.append(Gap("data_wait_cpu_ns", why_not))
+        if self.probe.device_clock != "host":
+            why_not = "in a training of the user's own nothing samples the board"
+            gaps += [Gap(signal, why_not) for signal in ("gpu_power", "gpu_utilization", "energy_device")]
         if self._unknown_samples:
             gaps.append(Gap("samples", "the size of some batches could not be told, so throughput is too low"))
         return gaps
@@ -312,7 +324,7 @@ class Recording:
         """The part without the phases that were never seen: their zeros were not measured."""
         unseen = [ALL_PHASES[index] for index in range(len(MEASURED_PHASES)) if not self.probe.has_seen(index)]
         absent = {f"{clock}_{phase}_ns" for phase in unseen for clock in ("host", "device")}
-        if not self.probe.has_seen(DATA_WAIT):
+        if not (self.probe.has_seen(DATA_WAIT) and self.probe.cpu_clock):
             absent.add("data_wait_cpu_ns")
         return StepTable({name: values for name, values in part.columns.items() if name not in absent})
 

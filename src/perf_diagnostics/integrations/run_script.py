@@ -66,10 +66,11 @@ class Session:
         from perf_diagnostics.integrations.watch import Watch
 
         watch = Watch(workload=self._workload, name=self._name, results_dir=self._results_dir)
-        patches.watch_backward(watch, self._installed)
-        patches.watch_optimizers(watch, None, self._installed)
-        patches.watch_loaders(watch, None, self._installed)
         self.watch = watch
+        with watch.observations.guard("steps"):
+            patches.watch_backward(watch, self._installed)
+            patches.watch_optimizers(watch, None, self._installed)
+            patches.watch_loaders(watch, None, self._installed)
 
 
 def run_watched(target: str, arguments: Sequence[str], *, as_module: bool, session: Session | None) -> int | None:

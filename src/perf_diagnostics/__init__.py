@@ -10,17 +10,23 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
+    "OwnLoop",
     "PerformanceDiagnostics",
     "__version__",
     "analyze_gpu_utilization",
+    "attach",
     "run_kaggle_analysis",
 ]
 
 if TYPE_CHECKING:
     from perf_diagnostics.diagnostics import PerformanceDiagnostics
+    from perf_diagnostics.integrations.attached import attach
+    from perf_diagnostics.integrations.own_loop import OwnLoop
     from perf_diagnostics.kaggle import analyze_gpu_utilization, run_kaggle_analysis
 
 _HOMES = {
+    "OwnLoop": "perf_diagnostics.integrations.own_loop",
+    "attach": "perf_diagnostics.integrations.attached",
     "PerformanceDiagnostics": "perf_diagnostics.diagnostics",
     "analyze_gpu_utilization": "perf_diagnostics.kaggle",
     "run_kaggle_analysis": "perf_diagnostics.kaggle",

@@ -111,6 +111,7 @@ class Settings:
     compile_mode: str | None = None
     optimizer_implementation: str | None = None
     gradient_checkpointing: bool | None = None
+    length_bucketing: bool | None = None
 
     def __post_init__(self) -> None:
         for name, least in (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("cli", "trials", "report", "measure", "workloads", "store", "diagnose")
+PACKAGES = ("cli", "trials", "report", "integrations", "measure", "workloads", "store", "diagnose")
 MODULES = ("diagnostics", "records", "errors")
 
 FLOORS = "Floors: an arrow only points down, and siblings do not know each other"

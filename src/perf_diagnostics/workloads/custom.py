@@ -19,8 +19,8 @@ any other callable is a criterion, called as ``loss_fn(model(x), y)``, and every
 ``None`` takes the ``loss`` that ``model(**batch)`` returns, as transformers' models do.
 
 **Settings.** A DataLoader is batched anew where it differs from the trial's settings. A function that takes
-``settings`` is trusted with the rest; for one that does not, ``sequence_length`` and ``gradient_checkpointing`` are
-refused. An optimizer of another implementation than the one asked for is refused either way.
+``settings`` is trusted with the rest; for one that does not, ``sequence_length``, ``gradient_checkpointing`` and
+``length_bucketing`` are refused. An optimizer of another implementation than the one asked for is refused either way.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class CustomWorkload:
         if "settings" not in self.keywords:
             refuse_settings(
                 settings,
-                ("sequence_length", "gradient_checkpointing"),
+                ("sequence_length", "gradient_checkpointing", "length_bucketing"),
                 workload=self.name,
                 why="the function has no parameter 'settings'",
             )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler
 
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.records import Json, Settings
@@ -53,10 +54,12 @@ def shuffled_loader(
     device: torch.device,
     seed: int,
     collate: Callable[[list[Any]], Any] | None = None,
+    lengths: Callable[[], Sequence[int]] | None = None,
 ) -> DataLoader[Any]:
     """A loader over all of ``dataset`` in an order that follows from ``seed``, another one each epoch.
 
-    The last batch of an epoch may be partial.
+    The last batch of an epoch may be partial. With ``settings.length_bucketing`` the samples of a batch have similar
+    lengths, of which ``lengths`` gives one a sample.
 
     Raises:
         InvalidSettings: No batch of ``settings.batch_size`` can be made, or the loader's settings clash.
@@ -69,7 +72,42 @@ def shuffled_loader(
         )
     order = torch.Generator().manual_seed(seed)
     arguments = loader_arguments(settings, device)
+    if settings.length_bucketing and lengths is not None:
+        batches = LengthBuckets(lengths(), arguments.pop("batch_size"), order)
+        return DataLoader(dataset, batch_sampler=batches, collate_fn=collate, **arguments)
     return DataLoader(dataset, shuffle=True, generator=order, collate_fn=collate, **arguments)
+
+
+#: Batches whose samples are sorted together: few enough to keep the order mostly random, many enough to find
+#: neighbours in length. The same number as transformers' LengthGroupedSampler takes.
+BUCKET_BATCHES = 50
+
+
+class LengthBuckets(Sampler[list[int]]):
+    """Batches of samples of similar length, in random order: shuffle, sort within buckets, shuffle the batches.
+
+    Args:
+        lengths: one a sample.
+        batch_size: samples a batch; the last one of an epoch may be smaller.
+        order: draws a new order for each epoch.
+    """
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, order: torch.Generator) -> None:
+        self._lengths = torch.as_tensor(lengths)
+        self._batch_size = batch_size
+        self._order = order
+
+    def __len__(self) -> int:
+        return math.ceil(len(self._lengths) / self._batch_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        shuffled = torch.randperm(len(self._lengths), generator=self._order)
+        batches: list[torch.Tensor] = []
+        for bucket in torch.split(shuffled, self._batch_size * BUCKET_BATCHES):
+            alike = bucket[self._lengths[bucket].argsort(stable=True)]
+            batches.extend(torch.split(alike, self._batch_size))
+        for index in torch.randperm(len(batches), generator=self._order).tolist():
+            yield batches[index].tolist()
 
 
 def rebatched(loader: DataLoader[Any], settings: Settings, device: torch.device) -> DataLoader[Any]:

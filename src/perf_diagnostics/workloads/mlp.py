@@ -44,7 +44,8 @@ class Mlp:
 
 def mlp_training(settings: Settings, chosen: MlpOptions, *, seed: int, name: str) -> Training:
     """The parts of an mlp, refusing in the name of the workload ``name`` what an mlp cannot honour."""
-    refuse_settings(settings, ("sequence_length",), workload=name, why="its samples are vectors, not sequences")
+    vectors = "its samples are vectors, not sequences"
+    refuse_settings(settings, ("sequence_length", "length_bucketing"), workload=name, why=vectors)
     refuse_settings(
         settings, ("gradient_checkpointing",), workload=name, why="its few activations are not worth recomputing"
     )

@@ -54,7 +54,9 @@ class TinyTransformer:
         model = LanguageModel(chosen, longest, recompute=bool(settings.gradient_checkpointing)).to(device).train()
         optimizer = make_optimizer(torch.optim.AdamW, model.parameters(), settings, lr=1e-3)
         sequences = Sequences.generated(chosen, longest, seed)
-        loader = shuffled_loader(sequences, settings, device=device, seed=seed, collate=padded)
+        loader = shuffled_loader(
+            sequences, settings, device=device, seed=seed, collate=padded, lengths=lambda: sequences.lengths
+        )
         return Training(
             model=model,
             optimizer=optimizer,
@@ -120,6 +122,11 @@ class Sequences(Dataset[torch.Tensor]):
         draws = numbers.random(int(lengths.sum())) * frequent[-1]
         tokens = np.minimum(np.searchsorted(frequent, draws, side="right") + 1, chosen.vocabulary - 1)
         return cls(torch.from_numpy(tokens), tuple(itertools.accumulate(lengths.tolist(), initial=0)))
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each sequence."""
+        return [end - start for start, end in itertools.pairwise(self.starts)]
 
     def __len__(self) -> int:
         return len(self.starts) - 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.stb001_variable_shape import VariableShape
@@ -26,15 +25,6 @@ def test_length_explains_the_step_time():
     finding = found(ask(noise_s=0.05))
     assert finding.severity is Severity.INFO
     assert number(finding, "R² of step time against tokens").value > 0.9
-
-
-def test_padding_is_a_warning_with_its_gain():
-    # Lengths explain the time, half of it is forward, and 30 % of the tokens are padding.
-    finding = found(ask(padding=0.3))
-    assert finding.severity is Severity.WARNING
-    assert finding.recoverable.high == pytest.approx(0.15, rel=0.05)
-    assert found(ask(padding=0.1)).severity is Severity.INFO
-    assert found(ask(padding=0.0)).recoverable is None
 
 
 def test_noise_that_has_nothing_to_do_with_length_is_clear():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from perf_diagnostics.diagnose.rule import Rule
 from perf_diagnostics.diagnose.rules.cmp001_poor_speedup import PoorSpeedup
 from perf_diagnostics.diagnose.rules.cmp002_compute_bound import ComputeBound
+from perf_diagnostics.diagnose.rules.cmp004_padding_waste import PaddingWaste
 from perf_diagnostics.diagnose.rules.exp001_too_few_steps import TooFewSteps
 from perf_diagnostics.diagnose.rules.exp002_failed_trials import FailedTrials
 from perf_diagnostics.diagnose.rules.exp003_phases_do_not_close import PhasesDoNotClose
@@ -33,6 +34,7 @@ RULES: tuple[Rule, ...] = (
     PastThePeak(),
     PoorSpeedup(),
     ComputeBound(),
+    PaddingWaste(),
     MemoryPressure(),
     VariableShape(),
 )

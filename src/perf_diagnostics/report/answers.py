@@ -171,7 +171,7 @@ def _gain(finding: Finding) -> Sentence:
     remedy = f" {plain(finding.remedies[0].says, 300)}" if finding.remedies else ""
     name = plain(finding.name.replace("-", " "), 80)
     words = f"Fixing “{name}” ({plain(finding.scope, 80)}) {gain(share)}.{remedy}"
-    return words, Basis(f"confidence {finding.confidence:.0%}", finding_key(finding))
+    return words, Basis(f"confidence {percent(finding.confidence)}", finding_key(finding))
 
 
 def finding_key(finding: Finding) -> str:

@@ -110,14 +110,31 @@ class Grid:
         return self.head_height_in + len(self.rows) * self.row_height_in
 
     def widths(self, width_in: float) -> list[float]:
-        """A width for each column by its longest text, stretched a little or shrunk to the given width in all."""
+        """A width for each column by its longest text, stretched a little; where room is short the widest give way."""
         letters = [
             max(len(label), len(unit), *(len(row[i]) for row in self.rows), 3)
             for i, (label, unit) in enumerate(self.heads)
         ]
         wanted = [(min(46, count) * self.size * LETTER + 2 * MARGIN + 4) / 72 for count in letters]
+        if sum(wanted) > width_in:
+            letter = self.size * LETTER / 72  # capitals are wider than the letter that the estimate is made with
+            return _capped([part + letter for part in wanted], width_in)
         factor = min(1.5, width_in / sum(wanted))
         return [part * factor for part in wanted]
+
+
+def _capped(wanted: Sequence[float], width_in: float) -> list[float]:
+    """The widths under the one cap that makes them fit, so that short columns keep theirs whole.
+
+    >>> _capped([1.0, 2.0, 6.0], 6.0)
+    [1.0, 2.0, 3.0]
+    """
+    left, count = width_in, len(wanted)
+    for part in sorted(wanted):
+        if part * count > left:
+            return [min(width, left / count) for width in wanted]
+        left, count = left - part, count - 1
+    return list(wanted)
 
 
 def cut(text: str, width_in: float, size: float) -> str:

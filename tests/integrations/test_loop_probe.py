@@ -9,7 +9,7 @@ import pytest
 
 from perf_diagnostics.integrations import OwnLoop, marked
 from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, LoopProbe
-from perf_diagnostics.integrations.warm_up import cut_warm_up
+from perf_diagnostics.measure.steady import cut_transient
 from perf_diagnostics.records import ALL_PHASES, Phase, StepTable
 from tests.measure.simulated_device import HostClock, SimulatedDevice
 
@@ -150,12 +150,12 @@ def table_of(times_ns: list[int]) -> StepTable:
 
 def test_a_transient_over_several_parts_is_cut_and_a_level_series_is_not() -> None:
     falling = [table_of([900] * 10), table_of([800] * 10), table_of([100, 101] * 100)]
-    parts, steady = cut_warm_up(falling)
+    parts, steady, _ = cut_transient(falling)
     assert [int(part.columns["warmup"].sum()) for part in parts] == [10, 10, 0] and steady
-    level, steady = cut_warm_up([table_of([100, 101, 102, 103] * 25)])
+    level, steady, _ = cut_transient([table_of([100, 101, 102, 103] * 25)])
     assert int(level[0].columns["warmup"].sum()) == 0 and steady
 
 
 def test_a_series_that_never_levels_is_said_to_be_unsteady() -> None:
-    parts, steady = cut_warm_up([table_of([1000 - number for number in range(200)])])
+    parts, steady, _ = cut_transient([table_of([1000 - number for number in range(200)])])
     assert not steady and int(parts[0].columns["warmup"].sum()) == 100

@@ -108,7 +108,9 @@ def test_the_answer_and_every_trial_are_in_it(html, report):
 
 def test_a_value_nobody_measured_is_a_dash_that_explains_itself_and_zero_is_zero(html):
     assert '<td class="number absent" title="not measured">' in html
-    row = re.search(r'<th scope="row" class="word short">cpu</th>\s*<td[^>]*>512</td>\s*(<td[^>]*>.*?</td>)', html, re.S)
+    row = re.search(
+        r'<th scope="row" class="word short">cpu</th>\s*<td[^>]*>512</td>\s*(<td[^>]*>.*?</td>)', html, re.S
+    )
     assert row is not None
     assert ">0<" in row[1]
     assert "absent" not in row[1]

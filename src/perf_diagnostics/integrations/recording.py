@@ -12,10 +12,10 @@ from pathlib import Path
 
 from perf_diagnostics import __version__
 from perf_diagnostics.integrations.loop_probe import DATA_WAIT, LoopProbe
-from perf_diagnostics.integrations.warm_up import WARM_UP_STEPS, cut_warm_up
 from perf_diagnostics.measure import environment, memory
 from perf_diagnostics.measure.device_clock import EventSource
 from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.measure.steady import cut_transient
 from perf_diagnostics.records import (
     ALL_PHASES,
     MEASURED_PHASES,
@@ -34,6 +34,9 @@ from perf_diagnostics.records import (
 )
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.store.trial_folder import TrialFolder
+
+#: The first steps allocate, initialise, start loader workers and make the optimizer's state; they are never counted.
+WARM_UP_STEPS = 3
 
 #: The first piece is written soon, so that a short training that is killed leaves something; then writing, which on a
 #: device synchronises, happens so rarely that it costs less than a thousandth. A kill costs at most this long, or a
@@ -260,12 +263,7 @@ class Recording:
         )
 
     def _result(self, trial: Trial, outcome: Outcome, reason: str, stop_reason: str) -> TrialResult:
-        before = self._parts
-        self._parts, steady = cut_warm_up(before)
-        cut_ns = sum(
-            int(part.wall_ns[part.columns["warmup"] & ~was.columns["warmup"]].sum())
-            for was, part in zip(before, self._parts, strict=True)
-        )
+        self._parts, steady, cut_ns = cut_transient(self._parts)
         quantities = [*self.about.quantities, *self._measured_quantities(cut_ns)]
         return TrialResult(
             trial=trial,

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.measure.steady import cut_transient, relative_half_width
 from perf_diagnostics.records import Length, Outcome, StepTable
 from perf_diagnostics.trials.outcome import NonFiniteLoss
-from perf_diagnostics.trials.steady import mser5, relative_half_width
 
 #: A block ends at the latest after so long, to look for a non-finite loss, to write what was measured, and to listen.
 BLOCK_SECONDS = 5.0
@@ -147,18 +147,11 @@ class Loop:
 
     def _cut_transient(self) -> None:
         """Count what MSER-5 still sees of the warm-up as warm-up; a number that was asked for stays."""
-        truncation = mser5(self.measured.table.steady.wall_ns)
-        self.measured.steady = truncation.steady
-        left = truncation.steps if self._length.half_width else 0
-        for index, part in enumerate(self.measured.parts):
-            fresh = np.flatnonzero(~part.columns["warmup"])[:left]
-            if fresh.size:
-                warmup = part.columns["warmup"].copy()
-                warmup[fresh] = True
-                self.measured.parts[index] = StepTable({**part.columns, "warmup": warmup})
-                if self.measured.steady_wall_ns is not None:
-                    self.measured.steady_wall_ns -= int(part.wall_ns[fresh].sum())
-                left -= fresh.size
+        parts, self.measured.steady, cut_ns = cut_transient(self.measured.parts)
+        if self._length.half_width:
+            self.measured.parts = parts
+            if self.measured.steady_wall_ns is not None:
+                self.measured.steady_wall_ns -= cut_ns
 
     # -- blocks
 

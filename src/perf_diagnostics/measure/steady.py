@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
+
+from perf_diagnostics.records import StepTable
 
 #: Batches of five: White (1997), "An effective truncation heuristic for bias reduction in simulation output".
 MSER_BATCH = 5
@@ -39,12 +42,38 @@ def mser5(step_times: ArrayLike) -> Truncation:
     usable = times.size // MSER_BATCH * MSER_BATCH
     # An incomplete batch is dropped from the front, which is where the warm-up would be missed least.
     means = np.clip(times, low, high)[times.size - usable :].reshape(-1, MSER_BATCH).mean(axis=1)
-    count = means.size
-    errors = [float(np.var(means[cut:])) / (count - cut) for cut in range(count - 4)]
+    # Cumulative sums from the end make this linear: a night's loop has millions of steps.
+    count = np.arange(means.size, 0, -1)
+    centred = (means - means.mean())[::-1]
+    first, second = np.cumsum(centred)[::-1], np.cumsum(centred**2)[::-1]
+    errors = ((second - first**2 / count) / count**2)[: means.size - 4]
     best = int(np.argmin(errors))
-    if best >= count // 2:
+    if best >= means.size // 2:
         return Truncation(times.size // 2, steady=False)
     return Truncation(best * MSER_BATCH, steady=True)
+
+
+def cut_transient(parts: Sequence[StepTable]) -> tuple[list[StepTable], bool, int]:
+    """The parts of a step table with what MSER-5 still sees of the warm-up marked as such.
+
+    Returns:
+        The parts, whether what is left looks steady, and the wall time of the steps that were marked, in ns.
+    """
+    times = [part.steady.wall_ns for part in parts]
+    truncation = mser5(np.concatenate(times) if times else np.empty(0))
+    steps = truncation.steps
+    marked, marked_ns = [], 0
+    for part in parts:
+        fresh = np.flatnonzero(~part.columns["warmup"])[:steps]
+        steps -= fresh.size
+        marked_ns += int(part.wall_ns[fresh].sum())
+        if fresh.size:
+            warmup = part.columns["warmup"].copy()
+            warmup[fresh] = True
+            marked.append(StepTable({**part.columns, "warmup": warmup}))
+        else:
+            marked.append(part)
+    return marked, truncation.steady, marked_ns
 
 
 def relative_half_width(step_times: ArrayLike) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perf_diagnostics.trials.steady import mser5, relative_half_width
+from perf_diagnostics.measure.steady import mser5, relative_half_width
 
 
 def ar1(rng: np.random.Generator, series: int, steps: int, rho: float, spread: float) -> np.ndarray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +26,13 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_help_is_light() -> None:
-    """The best of five runs of --help needs under 0.3 s, and loads none of the heavy libraries."""
+    """--help loads none of the heavy libraries; how fast that makes it is shown by benchmarks/start_up.py."""
     code = (
         "import sys\nfrom perf_diagnostics.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
         "heavy = {'torch', 'numpy', 'jinja2', 'pandas', 'matplotlib', 'rich'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
-    seconds = []
-    for _ in range(5):
-        began = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "perf_diagnostics", "--help"], check=True, stdout=subprocess.DEVNULL)
-        seconds.append(time.perf_counter() - began)
-    assert min(seconds) < 0.3
 
 
 @pytest.mark.parametrize(

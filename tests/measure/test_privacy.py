@@ -82,7 +82,7 @@ def test_arguments_with_blanks_are_quoted_for_a_shell() -> None:
 def test_homes_users_and_hosts_are_taken_out() -> None:
     command = [
         "python",
-        "/home/alice/work/train.py",
+        "/home/alice/jobs/train.py",
         "--out=/home/alice",
         "--data",
         "/scratch/alice/set",
@@ -94,7 +94,7 @@ def test_homes_users_and_hosts_are_taken_out() -> None:
         "alice-net",
     ]
     assert masked_command(command, ALICE) == (
-        "python ~/work/train.py --out=~ --data /scratch/<user>/set ~/x ~/y --master <host>:29500 ~/z alice-net"
+        "python ~/jobs/train.py --out=~ --data /scratch/<user>/set ~/x ~/y --master <host>:29500 ~/z alice-net"
     )
 
 

@@ -239,3 +239,9 @@ def test_ctrl_c_leaves_a_run_that_can_be_reported_and_resumed(tmp_path: Path) ->
     assert len(interrupted) == 1 and len(interrupted[0].steps[0]) > 0
     assert started([*SWEEP[:3], "report", "run", "--formats", "md"], tmp_path).wait(60) == 0
     assert "interrupted" in (tmp_path / "results/run/performance_report.md").read_text().lower()
+    complete = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/run/trials/*/result.json")}
+    assert started([*SWEEP[:3], "sweep", "--resume", "run", "--quiet"], tmp_path).wait(120) == 0
+    now = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/run/trials/*/result.json")}
+    assert complete.items() <= now.items()
+    run = RunFolder.open(tmp_path / "results/run").read()
+    assert [result.outcome for result in run.results] == [Outcome.COMPLETED] * 4

@@ -87,6 +87,8 @@ class Outcome(enum.StrEnum):
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
 OPTIMIZER_IMPLEMENTATIONS = ("single", "foreach", "fused")
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
+#: What a ceiling experiment leaves out, to measure what a perfect fix of it could win.
+CEILINGS = ("cached_batches", "no_transfer", "no_optimizer")
 Precision: TypeAlias = Literal["float32", "tf32", "bfloat16", "float16"]
 
 
@@ -112,6 +114,9 @@ class Settings:
     optimizer_implementation: str | None = None
     gradient_checkpointing: bool | None = None
     length_bucketing: bool | None = None
+    channels_last: bool | None = None
+    freeze_gc: bool | None = None
+    ceiling: str | None = None
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -129,6 +134,7 @@ class Settings:
             ("precision", PRECISIONS),
             ("compile_mode", COMPILE_MODES),
             ("optimizer_implementation", OPTIMIZER_IMPLEMENTATIONS),
+            ("ceiling", CEILINGS),
         ):
             value = getattr(self, name)
             if value is not None and value not in allowed:
@@ -190,7 +196,11 @@ class Length:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What is to be run: one workload under one choice of settings, once."""
+    """What is to be run: one workload under one choice of settings, once.
+
+    ``role`` is empty for a trial of the sweep itself; a ``sentinel`` is run once a block to show whether the machine
+    drifts, and belongs to no group of the sweep.
+    """
 
     workload: str
     settings: Settings
@@ -198,6 +208,7 @@ class Trial:
     length: Length = field(default_factory=Length)
     seed: int = 0
     repeat: int = 0
+    role: Literal["", "sentinel"] = ""
 
     def canonical(self) -> dict[str, Json]:
         """A JSON object that is equal for equal trials; its hash is the trial's id."""
@@ -208,6 +219,7 @@ class Trial:
             "length": dict(dataclasses.asdict(self.length)),
             "seed": self.seed,
             "repeat": self.repeat,
+            **({"role": self.role} if self.role else {}),
         }
 
     @property
@@ -272,10 +284,17 @@ COLUMNS: Mapping[str, Column] = {
     "host_lead_ns": Column("float64", "ns", "how long after the host the device ended this step"),
     "borders_idle": Column("int64", "1", "phase borders at which the device's queue was already empty"),
     "borders": Column("int64", "1", "phase borders at which the queue was looked at"),
-    "allocated_bytes": Column("int64", "bytes", "tensors on the device (allocator) at the step's end"),
-    "reserved_bytes": Column("int64", "bytes", "memory the device allocator held at the step's end"),
-    "alloc_retries": Column("int64", "1", "allocations retried after emptying the allocator's cache, so far"),
-    "host_rss_bytes": Column("int64", "bytes", "resident memory of the training process at the step's end"),
+    "thread_cpu_ns": Column("int64", "ns", "CPU time of the loop's own thread over the step"),
+    "graphs": Column("int64", "1", "graphs that torch.compile has compiled so far, at the step's end"),
+    "allocated_bytes": Column(
+        "float64", "bytes", "tensors on the device (allocator) at the step's end (NaN: not read)"
+    ),
+    "reserved_bytes": Column(
+        "float64", "bytes", "memory held by the device allocator at the step's end (NaN: not read)"
+    ),
+    "alloc_retries": Column("float64", "1", "allocations retried after emptying the cache, so far (NaN: not read)"),
+    "device_allocs": Column("float64", "1", "allocations the allocator asked of the driver, so far (NaN: not read)"),
+    "host_rss_bytes": Column("float64", "bytes", "resident memory of the process at the step's end (NaN: not read)"),
 }
 
 
@@ -440,6 +459,46 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
     "forced_syncs": ("1", "times the event ring was full and the probe had to wait for the device"),
     "memory_bandwidth": ("bytes/s", "what a large copy on the device moves, reading and writing counted"),
     "involuntary_switches": ("1", "involuntary context switches of the trial's process during the steady steps"),
+    # the processor, over the steady steps
+    "process_cpu_s": ("s", "CPU time of the trial's process, its workers not included"),
+    "workers_cpu_s": ("s", "CPU time of the trial's loader workers"),
+    "other_cpu_s": ("s", "CPU time that everybody else on the machine used meanwhile"),
+    "cpu_pressure_s": ("s", "time in which something on the machine (or in the cgroup) waited for a processor (PSI)"),
+    "cpu_periods": ("1", "enforcement periods of the cgroup's CPU quota"),
+    "cpu_throttled_periods": ("1", "those of the periods in which the quota was used up"),
+    "cpu_throttled_s": ("s", "time for which the cgroup's processes were held back"),
+    "read_bytes": ("bytes", "bytes the trial's process and its workers read from storage"),
+    "steps_began_s": ("s", "begin of the first steady step, from the start of the trial's sampling"),
+    # memory
+    "host_memory_uss": ("bytes", "memory of the trial's process tree that nobody else maps, at the end of the steps"),
+    "host_memory_pss": ("bytes", "resident memory of the tree, shared pages counted in parts, at the end of the steps"),
+    "swapped_bytes": ("bytes", "memory of the trial's process tree that lies in swap, at the end of the steps"),
+    "device_memory_foreign": ("bytes", "largest device memory in use by others during the trial (driver's view)"),
+    "device_memory_process_peak": ("bytes", "largest device memory in use by the trial's processes (driver's view)"),
+    "device_memory_inactive_split": ("bytes", "free parts of split blocks in the allocator, at the end of the steps"),
+    **{
+        f"memory_peak_{phase}": ("bytes", f"peak memory inside {phase}, from a pass of its own after the timed steps")
+        for phase in MEASURED_PHASES
+    },
+    # energy
+    "energy_device_net": ("J", "energy of the device over the window less what it draws when idle"),
+    "energy_device_uncertainty": ("J", "how far the device's energy may be off: counter ticks at both ends"),
+    "device_idle_power": ("W", "power of the device with a live context and no work, measured before the steps"),
+    "energy_cpu_window_s": ("s", "length of the window of energy_cpu"),
+    # work
+    "flops_per_step": ("1", "floating point operations of a mean step, counted on batches of the trial's data"),
+    "flops_per_sample": ("1", "the same a sample"),
+    "flops_per_token": ("1", "the same a token"),
+    "flops_matmul_share": ("1", "part of the operations in matrix products, convolutions and attention"),
+    "traffic_bytes_per_step": (
+        "bytes",
+        "what the operators of a step read and write, each operand of each counted once",
+    ),
+    "matmul_ceiling": ("1/s", "floating point operations a second of a large matrix product in the trial's precision"),
+    # the tool's own cost
+    "probe_overhead_s": ("s", "what measuring adds to a step, from alternating blocks of measured and plain steps"),
+    "probe_overhead_low_s": ("s", "lower end of its 95 % interval"),
+    "probe_overhead_high_s": ("s", "upper end of its 95 % interval"),
 }
 
 SERIES: Mapping[str, tuple[str, str]] = {

@@ -312,6 +312,7 @@ def _decode_trial(fields: Fields) -> Trial:
         length=_decode_length(fields.part("length")),
         seed=fields.whole("seed"),
         repeat=fields.whole("repeat"),
+        role="sentinel" if fields.values.get("role") == "sentinel" else "",
     )
 
 

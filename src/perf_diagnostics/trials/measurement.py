@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from perf_diagnostics.measure.device_clock import event_source
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.probe import Probe
 from perf_diagnostics.records import Environment, Json, Outcome, Quantity, Settings, StepTable, Trial, TrialResult
+from perf_diagnostics.trials.afterwards import Timed, look_afterwards
 from perf_diagnostics.trials.ceilings import memory_bandwidth
 from perf_diagnostics.trials.loop import Loop, Measured
 from perf_diagnostics.trials.outcome import outcome_of
@@ -61,6 +63,7 @@ def measure(
     on_block: Callable[[list[StepTable]], None] = lambda _parts: None,
     environment: Environment | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
+    directory: Path | None = None,
 ) -> Measurement:
     """Build the workload, measure it, and return the result; whatever the workload raises becomes the outcome.
 
@@ -73,9 +76,14 @@ def measure(
         on_block: called between blocks with all finished parts of the step table.
         environment: recorded with the result.
         clock: host clock in ns.
+        directory: where passes after the timed steps may write files of their own.
     """
     notes = _Notes()
     began = clock()
+
+    def left_s() -> float | None:
+        return None if budget_s is None else budget_s - (clock() - began) / 1e9
+
     measured = Measured()
     outcome, reason = Outcome.COMPLETED, ""
     try:
@@ -105,6 +113,19 @@ def measure(
             finally:
                 counters.finish(notes)
                 _clocks(probe, notes)
+            if measured.outcome is Outcome.COMPLETED and measured.steady_steps:
+                steps = measured.table.steady
+                timed = Timed(
+                    trial=trial,
+                    training=training,
+                    device=device,
+                    step_s=float(steps.wall_ns.mean()) / 1e9,
+                    left_s=left_s,
+                    observations=notes.observations,
+                    directory=directory,
+                )
+                notes.quantities.extend(look_afterwards(timed))
+                del timed
             del training, loop, probe
             notes.quantity("memory_bandwidth", memory_bandwidth(device), "bytes/s", "best of six large copies")
         outcome, reason = measured.outcome, measured.reason

@@ -56,6 +56,7 @@ def main(arguments: list[str]) -> int:
         stop_requested=stop,
         on_block=parts.write,
         environment=environment.capture(command=()),
+        directory=folder.path,
     )
     parts.write(measurement.parts)
     write_measured(folder.path, measurement)

@@ -19,7 +19,7 @@ SWEEP = $(PERFDIAG) sweep --allow-failures
 DIAGNOSE = $(PERFDIAG) diagnose '$(RUN)' $(WHERE) $(ARGS)
 REPORT = $(PERFDIAG) report '$(RUN)' $(WHERE) $(ARGS)
 MANIFEST = $(PERFDIAG) manifest
-NOT_FAST := slow or gpu or browser or office
+NOT_FAST := slow or planted or gpu or browser or office
 FAST_TESTS = $(BIN)/pytest -m 'not ($(NOT_FAST))'
 
 .DEFAULT_GOAL := help
@@ -29,9 +29,9 @@ FAST_TESTS = $(BIN)/pytest -m 'not ($(NOT_FAST))'
 
 .PHONY: help setup setup-pre-commit clean \
 	smoke list-devices benchmark benchmark-cpu benchmark-gpu benchmark-quick benchmark-all \
-	analyse analyse-plots analyse-insights analyse-compare \
+	analyse analyse-plots analyse-insights analyse-compare confirm largest-batch \
 	report report-pdf report-pptx report-full quick-report manifest verify-manifest release \
-	test test-all test-analysis test-reporting lint check
+	test test-all test-planted test-analysis test-reporting lint check
 
 ##@ Start here
 help: ## List the targets and the variables they take
@@ -70,6 +70,9 @@ benchmark-quick: $(STAMP) ## A first look: few batch sizes, about a minute
 benchmark-all: $(STAMP) ## Sweep batch sizes on every device there is, in one run
 	$(SWEEP) --devices all $(SWEEP_OPTIONS)
 
+largest-batch: $(STAMP) ## Find the largest batch size that fits, by running it
+	$(PERFDIAG) largest-batch $(if $(WORKLOAD),--workload '$(WORKLOAD)') $(WHERE) $(ARGS)
+
 ##@ Understand (the newest run, or RUN=...)
 analyse: analyse-insights analyse-plots ## Findings and figures
 
@@ -81,6 +84,9 @@ analyse-compare: $(STAMP) ## How the devices of the run compare (a section of th
 
 analyse-plots: $(STAMP) ## Figures: throughput, time breakdown, memory
 	$(REPORT) --formats plots
+
+confirm: $(STAMP) ## Try the advice: each remedy against the base, in pairs of processes
+	$(PERFDIAG) confirm '$(RUN)' $(WHERE) $(ARGS)
 
 ##@ Tell others (into the run folder)
 report: $(STAMP) ## HTML and Markdown
@@ -114,6 +120,9 @@ test: $(STAMP) ## Fast tests, in a few minutes
 
 test-all: $(STAMP) ## All tests that need no GPU; those that miss chromium or LibreOffice skip themselves
 	$(BIN)/pytest -m 'not gpu' $(ARGS)
+
+test-planted: $(STAMP) ## Plant known faults in real trials, and see that the verdict names them
+	$(BIN)/pytest -m planted $(ARGS)
 
 test-analysis: $(STAMP) ## Tests of the diagnosis
 	$(BIN)/pytest tests/diagnose $(ARGS)

@@ -31,7 +31,7 @@ FAST_TESTS = $(BIN)/pytest -m 'not ($(NOT_FAST))'
 	smoke list-devices benchmark benchmark-cpu benchmark-gpu benchmark-quick benchmark-all \
 	analyse analyse-plots analyse-insights analyse-compare confirm largest-batch \
 	report report-pdf report-pptx report-full quick-report manifest verify-manifest release \
-	test test-all test-planted test-analysis test-reporting lint check
+	test test-all test-planted test-analysis test-reporting lint check kaggle-notebook kaggle-dataset
 
 ##@ Start here
 help: ## List the targets and the variables they take
@@ -141,6 +141,12 @@ check: lint ## What continuous integration asks: style, types, import contracts,
 
 setup-pre-commit: $(STAMP) ## Check each commit before it is made
 	$(BIN)/pre-commit install
+
+kaggle-notebook: $(STAMP) ## Build the notebook of kaggle/ from its source
+	$(BIN)/python scripts/build-notebook.py
+
+kaggle-dataset: $(STAMP) ## Wheels for notebooks without internet: ours, and what Kaggle's image lacks
+	scripts/kaggle-dataset.sh '$(VENV)'
 
 clean: ## Remove build products and caches; results and the environment stay
 	rm -rf build dist htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
+import subprocess
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from perf_diagnostics import analyze_gpu_utilization, kaggle, run_kaggle_analysis
 from perf_diagnostics.measure.devices import DeviceInfo
+from perf_diagnostics.store.run_folder import RunFolder
 
 KAGGLE = Path(__file__).parent.parent / "kaggle"
 FILES = {
@@ -30,7 +33,12 @@ def test_the_files_users_expect(tmp_path: Path) -> None:
     before = model.weight.detach().clone()
     loader = DataLoader(TensorDataset(torch.randn(64, 4), torch.randint(0, 3, (64,))), batch_size=8)
     profiler = run_kaggle_analysis(model, loader, [4, 8], num_iterations=5, output_dir=tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | {"runs"}
+    (kept,) = (tmp_path / "out" / "runs").iterdir()
+    run = RunFolder.open(kept).read()
+    assert [(r.trial.settings.batch_size, len(r.steps[0].steady)) for r in run.results] == [
+        (r.trial.settings.batch_size, 5) for r in profiler.run.results
+    ]
     assert profiler.get_results().query("device == 'cpu'")["batch_size"].tolist() == [4, 8]
     assert torch.equal(model.weight, before)
 
@@ -48,6 +56,16 @@ def test_a_gpu_without_kernels_is_left_out_and_the_cpu_measured(
     profiler = run_kaggle_analysis(model, loader, [4], num_iterations=3, output_dir=tmp_path)
     assert profiler.get_results()["device"].tolist() == ["cpu"]
     assert "cuda:0 is left out: GPU is sm_60" in capsys.readouterr().out
+
+
+def test_what_no_longer_fits_into_the_time_is_skipped_and_said_to_be(tmp_path: Path) -> None:
+    loader = DataLoader(TensorDataset(torch.randn(64, 4), torch.randint(0, 3, (64,))), batch_size=8)
+    profiler = run_kaggle_analysis(
+        torch.nn.Linear(4, 3), loader, [4, 8], num_iterations=5, output_dir=tmp_path, time_budget_s=0
+    )
+    assert set(profiler.get_results()["outcome"]) == {"skipped_over_time_budget"}
+    (kept,) = (tmp_path / "runs").iterdir()
+    assert all(result.outcome.skipped for result in RunFolder.open(kept).read().results)
 
 
 def test_files_go_where_a_committed_session_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,9 +89,38 @@ def test_the_metadata_names_the_notebook_and_fits_its_title() -> None:
     assert metadata["id"].endswith("/" + slug)
 
 
+def test_the_notebook_was_built_from_its_source() -> None:
+    check = [sys.executable, str(KAGGLE.parent / "scripts" / "build-notebook.py"), "--check"]
+    ended = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_name_older_notebooks_import() -> None:
+    import model_profiler
+
+    assert model_profiler.run_kaggle_analysis is run_kaggle_analysis
+    assert model_profiler.analyze_gpu_utilization is analyze_gpu_utilization
+
+
+def test_the_data_set_and_the_kernel_name_each_other() -> None:
+    kernel = json.loads((KAGGLE / "kernel-metadata.json").read_text())
+    dataset = json.loads((KAGGLE / "dataset-metadata.json").read_text())
+    assert kernel["dataset_sources"] == [dataset["id"]]
+    assert not kernel["enable_internet"]  # so everything it installs has to be in the data set
+
+
 @pytest.mark.slow
-def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    names = runpy.run_path(str(KAGGLE / "performance_diagnostics.py"))
-    assert {path.name for path in tmp_path.iterdir()} == FILES
-    assert len(names["profiler"].get_results()) >= 5
+def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # jupyter's own, at import
+        import nbclient
+        import nbformat
+
+        notebook = nbformat.read(KAGGLE / "performance_diagnostics.ipynb", as_version=4)
+        client = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
+        client.execute()
+    assert {path.name for path in tmp_path.iterdir()} >= FILES
+    shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    report = [output["data"]["text/html"] for output in shown if "text/html" in output.get("data", {})]
+    assert any("samples/s" in html for html in report)
+    assert not any("<script" in html for html in report)  # saved notebooks strip scripts

@@ -22,6 +22,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,9 +40,11 @@ from perf_diagnostics.records import Environment, Length, Precision, Run, Settin
 from perf_diagnostics.report.bottleneck_report import BottleneckReport
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.results_table import results_table, row_of
+from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.trials.collect import Watched, with_readings
 from perf_diagnostics.trials.instruments import trial_instruments
 from perf_diagnostics.trials.measurement import measure
+from perf_diagnostics.trials.plan import time_for
 from perf_diagnostics.trials.supervise import Ending
 from perf_diagnostics.trials.sweep import skipped
 from perf_diagnostics.workloads.parts import training_of
@@ -112,7 +115,7 @@ class PerformanceDiagnostics:
         where = _device_name(torch.device(device) if device is not None else self.device)
         settings = Settings(batch_size=batch_size, device=where, precision=precision)
         length = Length.exactly(num_iterations, warmup_steps=WARMUP_STEPS)
-        return row_of(self._measure(settings, length, dataloader))
+        return row_of(self._measure(self._trial(settings, length), dataloader))
 
     def run_diagnostics(
         self,
@@ -123,11 +126,24 @@ class PerformanceDiagnostics:
         *,
         precisions: Sequence[Precision] = ("float32",),
         seed: int = 0,
+        time_budget_s: float | None = None,
+        results_dir: str | Path | None = None,
     ) -> pandas.DataFrame:
         """Measure every batch size on every device, in an order drawn from ``seed``; returns :meth:`get_results`.
 
         A configuration that fails is a row with its reason; larger batches than one that ran out of memory are
         skipped, smaller ones still run.
+
+        Args:
+            dataloader: as for :meth:`profile_batch_size`, like ``num_iterations``.
+            batch_sizes: samples a step.
+            num_iterations: measured steps a configuration.
+            devices: default: the profiler's.
+            precisions: as for :meth:`profile_batch_size`.
+            seed: of the order.
+            time_budget_s: seconds for all of them, shared out by expected cost; what no longer fits is skipped.
+            results_dir: where a run folder is made that holds each configuration as soon as it has ended, so that a
+                session that is killed leaves them to ``perf-diagnostics report``; default: none.
 
         Raises:
             InvalidSettings: no batch size or device was given, or one that cannot be run.
@@ -143,8 +159,12 @@ class PerformanceDiagnostics:
             raise InvalidSettings(f"batch_sizes={list(batch_sizes)!r}: give at least one batch size to measure.")
         length = Length.exactly(num_iterations, warmup_steps=WARMUP_STEPS)
         random.Random(seed).shuffle(settings)  # noqa: S311 - an experiment's order, not a secret
-        for chosen in settings:
-            self._measure(chosen, length, dataloader)
+        trials = [self._trial(chosen, length) for chosen in settings]
+        began = time.monotonic()
+        with self._saving(trials, results_dir) as save:
+            for index, trial in enumerate(trials):
+                left_s = None if time_budget_s is None else time_budget_s - (time.monotonic() - began)
+                save(self._measure(trial, dataloader, left_s, *time_for(trial, trials[index:], left_s)))
         return self.get_results()
 
     def get_results(self) -> pandas.DataFrame:
@@ -204,16 +224,58 @@ class PerformanceDiagnostics:
         figure: Figure = figures(self.generate_bottleneck_report().report)[name]
         return figure
 
-    def _measure(self, settings: Settings, length: Length, dataloader: Iterable[Any]) -> TrialResult:
+    def _trial(self, settings: Settings, length: Length) -> Trial:
         same = [r for r in self._results if r.trial.settings == settings]
-        trial = Trial(workload=type(self._model).__name__, settings=settings, length=length, repeat=len(same))
-        result = skipped(trial, self._results, None)
+        return Trial(workload=type(self._model).__name__, settings=settings, length=length, repeat=len(same))
+
+    @contextlib.contextmanager
+    def _saving(
+        self, trials: Sequence[Trial], results_dir: str | Path | None
+    ) -> Iterator[Callable[[TrialResult], None]]:
+        """Gives what to call with each result, which writes it into a new run folder, or does nothing."""
+        if results_dir is None:
+            yield lambda _result: None
+            return
+        folder = RunFolder.create(
+            results_dir,
+            planned=trials,
+            command="",
+            environment=self.run.environment,
+            tool_version=__version__,
+            now=datetime.now(UTC),
+            notes=self.run.notes,
+        )
+        with folder.lock():
+
+            def save(result: TrialResult) -> None:
+                if not result.outcome.skipped:
+                    folder.begin(result.trial)
+                    folder.write_parts(result.trial, [table for table in result.steps if len(table)])
+                folder.finish(result)
+
+            yield save
+
+    def _measure(
+        self,
+        trial: Trial,
+        dataloader: Iterable[Any],
+        left_s: float | None = None,
+        budget_s: float | None = None,
+        floor_budget_s: float | None = None,
+    ) -> TrialResult:
+        result = skipped(trial, self._results, left_s)
         if result is None:
-            result = self._run(trial, dataloader)
+            result = self._run(trial, dataloader, budget_s, floor_budget_s)
         self._results.append(result)
         return result
 
-    def _run(self, trial: Trial, dataloader: Iterable[Any]) -> TrialResult:
+    def _run(
+        self,
+        trial: Trial,
+        dataloader: Iterable[Any],
+        budget_s: float | None,
+        floor_budget_s: float | None,
+    ) -> TrialResult:
         observations = Observations()
         devices = [device for device in self._accelerators() if device.name == trial.settings.device]
         instruments = trial_instruments(devices, observations)
@@ -231,7 +293,12 @@ class PerformanceDiagnostics:
         thread.start(os.getpid())
         with _undisturbed(dataloader):
             try:
-                measurement = measure(trial, lambda settings: self._copied(settings, dataloader))
+                measurement = measure(
+                    trial,
+                    lambda settings: self._copied(settings, dataloader),
+                    budget_s=budget_s,
+                    floor_budget_s=floor_budget_s,
+                )
             finally:
                 readings = thread.stop()
         gc.collect()

@@ -33,12 +33,14 @@ def run_kaggle_analysis(
     loss_fn: Any = "cross entropy",
     num_iterations: int = 30,
     output_dir: str | Path | None = None,
+    time_budget_s: float | None = None,
 ) -> PerformanceDiagnostics:
     """Measure a model over batch sizes on the CPU and on every usable GPU, and write figures and report.
 
     Trains copies with Adam (learning rate 1e-3) and cross entropy, as a first look; for your own loss and optimizer
     use :class:`PerformanceDiagnostics`. Writes ``throughput_vs_batch_size.png``, ``time_breakdown.png``,
-    ``memory_usage.png``, ``performance_report.md`` and ``report.html``.
+    ``memory_usage.png``, ``performance_report.md`` and ``report.html``, and below ``runs`` each configuration's record
+    as soon as it has ended, so that a session that is cut off leaves what was measured.
 
     Args:
         model: any module; it is left as it is.
@@ -47,6 +49,7 @@ def run_kaggle_analysis(
         loss_fn: as for :class:`PerformanceDiagnostics`; default: ``torch.nn.CrossEntropyLoss()``.
         num_iterations: measured steps a configuration.
         output_dir: default: Kaggle's working folder where there is one, else the current folder.
+        time_budget_s: seconds for all measuring; what no longer fits is skipped, and said to be.
 
     Returns:
         The profiler, with its results and report.
@@ -61,9 +64,16 @@ def run_kaggle_analysis(
         torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-3),
     )
     devices = [device.name for device in usable if device.usable]
-    profiler.run_diagnostics(train_loader, batch_sizes, num_iterations, devices=devices)
     target = Path(output_dir) if output_dir is not None else output_folder()
     target.mkdir(parents=True, exist_ok=True)
+    profiler.run_diagnostics(
+        train_loader,
+        batch_sizes,
+        num_iterations,
+        devices=devices,
+        time_budget_s=time_budget_s,
+        results_dir=target / "runs",
+    )
     for written in write_report(profiler.generate_bottleneck_report().report, target, ("plots", "md", "html")):
         print(f"{written.format}: skipped: {written.why}" if isinstance(written, Skipped) else written.path)
     return profiler

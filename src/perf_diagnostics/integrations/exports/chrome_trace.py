@@ -1,0 +1,133 @@
+"""Our own phases as a trace for Perfetto and chrome://tracing: steps, phases and sampled counters, a few hundred kB.
+
+A record holds the time of each phase in a step, not each of its intervals, so phases are drawn one after another in
+the order of :class:`Phase`. With gradient accumulation, where they alternate, a slice is the sum of its phase.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perf_diagnostics.integrations.exports.naming import full_label, sweep_results
+from perf_diagnostics.records import ALL_PHASES, Json, Phase, Run, StepTable, TrialResult
+from perf_diagnostics.store.files import write_atomic
+
+#: So many steps of each trial are drawn; the trace says how many were left out.
+STEPS_PER_TRIAL = 500
+
+_HOST, _DEVICE = 1, 2
+_NS_PER_US = 1000.0
+
+
+def write_chrome_trace(run: Run, path: Path, *, steps_per_trial: int = STEPS_PER_TRIAL) -> Path:
+    """Write the trace, compressed if the name ends in ``.gz``.
+
+    Returns:
+        ``path``.
+    """
+    text = json.dumps(chrome_trace(run, steps_per_trial=steps_per_trial), separators=(",", ":"), allow_nan=False)
+    # Without a time in its header the file is equal for equal input.
+    content = gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode()
+    write_atomic(path, content, fsync=False)
+    return path
+
+
+def chrome_trace(run: Run, *, steps_per_trial: int = STEPS_PER_TRIAL) -> dict[str, Json]:
+    """The trace as the "JSON Object Format" of Chrome's trace event format: one process a trial, times in µs."""
+    events: list[Json] = []
+    omitted: dict[str, Json] = {}
+    for number, result in enumerate(sweep_results(run), start=1):
+        if not result.steps or not len(result.steps[0]):
+            continue
+        label = full_label(result.trial)
+        table = result.steps[0]
+        shown = table.where(np.arange(len(table)) < steps_per_trial)
+        if len(shown) < len(table):
+            omitted[label] = len(table) - len(shown)
+        events += _names(number, label, shown)
+        events += _lane(number, _HOST, shown)
+        if shown.device_ns(Phase.FORWARD) is not None:
+            events += _lane(number, _DEVICE, shown)
+        events += _counters(number, result, shown)
+    return {
+        "traceEvents": events,
+        "displayTimeUnit": "ms",
+        "otherData": {
+            "run": run.name,
+            "tool": f"perf-diagnostics {run.tool_version}",
+            "phases": "one after another in a fixed order; with accumulation each is the sum over the step",
+            "omitted_steps": omitted,
+        },
+    }
+
+
+def _names(process: int, label: str, table: StepTable) -> Iterator[Json]:
+    yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": label}}
+    yield {"ph": "M", "pid": process, "tid": _HOST, "name": "thread_name", "args": {"name": "host"}}
+    if table.device_ns(Phase.FORWARD) is not None:
+        yield {"ph": "M", "pid": process, "tid": _DEVICE, "name": "thread_name", "args": {"name": "device"}}
+
+
+def _lane(process: int, lane: int, table: StepTable) -> Iterator[Json]:
+    """The steps of one clock, each with its phases inside."""
+    on_device = lane == _DEVICE
+    walls = table.wall_ns if on_device else table.columns.get("host_wall_ns", table.wall_ns)
+    starts = _starts(table, walls)
+    phases = {phase: table.device_ns(phase) if on_device else table.host_ns(phase) for phase in ALL_PHASES}
+    where: dict[str, Json] = {"pid": process, "tid": lane}
+    for step in range(len(table)):
+        begin, warmup = float(starts[step]), bool(table.columns["warmup"][step])
+        arguments: dict[str, Json] = {"samples": int(table.samples[step]), "warmup": warmup}
+        yield {**_slice(f"step {step}", begin, float(walls[step])), **where, "args": arguments}
+        for phase, times in phases.items():
+            if times is None or not np.isfinite(times[step]) or times[step] <= 0:
+                continue
+            yield {**_slice(str(phase), begin, float(times[step])), **where}
+            begin += float(times[step])
+
+
+def _starts(table: StepTable, walls: Any) -> Any:
+    """When each step began, in ns: as recorded, or one after another where nobody recorded it."""
+    recorded = table.get("start_ns")
+    return np.concatenate(([0], np.cumsum(walls)[:-1])) if recorded is None else recorded
+
+
+def _slice(name: str, begin_ns: float, long_ns: float) -> dict[str, Json]:
+    return {"ph": "X", "name": name, "ts": begin_ns / _NS_PER_US, "dur": long_ns / _NS_PER_US}
+
+
+def _counters(process: int, result: TrialResult, table: StepTable) -> Iterator[Json]:
+    """Samples/s of each step, and what was sampled while the drawn steps ran."""
+    starts, walls = _starts(table, table.wall_ns), table.wall_ns
+    for step in range(len(table)):
+        if walls[step] > 0:
+            rate = int(table.samples[step]) / (int(walls[step]) / 1e9)
+            yield _counter(process, "throughput", "samples/s", float(starts[step]), rate)
+    offset_ns = _sampling_offset_ns(result)
+    if offset_ns is None:
+        return  # nobody recorded when, on the sampler's clock, the steps began
+    first, last = float(starts[0]), float(starts[-1] + walls[-1])
+    for series in result.series:
+        for at, value in zip(series.times_ns - offset_ns, series.values, strict=True):
+            if first <= at <= last and np.isfinite(value):
+                yield _counter(process, series.name, series.unit, float(at), float(value))
+
+
+def _sampling_offset_ns(result: TrialResult) -> float | None:
+    """What to take off a series' times to be on the steps' clock."""
+    began_s = result.value("steps_began_s")
+    table = result.steps[0]
+    steady = np.flatnonzero(~table.columns["warmup"])
+    if began_s is None or not steady.size:
+        return None
+    return began_s * 1e9 - float(_starts(table, table.wall_ns)[steady[0]])
+
+
+def _counter(process: int, name: str, unit: str, at_ns: float, value: float) -> Json:
+    return {"ph": "C", "pid": process, "name": name, "ts": at_ns / _NS_PER_US, "args": {unit or "value": value}}

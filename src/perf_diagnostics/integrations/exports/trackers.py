@@ -1,0 +1,80 @@
+"""Sends a run's numbers to the experiment tracker that is already open: W&B, MLflow, or a Lightning logger.
+
+None of them is imported: whatever has ``log_metrics(metrics, step=…)`` (MLflow, Lightning) or ``log(metrics, step=…)``
+(W&B) will do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from perf_diagnostics.diagnose.engine import diagnose
+from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.errors import InvalidSettings
+from perf_diagnostics.integrations.exports.naming import by_batch_size, configuration, headline_numbers, sweep_results
+from perf_diagnostics.records import Run
+
+#: MLflow takes letters, digits and these in a metric's name.
+_NOT_IN_NAMES = re.compile(r"[^\w\-./ ]")
+
+
+def log_run(tracker: Any, run: Run) -> int:
+    """Log each configuration's throughput, step time and phase shares against the batch size, and the verdict.
+
+    The tracker's step is the batch size, so that its charts show throughput over batch size. Of repeats the mean is
+    logged.
+
+    Args:
+        tracker: ``wandb`` (or a W&B run), ``mlflow``, or a Lightning logger, with a run open.
+        run: the records.
+
+    Returns:
+        How many batch sizes were logged.
+
+    Raises:
+        InvalidSettings: the object can log no metrics.
+    """
+    log = _logger_of(tracker)
+    sizes = by_batch_size(sweep_results(run))
+    for size, results in sizes:  # rising, because W&B drops a step below its last one
+        gathered: dict[str, list[float]] = {}
+        for result in results:
+            prefix = _NOT_IN_NAMES.sub("_", configuration(result.trial))
+            for name, value in headline_numbers(TrialFacts.of(result)).items():
+                gathered.setdefault(f"perf_diagnostics/{prefix}/{name}", []).append(value)
+        metrics = {name: sum(values) / len(values) for name, values in gathered.items()}
+        if metrics:
+            log(metrics, size)
+    _log_verdict(tracker, run)
+    return len(sizes)
+
+
+def _logger_of(tracker: Any) -> Callable[[dict[str, float], int], Any]:
+    for name in ("log_metrics", "log"):
+        method = getattr(tracker, name, None)
+        if callable(method):
+            return lambda metrics, step: method(metrics, step=step)
+    raise InvalidSettings(
+        f"{type(tracker).__name__} has neither log_metrics(metrics, step=…) nor log(metrics, step=…); "
+        "give wandb, mlflow, or a Lightning logger."
+    )
+
+
+def _log_verdict(tracker: Any, run: Run) -> None:
+    """The verdict as the tracker's kind of text, where it has one."""
+    found = diagnose(run)
+    says = found.verdict.summary if found.verdict is not None else f"No verdict: {found.no_verdict_because}"
+    words = {
+        "perf_diagnostics/verdict": "" if found.verdict is None else f"{found.verdict.code} {found.verdict.name}",
+        "perf_diagnostics/summary": says[:500],  # MLflow's limit of a tag's or parameter's value was 500 for long
+    }
+    for name in ("log_params", "log_hyperparams"):
+        method = getattr(tracker, name, None)
+        if callable(method):
+            method(words)
+            return
+    summary = getattr(getattr(tracker, "run", None) or tracker, "summary", None)
+    if summary is not None and hasattr(summary, "update"):
+        summary.update(words)

@@ -1,0 +1,57 @@
+"""``export``: files beside the run, and errors that name what there is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from perf_diagnostics.cli import main
+from perf_diagnostics.records import Environment
+from perf_diagnostics.store.run_folder import RunFolder
+from perf_diagnostics.testing import trial_of
+
+
+@pytest.fixture
+def run_path(tmp_path: Path) -> Path:
+    results = [trial_of(data_wait=0.3, forward=0.7, batch_size=size, steps=5) for size in (4, 8)]
+    folder = RunFolder.create(
+        tmp_path,
+        "a-run",
+        planned=[result.trial for result in results],
+        command="",
+        environment=Environment(),
+        tool_version="0",
+        now=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+    with folder.lock():
+        for result in results:
+            folder.begin(result.trial)
+            folder.write_parts(result.trial, result.steps)
+            folder.finish(result)
+    return folder.path
+
+
+def test_tables_for_pandas(run_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(run_path), "--to", "csv,parquet"]) == 0
+    written = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert [path.name for path in written] == ["trials.csv", "steps.csv", "trials.parquet", "steps.parquet"]
+    assert all(path.parent == run_path / "exports" for path in written)
+    for steps in (pd.read_csv(written[1]), pd.read_parquet(written[3])):
+        steady = steps[~steps["warmup"].astype(bool)]
+        assert len(steady) == 10
+        assert (steady["host_data_wait_ns"] / steady["wall_ns"]).tolist() == pytest.approx([0.3] * 10)
+    assert pd.read_parquet(written[2])["throughput"].tolist() == pytest.approx([4.0, 8.0])
+
+
+def test_somewhere_else(run_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(run_path), "--to", "chrome", "prometheus", "-o", str(tmp_path / "out")]) == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"phases.trace.json.gz", "perf_diagnostics.prom"}
+    assert not (run_path / "exports").exists()
+
+
+def test_a_format_there_is_not(run_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(run_path), "--to", "xlsx"]) == 2
+    assert "no export to 'xlsx'; there are csv, parquet" in capsys.readouterr().err

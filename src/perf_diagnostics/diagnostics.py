@@ -30,7 +30,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from perf_diagnostics import __version__
+from perf_diagnostics.diagnose.candidates import candidates
 from perf_diagnostics.diagnose.engine import diagnose
+from perf_diagnostics.diagnose.experiments import Experiments
+from perf_diagnostics.diagnose.tried import tried_of
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
 from perf_diagnostics.measure import memory
 from perf_diagnostics.measure.devices import DeviceInfo, list_devices
@@ -40,10 +43,14 @@ from perf_diagnostics.records import Environment, Length, Precision, Run, Settin
 from perf_diagnostics.report.bottleneck_report import BottleneckReport
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.results_table import results_table, row_of
+from perf_diagnostics.report.tried import tried_frame
 from perf_diagnostics.store.run_folder import RunFolder
-from perf_diagnostics.trials.collect import Watched, with_readings
+from perf_diagnostics.trials.collect import Watched, Windows, with_readings
+from perf_diagnostics.trials.confirm import TIME_BUDGET_S
+from perf_diagnostics.trials.confirm_here import confirm_here
 from perf_diagnostics.trials.instruments import trial_instruments
 from perf_diagnostics.trials.measurement import measure
+from perf_diagnostics.trials.pairs import PAIRS
 from perf_diagnostics.trials.plan import time_for
 from perf_diagnostics.trials.supervise import Ending
 from perf_diagnostics.trials.sweep import skipped
@@ -88,6 +95,8 @@ class PerformanceDiagnostics:
         self._environment: Environment | None = None
         self._devices: tuple[DeviceInfo, ...] | None = None
         self._created_at = _now()
+        self._dataloader: Iterable[Any] | None = None
+        self._experiments = Experiments()
 
     def profile_batch_size(
         self,
@@ -214,7 +223,49 @@ class PerformanceDiagnostics:
         if not self._results:
             raise WorkloadError("Nothing has been measured yet; call run_diagnostics(dataloader, batch_sizes) first.")
         run = self.run
-        return BottleneckReport(build_report(run, diagnose(run), generated_at=_now()))
+        diagnosis = diagnose(run, experiments=self._experiments)
+        return BottleneckReport(build_report(run, diagnosis, generated_at=_now()))
+
+    def confirm(
+        self,
+        dataloader: Iterable[Any] | None = None,
+        *,
+        only: Sequence[str] = (),
+        pairs: int = PAIRS,
+        num_iterations: int | None = None,
+        time_budget_s: float | None = TIME_BUDGET_S,
+        seed: int = 0,
+    ) -> pandas.DataFrame:
+        """Try the advice of the findings, each change against its base in pairs of trials; one row a change.
+
+        Each trial trains fresh copies, in this process. What your own code alone can change (the optimizer's
+        implementation, say) is listed as not tried. :meth:`generate_bottleneck_report` then uses what was measured.
+
+        Args:
+            dataloader: default: the one that was measured last.
+            only: codes of the findings to look at, such as ``INP001``; default: all that promise time.
+            pairs: pairs of trials for each change.
+            num_iterations: measured steps of each trial; default: about five seconds of them.
+            time_budget_s: seconds for everything; what no longer fits is listed as not tried.
+            seed: of the order within pairs.
+
+        Raises:
+            WorkloadError: nothing has been measured yet.
+            InvalidSettings: a code that is no finding, or a number of pairs or steps that cannot be run.
+        """
+        loader = self._dataloader if dataloader is None else dataloader
+        if not self._results or loader is None:
+            raise WorkloadError("Nothing has been measured yet; call run_diagnostics(dataloader, batch_sizes) first.")
+        self._experiments = confirm_here(
+            candidates(self.run, diagnose(self.run), only=only),
+            lambda trial: self._run(trial, loader, None, None),
+            known=self._experiments,
+            pairs=pairs,
+            steps=num_iterations,
+            time_budget_s=time_budget_s,
+            seed=seed,
+        )
+        return tried_frame(tried_of(self._experiments))
 
     # -- inside
 
@@ -263,6 +314,7 @@ class PerformanceDiagnostics:
         budget_s: float | None = None,
         floor_budget_s: float | None = None,
     ) -> TrialResult:
+        self._dataloader = dataloader
         result = skipped(trial, self._results, left_s)
         if result is None:
             result = self._run(trial, dataloader, budget_s, floor_budget_s)
@@ -277,6 +329,7 @@ class PerformanceDiagnostics:
         floor_budget_s: float | None,
     ) -> TrialResult:
         observations = Observations()
+        observations.note("flops_per_step", "only sweeps count operations: it takes a process of its own")
         devices = [device for device in self._accelerators() if device.name == trial.settings.device]
         instruments = trial_instruments(devices, observations)
         interval_ns = SAMPLING_INTERVAL_NS if devices else _SAMPLING_BESIDE_THE_LOOP_NS
@@ -312,7 +365,8 @@ class PerformanceDiagnostics:
             started_at=started_at,
             oom_kills=None,
         )
-        return with_readings(measurement.result, watched, measurement.window_ns, measurement.window_steps)
+        windows = Windows(measurement.window_ns, measurement.window_steps, measurement.idle_window_ns)
+        return with_readings(measurement.result, watched, windows)
 
     def _accelerators(self) -> tuple[DeviceInfo, ...]:
         """This process has torch and may have a device context already, so it looks for itself."""

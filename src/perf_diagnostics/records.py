@@ -89,6 +89,10 @@ OPTIMIZER_IMPLEMENTATIONS = ("single", "foreach", "fused")
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
 #: What a ceiling experiment leaves out, to measure what a perfect fix of it could win.
 CEILINGS = ("cached_batches", "no_transfer", "no_optimizer")
+_SWITCHES = (
+    *("persistent_workers", "pin_memory", "gradient_checkpointing"),
+    *("length_bucketing", "channels_last", "freeze_gc"),
+)
 Precision: TypeAlias = Literal["float32", "tf32", "bfloat16", "float16"]
 
 
@@ -139,6 +143,10 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value not in allowed:
                 raise InvalidSettings(f"{name}={value!r} is not one of {', '.join(allowed)}.")
+        for name in _SWITCHES:
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, bool):
+                raise InvalidSettings(f"{name}={value!r} must be true or false.")
         if not isinstance(self.device, str) or not self.device:
             raise InvalidSettings(f"device={self.device!r} must be a device name such as 'cpu' or 'cuda:0'.")
 
@@ -234,6 +242,8 @@ class Trial:
         parts = [self.workload, self.settings.device, f"batch {self.settings.batch_size}"]
         if self.settings.precision != "float32":
             parts.append(self.settings.precision)
+        if self.settings.ceiling is not None:
+            parts.append(f"ceiling {self.settings.ceiling}")
         return " ".join(parts)
 
 

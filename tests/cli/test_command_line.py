@@ -209,3 +209,18 @@ def test_explain_lists_and_explains(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "inp001"]) == 0
     text = capsys.readouterr().out
     assert all(section in text for section in ("What it measures", "Why it matters", "What to try", "When it is wrong"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "budget_s", "there"),
+    [(None, 240.0, True), (None, 20.0, False), (True, 20.0, True), (False, 240.0, False)],
+)
+def test_a_sentinel_is_there_where_it_was_asked_for_or_else_in_larger_sweeps(
+    asked: bool | None, budget_s: float, there: bool
+) -> None:
+    from perf_diagnostics.cli.sweep import _with_sentinel
+    from perf_diagnostics.trials.plan import Axes
+
+    axes = Axes(workload="mlp", batch_sizes=(1, 2, 4, 8))
+    assert _with_sentinel(axes, asked, budget_s).sentinel is there
+    assert not QUICK["sentinel"]

@@ -52,6 +52,20 @@ def test_somewhere_else(run_path: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert not (run_path / "exports").exists()
 
 
+def test_a_report_is_appended_to_the_jobs_summary_page(
+    run_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "summary.md"
+    page.write_text("What another step wrote.\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
+    assert main(["report", str(run_path), "--formats", "md"]) == 0
+    whole = page.read_text(encoding="utf-8")
+    assert whole.startswith("What another step wrote.\n\n# ")
+    assert (run_path / "performance_report.md").read_text(encoding="utf-8") in whole
+    assert main(["report", str(run_path), "--formats", "md", "--no-summary"]) == 0
+    assert page.read_text(encoding="utf-8") == whole
+
+
 def test_a_format_there_is_not(run_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(run_path), "--to", "xlsx"]) == 2
     assert "no export to 'xlsx'; there are csv, parquet" in capsys.readouterr().err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from perf_diagnostics.diagnose.matching import match
@@ -122,3 +124,12 @@ def test_what_differs_in_many_ways_gets_no_hint():
 def test_an_empty_run_is_refused():
     with pytest.raises(InvalidSettings, match="NEW holds no trial"):
         match(run_of(*processes(1.0)), run_of())
+
+
+def test_sentinels_are_no_processes_of_a_configuration():
+    (sentinel, waiting) = processes(9.0, 9.0)
+    sentinel = dataclasses.replace(sentinel, trial=dataclasses.replace(sentinel.trial, role="sentinel"))
+    pending = dataclasses.replace(waiting.trial, role="sentinel")
+    base = run_of(*processes(1.0, 1.0), sentinel, pending=[pending])
+    (configuration,) = match(base, run_of(*processes(1.0))).configurations
+    assert len(configuration.base.completed) == 2 and configuration.base.planned == 2

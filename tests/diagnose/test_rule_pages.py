@@ -28,7 +28,7 @@ def test_codes_and_names_are_unique():
 def test_a_code_is_its_family_and_three_digits(rule):
     assert isinstance(rule.family, Family)
     assert re.fullmatch(rf"{rule.family}\d{{3}}", rule.code)
-    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.name)
+    assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z]+)*", rule.name)
     assert rule.looks_at in ("trial", "group", "run")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from perf_diagnostics.diagnose.facts import NotMeasured, SweepFacts
@@ -158,3 +160,22 @@ def test_a_phase_is_pooled_like_the_step():
     (point,) = only_group(run).points
     assert point.phase_time_s(Phase.BACKWARD).value == pytest.approx(2.0)
     assert point.share(Phase.BACKWARD).value == pytest.approx((0.5 + 0.75) / 2)
+
+
+def as_sentinel(result):
+    return dataclasses.replace(result, trial=dataclasses.replace(result.trial, role="sentinel"))
+
+
+def test_sentinels_belong_to_no_group():
+    run = run_of(
+        as_sentinel(trial_of(forward=1.0, repeat=0)),
+        trial_of(forward=5.0, batch_size=16),
+        as_sentinel(trial_of(forward=2.0, repeat=1)),
+        as_sentinel(trial_of(device="cuda:0", outcome=Outcome.CRASHED, steps=0)),
+    )
+    facts = SweepFacts.of(run)
+    (group,) = facts.groups
+    assert group.batch_sizes == (16,) and not group.failures
+    assert len(facts.trials) == 1 and facts.unfinished == ()
+    assert [[trial.step_time_s.value for trial in ran] for ran in facts.sentinels] == [[1.0, 2.0]]
+    assert SweepFacts.of(run_of(trial_of())).sentinels == ()

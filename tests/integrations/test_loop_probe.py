@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.integrations import OwnLoop, marked
-from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, LoopProbe
+from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, TRAINS, LoopProbe
 from perf_diagnostics.measure.steady import cut_transient
 from perf_diagnostics.records import ALL_PHASES, Phase, StepTable
 from tests.measure.simulated_device import HostClock, SimulatedDevice
@@ -79,10 +79,10 @@ def test_a_wait_that_is_given_back_is_other_and_one_that_was_used_stays() -> Non
     host = HostClock()
     probe = bridged(host)
     spend(probe, host, DATA_WAIT, 5)
-    probe.unused_wait_ns = 0  # trained on
+    spend(probe, host, TRAINS, 1)
     spend(probe, host, DATA_WAIT, 40)
     probe.give_back_wait()
-    assert only_row(probe) == {"data_wait": 5, "other": 40}
+    assert only_row(probe) == {"data_wait": 5, "forward": 1, "other": 40}
 
 
 def test_lost_ends_leave_the_time_since_the_last_border_to_other() -> None:

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, dataloader
 
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations.losses import Losses, scales_losses
 from perf_diagnostics.integrations.modules import outermost, watch_calls
 
 
@@ -231,3 +232,41 @@ def test_tokens_and_padding_of_a_batch_with_input_ids(tmp_path: Path) -> None:
     table = seen.run.results[0].steps[0]
     assert table.columns["tokens"].tolist() == [24] * 5
     assert table.columns["padding_tokens"].tolist() == [8] * 5
+
+
+def test_the_loss_that_backward_was_called_on_is_recorded_now_and_then(tmp_path: Path) -> None:
+    model, optimizer, loader = parts()
+    with attach(model, optimizer, loader, results_dir=tmp_path) as seen:
+        losses = []
+        for batch in loader:
+            optimizer.zero_grad()
+            loss = model(batch).sum()
+            loss.backward()
+            losses.append(float(loss.detach()))
+            optimizer.step()
+    recorded = seen.run.results[0].steps[0].columns["loss"]
+    assert recorded[0] == losses[0]  # the first step's always; later ones when 50 ms have passed
+    read = ~torch.isnan(torch.tensor(recorded))
+    assert recorded[read].tolist() == [loss for loss, there in zip(losses, read, strict=True) if there]
+    assert seen.run.results[0].gap("loss") is None
+
+
+def test_of_several_backwards_a_step_no_loss_is_made_up(tmp_path: Path) -> None:
+    model, optimizer, loader = parts()
+    with attach(model, optimizer, loader, results_dir=tmp_path) as seen:
+        for number, batch in enumerate(loader):
+            model(batch).sum().backward()
+            if number % 2:
+                optimizer.step()
+    result = seen.run.results[0]
+    assert result.steps[0].get("loss") is None and "once a step" in result.gap("loss").why
+
+
+def test_a_scaled_loss_is_refused() -> None:
+    losses = Losses()
+    losses.backward(torch.tensor(65536.0))
+    losses.step_ends(0)
+    assert scales_losses([torch.amp.GradScaler("cpu")]) and not scales_losses([torch.amp.GradScaler(enabled=False)])
+    losses.refuse("scaled")
+    losses.look()
+    assert losses.take() == {} and not losses.wanted

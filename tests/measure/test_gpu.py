@@ -157,6 +157,41 @@ def test_a_trial_the_driver_never_names_has_no_memory_and_a_reason() -> None:
     assert "named none of the trial's processes" in gap.why
 
 
+def memory_numbers(*samples: tuple[float | Exception, dict[int, int]]) -> dict[str, float]:
+    """Quantities after these samples, 200 ms apart: bytes in use by everybody, and bytes by process."""
+    reader, observations = Reader(), Observations()
+    instrument = GpuInstrument(reader, reader.boards()[0], observations)
+    instrument.start(100)
+    for index, (used, by_pid) in enumerate(samples):
+        reader.readings["gpu_memory_used"], reader.by_pid = used, by_pid
+        instrument.sample(index * 200 * MS)
+    return {quantity.name: quantity.value for quantity in instrument.stop()[1]}
+
+
+def test_foreign_memory_is_subtracted_sample_by_sample() -> None:
+    # others hold 500, then 700, then 100; the trial grows meanwhile from 300 to 900
+    found = memory_numbers((800, {100: 300}), (1300, {100: 600}), (1000, {100: 900}))
+    assert found == {"device_memory_process_peak": 900, "device_memory_foreign": 700}
+
+
+def test_nobody_elses_memory_is_a_measured_zero_even_if_the_trial_grew_between_the_two_readings() -> None:
+    assert memory_numbers((300, {100: 300}), (590, {100: 600}))["device_memory_foreign"] == 0
+
+
+def test_what_is_in_use_before_the_trial_has_a_context_is_foreign() -> None:
+    # the sample right before the driver names the trial may hold its context already, so it does not count
+    assert memory_numbers((400, {}), (900, {}), (700, {100: 600}))["device_memory_foreign"] == 400
+
+
+def test_a_trial_whose_processes_are_hidden_has_no_foreign_memory_rather_than_all_of_it() -> None:
+    assert memory_numbers((400, {7: 400}), (900, {7: 400})) == {}
+
+
+def test_a_reading_that_failed_is_no_sample_of_foreign_memory() -> None:
+    lost = Unreadable("GPU-1: Timeout")
+    assert memory_numbers((500, {100: 300}), (lost, {100: 300}))["device_memory_foreign"] == 200
+
+
 # From the devices of a trial to instruments
 
 

@@ -268,3 +268,45 @@ def test_the_quantities_carry_the_window_and_the_method() -> None:
         ("energy_device_steps", 20, "1"),
     ]
     assert all("instantaneous power" in q.source for q in found.quantities())
+
+
+def test_the_quantities_are_gross_and_net_with_the_counters_uncertainty() -> None:
+    # 300 W, read each 0.05 s: half a reading interval at either end, 300 W x 0.05 s = 15 J
+    sampled = counter(np.arange(0, 14, 0.05), lambda t: 300 * t, tick_s=0.1, phase_s=0.03)
+    found = measured(window(2, 12, sampled, idle_power_w={A: 60.0}))
+    values = {q.name: q.value for q in found.quantities()}
+    assert values["energy_device"] == pytest.approx(3000, rel=0.01)
+    assert values["energy_device_net"] == pytest.approx(values["energy_device"] - 600)
+    assert values["energy_device_uncertainty"] == pytest.approx(15.0, rel=0.05)
+
+
+def test_a_counter_and_a_power_that_agree_pass_the_cross_check() -> None:
+    times = np.arange(0, 14, 0.05)
+    counted = counter(times, lambda t: 300 * t, tick_s=0.1, phase_s=0.03)
+    for watts in (285, 315):  # the 5 % that NVML states for a power reading
+        found = measured(window(2, 12, counted, power(times, watts)))
+        assert found.method == EnergyMethod.COUNTER
+        assert found.boards[0].integrated_joules == pytest.approx(10 * watts)
+        assert found.cross_check is None
+
+
+def test_a_counter_and_a_power_that_contradict_each_other_are_a_gap_and_the_counter_is_kept() -> None:
+    times = np.arange(0, 14, 0.05)
+    counted = counter(times, lambda t: 300 * t, tick_s=0.1, phase_s=0.03)
+    found = measured(window(2, 12, counted, power(times, 200)))  # 3000 J against 2000 J: a third apart
+    assert found.joules == pytest.approx(3000, rel=0.01)
+    assert found.cross_check is not None
+    assert found.cross_check.signal == "energy_cross_check"
+    assert "33% apart" in found.cross_check.why
+
+
+def test_without_a_second_source_nothing_is_cross_checked() -> None:
+    times = np.arange(0, 14, 0.05)
+    assert measured(window(2, 12, power(times, 300))).cross_check is None
+    assert measured(window(2, 12, counter(times, lambda t: 300 * t, tick_s=0.1, phase_s=0.0))).cross_check is None
+
+
+def test_an_idle_power_that_cannot_be_had_is_a_gap_of_its_own_name() -> None:
+    refusal = idle_power((power(np.arange(0, 12, 0.1), 62),), window_start_ns=s(1), window_end_ns=s(3))
+    assert isinstance(refusal, Gap)
+    assert refusal.signal == "device_idle_power"

@@ -67,11 +67,12 @@ def test_energy_and_power_of_all_domains_are_summed(tmp_path: Path) -> None:
     for zone, joules in zip(SERVER, (100, 10, 90, 80, 10, 300, 100), strict=True):
         powercap.set_uj(zone, joules * 1_000_000)
     instrument.sample(s(2))
-    (power,), (energy,) = instrument.stop()
+    (power,), (energy, window) = instrument.stop()
     assert power.values.tolist() == [pytest.approx(100.0)]  # 200 J in 2 s
     assert power.times_ns.tolist() == [s(2)]
     assert (energy.name, energy.value, energy.unit) == ("energy_cpu", pytest.approx(200.0), "J")
     assert energy.source == power.source == "RAPL package + dram, whole machine"
+    assert (window.name, window.value, window.unit) == ("energy_cpu_window_s", 2.0, "s")
 
 
 def test_a_processor_without_memory_counter_says_so_in_the_source(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_a_counter_that_wraps_goes_on(tmp_path: Path) -> None:
     instrument.sample(s(0))
     powercap.set_uj("intel-rapl:0", 20_000_000)  # 30 J to the end, 20 J from the start
     instrument.sample(s(1))
-    (power,), (energy,) = instrument.stop()
+    (power,), (energy, _) = instrument.stop()
     assert energy.value == pytest.approx(50.0)
     assert power.values.tolist() == [pytest.approx(50.0)]
 
@@ -116,7 +117,7 @@ def test_a_processor_that_used_nothing_is_a_measured_zero(tmp_path: Path) -> Non
     instrument.start(1)
     instrument.sample(s(0))
     instrument.sample(s(1))
-    (power,), (energy,) = instrument.stop()
+    (power,), (energy, _) = instrument.stop()
     assert power.values.tolist() == [0.0]
     assert energy.value == 0.0
 
@@ -141,7 +142,7 @@ def test_a_failed_reading_in_the_middle_loses_no_energy(tmp_path: Path) -> None:
         if second == 1:
             powercap.remove("intel-rapl:1")
         instrument.sample(s(second))
-    (power,), (energy,) = instrument.stop()
+    (power,), (energy, _) = instrument.stop()
     assert power.times_ns.tolist() == [s(2), s(3)]
     assert power.values.tolist() == [pytest.approx(150), pytest.approx(150)]  # 300 J in 2 s, 150 J in 1 s
     assert energy.value == pytest.approx(450)

@@ -85,7 +85,7 @@ def test_where_the_time_goes_adds_up(report):
 
 def test_gains_are_told_with_their_interval_and_as_untried(report):
     sentence = next(s for s in report.answer if s.startswith("Fixing"))
-    assert "could win back 3.1 % of the step's time (2.4 to 3.6 %), predicted and not yet tried" in sentence
+    assert "could win back 3.1 % of the step's time (2.4 to 3.6 %), predicted, not measured" in sentence
     basis = report.answer_basis[report.answer.index(sentence)]
     assert basis.says == "confidence 85.0 %"
 

@@ -135,7 +135,7 @@ def test_findings_have_a_sign_a_word_and_their_evidence(html, report):
             assert item.metric in text
     assert "optimizer_implementation='fused'" in text
     assert "batch_size=32, accumulation_steps=4" in text
-    assert "could win back 3.1 % of the step's time (2.4 to 3.6 %), predicted and not yet tried" in text
+    assert "could win back 3.1 % of the step's time (2.4 to 3.6 %), predicted, not measured" in text
     assert "share of optimizer 0.0480 0.04780 to 0.04830 0.0300 of the step 40 host clock" in text
 
 

@@ -1,4 +1,4 @@
-"""The measured ceiling of memory, against what a machine can plausibly do and against its own arithmetic."""
+"""The measured ceilings, against what a machine can plausibly do and against their own arithmetic."""
 
 from __future__ import annotations
 
@@ -25,3 +25,75 @@ def test_a_real_copy_moves_gigabytes_a_second() -> None:
 def test_no_room_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings, "_COPY_BYTES", 2**60)
     assert ceilings.memory_bandwidth(torch.device("cpu")) is None
+
+
+# -- products
+
+
+class Products:
+    """A clock that only products move: each takes 2 n³ operations at ``rate`` a second."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self.now_ns = 0
+        self.widths: list[int] = []
+
+    def matmul(self, left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> None:
+        assert left.shape == right.shape == out.shape
+        self.widths.append(left.shape[0])
+        self.now_ns += int(2 * left.shape[0] ** 3 / self.rate * 1e9)
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+def ceiling(rate: float, monkeypatch: pytest.MonkeyPatch, precision: str = "float32") -> tuple[float | None, Products]:
+    products = Products(rate)
+    monkeypatch.setattr(torch, "matmul", products.matmul)
+    monkeypatch.setattr(ceilings, "_WIDEST", 1024)  # real memory is taken for them
+    return ceilings.matmul_ceiling(torch.device("cpu"), precision, clock=products), products
+
+
+@pytest.mark.parametrize("rate", [1e9, 50e9, 1e12, 100e12])
+def test_products_find_the_rate_within_half_a_second(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, products = ceiling(rate, monkeypatch)
+    assert found == pytest.approx(rate, rel=0.01)
+    assert products.now_ns < 0.5e9
+
+
+def test_the_widest_product_that_the_time_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    # At 10e9 a second 256 takes 3.4 ms, 512 27 ms and 1024 215 ms, which twice (the first warms up) is too long.
+    _, products = ceiling(10e9, monkeypatch)
+    assert max(products.widths) == 512
+    _, products = ceiling(1e12, monkeypatch)
+    assert max(products.widths) == 1024
+
+
+def test_quick_products_are_timed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 1024 takes 21 µs here; a clock read must not be a part of what is measured, so hundreds run in a row.
+    _, products = ceiling(100e12, monkeypatch)
+    assert products.widths.count(1024) > 200
+
+
+def test_no_room_for_products_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceilings, "_NARROWEST", 2**28)
+    assert ceilings.matmul_ceiling(torch.device("cpu"), "float32") is None
+
+
+def test_a_product_that_does_not_fit_keeps_what_the_smaller_ones_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    products = Products(1e12)
+
+    def tight(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> None:
+        if left.shape[0] > 256:
+            raise RuntimeError("out of memory")
+        products.matmul(left, right, out=out)
+
+    monkeypatch.setattr(torch, "matmul", tight)
+    assert ceilings.matmul_ceiling(torch.device("cpu"), "float32", clock=products) == pytest.approx(1e12, rel=0.01)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_real_product_does_gigaflops(precision: str) -> None:
+    found = ceilings.matmul_ceiling(torch.device("cpu"), precision)
+    assert found is not None
+    assert 1e8 < found < 1e15

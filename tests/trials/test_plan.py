@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.trials.plan import CPU_BATCH_SIZES, GPU_BATCH_SIZES, Axes, plan, share_of_time, time_for
+from perf_diagnostics.records import Length
+from perf_diagnostics.trials.plan import (
+    CPU_BATCH_SIZES,
+    GPU_BATCH_SIZES,
+    SENTINEL_STEPS,
+    Axes,
+    plan,
+    share_of_time,
+    time_for,
+    worth_a_sentinel,
+)
 
 
 def test_each_block_runs_every_configuration_once_in_an_order_of_its_own() -> None:
@@ -64,3 +74,36 @@ def test_slow_steps_may_borrow_half_of_what_is_left() -> None:
         share, floor = time_for(trial, trials[index:], 100.0)
         assert share is not None and floor == max(share, 50.0)
     assert time_for(trials[0], trials, None) == (None, None)
+
+
+def test_a_sentinel_a_device_stands_before_each_block_and_at_the_end() -> None:
+    axes = Axes(workload="mlp", devices=("cpu", "cuda:0"), batch_sizes=(64, 8, 16, 32), repeats=2, sentinel=True)
+    trials = plan(axes)
+    assert [t.role == "sentinel" for t in trials] == [True] * 2 + [False] * 8 + [True] * 2 + [False] * 8 + [True] * 2
+    sentinels = [t for t in trials if t.role]
+    assert [(t.settings.device, t.settings.batch_size, t.repeat) for t in sentinels] == [
+        (device, 16, block) for block in (0, 1, 2) for device in ("cpu", "cuda:0")
+    ]
+    assert len({t.id for t in trials}) == len(trials)
+    # The others are what they were without: a switch of the sentinel changes no trial and no order.
+    assert tuple(t for t in trials if not t.role) == plan(Axes(**{**vars(axes), "sentinel": False}))
+
+
+def test_a_sentinel_is_cheap() -> None:
+    trials = plan(Axes(workload="mlp", sentinel=True, length=Length(min_steps=50, max_steps=1000)))
+    first = trials[0]
+    assert first.settings.batch_size == 4  # a third up 1, 2, 4 … 128
+    assert first.length.max_steps == first.length.min_steps == SENTINEL_STEPS
+    assert share_of_time(first, trials, 100.0) == pytest.approx(100 * 6 / (2 * 6 + 8 * 8 + 255))  # half of 8 + 4
+    exactly = plan(Axes(workload="mlp", sentinel=True, length=Length.exactly(10)))[0]
+    assert exactly.length == Length.exactly(10)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "budget_s", "worth"),
+    [((1, 2, 4, 8), 60.0, True), ((1, 2, 4, 8), None, True), ((1, 2, 4), 60.0, False), ((1, 2, 4, 8), 59.0, False)],
+)
+def test_small_sweeps_are_over_before_a_machine_drifts(
+    sizes: tuple[int, ...], budget_s: float | None, worth: bool
+) -> None:
+    assert worth_a_sentinel(Axes(workload="mlp", batch_sizes=sizes), budget_s) is worth

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import signal
@@ -19,7 +20,8 @@ from perf_diagnostics.errors import RunError
 from perf_diagnostics.records import Environment, Json, Length, Outcome, Phase, Settings, Trial, TrialResult
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.trials.launcher import ForkServer, FreshInterpreter, Launcher, Request
-from perf_diagnostics.trials.sweep import Sweep, SweepEnd
+from perf_diagnostics.trials.plan import Axes, plan
+from perf_diagnostics.trials.sweep import Sweep, SweepEnd, skipped
 
 SHORT = Length.exactly(10, warmup_steps=2)
 
@@ -73,6 +75,10 @@ def test_a_trial_comes_home_with_everything(tmp_path: Path, warm: Launcher) -> N
     assert result.series_named("host_memory").values.max() > 50e6
     assert result.environment.python["version"] == sys.version.split()[0]
     assert result.provenance["device_clock"] == "host"
+    assert result.value("process_cpu_s") > 0
+    assert "least steps" in result.facts["warmup_ended"]
+    began_s = result.value("steps_began_s")
+    assert 0 < began_s < result.series_named("host_memory").times_ns[-1] / 1e9
     assert result.gap("energy_cpu") or result.value("energy_cpu") is not None
 
 
@@ -139,6 +145,24 @@ def test_after_out_of_memory_larger_batches_are_skipped_and_smaller_ones_run(tmp
         256: Outcome.SKIPPED_LARGER_THAN_OOM,
         8: Outcome.COMPLETED,
     }
+
+
+def test_sentinels_run_in_their_places_and_come_home(tmp_path: Path, warm: Launcher) -> None:
+    options: dict[str, Json] = {"width": 16, "depth": 1, "samples": 256}
+    axes = Axes(workload="mlp", batch_sizes=(8, 16), options=options, length=SHORT, sentinel=True)
+    folder, end = sweep(tmp_path, warm, *plan(axes))
+    roles = [result.trial.role for result in sorted(folder.read().results, key=lambda result: result.started_at)]
+    assert roles == ["sentinel", "", "", "sentinel"]
+    assert not end.failed and folder.pending() == ()
+
+
+def test_what_runs_out_of_memory_as_a_sentinel_need_not_be_tried_again() -> None:
+    planned = plan(Axes(workload="mlp", batch_sizes=(8, 16, 32), sentinel=True))
+    failed = TrialResult(trial=planned[0], outcome=Outcome.OUT_OF_MEMORY_HOST)
+    known = {one.settings.batch_size: skipped(one, [failed], None) for one in planned if not one.role}
+    assert planned[0].settings.batch_size == 8 and all(known.values())
+    large = dataclasses.replace(failed, trial=next(t for t in planned if t.settings.batch_size == 32))
+    assert skipped(planned[-1], [large], None) is None
 
 
 def test_a_spent_budget_skips_what_is_left(tmp_path: Path, warm: Launcher) -> None:

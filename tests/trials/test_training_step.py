@@ -118,6 +118,19 @@ def test_precision_that_the_device_does_not_train_in_is_refused() -> None:
         pass
 
 
+def test_the_scale_of_the_gradient_scaler_halves_with_each_skipped_update() -> None:
+    settings = Settings(batch_size=4)
+    training = linear_training(settings)
+    step = TrainingStep(training, settings, torch.device("cpu"), Probe())
+    assert step.loss_scale is None
+    step._scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    step()
+    assert step.loss_scale == 4.0
+    training.model.weight.data.fill_(float("inf"))  # so that its gradients are no numbers
+    step()
+    assert step.loss_scale == 2.0
+
+
 def test_process_settings_are_put_back() -> None:
     threads = torch.get_num_threads()
     with process_settings(Settings(batch_size=1, threads=threads + 1), torch.device("cpu")):

@@ -80,3 +80,14 @@ def test_it_learns() -> None:
 def test_heads_that_do_not_divide_the_width_are_told() -> None:
     with pytest.raises(WorkloadError, match="dim=16 cannot be divided among heads=3"):
         build(heads=3)
+
+
+@pytest.mark.parametrize(("padding", "least", "length"), [("longest", 0, 5), ("max_length", 12, 12)])
+def test_batches_are_as_long_as_their_longest_or_as_any_can_be(padding: str, least: int, length: int) -> None:
+    rows = [torch.ones(3, dtype=torch.int64), torch.ones(5, dtype=torch.int64)]
+    batch = padded(rows, least=least)
+    assert {part.shape[1] for part in batch.values()} == {length}
+    assert (batch["targets"] != IGNORED).sum() == 2 + 4  # each row but for its last token
+    training = build(Settings(batch_size=2, sequence_length=12), padding=padding)
+    lengths = {found["tokens"].shape[1] for found in training.batches}
+    assert (lengths == {12}) == (padding == "max_length")

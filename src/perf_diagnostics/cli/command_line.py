@@ -7,11 +7,41 @@ import os
 import sys
 from collections.abc import Sequence
 
-from perf_diagnostics.cli import compare, devices, diagnose, doctor, explain, manifest, report, run, sweep, trace
+from perf_diagnostics.cli import (
+    compare,
+    confirm,
+    devices,
+    diagnose,
+    doctor,
+    explain,
+    export,
+    largest_batch,
+    live,
+    manifest,
+    report,
+    run,
+    sweep,
+    trace,
+)
 from perf_diagnostics.cli.exit_codes import BAD_USAGE, INTERRUPTED
 from perf_diagnostics.errors import InvalidSettings, PerfDiagnosticsError
 
-COMMANDS = (devices, doctor, sweep, run, diagnose, trace, compare, report, manifest, explain)
+COMMANDS = (
+    devices,
+    doctor,
+    sweep,
+    largest_batch,
+    run,
+    live,
+    diagnose,
+    confirm,
+    trace,
+    compare,
+    report,
+    export,
+    manifest,
+    explain,
+)
 
 _EPILOG = """\
 Exit codes: 0 done, 1 some trials failed (or a manifest does not match), 2 bad usage, 3 a gate failed, 130 interrupted.

@@ -19,7 +19,7 @@ KNOWN: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("set", "option"), (list, dict)),
     **dict.fromkeys(("time_budget", "trial_timeout", "half_width"), _NUMBER),
     **dict.fromkeys(("steps", "warmup", "min_steps", "max_steps", "repeats", "seed"), (int,)),
-    **dict.fromkeys(("quick", "quiet", "allow_failures"), (bool,)),
+    **dict.fromkeys(("quick", "quiet", "allow_failures", "sentinel", "deep"), (bool,)),
 }
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from perf_diagnostics.cli.exit_codes import DONE
+from perf_diagnostics.cli.confirm import add_budget
+from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED
 from perf_diagnostics.cli.runs import add_run, folder_of
+
+if TYPE_CHECKING:
+    from perf_diagnostics.store.run_folder import RunFolder
 
 
 def add(commands: Any) -> None:
@@ -26,6 +30,10 @@ def add(commands: Any) -> None:
         metavar="CODE.FIELD=VALUE",
         help="override a rule's threshold, for example INP001.warn_share=0.15; may be given several times",
     )
+    command.add_argument(
+        "--confirm", action="store_true", help="try the advice first (see the command confirm), then say what it won"
+    )
+    add_budget(command)
     command.set_defaults(run=run)
 
 
@@ -34,13 +42,31 @@ def run(given: argparse.Namespace) -> int:
 
     from perf_diagnostics.cli.text import diagnosis_text
     from perf_diagnostics.diagnose.engine import diagnose, diagnosis_to_json
+    from perf_diagnostics.trials.experiments import read_experiments
 
-    diagnosis = diagnose(folder_of(given).read(), thresholds=thresholds(given.threshold))
+    folder = folder_of(given)
+    limits = thresholds(given.threshold)
+    if given.confirm and not _confirmed(folder, limits, given):
+        return INTERRUPTED
+    diagnosis = diagnose(
+        folder.read(), thresholds=limits, traces=folder.traces(), experiments=read_experiments(folder.path)
+    )
     if given.json:
         print(json.dumps(diagnosis_to_json(diagnosis), indent=2, ensure_ascii=False, allow_nan=False))
     else:
         print(diagnosis_text(diagnosis))
     return DONE
+
+
+def _confirmed(folder: RunFolder, limits: dict[str, dict[str, float]], given: argparse.Namespace) -> bool:
+    """Try what the rules advise; false if that was interrupted."""
+    from perf_diagnostics.cli.confirm import tried
+    from perf_diagnostics.diagnose.candidates import candidates
+    from perf_diagnostics.diagnose.engine import diagnose
+
+    records = folder.read()
+    wanted = candidates(records, diagnose(records, thresholds=limits, traces=folder.traces()))
+    return not (wanted and tried(folder, wanted, given).interrupted)
 
 
 def thresholds(given: list[str]) -> dict[str, dict[str, float]]:

@@ -20,11 +20,11 @@ def add(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    from perf_diagnostics.diagnose.rule_pages import PAGES, explain
+    from perf_diagnostics.diagnose.rule_pages import explain, pages
 
     if given.code is None:
-        for rule in PAGES:
+        for rule in pages():
             print(f"{rule.code}  {rule.name}")
     else:
-        print(explain(given.code.upper()))
+        print(explain(given.code.upper(), pages()))
     return DONE

@@ -24,6 +24,7 @@ def outcome_line(result: TrialResult) -> str:
     from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts
 
     name = f"{result.trial.settings.device} batch {result.trial.settings.batch_size}"
+    name = f"{result.trial.role} {name}" if result.trial.role else name
     changed = result.trial.settings.canonical()
     others = [f"{key}={value}" for key, value in changed.items() if key not in ("device", "batch_size", "precision")]
     if changed["precision"] != "float32":

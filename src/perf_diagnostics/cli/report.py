@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ def add(commands: Any) -> None:
     )
     command.add_argument("--output", "-o", metavar="DIR", help="write there instead of into the run's folder")
     command.add_argument("--strict", action="store_true", help="exit with 3 if a format was skipped")
+    command.add_argument(
+        "--no-summary",
+        action="store_true",
+        help="do not append to the job's summary page in GitHub Actions (GITHUB_STEP_SUMMARY)",
+    )
     command.set_defaults(run=run)
 
 
@@ -41,13 +47,15 @@ def run(given: argparse.Namespace) -> int:
     from perf_diagnostics.diagnose.engine import diagnose
     from perf_diagnostics.report.build import build_report
     from perf_diagnostics.report.renderer import Skipped, write_report
+    from perf_diagnostics.trials.experiments import read_experiments
 
     folder = folder_of(given)
     names = split_names(given.formats)
     formats = FORMATS if "all" in names else tuple(names)
     records = folder.read()
     generated_at = datetime.now(UTC).isoformat(timespec="seconds")
-    report = build_report(records, diagnose(records), generated_at=generated_at)
+    diagnosis = diagnose(records, traces=folder.traces(), experiments=read_experiments(folder.path))
+    report = build_report(records, diagnosis, generated_at=generated_at)
     directory = Path(given.output) if given.output else folder.path
     directory.mkdir(parents=True, exist_ok=True)
     skipped = False
@@ -57,4 +65,10 @@ def run(given: argparse.Namespace) -> int:
             print(f"{outcome.format}: skipped: {outcome.why}")
         else:
             print(outcome.path)
+    summary = "" if given.no_summary else os.environ.get("GITHUB_STEP_SUMMARY", "")
+    if summary:
+        from perf_diagnostics.report.github_summary import append_summary
+        from perf_diagnostics.report.markdown import render_markdown
+
+        append_summary(Path(summary), render_markdown(report))
     return GATE_FAILED if skipped and given.strict else DONE

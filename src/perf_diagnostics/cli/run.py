@@ -7,10 +7,12 @@ import atexit
 import os
 import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED
+from perf_diagnostics.cli.live import beside
 from perf_diagnostics.cli.runs import add_results_folder
 
 if TYPE_CHECKING:
@@ -22,7 +24,8 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "run",
         help="run a training script unchanged and measure it",
-        usage="perf-diagnostics run [--name NAME] [--results-dir DIR] [--quiet] (SCRIPT | -m MODULE) [ARGUMENT ...]",
+        usage="perf-diagnostics run [--name NAME] [--results-dir DIR] [--live] [--quiet] (SCRIPT | -m MODULE) "
+        "[ARGUMENT ...]",
         description="Run a training script as python would, and measure each of its training steps into a new run. "
         "What it prints, how it ends and its exit code are the script's own; one line on standard error names the run "
         "and the verdict. PERF_DIAGNOSTICS_DISABLED=1 runs the script without measuring.",
@@ -30,6 +33,9 @@ def add(commands: Any) -> None:
     )
     command.add_argument("--name", help="name of the run (default: the time and the script's name)")
     add_results_folder(command)
+    command.add_argument(
+        "--live", action="store_true", help="show phases, throughput and the verdict so far on standard error"
+    )
     command.add_argument("--quiet", action="store_true", help="do not print the line with the run and the verdict")
     command.add_argument(
         "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as python -m does"
@@ -46,10 +52,13 @@ def run(given: argparse.Namespace) -> int:
     words = given.module if as_module else given.script
     if not words:
         raise InvalidSettings("name a script, or a module with -m.")
+    if given.live:
+        given.name = given.name or _new_name(words[0], as_module=as_module)
     session = _session(given, words[0])
     last = _LastAct()
     try:
-        code = run_watched(words[0], words[1:], as_module=as_module, session=session)
+        with beside(Path(given.results_dir).absolute() / given.name) if given.live and session else nullcontext():
+            code = run_watched(words[0], words[1:], as_module=as_module, session=session)
     except KeyboardInterrupt as error:
         print_traceback(error)
         last.interrupted = True
@@ -58,6 +67,19 @@ def run(given: argparse.Namespace) -> int:
         if session is not None and session.begun and session.here and not given.quiet:
             _tell(session)
     return DONE if code is None else code
+
+
+def _new_name(target: str, *, as_module: bool) -> str:
+    """The name the run would get anyway, chosen now, so that whoever shows it knows where it will lie."""
+    from datetime import UTC, datetime
+
+    from perf_diagnostics.store.files import new_run_name
+
+    return new_run_name(datetime.now(UTC), (), suffix=f"{_workload(target, as_module=as_module)}-{os.getpid()}")
+
+
+def _workload(target: str, *, as_module: bool) -> str:
+    return target.rpartition(".")[2] if as_module else Path(target).resolve().stem
 
 
 class _LastAct:
@@ -84,7 +106,7 @@ def _session(given: argparse.Namespace, target: str) -> Session | None:
     check_name(given.name, results_dir)
     if disabled() or not recorded_here():
         return None
-    workload = target.rpartition(".")[2] if given.module is not None else Path(target).resolve().stem
+    workload = _workload(target, as_module=given.module is not None)
     return Session(workload=workload, name=given.name, results_dir=results_dir)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perf_diagnostics.trials.sweep import SweepEnd
 
 #: ``--quick``: enough to see whether everything works, not enough for a verdict.
-QUICK = {"batch_sizes": ["1", "4", "16"], "time_budget": 40.0, "min_steps": 5, "warmup": 2}
+QUICK = {"batch_sizes": ["1", "4", "16"], "time_budget": 40.0, "min_steps": 5, "warmup": 2, "sentinel": False}
 
 
 def add(commands: Any) -> None:
@@ -88,7 +88,17 @@ def add(commands: Any) -> None:
     how.add_argument(
         "--repeats", type=int, metavar="N", help="runs of each configuration, in randomised blocks (default: 1)"
     )
+    how.add_argument(
+        "--sentinel",
+        action=argparse.BooleanOptionalAction,
+        help="repeat one cheap configuration between blocks, to see the machine drift (default: in larger sweeps)",
+    )
     how.add_argument("--seed", type=int, metavar="N", help="of weights, data and the order of trials (default: 0)")
+    how.add_argument(
+        "--deep",
+        action="store_true",
+        help="after the timed steps of each trial, record a few under torch.profiler and let the diagnosis use them",
+    )
     how.add_argument("--quick", action="store_true", help="batch sizes 1 4 16, 40 s: to see that it works")
     run_group = command.add_argument_group("the run")
     run_group.add_argument("--name", metavar="NAME", help="name of the run's folder (default: the time)")
@@ -127,8 +137,9 @@ def run(given: argparse.Namespace) -> int:
     if not devices:
         print("skipped: no GPU")
         return DONE
-    folder = _create(chosen, _axes(chosen, devices))
-    return _sweep(folder, chosen, budget_s=chosen.get("time_budget", _default_budget_s(devices)))
+    budget_s = chosen.get("time_budget", _default_budget_s(devices))
+    folder = _create(chosen, _with_sentinel(_axes(chosen, devices), chosen.get("sentinel"), budget_s))
+    return _sweep(folder, chosen, budget_s=budget_s)
 
 
 def _resume(chosen: dict[str, Any]) -> int:
@@ -180,7 +191,13 @@ def _sweep(folder: RunFolder, chosen: dict[str, Any], *, budget_s: float) -> int
     quiet = chosen.get("quiet", False)
     told = progress(quiet=quiet)
     try:
-        end = Sweep(folder, time_budget_s=budget_s, trial_timeout_s=chosen.get("trial_timeout"), progress=told).run()
+        end = Sweep(
+            folder,
+            time_budget_s=budget_s,
+            trial_timeout_s=chosen.get("trial_timeout"),
+            progress=told,
+            deep=chosen.get("deep", False),
+        ).run()
     finally:
         told.close()
     print(folder.path)
@@ -195,7 +212,7 @@ def _sweep(folder: RunFolder, chosen: dict[str, Any], *, budget_s: float) -> int
 def _summarise(folder: RunFolder, end: SweepEnd) -> None:
     from perf_diagnostics.diagnose.engine import diagnose
 
-    diagnosis = diagnose(folder.read())
+    diagnosis = diagnose(folder.read(), traces=folder.traces())
     if diagnosis.verdict is not None:
         print(f"\nVerdict: {diagnosis.verdict.summary} [{diagnosis.verdict.code}]", file=sys.stderr)
     else:
@@ -245,6 +262,15 @@ def _axes(chosen: dict[str, Any], devices: list[str]) -> Axes:
         seed=chosen.get("seed", 0),
         repeats=chosen.get("repeats", 1),
     )
+
+
+def _with_sentinel(axes: Axes, asked: bool | None, budget_s: float) -> Axes:
+    """The axes with a sentinel where one was asked for, or, if nobody said, where the sweep is long enough for it."""
+    from dataclasses import replace
+
+    from perf_diagnostics.trials.plan import worth_a_sentinel
+
+    return replace(axes, sentinel=worth_a_sentinel(axes, budget_s) if asked is None else asked)
 
 
 def _options(chosen: dict[str, Any]) -> dict[str, Json]:

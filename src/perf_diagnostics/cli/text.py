@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from perf_diagnostics.cli.tried_text import tried_text
+
 if TYPE_CHECKING:
     from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding
 
@@ -16,13 +18,20 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     lines = [_verdict(diagnosis), ""]
     for finding in diagnosis.findings:
         lines += [*_finding(finding), ""]
+    if diagnosis.tried:
+        lines += ["Tried:", *(f"  {line}" for line in tried_text(diagnosis.tried).splitlines()), ""]
     if diagnosis.cleared:
         names = ", ".join(f"{cleared.name} ({cleared.code})" for cleared in diagnosis.cleared)
         lines += [*_wrapped(f"Cleared: {names}."), ""]
-    if diagnosis.unchecked:
+    if diagnosis.not_checked:
         lines.append("Not checked:")
-        for unchecked in diagnosis.unchecked:
+        for unchecked in diagnosis.not_checked:
             lines += _wrapped(f"{unchecked.name} ({unchecked.code}): {unchecked.why}", indent="  ")
+        lines.append("")
+    if diagnosis.does_not_apply:
+        lines.append("Does not apply here:")
+        for why, rules in diagnosis.does_not_apply.items():
+            lines += _wrapped(f"{why}: {', '.join(rule.code for rule in rules)}", indent="  ")
     return "\n".join(lines).rstrip()
 
 
@@ -37,7 +46,8 @@ def _finding(finding: Finding) -> list[str]:
     lines += _wrapped(finding.summary, indent="  ")
     if finding.recoverable is not None:
         share = finding.recoverable
-        lines.append(f"  A fix could win back {share.low:.0%} to {share.high:.0%} of the step's time.")
+        wins = "wins" if share.measured else "could win back"
+        lines.append(f"  A fix {wins} {share.low:.0%} to {share.high:.0%} of the step's time.")
     lines += [f"    {evidence_line(evidence)}" for evidence in finding.evidence]
     for remedy in finding.remedies:
         change = ", ".join(f"{name}={value}" for name, value in remedy.change.items())

@@ -23,17 +23,25 @@ def add(commands: Any) -> None:
     )
     command.add_argument("files", metavar="FILE", nargs="+", help="a trace, .json or .json.gz; one for each rank")
     command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument(
+        "--threshold",
+        action="append",
+        default=[],
+        metavar="CODE.FIELD=VALUE",
+        help="override a rule's threshold, for example HST001.warn_share=0.2; may be given several times",
+    )
     command.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:
     import json
 
+    from perf_diagnostics.cli.diagnose import thresholds
     from perf_diagnostics.cli.text import diagnosis_text
     from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
     from perf_diagnostics.diagnose.trace import diagnose_traces, waterfall_json
 
-    result = diagnose_traces(given.files)
+    result = diagnose_traces(given.files, thresholds=thresholds(given.threshold))
     if given.json:
         ranks = [None if w is None else waterfall_json(w) for w in result.waterfalls]
         document = {**diagnosis_to_json(result.diagnosis), "waterfall": {"ranks": ranks}}

@@ -66,7 +66,7 @@ def ask_all(rules: Iterable[Rule], sweep: SweepFacts, sound: SweepFacts) -> Repl
     recommended = {group.label: group.recommended.batch_size for group in sound.groups if group.points}
     replies = Replies()
     for rule in rules:
-        replies += _filed(rule, _asked(rule, sweep, recommended), recommended)
+        replies += filed(rule, _asked(rule, sweep, recommended), recommended)
     return replies
 
 
@@ -166,7 +166,7 @@ def _labelled(evidence: Iterable[Evidence], size: int) -> tuple[Evidence, ...]:
     return tuple(dataclasses.replace(item, metric=f"{item.metric}, batch {size}") for item in evidence)
 
 
-def _filed(rule: Named, replies: Sequence[tuple[str | None, Reply]], recommended: Mapping[str, int]) -> Replies:
+def filed(rule: Named, replies: Sequence[tuple[str | None, Reply]], recommended: Mapping[str, int]) -> Replies:
     """A rule's replies for all groups, sorted into found, cleared and unchecked."""
     if not replies:
         return Replies(unchecked=(Unchecked(rule.code, rule.name, "trials", "no trial completed"),))
@@ -180,11 +180,14 @@ def _filed(rule: Named, replies: Sequence[tuple[str | None, Reply]], recommended
     if len(missing) < len(replies):
         # Where another group answered, that the question does not arise in this one is no news.
         missing = [(label, reply) for label, reply in missing if not isinstance(reply, NotApplicable)]
-    whys = dict.fromkeys((reply.signal, _why(reply, label, of=len(replies))) for label, reply in missing)
+    whys = dict.fromkeys(
+        (reply.signal, _why(reply, label, of=len(replies)), not isinstance(reply, NotApplicable))
+        for label, reply in missing
+    )
     return Replies(
         placed,
         clear[:1] if not placed else (),
-        tuple(Unchecked(rule.code, rule.name, signal, why) for signal, why in whys),
+        tuple(Unchecked(rule.code, rule.name, *why) for why in whys),
     )
 
 

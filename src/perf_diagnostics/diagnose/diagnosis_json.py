@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Evidence, Finding, Unchecked, Verdict
+from perf_diagnostics.diagnose.finding import (
+    Cleared,
+    Diagnosis,
+    Evidence,
+    Finding,
+    StepWaterfall,
+    Tried,
+    Unchecked,
+    Verdict,
+)
 from perf_diagnostics.records import Json
 
 #: Raised when a key is removed, renamed or changes its meaning; new keys do not raise it.
@@ -12,7 +21,8 @@ SCHEMA_VERSION = 1
 def diagnosis_to_json(diagnosis: Diagnosis) -> dict[str, Json]:
     """Verdict (or null and the reason), findings, cleared and unchecked rules.
 
-    What is recoverable is a share in 0…1; evidence carries its unit, percentages ``%``.
+    What is recoverable is a share in 0…1; evidence carries its unit, percentages ``%``. The gain of what was tried is
+    a share of the time a sample takes, negative where the change costs time.
     """
     return {
         "schema_version": SCHEMA_VERSION,
@@ -21,6 +31,8 @@ def diagnosis_to_json(diagnosis: Diagnosis) -> dict[str, Json]:
         "findings": [_finding(finding) for finding in diagnosis.findings],
         "cleared": [_cleared(cleared) for cleared in diagnosis.cleared],
         "unchecked": [_unchecked(unchecked) for unchecked in diagnosis.unchecked],
+        "tried": [_tried(tried) for tried in diagnosis.tried],
+        "waterfall": None if diagnosis.waterfall is None else _waterfall(diagnosis.waterfall),
     }
 
 
@@ -82,4 +94,41 @@ def _unchecked(unchecked: Unchecked) -> dict[str, Json]:
         "name": unchecked.name,
         "signal": unchecked.signal,
         "why": unchecked.why,
+        "applies": unchecked.applies,
+    }
+
+
+def _tried(tried: Tried) -> dict[str, Json]:
+    predicted, gain = tried.predicted, tried.gain
+    return {
+        "findings": list(tried.codes),
+        "where": tried.where,
+        "says": tried.says,
+        "change": dict(tried.change),
+        "verdict": str(tried.verdict),
+        "why": tried.why,
+        "predicted_share": None if predicted is None else predicted.value,
+        "predicted_low": None if predicted is None else predicted.low,
+        "predicted_high": None if predicted is None else predicted.high,
+        "gain_share": None if gain is None else gain.value,
+        "gain_low": None if gain is None else gain.low,
+        "gain_high": None if gain is None else gain.high,
+        "as_predicted": tried.as_predicted,
+        "pairs": tried.pairs,
+        "base_s_per_sample": tried.base_s,
+        "new_s_per_sample": tried.new_s,
+        "changes_training": tried.changes_training,
+        "ceiling": tried.ceiling,
+    }
+
+
+def _waterfall(waterfall: StepWaterfall) -> dict[str, Json]:
+    """Shares of the window's steps; its times are the profiler's as much as the training's."""
+    return {
+        "scope": waterfall.scope,
+        "steps": waterfall.steps,
+        "on_device": waterfall.on_device,
+        "slowdown": waterfall.slowdown,
+        "f20": waterfall.prompt_share,
+        "parts": [{"part": part, "share": ns / waterfall.wall_ns} for part, ns in waterfall.parts],
     }

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from perf_diagnostics.diagnose.asking import Placed, ask_all, void_trials
+from perf_diagnostics.diagnose.deep import ask_windows, waterfall, windows_of, with_windows
 from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
+from perf_diagnostics.diagnose.experiments import Experiments
 from perf_diagnostics.diagnose.facts import SweepFacts
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Severity
+from perf_diagnostics.diagnose.installed import all_rules
 from perf_diagnostics.diagnose.ranking import ranked, verdict
 from perf_diagnostics.diagnose.rule import Rule, configured
-from perf_diagnostics.diagnose.rules import RULES
+from perf_diagnostics.diagnose.tried import tried_of, with_tried
+from perf_diagnostics.diagnose.trust import tempered
 from perf_diagnostics.diagnose.wording import counted
 from perf_diagnostics.records import Run
 
@@ -18,26 +24,38 @@ __all__ = ["diagnose", "diagnosis_to_json"]
 
 
 def diagnose(
-    run: Run, *, thresholds: Mapping[str, Mapping[str, float]] | None = None, rules: Sequence[Rule] = RULES
+    run: Run,
+    *,
+    thresholds: Mapping[str, Mapping[str, float]] | None = None,
+    rules: Sequence[Rule] | None = None,
+    experiments: Experiments | None = None,
+    traces: Mapping[str, Path] | None = None,
 ) -> Diagnosis:
     """Ask every rule about a run and weigh the answers.
 
     Args:
         run: the records of a sweep, of a user's own loop, or of anything that has the same form.
         thresholds: thresholds to change, by code and name: ``{"INP001": {"warn_share": 0.1}}``.
-        rules: the rules to ask, in the order in which cleared and unchecked ones are listed.
+        rules: the rules to ask, in the order in which cleared and unchecked ones are listed; ours and those that other
+            packages bring, unless some are given.
+        experiments: what was tried of the advice this run gave; what it showed overrules what the rules predicted.
+        traces: profiler windows of the run's trials, by trial id; ``RunFolder.traces()`` knows them.
 
     Raises:
-        InvalidSettings: ``thresholds`` names an unknown rule or threshold, or a value that is no finite number.
+        InvalidSettings: ``thresholds`` names an unknown rule or threshold, or a value that is no finite number; or a
+            rule that another package brings cannot be loaded.
     """
-    chosen = configured(rules, thresholds)
+    chosen = configured(all_rules() if rules is None else rules, thresholds)
     of_experiment = [rule for rule in chosen if rule.family is Family.EXPERIMENT]
     of_performance = [rule for rule in chosen if rule.family is not Family.EXPERIMENT]
     sweep = SweepFacts.of(run)
     sound = sweep.without(void_trials(of_experiment, sweep))
+    windows = windows_of(sound, traces or {})
     replies = ask_all(of_experiment, sweep, sound) + ask_all(of_performance, sound, sound)
+    replies = with_windows(replies, ask_windows(windows, sound, thresholds)) if windows else replies
     primary = None if sound.primary is None else sound.primary.label
-    ordered = ranked(replies.placed, primary)
+    tried = () if experiments is None else tried_of(experiments)
+    ordered = ranked(with_tried(_told_where(tempered(replies.placed)), tried), primary)
     if primary is None:
         best, why = None, _nothing_sound(sweep, ordered)
     else:
@@ -48,7 +66,20 @@ def diagnose(
         cleared=replies.cleared,
         unchecked=replies.unchecked,
         no_verdict_because=why,
+        tried=tried,
+        waterfall=waterfall(windows, sound),
     )
+
+
+def _told_where(placed: Sequence[Placed]) -> list[Placed]:
+    """The findings with the group they are about, so that what is tried can be matched with them."""
+    return [
+        dataclasses.replace(
+            item,
+            finding=dataclasses.replace(item.finding, group=item.group or "", at_recommended=item.at_recommended),
+        )
+        for item in placed
+    ]
 
 
 def _nothing_sound(sweep: SweepFacts, ordered: Sequence[Placed]) -> str:
@@ -58,5 +89,7 @@ def _nothing_sound(sweep: SweepFacts, ordered: Sequence[Placed]) -> str:
     if not sweep.trials:
         ended = sorted({str(result.outcome).replace("_", " ") for result in sweep.run.results})
         return f"none of {counted(len(sweep.run.results), 'trial')} completed ({', '.join(ended)})"
+    if all("ceiling" in group.settings for group in sweep.groups):
+        return "the run holds ceiling experiments only, and none of them is a way to train"
     reasons = [item.finding.summary for item in ordered if item.finding.severity is Severity.CRITICAL]
     return " ".join(reasons) or "no completed trial has steps and samples"

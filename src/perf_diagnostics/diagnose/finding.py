@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from perf_diagnostics.diagnose.statistics import Interval
 from perf_diagnostics.records import Json
 
 
@@ -76,7 +77,8 @@ class Finding:
 
     ``batch_sizes`` lists the sizes at which it holds (empty: the whole scope), ``claims`` the share of the step it
     speaks about by phase. ``symptom_of`` names the findings that, if present, are its cause; ``explains``, filled in
-    by the engine, the findings that this one is the cause of.
+    by the engine, the findings that this one is the cause of. The engine also fills in ``group``, the label of the
+    group it is about (empty: the whole run), and whether it holds at the batch at which one would train.
     """
 
     code: str
@@ -93,6 +95,8 @@ class Finding:
     batch_sizes: tuple[int, ...] = ()
     claims: Mapping[str, float] = field(default_factory=dict)
     symptom_of: tuple[str, ...] = ()
+    group: str = ""
+    at_recommended: bool = True
 
 
 @dataclass(frozen=True)
@@ -107,12 +111,16 @@ class Cleared:
 
 @dataclass(frozen=True)
 class Unchecked:
-    """A rule that could not look: which signal was missing, and why."""
+    """A rule that could not look: which signal was missing, and why.
+
+    ``applies`` is false where the question does not arise at all, such as a device's copies in a trial on the CPU.
+    """
 
     code: str
     name: str
     signal: str
     why: str
+    applies: bool = True
 
 
 @dataclass(frozen=True)
@@ -125,12 +133,87 @@ class Verdict:
     summary: str
 
 
+class Trying(enum.StrEnum):
+    """What came of trying a change: the whole interval of its gain above the practical threshold, below it, or not."""
+
+    CONFIRMED = "confirmed"
+    REFUTED = "refuted"
+    INCONCLUSIVE = "inconclusive"
+    NOT_TRIED = "not tried"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """A change of settings against its base, in pairs of processes, and what that says about the findings behind it.
+
+    ``gain`` is the part of the time a sample takes that the change saves (negative: it costs), with its 95 % interval;
+    None before the first whole pair. ``predicted`` is what was predicted before the first of them ran, and
+    ``as_predicted`` whether the gain lies in it (None where one of the two is missing). ``base_s`` and ``new_s`` are
+    the geometric means of the time a sample took, in s. A ``ceiling`` says what a perfect fix could win and is no way
+    to train; ``changes_training`` marks what alters the optimisation and not only its speed.
+    """
+
+    codes: tuple[str, ...]
+    groups: tuple[str, ...]
+    where: str
+    says: str
+    change: Mapping[str, Json]
+    verdict: Trying
+    predicted: Share | None = None
+    gain: Interval | None = None
+    as_predicted: bool | None = None
+    pairs: int = 0
+    base_s: float | None = None
+    new_s: float | None = None
+    why: str = ""
+    changes_training: bool = False
+    ceiling: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepWaterfall:
+    """Where the steps of a trial's profiler window went: parts in ns over all of them, which add up to ``wall_ns``.
+
+    ``parts`` goes by the names of the trace's waterfall, in the order in which they are shown. ``slowdown`` is the
+    profiled step over the undisturbed one: only shares of a window mean anything. ``prompt_share`` (f20) is None where
+    nothing ran on a device.
+    """
+
+    scope: str
+    steps: int
+    wall_ns: int
+    parts: tuple[tuple[str, int], ...]
+    on_device: bool
+    slowdown: float | None = None
+    prompt_share: float | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """All answers of all rules on one run; ``verdict`` is None where the evidence is too thin for one."""
+    """All answers of all rules on one run; ``verdict`` is None where the evidence is too thin for one.
+
+    ``tried`` says what came of the advice that was tried, in the order in which it was; ``waterfall`` where a step at
+    the recommended batch went, if a profiler window of it was recorded.
+    """
 
     verdict: Verdict | None
     findings: tuple[Finding, ...] = ()
     cleared: tuple[Cleared, ...] = ()
     unchecked: tuple[Unchecked, ...] = ()
     no_verdict_because: str = ""
+    tried: tuple[Tried, ...] = ()
+    waterfall: StepWaterfall | None = None
+
+    @property
+    def not_checked(self) -> tuple[Unchecked, ...]:
+        """The rules that would have had something to look at, had it been measured."""
+        return tuple(rule for rule in self.unchecked if rule.applies)
+
+    @property
+    def does_not_apply(self) -> Mapping[str, tuple[Unchecked, ...]]:
+        """The rules whose question does not arise in this run, by the reason."""
+        reasons: dict[str, list[Unchecked]] = {}
+        for rule in self.unchecked:
+            if not rule.applies:
+                reasons.setdefault(rule.why, []).append(rule)
+        return {why: tuple(rules) for why, rules in reasons.items()}

@@ -77,6 +77,12 @@ def measured_gain(relative_speed: Interval) -> Share:
     return Share(value, least, most, measured=True)
 
 
+def capped(share: Share, most: float) -> Share:
+    """A predicted gain that cannot exceed ``most``, which a ceiling experiment has measured."""
+    limit = max(0.0, most)
+    return Share(min(share.value, limit), min(share.low, limit), min(share.high, limit), share.measured)
+
+
 def confidence(tier: Tier, *, sure: bool, coverage: float = 1.0, thin: bool = False) -> float:
     """Tier times statistics times coverage, 0…1.
 

@@ -97,19 +97,22 @@ def match(base: Run, new: Run, *, vary: Collection[str] = ()) -> Matching:
 
 
 def _trials(run: Run) -> list[Trial]:
-    return [*(result.trial for result in run.results), *run.pending]
+    """The run's trials, without the sentinels, which show the machine and are no configuration of the sweep."""
+    return [trial for trial in (*(result.trial for result in run.results), *run.pending) if not trial.role]
 
 
 def _by_key(run: Run, names: Sequence[str], title: str) -> dict[str, tuple[Trial, Side]]:
     """Each configuration of a run by its key, with one of its trials."""
     results: dict[str, list[TrialResult]] = {}
     for result in run.results:
-        results.setdefault(_key(result.trial, names), []).append(result)
+        if not result.trial.role:
+            results.setdefault(_key(result.trial, names), []).append(result)
     pending: dict[str, int] = {}
     firsts: dict[str, Trial] = {}
     for trial in run.pending:
-        key = _key(trial, names)
-        pending[key] = pending.get(key, 0) + 1
+        if not trial.role:
+            key = _key(trial, names)
+            pending[key] = pending.get(key, 0) + 1
     for trial in _trials(run):
         first = firsts.setdefault(_key(trial, names), trial)
         for name in names:

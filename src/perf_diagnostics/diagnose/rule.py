@@ -31,7 +31,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from perf_diagnostics.diagnose.facts import Group, Interval, SweepFacts, TrialFacts
 from perf_diagnostics.diagnose.finding import Cleared, Evidence, Family, Finding, Severity
@@ -145,13 +145,17 @@ def configured(rules: Sequence[Rule], thresholds: Mapping[str, Mapping[str, floa
     for code in wanted:
         if code not in known:
             raise InvalidSettings(f"There is no rule {code!r}; the rules are {', '.join(sorted(known))}.")
-    return tuple(_changed(rule, wanted[rule.code]) if rule.code in wanted else rule for rule in rules)
+    return tuple(changed(rule, wanted[rule.code]) if rule.code in wanted else rule for rule in rules)
 
 
-def _changed(rule: Rule, change: Mapping[str, object]) -> Rule:
+N = TypeVar("N", bound=Named)
+
+
+def changed(rule: N, change: Mapping[str, object]) -> N:
+    """One rule with other thresholds; raises InvalidSettings as :func:`configured` does."""
     defaults = {f.name: f.default for f in thresholds_of(rule)}
     values = {name: _value(rule, name, value, defaults) for name, value in change.items()}
-    replaced: Rule = dataclasses.replace(cast(Any, rule), **values)
+    replaced: N = dataclasses.replace(cast(Any, rule), **values)
     return replaced
 
 

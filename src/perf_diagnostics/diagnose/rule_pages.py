@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 
+from perf_diagnostics.diagnose.installed import all_rules
 from perf_diagnostics.diagnose.rule import SECTIONS, Named, Rule, thresholds_of
 from perf_diagnostics.diagnose.rules import RULES
 from perf_diagnostics.diagnose.trace.rule import AnyTraceRule
@@ -24,6 +25,11 @@ PAGES: tuple[Rule | AnyTraceRule, ...] = (
     *RULES,
     *(rule for rule in TRACE_RULES if rule.code not in {known.code for known in RULES}),
 )
+
+
+def pages() -> tuple[Rule | AnyTraceRule, ...]:
+    """:data:`PAGES` and the rules that other packages bring."""
+    return (*PAGES, *all_rules()[len(RULES) :])
 
 
 def explain(code: str, rules: Sequence[Rule | AnyTraceRule] = PAGES) -> str:

@@ -9,6 +9,10 @@ from numpy.typing import ArrayLike
 
 from perf_diagnostics.diagnose.statistics import median_absolute_deviation, theil_sen_slope
 
+#: See :func:`outlier_bar`; from a pilot of planted stalls (43 % of the time lost, 2.5 % in 11 of 13 controls).
+MANY_DEVIATIONS = 5.0
+LEAST_EXCESS = 0.25
+
 
 @dataclass(frozen=True)
 class Drift:
@@ -37,13 +41,18 @@ def relative_noise(step_times: ArrayLike) -> float:
     return median_absolute_deviation(times) / float(np.median(times))
 
 
-def outlier_lost_share(step_times: ArrayLike) -> float:
-    """The share of all time that single long steps took beyond the median.
+def outlier_bar(step_times: ArrayLike) -> float:
+    """How far above the median a step must lie to be an outlier.
 
-    A step is an outlier where it exceeds the median by more than five scaled median absolute deviations and by more
-    than a quarter of the median: the first alone fires on very quiet series, the second alone on noisy ones.
+    By more than five scaled median absolute deviations and by more than a quarter of the median: the first alone fires
+    on very quiet series, the second alone on noisy ones.
     """
     times = np.asarray(step_times, dtype=np.float64)
+    return max(MANY_DEVIATIONS * median_absolute_deviation(times), LEAST_EXCESS * float(np.median(times)))
+
+
+def outlier_lost_share(step_times: ArrayLike) -> float:
+    """The share of all time that outliers took beyond the median."""
+    times = np.asarray(step_times, dtype=np.float64)
     excess = times - float(np.median(times))
-    bar = max(5 * median_absolute_deviation(times), 0.25 * float(np.median(times)))
-    return float(excess[excess > bar].sum() / times.sum())
+    return float(excess[excess > outlier_bar(times)].sum() / times.sum())

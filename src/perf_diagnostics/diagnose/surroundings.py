@@ -27,6 +27,8 @@ _NOTED: Mapping[str, tuple[str, ...]] = {
     "threads": ("torch_intra_op", "torch_inter_op"),
     "git": ("commit", "dirty"),
 }
+#: Facts about the course of a trial, not about where it ran; and the device's name, which must agree.
+_NOT_SURROUNDINGS = ("device_name", "cpu_window_s", "warmup_ended")
 _NOTED_OF_DEVICES = ("driver", "power_limit_w", "memory_bytes", "capability")
 
 
@@ -132,7 +134,7 @@ def _worth_a_note(result: TrialResult, environment: Environment) -> Mapping[str,
     found |= {("Python" if name == "version" else name): version for name, version in libraries.items()}
     found |= {f"variable {name}": value for name, value in environment.variables.items()}
     found |= {f"device {name}": device.get(name) for device in environment.devices for name in _NOTED_OF_DEVICES}
-    found |= {name: value for name, value in result.facts.items() if name != "device_name"}
+    found |= {name: value for name, value in result.facts.items() if name not in _NOT_SURROUNDINGS}
     return found | {"least steps": result.trial.length.min_steps}
 
 

@@ -214,14 +214,14 @@ class DevicePair:
 
 @dataclass(frozen=True, eq=False)
 class SweepFacts:
-    """A whole run: its groups, what failed, and the trials that only one group holds."""
+    """A whole run: its groups, what failed, and the trials that only one group holds; ``trials`` has no sentinel."""
 
     run: Run
     trials: tuple[TrialFacts, ...]
 
     @classmethod
     def of(cls, run: Run) -> SweepFacts:
-        return cls(run, tuple(TrialFacts.of(result) for result in run.completed))
+        return cls(run, tuple(TrialFacts.of(result) for result in run.completed if not result.trial.role))
 
     def without(self, unsound: Collection[TrialFacts]) -> SweepFacts:
         """The same run, its groups made of the other trials only."""
@@ -229,15 +229,27 @@ class SweepFacts:
 
     @property
     def unfinished(self) -> tuple[TrialResult, ...]:
-        """Results of trials that did not complete, skipped ones included."""
-        return tuple(result for result in self.run.results if result.outcome is not Outcome.COMPLETED)
+        """Results of trials that did not complete, skipped ones included; sentinels belong to no group."""
+        return tuple(
+            result for result in self.run.results if result.outcome is not Outcome.COMPLETED and not result.trial.role
+        )
+
+    @cached_property
+    def sentinels(self) -> tuple[tuple[TrialFacts, ...], ...]:
+        """The completed sentinel trials of each device, in the order in which they ran; no device without any."""
+        by_device: dict[str, list[TrialFacts]] = {}
+        for result in self.run.completed:
+            if result.trial.role == "sentinel":
+                by_device.setdefault(result.trial.settings.device, []).append(TrialFacts.of(result))
+        return tuple(tuple(sorted(ran, key=_by_block)) for ran in by_device.values())
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
         """In the order in which their first trial ran; a group whose every trial failed has no points."""
         firsts: dict[str, Trial] = {}
         for result in self.run.results:
-            firsts.setdefault(_key(result.trial), result.trial)
+            if not result.trial.role:
+                firsts.setdefault(_key(result.trial), result.trial)
         trials, failures = _by_key(self.trials, lambda t: t.result.trial), _by_key(self.unfinished, lambda r: r.trial)
         labels = _labels(firsts)
         return tuple(
@@ -246,8 +258,11 @@ class SweepFacts:
 
     @property
     def primary(self) -> Group | None:
-        """The group the verdict is about: of those with points, the fastest one on an accelerator, else on the CPU."""
-        groups = [group for group in self.groups if group.points]
+        """The group the verdict is about: of those with points, the fastest one on an accelerator, else on the CPU.
+
+        A ceiling experiment is no way to train, however fast it is.
+        """
+        groups = [group for group in self.groups if group.points and group.settings.get("ceiling") is None]
         return max(groups, key=lambda g: (g.on_accelerator, g.best.throughput.value), default=None)
 
     @cached_property
@@ -274,6 +289,11 @@ def _pair(
         max(places, key=lambda place: place[0].throughput.value) for places in (on_cpu, on_accelerator)
     )
     return DevicePair(work, size, cpu, accelerator, cpu_group, accelerator_group)
+
+
+def _by_block(trial: TrialFacts) -> int:
+    """Sentinels count their blocks in ``repeat``; a resumed sweep may finish them in another order of files."""
+    return trial.result.trial.repeat
 
 
 def _tokens_per_step(point: Point) -> float:
@@ -321,8 +341,9 @@ def _labels(firsts: Mapping[str, Trial]) -> dict[str, str]:
 
 
 def _short_label(trial: Trial) -> str:
-    precision = trial.settings.precision
-    return f"{trial.workload} on {trial.settings.device}" + ("" if precision == "float32" else f" in {precision}")
+    precision, ceiling = trial.settings.precision, trial.settings.ceiling
+    precise = "" if precision == "float32" else f" in {precision}"
+    return f"{trial.workload} on {trial.settings.device}{precise}" + (f", ceiling {ceiling}" if ceiling else "")
 
 
 def _further(trial: Trial) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose import stability
 from perf_diagnostics.diagnose.not_measured import NotMeasured
+from perf_diagnostics.diagnose.outliers import Outliers, outliers, throttled_steps
 from perf_diagnostics.diagnose.recorded import Recorded, ask
 from perf_diagnostics.diagnose.statistics import Interval, mean_interval, squared_correlation
 from perf_diagnostics.records import ALL_PHASES, Phase, StepTable, TrialResult
@@ -202,6 +203,20 @@ class TrialFacts(Recorded):
     def noise(self) -> float:
         """Scaled median absolute deviation of the step times over their median."""
         return stability.relative_noise(self.column("wall_ns", least=INDICATIVE_STEPS))
+
+    @cached_property
+    def outliers(self) -> Outliers:
+        """The steps that took much longer than the others, and what their excess went to."""
+        self.column("wall_ns", least=TREND_STEPS)
+        timed = ask(lambda: self._time_line) is not None
+        found = {phase: self.table.phase_ns(phase) for phase in ALL_PHASES} if timed else {}
+        series, began_s = self.result.series_named("gpu_throttle_reasons"), self.result.value("steps_began_s")
+        return outliers(
+            self.table,
+            {phase: times for phase, times in found.items() if times is not None},
+            throttled=None if series is None or began_s is None else throttled_steps(self.table, series, began_s),
+            on_processor=not self.on_accelerator,
+        )
 
     @cached_property
     def outlier_lost_share(self) -> float:

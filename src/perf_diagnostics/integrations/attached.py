@@ -99,7 +99,9 @@ def attach(
             patches.watch_backward(watch, installed)
             patches.watch_optimizers(watch, optimizers, installed)
             if loader is None or isinstance(loader, DataLoader):
-                patches.watch_loaders(watch, None if loader is None else (loader,), installed)
+                # What Accelerate prepares is no loader itself, but reads one.
+                inner = None if loader is None else (loader, getattr(loader, "base_dataloader", loader))
+                patches.watch_loaders(watch, inner, installed)
             elif not patches.watch_iterable(watch, loader, installed):
                 why = f"a {type(loader).__name__} cannot be watched; use OwnLoop.batches(). Its time is in other"
                 watch.about.why_unseen["data_wait"] = why

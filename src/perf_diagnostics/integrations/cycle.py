@@ -28,6 +28,8 @@ class Cycle:
     def stepped(self, optimizer: int) -> bool:
         """The optimizer of this identity has stepped; true where that ends the step."""
         now, usual = self._now, self._usual
+        if len(usual) == 1 and not now and optimizer in usual:
+            return True
         now[optimizer] = count = now.get(optimizer, 0) + 1
         learned = optimizer not in usual  # it is the last of its cycle, for those before it were not waited for
         if len(now) < len(usual) and not learned:

@@ -10,6 +10,7 @@ import torch
 
 from perf_diagnostics.measure import memory
 from perf_diagnostics.measure.environment import usable_cores
+from perf_diagnostics.measure.model_scan import scan
 from perf_diagnostics.records import Json, Precision, Quantity
 from perf_diagnostics.workloads.optimizers import optimizer_facts
 from perf_diagnostics.workloads.workload import BatchCount
@@ -141,6 +142,7 @@ def facts_of(
     }
     if models:
         facts["model"] = ", ".join(dict.fromkeys(class_name(model) for model in models))
+        facts |= scan(models[0])
     if optimizers:
         facts |= optimizer_facts(optimizers[0])
     return facts

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
+from perf_diagnostics.measure.beside_steps import MemoryReading
 from perf_diagnostics.measure.device_clock import DeviceClock, EventSource
 from perf_diagnostics.measure.probe import Probe
-from perf_diagnostics.records import ALL_PHASES, Phase
+from perf_diagnostics.measure.tape import (
+    ABANDON,
+    BACKWARD,
+    BITS,
+    DATA_WAIT,
+    FORWARD,
+    GIVE_BACK,
+    LEAVE,
+    OPTIMIZER,
+    OTHER,
+    TRAINS,
+    TRANSFER,
+)
 
-DATA_WAIT, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, OTHER = (ALL_PHASES.index(phase) for phase in Phase)
-
-_NOTHING = -1
-
-#: What lies between two phases that nobody marked: from the end of the first, if one of the next begins, to its name.
-#: The loss is part of ``forward``, and unscaling and clipping are part of ``optimizer``.
-_BRIDGES: dict[int, tuple[tuple[int, ...], int]] = {
-    FORWARD: ((BACKWARD, FORWARD), FORWARD),
-    BACKWARD: ((OPTIMIZER,), OPTIMIZER),
-}
+__all__ = ["BACKWARD", "DATA_WAIT", "FORWARD", "OPTIMIZER", "OTHER", "TRAINS", "TRANSFER", "LoopProbe"]
 
 
 def _no_time() -> int:
@@ -34,15 +39,16 @@ class LoopProbe(Probe):
     - A forward inside a backward (activation checkpointing) is backward.
     - Waits for batches that turn out to be evaluated on, not trained on, can be given back (:meth:`give_back_wait`).
 
+    Inside a step it keeps no more than which phases are open; times are looked at when the block is over.
+
     Args:
         bridged: as above.
         clock: host clock in ns.
         thread_cpu: CPU time of the calling thread in ns.
+        memory: as :class:`Probe` takes it.
     """
 
-    _tail: int
-    #: Waited in this step for batches that nothing was trained on yet, in ns; whoever trains on them sets it to 0.
-    unused_wait_ns: int
+    _recomputes = True
 
     def __init__(
         self,
@@ -50,12 +56,13 @@ class LoopProbe(Probe):
         bridged: bool,
         clock: Callable[[], int] = time.perf_counter_ns,
         thread_cpu: Callable[[], int] = time.thread_time_ns,
+        memory: Callable[[], MemoryReading] | None = None,
     ) -> None:
-        self._seen = 0
-        #: Whether CPU time inside the waits is read.
-        self.cpu_clock = True
+        super().__init__(clock=clock, thread_cpu=thread_cpu, memory=memory)
         self._bridged = bridged
-        super().__init__(clock=clock, thread_cpu=thread_cpu)
+        self._wait_cpu_start = 0
+        #: Whether the thread's CPU time is read around waits, and at the ends of steps.
+        self.cpu_clock = self.step_clock = True
 
     @property
     def running(self) -> bool:
@@ -64,92 +71,84 @@ class LoopProbe(Probe):
     @property
     def depth(self) -> int:
         """How many phases are open."""
-        return len(self._stack)
+        return len(self.open)
 
     @property
     def phase(self) -> int:
         """The innermost open phase, as an index into ALL_PHASES."""
-        return self._phase
+        return self.open[-1] if self.open else OTHER
 
     @property
-    def step_began_ns(self) -> int:
-        """Host clock at the end of the last step, which is the start of this one."""
-        return self._step_start
+    def block_began_ns(self) -> int:
+        """Host clock at the start of the block of steps that is under way."""
+        return self._block_start
 
     @property
     def seen(self) -> int:
-        """The phases that were ever entered, as bits by their index."""
+        """The phases that were ever entered in a step that ended, as bits by their index; as of the last take."""
         return self._seen
 
     def has_seen(self, index: int) -> bool:
-        """Whether the phase was ever entered."""
+        """Whether the phase was ever entered, as of the last take."""
         return bool(self._seen >> index & 1)
 
-    def enter(self, index: int) -> None:
+    def enter(self, code: int) -> None:
         """A phase begins, as an index into ALL_PHASES; OTHER marks what must not count as the phase around it.
 
-        Runs several times in each step of somebody's training, hence in one piece: calls are what Python is slow at.
+        TRAINS is a forward that makes use of the batches waited for so far. Runs several times in each step of
+        somebody's training, hence in one piece: calls are what Python is slow at.
         """
         if not self._running:
             self.start()
-        self._seen |= 1 << index
-        parent = ending = self._phase
-        if self._tail >= 0:
-            followers, label = _BRIDGES[self._tail]
-            if index in followers:
-                ending = label  # the stretch that ends now gets this name; the phase around it keeps its own
-            self._tail = _NOTHING
-        if index == FORWARD and parent == BACKWARD:
-            index = BACKWARD
-        self._stack.append(parent)
-        now = self._clock()
-        self._spent[ending] += now - self._last
-        self._last = now
+        self._mark(self._clock() << BITS | code)
         if self._device is not None:
-            self._device.border(ending)
-        self._phase = index
-        if index == DATA_WAIT:
+            self._device.border()
+        if code == TRAINS:
+            self.unused_wait = False
+            code = FORWARD
+        if code == FORWARD and self.open and self.open[-1] == BACKWARD:
+            code = BACKWARD
+        self.open.append(code)
+        if code == DATA_WAIT and self.cpu_clock:
             self._wait_cpu_start = self._thread_cpu()
 
-    def leave(self) -> None:
-        """The innermost phase ends; without one nothing happens."""
-        if not self._stack:
-            return
-        ending = self._phase
-        if ending == DATA_WAIT:
-            self._wait_cpu_ns += self._thread_cpu() - self._wait_cpu_start
+    def leave(self) -> int:
+        """The innermost phase ends, and is given as an index; without one nothing happens, and that is OTHER."""
+        if not self.open:
+            return OTHER
+        ended = self.open.pop()
+        if ended == DATA_WAIT:
+            if self.cpu_clock:
+                self._wait_cpu_ns += self._thread_cpu() - self._wait_cpu_start
             if not self._waited:
                 self._waited = True
                 self._step_epoch = self.epoch
-        now = self._clock()
-        passed = now - self._last
-        self._spent[ending] += passed
-        self._last = now
+            self.unused_wait = True
+        self._mark(self._clock() << BITS | LEAVE)
         if self._device is not None:
-            self._device.border(ending)
-        self._phase = self._stack.pop()
-        if ending == DATA_WAIT:
-            self.unused_wait_ns += passed
-        elif self._bridged and ending in _BRIDGES:
-            self._tail = ending
+            self._device.border()
+        return ended
 
     def abandon(self) -> None:
         """Forget all open phases, for their ends got lost (an exception); the time since the last border is other."""
-        self._phase = OTHER
-        self._stack = []
-        self._tail = _NOTHING
-        self._switch(OTHER)
+        self.open.clear()
+        self._put(ABANDON)
 
     def give_back_wait(self) -> None:
-        """The wait for the batches that were fetched last was for an evaluation: it is other."""
-        self._spent[DATA_WAIT] -= self.unused_wait_ns
-        self._spent[OTHER] += self.unused_wait_ns
-        self.unused_wait_ns = 0
+        """The waits for the batches that were fetched last were for an evaluation: they are other."""
+        self.unused_wait = False
+        self._put(GIVE_BACK)
 
-    def stop_cpu_clock(self) -> None:
-        """Read the thread's CPU time no more: a system call at both ends of every wait."""
+    def stop_wait_clock(self) -> None:
+        """Read the thread's CPU time around waits no more: a system call at both ends of each. Between blocks only."""
         self.cpu_clock = False
-        self._thread_cpu = _no_time
+        self._reads_cpu = self.step_clock
+
+    def stop_step_clock(self) -> None:
+        """Read the thread's CPU time at the ends of steps no more. Between blocks only."""
+        self.step_clock = False
+        self._step_cpu = _no_time
+        self._reads_cpu = self.cpu_clock
 
     def pass_ended(self) -> None:
         """The wait that has just ended brought no batch: the step's epoch is still to be seen."""
@@ -163,7 +162,21 @@ class LoopProbe(Probe):
         self._device = DeviceClock(events, self._clock, self._add_device_step)
         self.start()
 
-    def _begin_step(self, now: int) -> None:
-        super()._begin_step(now)
-        self._tail = _NOTHING
-        self.unused_wait_ns = 0
+    def keep_losses(self, step_losses: dict[int, Any]) -> None:
+        """Put losses beside the steps since the last take, by the step's number since then."""
+        self._losses |= {number: loss for number, loss in step_losses.items() if number < self._steps}
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether some step has a loss, as of the last take."""
+        return self._had_loss
+
+    @property
+    def steps_on_tape(self) -> int:
+        """Steps since the last take."""
+        return self._steps
+
+    def _put(self, code: int) -> None:
+        self._mark(self._clock() << BITS | code)
+        if self._device is not None:
+            self._device.border()

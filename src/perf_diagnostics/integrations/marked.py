@@ -98,6 +98,9 @@ class MarkedLoop:
         self._micro_steps = 1
         self._batch_samples: int | None = None
         self._loader_facts: dict[str, Json] = {}
+        #: What a framework knows about its training: facts, and the type its mixed precision computes in.
+        self.more_facts: dict[str, Json] = {}
+        self.autocast: torch.dtype | None = None
         self.transfer, self.forward = Mark(self, TRANSFER), Mark(self, FORWARD)
         self.backward, self.optimizer = Mark(self, BACKWARD), Mark(self, OPTIMIZER)
 
@@ -212,13 +215,14 @@ class MarkedLoop:
             parameters = describe.parameters_of(self._models, self._optimizers)
             device = self._device or torch.device("cpu")
             about = self.about
-            about.precision = describe.precision_of(parameters, device, None)
+            about.precision = describe.precision_of(parameters, device, self.autocast)
             about.samples = self._batch_samples
             about.quantities = describe.sizes(parameters, device)
             about.facts = {
                 "accumulation_steps": self._micro_steps,
                 **describe.facts_of(self._models, self._optimizers, device),
                 **self._loader_facts,
+                **self.more_facts,
             }
 
 

@@ -31,7 +31,7 @@ def watch_backward(watch: Watch, patches: ExitStack) -> None:
             try:
                 return _original(*args, **kwargs)
             finally:
-                watch.backward_ends()
+                watch.backward_ends(args[0] if args else kwargs.get("tensors"))
 
         _replace(owner, "backward", backward, patches)
 

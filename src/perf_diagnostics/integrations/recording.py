@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perf_diagnostics import __version__
+from perf_diagnostics.integrations.board_sampling import BoardSampling
 from perf_diagnostics.integrations.loop_probe import DATA_WAIT, LoopProbe
+from perf_diagnostics.integrations.parts import StepParts
 from perf_diagnostics.measure import environment, memory
 from perf_diagnostics.measure.device_clock import EventSource
 from perf_diagnostics.measure.observation import Observations
-from perf_diagnostics.measure.steady import cut_transient
 from perf_diagnostics.records import (
     ALL_PHASES,
     MEASURED_PHASES,
@@ -27,6 +28,7 @@ from perf_diagnostics.records import (
     Precision,
     Quantity,
     Run,
+    Series,
     Settings,
     StepTable,
     Trial,
@@ -45,8 +47,13 @@ FIRST_FLUSH_NS = 1_000_000_000
 FLUSH_NS = 5_000_000_000
 FLUSH_SHARE = 100
 
-#: Around shorter waits the thread's CPU clock is not read: two cold system calls take some ten microseconds.
+#: A block has at most so many steps, whatever their length: some 13 MB of marks and rows.
+MOST_STEPS_A_BLOCK = 65_536
+
+#: Around shorter waits, and at the ends of shorter steps, the thread's CPU clock is not read: a cold system call takes
+#: some five microseconds.
 LEAST_WAIT_NS = 1_000_000
+LEAST_STEP_NS = 5_000_000
 
 DISABLED_VARIABLE = "PERF_DIAGNOSTICS_DISABLED"
 
@@ -66,7 +73,7 @@ class About:
     """What is known about the training once its first step is over.
 
     ``samples`` is the batch's size as it was seen, None where nobody could tell; ``why_unseen`` says, for phases by
-    name, why they could not be seen, for those that never were.
+    name, why they could not be seen, for those that never were; ``notes`` are sentences for the run's record.
     """
 
     workload: str
@@ -76,6 +83,7 @@ class About:
     facts: dict[str, Json] = field(default_factory=dict)
     quantities: list[Quantity] = field(default_factory=list)
     why_unseen: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 class Recording:
@@ -117,13 +125,18 @@ class Recording:
         self._held = contextlib.ExitStack()
         self._trial: Trial | None = None
         self._environment = Environment()
-        self._parts: list[StepTable] = []
-        self._written: list[tuple[StepTable, int]] = []
+        self._parts = StepParts()
+        self._board: BoardSampling | None = None
+        self._series: tuple[Series, ...] = ()
+        self._steady_steps = 0
         self._training_began_ns = 0
         self._began_ns = 0
         self._ended_ns = 0
         self._steady_wall_ns = 0
         self._flush_at_ns = 0
+        self._flush_at_step = 0
+        #: Called before a block's steps are taken from the probe.
+        self.before_take: Callable[[], None] = _nothing
         self._unknown_samples = False
         self._started_at = datetime.now(UTC)
         self._first_step_ns: int | None = None
@@ -133,6 +146,7 @@ class Recording:
 
     def use_events(self, events: EventSource) -> None:
         """Time the device from here on; call it between steps. The steps so far are dropped: they lack its clock."""
+        self.before_take()
         self.probe.use_events(events)
         self.steps = 0
         self._began_ns = self._ended_ns = self.clock()
@@ -140,23 +154,33 @@ class Recording:
     def end_step(self, samples: int | None, tokens: int | None = None, padding_tokens: int | None = None) -> None:
         """A step ends now. A block of steps ends with it when the warm-up is over or writing is due."""
         probe = self.probe
-        if not self._began_ns:
-            self._began_ns = self._training_began_ns = probe.step_began_ns
-            self._flush_at_ns = self._began_ns + FIRST_FLUSH_NS
         if samples is None:
             self._unknown_samples = True
-        probe.end_step(samples=samples or 0, tokens=tokens, padding_tokens=padding_tokens)
-        self._ended_ns = now = self.clock()
+        now = probe.end_step(samples=samples or 0, tokens=tokens, padding_tokens=padding_tokens)
+        self._ended_ns = now
         self.steps += 1
-        if self._first_step_ns is None:
+        if now >= self._flush_at_ns or self.steps >= self._flush_at_step:
+            self._border_is_due(now)
+
+    def _border_is_due(self, now: int) -> None:
+        """What only some steps need: the first ones, and those at which something is to be written."""
+        if not self._began_ns:
+            self._began_ns = self._training_began_ns = self.probe.block_began_ns
             self._first_step_ns = now - self._began_ns
         if self.probe.warmup:
             if self.steps >= self.warm_up_steps:
                 self._measuring_begins()
-        elif now >= self._flush_at_ns:
-            self.aside(self.flush)
-            now = self.clock()
-            self._flush_at_ns = now + max(FLUSH_NS, (now - self._training_began_ns) // FLUSH_SHARE)
+                self._flush_at_ns = self._training_began_ns + FIRST_FLUSH_NS
+                self._flush_at_step = self.steps + MOST_STEPS_A_BLOCK
+            return
+        self.aside(self.flush)
+        now = self.clock()
+        self._flush_at_ns = now + max(FLUSH_NS, (now - self._training_began_ns) // FLUSH_SHARE)
+        self._flush_at_step = self.steps + MOST_STEPS_A_BLOCK
+
+    def warm_up_until(self, steps: int) -> None:
+        """Count steps as warm-up until so many have been seen."""
+        self.warm_up_steps = max(self.warm_up_steps, steps)
 
     def aside(self, work: Callable[[], None]) -> None:
         """Do some work of ours between two steps, in time that belongs to no step."""
@@ -168,11 +192,15 @@ class Recording:
     def _measuring_begins(self) -> None:
         self._close_block()
         self.probe.warmup = False
-        waits = self._parts[-1].columns["host_data_wait_ns"] if self._parts else None
-        if waits is not None and waits[-1] < LEAST_WAIT_NS:
-            self.probe.stop_cpu_clock()
+        last = self._parts.last
+        if last is not None and last.columns["host_data_wait_ns"][-1] < LEAST_WAIT_NS:
+            self.probe.stop_wait_clock()
+        if last is not None and last.wall_ns[-1] < LEAST_STEP_NS:
+            self.probe.stop_step_clock()
         with self.observations.guard("involuntary_switches", "major_faults"):
             self._counters = memory.ProcessCounters.now()
+        self._board = BoardSampling(self.about.device, self.observations, clock=self.clock)
+        self._board.start()
         self.probe.start()
         self._began_ns = self._ended_ns = self.clock()
 
@@ -182,25 +210,31 @@ class Recording:
         if not probe.running:
             return
         probe.end_block()
+        self.before_take()
         part = probe.take()
         if probe.device_clock != "host":
             self._ended_ns = self.clock()  # the device has done the block's work only now
         if len(part):
-            self._parts.append(part)
+            self._parts.add(part)
             if not probe.warmup:
+                self._steady_steps += len(part)
                 self._steady_wall_ns += self._ended_ns - self._began_ns
 
     def flush(self) -> None:
         """Write what has been measured and is not yet on disk; what cannot be written becomes a gap."""
-        if len(self._written) >= len(self._parts) or os.getpid() != self._pid:
+        if not self._parts.unwritten or os.getpid() != self._pid:
             return
         with self.observations.guard("records"):
             if self._trial is None:
                 self._create()
-            if self.folder is not None and self._trial is not None:
-                for part in self._parts[len(self._written) :]:
-                    self.folder.write_parts(self._trial, [self._without_unseen(part)])
-                    self._written.append((part, self.probe.seen))
+            files = self._files()
+            if files is not None:
+                self._parts.write(files, self.probe.seen, self._without_unseen)
+
+    def _files(self) -> TrialFolder | None:
+        if self.folder is None or self._trial is None:
+            return None
+        return TrialFolder(self.folder.trial_directory(self._trial))
 
     def _create(self) -> None:
         self._describe()
@@ -224,7 +258,7 @@ class Recording:
             environment=self._environment,
             tool_version=__version__,
             now=now,
-            notes=("Measured inside a training of the user's own.",),
+            notes=self._notes,
         )
         self._held.enter_context(folder.lock())
         folder.begin(self._trial, now=self._started_at)
@@ -238,6 +272,7 @@ class Recording:
             return self.result
         with self.observations.guard("steps"):
             self._close_block()
+        self._stop_sampling()
         with self._held, self.observations.guard("records"):
             if not self._parts:
                 return None
@@ -248,28 +283,45 @@ class Recording:
                     self._rewrite(self.folder, self.result)
         return self.result
 
+    def _stop_sampling(self) -> None:
+        if self._board is not None and self._steady_steps:
+            self._series, sampled = self._board.stop(self._steady_steps, self._ended_ns)
+            self.about.quantities.extend(sampled)
+
     @property
     def run(self) -> Run | None:
-        """The records in the form that rules and reports read; None before the end, or where no step was seen."""
+        """The records in the form that rules and reports read; None before the end, or where no step was seen.
+
+        Of a long training (see :mod:`.parts`) the steps are read from disk each time this is asked for.
+        """
         if self.result is None:
             return None
+        result, files = self.result, self._files()
+        if self._parts.spilled and files is not None:
+            result = files.read_result()
         return Run(
             name=self.folder.path.name if self.folder is not None else self.about.workload,
             created_at=self._started_at.isoformat(timespec="seconds"),
             tool_version=__version__,
-            planned=(self.result.trial,),
-            results=(self.result,),
+            planned=(result.trial,),
+            results=(result,),
             environment=self._environment,
+            notes=self._notes,
         )
 
+    @property
+    def _notes(self) -> tuple[str, ...]:
+        return ("Measured inside a training of the user's own.", *self.about.notes)
+
     def _result(self, trial: Trial, outcome: Outcome, reason: str, stop_reason: str) -> TrialResult:
-        self._parts, steady, cut_ns = cut_transient(self._parts)
+        steady, cut_ns = self._parts.cut_transient()
         quantities = [*self.about.quantities, *self._measured_quantities(cut_ns)]
         return TrialResult(
             trial=trial,
             outcome=outcome,
             reason=reason,
-            steps=(StepTable.concatenate(self._without_unseen(part) for part in self._parts),),
+            steps=(self._parts.table(self._without_unseen),),
+            series=self._series,
             quantities=tuple(quantities),
             gaps=(*self._gaps(), *self.observations.gaps),
             facts=self.about.facts,
@@ -311,9 +363,15 @@ class Recording:
         if self.probe.has_seen(DATA_WAIT) and not self.probe.cpu_clock:
             why_not = f"the waits are under {LEAST_WAIT_NS / 1e6:g} ms, too short to read the thread's CPU clock around"
             gaps.append(Gap("data_wait_cpu_ns", why_not))
-        if self.probe.device_clock != "host":
-            why_not = "in a training of the user's own nothing samples the board"
-            gaps += [Gap(signal, why_not) for signal in ("gpu_power", "gpu_utilization", "energy_device")]
+        if not self.probe.step_clock:
+            why_not = (
+                f"the steps are under {LEAST_STEP_NS / 1e6:g} ms, too short to read the thread's CPU clock in each"
+            )
+            gaps.append(Gap("thread_cpu_ns", why_not))
+        if "loss" in why and not self.probe.has_loss:
+            gaps.append(Gap("loss", why["loss"]))
+        if self._parts.lost:
+            gaps.append(Gap("steps", f"{self._parts.lost} steps could not be written, and were too many to keep"))
         if self._unknown_samples:
             gaps.append(Gap("samples", "the size of some batches could not be told, so throughput is too low"))
         return gaps
@@ -324,12 +382,17 @@ class Recording:
         absent = {f"{clock}_{phase}_ns" for phase in unseen for clock in ("host", "device")}
         if not (self.probe.has_seen(DATA_WAIT) and self.probe.cpu_clock):
             absent.add("data_wait_cpu_ns")
+        if not self.probe.step_clock:
+            absent.add("thread_cpu_ns")
         return StepTable({name: values for name, values in part.columns.items() if name not in absent})
 
     def _rewrite(self, folder: RunFolder, result: TrialResult) -> None:
         """The parts of which more is known now than when they were written; then the result, which ends the trial."""
-        files = TrialFolder(folder.trial_directory(result.trial))
-        for number, (part, written) in enumerate(zip(self._parts, self._written, strict=True)):
-            if written[0] is not part or written[1] != self.probe.seen:
-                files.replace_part(number, self._without_unseen(part))
+        files = self._files()
+        if files is not None:
+            self._parts.rewrite(files, self.probe.seen, self._without_unseen)
         folder.finish(result)
+
+
+def _nothing() -> None:
+    """Nothing is to be done."""

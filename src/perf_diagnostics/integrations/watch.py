@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +16,8 @@ import torch
 from perf_diagnostics.integrations import describe
 from perf_diagnostics.integrations.counts import Counts
 from perf_diagnostics.integrations.cycle import Cycle
-from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, LoopProbe
+from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, TRAINS, LoopProbe
+from perf_diagnostics.integrations.losses import Losses, scales_losses
 from perf_diagnostics.integrations.modules import outermost, parts_of, watch_calls
 from perf_diagnostics.integrations.recording import About, Recording
 from perf_diagnostics.integrations.shield import FAULTS, Shield
@@ -31,12 +33,23 @@ T = TypeVar("T")
 _DEEPEST_SEARCH = 4
 _MOST_PARTS = 64
 
+#: Whose loaders get the next batch before they give out the last one (``DataLoaderShard.__iter__``): a batch counts
+#: when it is given out, and the wait where it happens.
+_FETCHES_AHEAD = "accelerate.data_loader"
+
+#: Whether a loss is due is looked at every eighth step.
+_SELDOM = 7
+
 _WHY_UNSEEN = {
     str(Phase.TRANSFER): "copies to the device are not told apart in a loop that is only watched; they are in other",
     str(Phase.FORWARD): "no call of the model with gradients was seen; its time is in other",
     str(Phase.BACKWARD): "no backward() was seen; its time is in other",
     str(Phase.DATA_WAIT): "no DataLoader was seen; the time to get a batch is in other",
 }
+
+
+def _nobody() -> None:
+    """No model is watched yet."""
 
 
 def _alive(references: Iterable[weakref.ref[T]]) -> list[T]:
@@ -95,11 +108,16 @@ class Watch:
         self._passes = 0
         self._batch_samples: int | None = None
         self._micro_steps = 1
-        self._unused: BatchCount | None = None
+        self._main: Callable[[], torch.nn.Module | None] = _nobody
         self._evaluated = False
         self._forwards = 0
         self._rows = 0
-        self._counts = Counts()
+        self._batches: list[BatchCount | None] = []
+        self._losses = Losses()
+        self._fetches_ahead = False
+        self._ahead: Any = None
+        self._known = False
+        self.recording.before_take = self._read_losses
         if models:
             try:
                 self._watch_models(outermost(models))
@@ -125,6 +143,8 @@ class Watch:
                 self._loader_facts = loader_facts(loader)
             self.probe.enter(DATA_WAIT if training else OTHER)
             if training:
+                self._fetches_ahead = sys._getframe(2).f_globals.get("__name__") == _FETCHES_AHEAD
+                self._ahead = None
                 self.probe.epoch = self._passes
                 self._passes += 1
         except FAULTS as fault:
@@ -144,21 +164,23 @@ class Watch:
                 self._forget_lost_steps()
             if self._evaluated:
                 self._settle_fetch()
-            self.probe.enter(DATA_WAIT if self._training() else OTHER)
+            main = self._main()
+            trains = main is not None and main.training and torch.is_grad_enabled()
+            self.probe.enter(DATA_WAIT if trains or self._training() else OTHER)
         except FAULTS as fault:
             self._shield.take(fault)
 
     def fetch_ends(self, batch: Any) -> None:
         """A batch has come, or None at the pass's end."""
         try:
-            training = self.probe.phase == DATA_WAIT
-            self.probe.leave()
+            ended = self.probe.leave()
+            if self._fetches_ahead and ended == DATA_WAIT:
+                batch, self._ahead = self._ahead, batch
             if batch is None:
                 self.probe.pass_ended()
-            elif training:
-                self._unused = describe.count_batch(batch)
+            elif ended == DATA_WAIT:
                 self._evaluated = False
-                self._counts.add(self._unused)
+                self._batches.append(describe.count_batch(batch))
         except FAULTS as fault:
             self._shield.take(fault)
 
@@ -169,17 +191,23 @@ class Watch:
             if self._open_optimizers:
                 self._forget_lost_steps()
             probe = self.probe
-            if probe.phase == FORWARD:
+            inside = probe.open[-1] if probe.open else OTHER
+            if inside == FORWARD:
                 probe.enter(FORWARD)
             elif torch.is_grad_enabled() and module.training:
+                if inside == BACKWARD:
+                    probe.enter(FORWARD)
+                    return
                 if not self._called:
                     self._called = True
                     self._autocast = describe.autocast_dtype(describe.device_of(list(module.parameters())).type)
-                if probe.phase != BACKWARD:
-                    self._trains_on(args, kwargs)
-                probe.enter(FORWARD)
+                self._evaluated = False
+                self._forwards += 1
+                if not self._batches:
+                    self._count_rows(module, args, kwargs)
+                probe.enter(TRAINS)
             else:
-                self._evaluated = probe.unused_wait_ns > 0
+                self._evaluated = probe.unused_wait
                 probe.enter(OTHER)
         except FAULTS as fault:
             self._shield.take(fault)
@@ -202,11 +230,13 @@ class Watch:
         except FAULTS as fault:
             self._shield.take(fault)
 
-    def backward_ends(self) -> None:
+    def backward_ends(self, loss: Any) -> None:
         """It has ended, or raised."""
         self.in_backward = False
         try:
             self.probe.leave()
+            if self._losses.wanted:
+                self._losses.backward(loss)
         except FAULTS as fault:
             self._shield.take(fault)
 
@@ -234,7 +264,7 @@ class Watch:
                 return  # it began before the watch did
             self._open_optimizers.pop()
             self.probe.leave()
-            if self.probe.depth == 0 and self._cycle.stepped(id(optimizer)):
+            if not self.probe.open and self._cycle.stepped(id(optimizer)):
                 self._step_ends()
         except FAULTS as fault:
             self._shield.take(fault)
@@ -260,6 +290,9 @@ class Watch:
         self._ended = True
         self.active = False
         self._describe()
+        self.about.why_unseen["loss"] = (
+            self._losses.why_not or "backward() was not called once a step, on a single number"
+        )
         for _, undo in self._watched:
             undo()
         self.recording.finish(outcome, reason, stop_reason)
@@ -279,15 +312,8 @@ class Watch:
                 known = True
         return not known
 
-    def _trains_on(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The model is called with gradients: the last batch is trained on."""
-        self.probe.unused_wait_ns = 0
-        self._unused = None
-        self._evaluated = False
-        self._forwards += 1
-        if self._counts.batches:
-            return
-        # No loader: the samples are the rows given to the model, those of a closure or of several models once.
+    def _count_rows(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """No loader: the samples are the rows given to the model, those of a closure or of several models once."""
         rows = describe.count_call(args, kwargs) or 0
         alone = len(self._cycle) <= 1 and not self._open_optimizers
         self._rows = self._rows + rows if alone else max(self._rows, rows)
@@ -296,26 +322,46 @@ class Watch:
         """The last batch went into an evaluation: neither it nor the wait for it belongs to the training."""
         self._evaluated = False
         self.probe.give_back_wait()
-        if self._counts.batches:
-            self._counts.take_back(self._unused)
+        if self._batches:
+            self._batches.pop()
 
     def _step_ends(self) -> None:
         if self._evaluated:
             self._settle_fetch()
-        counts = self._counts
-        samples = counts.samples if counts.batches else self._rows or None
-        if self._batch_samples is None and samples:
-            self._batch_samples = max(1, samples // (counts.batches or self._forwards or 1))
-        self._micro_steps = counts.batches if len(self._cycle) == 1 else 1
-        told = counts.batches > 0
-        self.recording.end_step(samples, counts.tokens if told else None, counts.padding_tokens if told else None)
+        batches = self._batches
+        only = batches[0] if len(batches) == 1 else None
+        samples, tokens, padding = self._add_up() if only is None else (only.samples, only.tokens, only.padding_tokens)
+        if self._losses.wanted:
+            self._losses.step_ends(self.probe.steps_on_tape)
+        elif not self.recording.steps & _SELDOM:
+            self._losses.look()
+        self._micro_steps = len(batches)
+        self.recording.end_step(samples, tokens, padding)
+        if not self._known or self._stranger or not self._forwards:
+            self._look_around(samples)
+        self._forwards = self._rows = 0
+        batches.clear()
+
+    def _add_up(self) -> tuple[int | None, int | None, int | None]:
+        """Samples, tokens and padding of a step of several batches, or of none that was seen."""
+        if not self._batches:
+            return self._rows or None, None, None
+        counts = Counts()
+        for count in self._batches:
+            counts.add(count)
+        return counts.samples, counts.tokens, counts.padding_tokens
+
+    def _look_around(self, samples: int | None) -> None:
+        """After the first step, and where calls or optimizers are not those that were known."""
         if not self._settled:
             self._settle()
+        if self._batch_samples is None and samples:
+            self._batch_samples = max(1, samples // (len(self._batches) or self._forwards or 1))
+        self._known = self._batch_samples is not None or self.recording.steps > _DEEPEST_SEARCH
         if self._stranger or (not self._forwards and self._searches <= _DEEPEST_SEARCH):
             self._stranger = False
             self.recording.aside(self._search_models)
             self.recording.aside(self._describe)  # a script's function may take the model with it when it ends
-        self._begin_counts()
 
     def _settle(self) -> None:
         """The first step is over: by now it is known what is trained, and where."""
@@ -326,6 +372,15 @@ class Watch:
         self.about.device = describe.device_name(device)
         if events is not None:
             self.recording.use_events(events)
+        if device.type != "cpu" or self._autocast is torch.float16:
+            self.recording.aside(self._look_for_a_scaler)
+
+    def _look_for_a_scaler(self) -> None:
+        if scales_losses(gc.get_objects()):
+            self._losses.refuse("a GradScaler multiplies the loss before backward() is called on it")
+
+    def _read_losses(self) -> None:
+        self.probe.keep_losses(self._losses.take())
 
     def _describe(self) -> None:
         with self.observations.guard("facts"):
@@ -340,7 +395,7 @@ class Watch:
             about.samples = self._batch_samples
             about.quantities = describe.sizes(parameters, device)
             about.facts = {
-                "accumulation_steps": max(1, self._micro_steps),
+                "accumulation_steps": max(1, self._micro_steps) if len(self._cycle) == 1 else 1,
                 **describe.facts_of(models, optimizers, device),
                 **self._loader_facts,
             }
@@ -350,6 +405,8 @@ class Watch:
         for module in modules[:_MOST_PARTS]:
             if all(module is not other for other in known):
                 self._watched.append((weakref.ref(module), watch_calls(module, self)))
+        if self._watched:
+            self._main = self._watched[0][0]
 
     def _search_models(self) -> None:
         """Look for the outermost modules of what is trained; where those are not called, one floor below, and so on."""
@@ -360,12 +417,5 @@ class Watch:
             found = [part for module in _alive(module for module, _ in self._watched) for part in parts_of(module)]
         self._searches += 1
         # A step in which the model's calls were not seen yet is no measurement.
-        self.recording.warm_up_steps = max(self.recording.warm_up_steps, self.recording.steps + 1)
+        self.recording.warm_up_until(self.recording.steps + 1)
         self._watch_models(found)
-
-    def _begin_counts(self) -> None:
-        self._forwards = 0
-        self._rows = 0
-        self._counts = Counts()
-        self._unused = None
-        self._evaluated = False

@@ -10,7 +10,7 @@ waits for the device inside a step, unless the ring is full: then the oldest set
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -75,7 +75,7 @@ class _Pending:
     starved: bool | None = None
     borders: int = 0
     borders_idle: int = 0
-    labels: list[int] = field(default_factory=list)
+    labels: Sequence[int] = ()
     events: list[Event] = field(default_factory=list)
 
 
@@ -131,23 +131,28 @@ class DeviceClock:
         event.synchronize()
         return event, self._clock()
 
-    def border(self, phase_index: int) -> None:
-        """The host leaves a stretch of the phase with this index in ALL_PHASES; costs one record and one query."""
+    def border(self) -> None:
+        """A stretch of some phase ends for the host; costs one record and one query."""
         step = self._current
         if step is None or self._last is None:
             raise RuntimeError("DeviceClock.border() was called outside a block; call open_block() first.")
         step.borders += 1
         step.borders_idle += self._last.query()
         event = self._source.record()
-        step.labels.append(phase_index)
         step.events.append(event)
         self._last = event
 
-    def end_step(self, host_end_ns: int) -> None:
-        """The last border of a step has been recorded; the next step begins at its event."""
+    def end_step(self, host_end_ns: int, labels: Sequence[int]) -> None:
+        """The last border of a step has been recorded; the next step begins at its event.
+
+        Args:
+            host_end_ns: host time at that border.
+            labels: the phase of the stretch before each of the step's borders, as indices into ALL_PHASES.
+        """
         step = self._current
         if step is None or not step.events:
             raise RuntimeError("DeviceClock.end_step() needs at least one border in the step.")
+        step.labels = labels
         step.host_end_ns = host_end_ns
         if self._previous_end is not None:
             step.starved = self._previous_end.query()

@@ -9,6 +9,7 @@ from perf_diagnostics.measure.devices import DeviceInfo
 from perf_diagnostics.measure.memory import ProcessTree
 from perf_diagnostics.measure.nvml import open_nvml
 from perf_diagnostics.measure.observation import FAILURES_IN_A_ROW, Observations, Readings, Track, Unreadable
+from perf_diagnostics.records import Quantity
 
 #: Read at every sampling: energy is only as sharp as these are dense.
 FAST_SIGNALS = ("gpu_energy", "gpu_power")
@@ -18,6 +19,10 @@ SLOW_SIGNALS = ("gpu_utilization", "gpu_memory_used", "gpu_sm_clock", "gpu_tempe
 SLOW_INTERVAL_NS = 200_000_000
 
 PROCESS_MEMORY = "gpu_memory_process"
+USED_MEMORY = "gpu_memory_used"
+
+#: Numbers about the whole trial that come from these two series.
+MEMORY_QUANTITIES = ("device_memory_foreign", "device_memory_process_peak")
 
 
 def gpu_instruments(
@@ -77,6 +82,7 @@ class GpuInstrument:
         self._failed_in_a_row = dict.fromkeys(self.signals, 0)
         self._energy_before_j: float | None = None
         self._slow_due_ns: int | None = None
+        self._foreign = _Foreign()
 
     def start(self, pid: int) -> None:
         self._tree.follow(pid)
@@ -86,19 +92,29 @@ class GpuInstrument:
             self._read(signal, now_ns)
         if self._slow_due_ns is None or now_ns >= self._slow_due_ns:
             self._slow_due_ns = now_ns + SLOW_INTERVAL_NS
-            for signal in (*SLOW_SIGNALS, PROCESS_MEMORY):
-                self._read(signal, now_ns)
+            readings = {signal: self._read(signal, now_ns) for signal in (*SLOW_SIGNALS, PROCESS_MEMORY)}
+            self._foreign.add(readings[USED_MEMORY], readings[PROCESS_MEMORY])
 
     def stop(self) -> Readings:
         if PROCESS_MEMORY in self._alive and not len(self._tracks[PROCESS_MEMORY]):
             # Not zero: where process ids are hidden, the trial's memory is there but cannot be told from others'.
             why = f"{self.board.uuid}: the driver named none of the trial's processes (a container may hide their ids)"
             self._observations.note(PROCESS_MEMORY, why)
-        return tuple(track.series() for track in self._tracks.values() if len(track)), ()
+        return tuple(track.series() for track in self._tracks.values() if len(track)), self._memory_quantities()
 
-    def _read(self, signal: str, now_ns: int) -> None:
+    def _memory_quantities(self) -> tuple[Quantity, ...]:
+        memory = self._tracks[PROCESS_MEMORY]
+        if not len(memory):
+            return ()
+        source = self._source(PROCESS_MEMORY)
+        peak = Quantity("device_memory_process_peak", float(memory.series().values.max()), "bytes", source)
+        foreign = self._foreign.largest_bytes
+        return (peak,) if foreign is None else (peak, Quantity("device_memory_foreign", foreign, "bytes", source))
+
+    def _read(self, signal: str, now_ns: int) -> float | None:
         if signal not in self._alive:
-            return
+            return None
+        value = None
         with self._observations.guard(signal) as attempt:
             value = self._value(signal, now_ns)
             if value is not None:
@@ -107,6 +123,7 @@ class GpuInstrument:
         lasting = isinstance(attempt.problem, Unreadable) and attempt.problem.lasting
         if lasting or self._failed_in_a_row[signal] >= FAILURES_IN_A_ROW:
             self._alive.discard(signal)
+        return value
 
     def _value(self, signal: str, now_ns: int) -> float | None:
         if signal == PROCESS_MEMORY:
@@ -126,3 +143,39 @@ class GpuInstrument:
 
     def _source(self, signal: str) -> str:
         return series_source(self.board.uuid, self.board.power_kind if signal == "gpu_power" else None)
+
+
+class _Foreign:
+    """Memory that others hold on the board: what is in use less what the trial's processes hold, sample by sample.
+
+    Until the driver names one of the trial's processes all that is in use is others' - but for the last such sample,
+    in which the trial's context may already be under way.
+    """
+
+    def __init__(self) -> None:
+        self._named = False
+        self._last_unnamed: float | None = None
+        self._earlier: float | None = None
+        #: None where the driver never told the trial's memory from others'.
+        self.largest_bytes: float | None = None
+
+    def add(self, used: float | None, mine: float | None) -> None:
+        """One sample: bytes in use by everybody, and by the trial's processes; None for what could not be read."""
+        if used is None:
+            return
+        if mine is not None:
+            self._name()
+            # What the trial allocates in the microseconds between the two readings must not count as less than none.
+            self._note(max(0.0, used - mine))
+        elif not self._named:
+            if self._last_unnamed is not None:
+                self._earlier = max(self._earlier or 0.0, self._last_unnamed)
+            self._last_unnamed = used
+
+    def _name(self) -> None:
+        if not self._named and self._earlier is not None:
+            self._note(self._earlier)
+        self._named = True
+
+    def _note(self, foreign: float) -> None:
+        self.largest_bytes = max(self.largest_bytes or 0.0, foreign)

@@ -172,7 +172,7 @@ def memory_footprint(pid: int | str = "self", *, root: Path = Path("/")) -> Memo
 
     The kernel walks all page tables for this (milliseconds for a large process): for block borders, not for sampling.
     """
-    fields = _kib_fields(root / "proc" / str(pid) / "smaps_rollup")
+    fields = kib_fields(root / "proc" / str(pid) / "smaps_rollup")
     needed = ("Rss", "Pss", "Private_Clean", "Private_Dirty")
     if any(name not in fields for name in needed):
         return None
@@ -185,12 +185,12 @@ def vm_hwm_bytes(pid: int | str = "self", *, root: Path = Path("/")) -> int | No
 
     From VmHWM and not from ``ru_maxrss``, which a child inherits: a child of 13 MiB of a large parent showed 613.
     """
-    return _kib_fields(root / "proc" / str(pid) / "status").get("VmHWM")
+    return kib_fields(root / "proc" / str(pid) / "status").get("VmHWM")
 
 
 def rss_bytes(pid: int | str = "self", *, root: Path = Path("/")) -> int | None:
     """Resident memory of a process in bytes, or None where the kernel does not say."""
-    return _kib_fields(root / "proc" / str(pid) / "status").get("VmRSS")
+    return kib_fields(root / "proc" / str(pid) / "status").get("VmRSS")
 
 
 def reset_peak_rss(*, root: Path = Path("/")) -> bool:
@@ -208,7 +208,7 @@ def reset_peak_rss(*, root: Path = Path("/")) -> bool:
 
 def memory_limit_bytes(*, root: Path = Path("/")) -> int:
     """Memory this process may use, in bytes: the machine's, or a control group's around it where that is less."""
-    total = _kib_fields(root / "proc" / "meminfo").get("MemTotal")
+    total = kib_fields(root / "proc" / "meminfo").get("MemTotal")
     if total is None:  # not Linux
         total = int(psutil.virtual_memory().total)
     return min((total, *memory_limits(root=root)))
@@ -257,7 +257,7 @@ class ProcessCounters:
         )
 
 
-def _kib_fields(file: Path) -> dict[str, int]:
+def kib_fields(file: Path) -> dict[str, int]:
     """The ``Name:  123 kB`` lines of a kernel file, in bytes; none where it cannot be read."""
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()

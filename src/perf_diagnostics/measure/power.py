@@ -20,6 +20,11 @@ LEAST_UPDATES = 50
 #: Boards update their power reading and energy counter about every 100 ms, whatever the rate they are asked at.
 BOARD_UPDATE_S = 0.1
 
+#: How far the counter and the integrated power of one board may lie apart. NVML states 5 % for a power reading
+#: (nvmlDeviceGetPowerUsage), and as much is left for a step whose rhythm beats with the board's sampling: on A100 and
+#: H100 a reading covers a quarter of the time (Yang et al., "Part-time Power Measurements", SC 2024).
+LARGEST_DISAGREEMENT = 0.10
+
 #: The longest stretch without a reading, as a share of the window, that the reading before it may stand for.
 LONGEST_HOLD = 0.05
 
@@ -38,6 +43,7 @@ class BoardEnergy:
 
     ``uncertainty_j`` is how far the counter's unknown update times at the two ends can shift the result; None for
     integrated power, whose board says nothing about its error. ``passed_over`` says why a better method was not used.
+    ``integrated_joules`` is the integral of the power readings beside a counter; None where there is none.
     """
 
     board: str
@@ -46,6 +52,22 @@ class BoardEnergy:
     uncertainty_j: float | None = None
     net_joules: float | None = None
     passed_over: str = ""
+    integrated_joules: float | None = None
+
+    @property
+    def disagreement(self) -> str | None:
+        """In words, where the counter and the integrated power differ by more than they may; else None."""
+        if self.integrated_joules is None:
+            return None
+        larger = max(abs(self.joules), abs(self.integrated_joules))
+        apart = abs(self.joules - self.integrated_joules) / larger if larger else 0.0
+        if apart <= LARGEST_DISAGREEMENT:
+            return None
+        return (
+            f"{self.board}: the energy counter gives {self.joules:.6g} J and the integrated power "
+            f"{self.integrated_joules:.6g} J, {apart:.0%} apart (accepted: {LARGEST_DISAGREEMENT:.0%}); "
+            "the counter was used"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +94,12 @@ class Energy:
         return sum(parts) if len(parts) == len(self.boards) else None
 
     @property
+    def cross_check(self) -> Gap | None:
+        """A gap ``energy_cross_check`` where two sources of a board's energy contradict each other."""
+        says = [words for board in self.boards if (words := board.disagreement) is not None]
+        return Gap("energy_cross_check", "; ".join(says)) if says else None
+
+    @property
     def joules_per_step(self) -> float:
         return self.joules / self.steps
 
@@ -86,12 +114,15 @@ class Energy:
         return f"NVML {self.method} ({', '.join(board.board for board in self.boards)})"
 
     def quantities(self) -> tuple[Quantity, ...]:
-        """The numbers of this energy that are quantities of a trial."""
-        return (
-            Quantity("energy_device", self.joules, "J", self.source),
-            Quantity("energy_device_window_s", self.window_s, "s", self.source),
-            Quantity("energy_device_steps", self.steps, "1", self.source),
+        """The numbers of this energy that are quantities of a trial; those that are not known are left out."""
+        found = (
+            ("energy_device", self.joules, "J"),
+            ("energy_device_net", self.net_joules, "J"),
+            ("energy_device_uncertainty", self.uncertainty_j, "J"),
+            ("energy_device_window_s", self.window_s, "s"),
+            ("energy_device_steps", self.steps, "1"),
         )
+        return tuple(Quantity(name, value, unit, self.source) for name, value, unit in found if value is not None)
 
 
 class _Window(NamedTuple):
@@ -154,7 +185,7 @@ def idle_power(series: Iterable[Series], *, window_start_ns: int, window_end_ns:
     """Mean power of each board, in W by UUID, over a window in which nothing ran but a device context was held."""
     found = energy(series, window_start_ns=window_start_ns, window_end_ns=window_end_ns, steps=1)
     if isinstance(found, Gap):
-        return found
+        return Gap("device_idle_power", found.why)
     return {board.board: board.joules / found.window_s for board in found.boards}
 
 
@@ -174,8 +205,19 @@ def _of_board(board: str, found: Mapping[str, Series], window: _Window, idle_w: 
                     uncertainty_j=uncertainty_j,
                     net_joules=None if idle_w is None else joules - idle_w * window.seconds,
                     passed_over="; ".join(refusals),
+                    integrated_joules=_beside(found, window) if how is EnergyMethod.COUNTER else None,
                 )
     raise _Refused(f"{board}: {'; '.join(refusals)}")
+
+
+def _beside(found: Mapping[str, Series], window: _Window) -> float | None:
+    """The integrated power of a board whose counter was used, to hold one against the other."""
+    if "gpu_power" not in found:
+        return None
+    try:
+        return _from_power(found["gpu_power"], window)[0]
+    except _Refused:
+        return None
 
 
 def _from_counter(counter: Series, window: _Window) -> tuple[float, EnergyMethod, float]:

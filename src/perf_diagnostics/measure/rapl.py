@@ -57,12 +57,13 @@ class RaplInstrument:
     """
 
     name = "RAPL"
-    signals = ("cpu_power", "energy_cpu")
+    signals = ("cpu_power", "energy_cpu")  # energy_cpu_window_s comes and goes with energy_cpu
 
     def __init__(self, powercap: Path = POWERCAP) -> None:
         self._powercap = powercap
         self._domains: tuple[RaplDomain, ...] = ()
         self._last_uj: list[int] = []
+        self._first_ns: int | None = None
         self._last_ns: int | None = None
         self._total_uj = 0
         self._complete = True
@@ -85,7 +86,7 @@ class RaplInstrument:
         # All or none: a sum without one package would look like a drop in power. The counters keep what was missed.
         readings_uj = [domain.read_uj() for domain in self._domains]
         if self._last_ns is None:
-            self._last_uj, self._last_ns = readings_uj, now_ns
+            self._last_uj, self._first_ns, self._last_ns = readings_uj, now_ns, now_ns
         elif now_ns > self._last_ns:
             elapsed_ns = now_ns - self._last_ns
             used_uj = sum(
@@ -98,11 +99,12 @@ class RaplInstrument:
         self._complete = True
 
     def stop(self) -> Readings:
-        if not len(self._track):
+        if not len(self._track) or self._first_ns is None or self._last_ns is None:
             raise Unreadable("the counters were not read twice; energy is the difference of two readings")
         energy = Quantity("energy_cpu", self._total_uj / 1e6, "J", self.source)
+        window = Quantity("energy_cpu_window_s", (self._last_ns - self._first_ns) / 1e9, "s", self.source)
         # Where the last reading failed the sum ends before the sampled time does; the gap says why.
-        return (self._track.series(),), (energy,) if self._complete else ()
+        return (self._track.series(),), (energy, window) if self._complete else ()
 
 
 def _used_uj(domain: RaplDomain, before_uj: int, now_uj: int, elapsed_ns: int) -> int:

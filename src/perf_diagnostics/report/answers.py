@@ -11,6 +11,7 @@ from perf_diagnostics.records import Outcome, Run
 from perf_diagnostics.report.charts import PHASE_NAMES, largest_phases, throughput_key
 from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, clock_of, largest, throughput
 from perf_diagnostics.report.model import Basis, KeyFigure
+from perf_diagnostics.report.tried import in_vain
 from perf_diagnostics.report.words import between, byte_unit, counted, gain, listing, number, percent, plain, time_unit
 
 Sentence = tuple[str, Basis]
@@ -50,6 +51,7 @@ def answer_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[Sent
     sentences += _comparison(drawn)
     sentences += [s for index, arm in enumerate(drawn[:ARMS_TOLD]) for s in _where_time_goes(arm, index)]
     sentences += _what_would_help(diagnosis)
+    sentences += in_vain(diagnosis.tried)
     sentences += _cautions(drawn)
     return tuple(sentences)
 
@@ -75,6 +77,9 @@ def _batch_size(arm: Arm, chart: str) -> Sentence:
     if chosen is None or best is None or measured is None:
         return (f"No trial on {arm.label} has a throughput.", Basis("", "trials"))
     rate = _with_interval(measured, "samples/s")
+    if "ceiling" in arm.group.settings:
+        words = f"{arm.label} is a ceiling experiment, no way to train: {rate} at batch size {chosen.batch_size}."
+        return words, Basis(_basis_of(chosen), chart)
     basis = Basis(f"{_basis_of(chosen)}; all samples over all time", chart)
     if len(arm.points) == 1:
         return (
@@ -109,7 +114,8 @@ def _rank(arm: Arm, chosen: Point, best: Point) -> str:
 
 def _comparison(arms: Sequence[Arm]) -> list[Sentence]:
     """The fastest configuration against the next one, each at its own best batch size."""
-    rated = [(arm, best.throughput) for arm in arms if (best := arm.best) is not None]
+    trainable = [arm for arm in arms if "ceiling" not in arm.group.settings]
+    rated = [(arm, best.throughput) for arm in trainable if (best := arm.best) is not None]
     rated = [(arm, rate) for arm, rate in rated if rate.value > 0]
     if len(rated) < 2:
         return []
@@ -149,7 +155,7 @@ def _what_would_help(diagnosis: Diagnosis) -> list[Sentence]:
     if sentences:
         return sentences
     looked = len({*(finding.code for finding in diagnosis.findings), *(rule.code for rule in diagnosis.cleared)})
-    basis = f"{counted(looked, 'rule')} looked, {len({rule.code for rule in diagnosis.unchecked})} could not"
+    basis = f"{counted(looked, 'rule')} looked, {len({rule.code for rule in diagnosis.not_checked})} could not"
     if not looked:
         return [("No rule could look for what would help.", Basis(basis, "checks"))]
     hints = [f for f in diagnosis.findings if f.recoverable is not None and f.remedies and not f.recoverable.measured]
@@ -229,7 +235,8 @@ def key_figures_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple
     if gain is not None and gain.recoverable is not None:
         share = gain.recoverable
         note = f"{between(100 * share.low, 100 * share.high)} %, {plain(gain.name.replace('-', ' '), 40)}"
-        figures.append(KeyFigure("Could be won back", round(100 * share.value, 1), "% of the step", note))
+        label, unit = ("Won where tried", "% of the time") if share.measured else ("Could be won back", "% of the step")
+        figures.append(KeyFigure(label, round(100 * share.value, 1), unit, note))
     total = len(run.results) + len(run.pending)
     figures.append(KeyFigure("Trials completed", f"{len(run.completed)} of {total}", "", _not_completed(run)))
     return tuple(figures)

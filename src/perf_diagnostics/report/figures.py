@@ -182,7 +182,8 @@ def _label(group: Group, groups: Sequence[Group]) -> str:
     chosen = {name: value for name, value in group.settings.items() if name not in ("device", "precision")}
     others = [{**other.settings, **other.options} for other in groups]
     for name in sorted({name for settings in others for name in settings} - {"device", "precision"}):
-        if len({str(settings.get(name)) for settings in others}) > 1:
+        told_apart = len({str(settings.get(name)) for settings in others}) > 1
+        if told_apart or (name == "ceiling" and name in chosen):
             value = chosen.get(name, group.options.get(name, "default"))
             parts.append(f"{plain(name, 30)}={plain(str(value), 20)}")
     return " ".join(parts)

@@ -62,6 +62,10 @@ def environment() -> Environment:
     return jinja
 
 
+#: Tables with a place of their own on the page; all others stand in a grid.
+_OF_THEIR_OWN = ("trials", "findings", "tried")
+
+
 @dataclass(frozen=True)
 class _Target:
     """A place in the page that a sentence may point at."""
@@ -103,7 +107,7 @@ def _family(chart: Chart) -> str:
 def _context(report: Report, medium: Medium) -> dict[str, Any]:
     ink = THEMED if medium == "screen" else PRINTED
     tables = {table.key: table for table in report.tables}
-    others = [t for t in report.tables if t.key not in ("trials", "findings")]
+    others = [t for t in report.tables if t.key not in _OF_THEIR_OWN]
     placed = [_Placed(f"table-{index + 1}", table) for index, table in enumerate(others)]
     folder = templates_dir()
     findings = [(f"finding-{index + 1}", finding) for index, finding in enumerate(report.diagnosis.findings)]
@@ -115,7 +119,7 @@ def _context(report: Report, medium: Medium) -> dict[str, Any]:
         "css": _css(medium),
         "js": (folder / "report.js").read_text(encoding="utf-8"),
         "data": embedded_json(as_json(report)),
-        "tables": {"trials": tables.get("trials"), "findings": tables.get("findings")},
+        "tables": {key: tables.get(key) for key in _OF_THEIR_OWN},
         "other_tables": placed,
         "sentences": list(_sentences(report)),
         "targets": _targets(report, placed),
@@ -160,6 +164,7 @@ def _targets(report: Report, placed: list[_Placed]) -> dict[str, _Target]:
         "checks": _Target("checks", "What was checked"),
         "findings": _Target("findings", "Findings"),
         "trials": _Target("trials", "All trials"),
+        "tried": _Target("tried", "What was tried"),
     }
     for index, chart in enumerate(report.charts):
         targets[chart.key] = _Target(f"chart-{index + 1}", chart.title)

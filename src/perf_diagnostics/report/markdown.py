@@ -86,9 +86,13 @@ def _findings(report: Report) -> Iterator[str]:
     yield from _list("Cleared", cleared, level=3)
     unchecked = [
         f"{rule.code} {rule.name.replace('-', ' ')}: needs {rule.signal}; {rule.why}"
-        for rule in report.diagnosis.unchecked
+        for rule in report.diagnosis.not_checked
     ]
     yield from _list("Not checked", unchecked, level=3)
+    beside = [
+        f"{', '.join(rule.code for rule in rules)}: {why}" for why, rules in report.diagnosis.does_not_apply.items()
+    ]
+    yield from _list("Does not apply here", beside, level=3)
 
 
 def _finding(finding: Finding) -> Iterator[str]:

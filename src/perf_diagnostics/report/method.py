@@ -137,7 +137,7 @@ def not_measured_of(run: Run, diagnosis: Diagnosis) -> tuple[tuple[str, str], ..
     everything = [(signal, f"{why}{_scope(run, trials)}") for (signal, why), trials in gaps.items()]
     known = set(gaps)
     unchecked: dict[tuple[str, str], list[str]] = {}
-    for rule in diagnosis.unchecked:
+    for rule in diagnosis.not_checked:
         unchecked.setdefault((rule.signal, rule.why), []).append(rule.code)
     for (signal, why), codes in unchecked.items():
         if (signal, why) not in known:

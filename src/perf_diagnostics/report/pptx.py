@@ -207,10 +207,14 @@ def _column_parts(count: int) -> list[list[int]]:
 def _closing(deck: Deck, report: Report) -> None:
     checks = [Line("Cleared", 16, bold=True)] if report.diagnosis.cleared else []
     checks += [Line(f"{r.code} {r.name.replace('-', ' ')}: {r.summary}", 14) for r in report.diagnosis.cleared]
-    checks += [Line("Not checked", 16, bold=True)] if report.diagnosis.unchecked else []
+    checks += [Line("Not checked", 16, bold=True)] if report.diagnosis.not_checked else []
     checks += [
-        Line(f"{r.code} {r.name.replace('-', ' ')}: needs {r.signal}; {r.why}", 14) for r in report.diagnosis.unchecked
+        Line(f"{r.code} {r.name.replace('-', ' ')}: needs {r.signal}; {r.why}", 14)
+        for r in report.diagnosis.not_checked
     ]
+    beside = report.diagnosis.does_not_apply
+    checks += [Line("Does not apply here", 16, bold=True)] if beside else []
+    checks += [Line(f"{', '.join(r.code for r in rules)}: {why}", 14) for why, rules in beside.items()]
     _text_slides(deck, "What was checked", checks)
     _text_slides(deck, "Incomplete", [Line(words, 14, bullet=True) for words in report.incomplete])
     _text_slides(

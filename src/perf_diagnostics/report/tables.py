@@ -11,6 +11,7 @@ from perf_diagnostics.records import ALL_PHASES, Phase
 from perf_diagnostics.report.charts import PHASE_NAMES
 from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures, clock_of, phase_s
 from perf_diagnostics.report.model import Cell, ReportTable, TableColumn
+from perf_diagnostics.report.tried import tried_table
 from perf_diagnostics.report.words import byte_unit, plain
 
 #: Why a trial stopped measuring, in words; a word that is not here is shown as it was recorded.
@@ -26,7 +27,7 @@ NOT_STEADY = ", not steady"
 
 def tables_of(arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[ReportTable, ...]:
     """The tables that have rows."""
-    tables = [findings_table(diagnosis)]
+    tables = [findings_table(diagnosis), tried_table(diagnosis)]
     tables += [phases_table(arm, index) for index, arm in enumerate(a for a in arms if a.points)]
     tables.append(trials_table(arms))
     return tuple(table for table in tables if table.rows)

@@ -137,12 +137,12 @@ def gain(share: Share) -> str:
     """What a fix could win, and whether that is a prediction or was measured between two settings of the run.
 
     >>> gain(Share(0.031, 0.024, 0.036))
-    "could win back 3.1 % of the step's time (2.4 to 3.6 %), predicted and not yet tried"
+    "could win back 3.1 % of the step's time (2.4 to 3.6 %), predicted, not measured"
     """
     ends = between(100 * share.low, 100 * share.high)
     if share.measured:
         return f"wins {percent(share.value)} of the time a sample takes ({ends} %), measured in this run"
-    return f"could win back {percent(share.value)} of the step's time ({ends} %), predicted and not yet tried"
+    return f"could win back {percent(share.value)} of the step's time ({ends} %), predicted, not measured"
 
 
 def listing(parts: list[str]) -> str:

@@ -61,7 +61,7 @@ def steps_frame(run: Run) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-_IDENTITY = ("trial", "workload", "label", "seed", "repeat", "outcome", "reason", "stop_reason", "steady")
+_IDENTITY = ("trial", "workload", "label", "seed", "repeat", "role", "outcome", "reason", "stop_reason", "steady")
 
 
 def _trial_row(result: TrialResult) -> dict[str, Json]:
@@ -72,6 +72,7 @@ def _trial_row(result: TrialResult) -> dict[str, Json]:
         "label": trial.label,
         "seed": trial.seed,
         "repeat": trial.repeat,
+        "role": trial.role,
         **{name: getattr(trial.settings, name) for name in _SETTINGS},
         "outcome": str(result.outcome),
         "reason": result.reason,

@@ -44,7 +44,7 @@ from perf_diagnostics.store.files import (
     to_json,
     write_atomic,
 )
-from perf_diagnostics.store.trial_folder import SWEEP_ENDED, TrialFolder, iso
+from perf_diagnostics.store.trial_folder import SWEEP_ENDED, TRACE, TrialFolder, iso
 
 #: What an error about a missing run adds.
 HOW_TO_MAKE_ONE = "`perf-diagnostics sweep` makes one"
@@ -157,6 +157,21 @@ class RunFolder:
         finally:
             os.close(handle)
 
+    @property
+    def being_written(self) -> bool:
+        """Whether some process holds :meth:`lock` now; false where nobody can tell."""
+        import fcntl
+
+        try:
+            with (self.path / ".lock").open("rb") as file:
+                # A shared lock is refused while the writer's is held, and given back at once where it is not.
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
     def trial_directory(self, trial: Trial | str) -> Path:
         """Where the files of a trial, or of a trial id, lie; it exists once the trial has begun.
 
@@ -227,6 +242,11 @@ class RunFolder:
         """
         folder = self._folder(trial_id)
         return folder.read_result() if folder.decided else None
+
+    def traces(self) -> dict[str, Path]:
+        """The profiler windows that were recorded after trials' timed steps, by trial id."""
+        found = (self._folder(trial).path for trial in self.header().planned)
+        return {path.name: path / TRACE for path in found if (path / TRACE).is_file()}
 
     def results(self) -> tuple[TrialResult, ...]:
         """The complete results that can be read, in planned order."""

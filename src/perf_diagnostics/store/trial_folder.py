@@ -25,6 +25,9 @@ from perf_diagnostics.store.files import (
     write_atomic,
 )
 
+#: A profiler window that was recorded after the timed steps.
+TRACE = "trace.json.gz"
+
 SWEEP_ENDED = "the sweep ended before this trial did"
 
 _RANK = re.compile(r"\d{1,5}")
@@ -57,6 +60,15 @@ class TrialFolder:
         path = self.path / f"steps.rank{rank}-{number:03d}.parquet"
         write_atomic(path, tables.steps_to_parquet(table), fsync=False)
         return path
+
+    def read_part(self, number: int, *, rank: int = 0) -> StepTable:
+        """Part ``number`` of a rank's step table.
+
+        Raises:
+            RecordError: It is not there or cannot be read.
+        """
+        path = self.path / f"steps.rank{rank}-{number:03d}.parquet"
+        return tables.steps_from_parquet(_bytes(path), where=path.name)
 
     def write_series(self, series: Sequence[Series]) -> None:
         """Put down what was sampled around the trial (the supervising parent does)."""
@@ -136,7 +148,7 @@ class TrialFolder:
         if self.decided:
             os.replace(self.path / "result.json", self.path / f"result.damaged-{attempt - 1}.json")  # noqa: PTH105
         for path in sorted(self.path.iterdir()):
-            stale = path.name in ("measured.json", "series.parquet", "output.txt")
+            stale = path.name in ("measured.json", "series.parquet", "output.txt", TRACE)
             if stale or _PART.fullmatch(path.name) or is_temporary(path.name):
                 path.unlink(missing_ok=True)
         body: dict[str, Json] = {

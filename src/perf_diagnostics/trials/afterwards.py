@@ -1,4 +1,4 @@
-"""What is measured after a trial's timed steps, while its model still lives: the seam, and the passes in their order.
+"""What is measured after a trial's timed steps, while its model still lives: the seam; the passes are in ``passes.py``.
 
 Nothing here may disturb what was timed, so a pass runs when the last timed step is over and its rows are kept. It
 brings quantities of its own; one that fails leaves a gap and no trace in the trial's outcome.
@@ -24,7 +24,8 @@ class Timed:
 
     ``training`` is as the last step left it (compiled, if the trial compiles). ``step_s`` is the mean time of a steady
     step; ``left_s`` what is left of the trial's budget now, None without one. ``directory`` is where a pass may write
-    a file of its own; None where the trial has no folder.
+    a file of its own; None where the trial has no folder. ``deep`` where a profiler window was asked for.
+    ``spent_s`` is what the trial has taken so far, setting up included.
     """
 
     trial: Trial
@@ -34,6 +35,8 @@ class Timed:
     left_s: Callable[[], float | None]
     observations: Observations
     directory: Path | None = None
+    deep: bool = False
+    spent_s: float = 0.0
 
     def affords(self, steps: int) -> bool:
         """Whether so many more steps fit into what is left of the budget."""
@@ -44,18 +47,15 @@ class Timed:
 class Pass(Protocol):
     """One look at a trial after its timed steps."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def __call__(self, timed: Timed, /) -> Iterable[Quantity]:
         """What was measured; a reason why it was not goes to ``timed.observations``."""
 
 
-#: The passes in the order in which they run.
-PASSES: tuple[Pass, ...] = ()
-
-
-def look_afterwards(timed: Timed, passes: Iterable[Pass] = PASSES) -> list[Quantity]:
-    """Run the passes; one that raises becomes a gap of its name."""
+def look_afterwards(timed: Timed, passes: Iterable[Pass]) -> list[Quantity]:
+    """Run the passes (``trials/passes.py`` lists them); one that raises becomes a gap of its name."""
     found: list[Quantity] = []
     for each in passes:
         with timed.observations.guard(each.name):

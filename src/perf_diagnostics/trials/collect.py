@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+
+import numpy as np
 
 from perf_diagnostics.errors import RecordError
 from perf_diagnostics.measure.memory import memory_limit_bytes
 from perf_diagnostics.measure.observation import Observations, Readings
-from perf_diagnostics.measure.power import energy
-from perf_diagnostics.records import Gap, Json, Outcome, Quantity, Series, Trial, TrialResult
+from perf_diagnostics.measure.power import energy, idle_power
+from perf_diagnostics.records import Gap, Json, Outcome, Quantity, Series, StepTable, Trial, TrialResult
 from perf_diagnostics.store import codec
 from perf_diagnostics.store.files import read_json
 from perf_diagnostics.store.trial_folder import TrialFolder
 from perf_diagnostics.trials.outcome import killed
 from perf_diagnostics.trials.supervise import Ending
+
+#: Sampled peaks, and the series that they are the largest value of.
+_PEAK_OF = {"host_tree_memory_peak": "host_memory", "device_memory_process_peak": "gpu_memory_process"}
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Stretches of a trial on the host clock, in ns: its steady steps and how many they are, and its device's rest."""
+
+    steady_ns: tuple[int, int] | None = None
+    steps: int = 0
+    idle_ns: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,47 +64,91 @@ def collect(trial: Trial, folder: TrialFolder, watched: Watched) -> TrialResult:
         known = TrialResult(
             trial=trial, outcome=outcome, reason=_with_last_words(reason, folder), steps=steps, steady=False
         )
-        window_ns, window_steps = None, 0
+        windows = Windows()
     else:
         # Without steps the outcome says why; with some, a part that cannot be read is a gap.
         known = dataclasses.replace(
             measured.result, trial=trial, steps=steps, gaps=(*measured.result.gaps, *(step_gaps if steps else ()))
         )
-        window_ns, window_steps = measured.window_ns, measured.window_steps
+        windows = measured.windows
     if ending.timed_out:
         reason = "ended by its deadline" + (" and killed, for it did not answer" if ending.killed else "")
         known = dataclasses.replace(known, outcome=Outcome.TIMEOUT, reason=reason)
-    return with_readings(known, watched, window_ns, window_steps)
+    return with_readings(known, watched, windows)
 
 
-def with_readings(
-    result: TrialResult, watched: Watched, window_ns: tuple[int, int] | None, window_steps: int
-) -> TrialResult:
+def with_readings(result: TrialResult, watched: Watched, windows: Windows) -> TrialResult:
     """A result with what was sampled around it: series, peaks, and energy over the window of its steady steps."""
-    series, quantities = watched.readings
-    energies: tuple[Quantity, ...] = ()
-    if window_ns is not None and result.trial.settings.device != "cpu":
-        found = energy(series, window_start_ns=window_ns[0], window_end_ns=window_ns[1], steps=window_steps)
-        if isinstance(found, Gap):
-            watched.observations.note(found.signal, found.why)
-        else:
-            energies = found.quantities()
+    quantities = _peaks_of_the_steps(watched, windows)
+    energies = () if result.trial.settings.device == "cpu" else tuple(_energies(watched, windows))
     return dataclasses.replace(
         result,
         stop_reason=result.stop_reason or str(result.outcome),
         series=watched.series,
-        quantities=(*result.quantities, *quantities, *energies),
+        quantities=(*result.quantities, *quantities, *energies, *_began(result, watched, windows)),
         gaps=(*result.gaps, *watched.observations.gaps),
         started_at=_iso(watched.started_at),
         finished_at=_iso(datetime.now(UTC)),
     )
 
 
+def _peaks_of_the_steps(watched: Watched, windows: Windows) -> tuple[Quantity, ...]:
+    """The sampled numbers, with peaks taken until the last step ended: passes after it hold memory of their own."""
+    series, quantities = watched.readings
+    if windows.steady_ns is None:
+        return quantities
+    last_ns, found = windows.steady_ns[1], {one.name: one for one in series}
+    return tuple(_peak_until(quantity, found.get(_PEAK_OF.get(quantity.name, "")), last_ns) for quantity in quantities)
+
+
+def _peak_until(quantity: Quantity, series: Series | None, last_ns: int) -> Quantity:
+    if series is None:
+        return quantity
+    meanwhile = series.values[series.times_ns <= last_ns]
+    return dataclasses.replace(quantity, value=float(meanwhile.max())) if meanwhile.size else quantity
+
+
+def _began(result: TrialResult, watched: Watched, windows: Windows) -> tuple[Quantity, ...]:
+    """When the first steady step began on the clock of the series, so that samples and steps can be laid together.
+
+    The window begins with the first measured step; steps found to be warm-up afterwards lie before the steady ones.
+    """
+    table = result.steps[0] if result.steps else StepTable.empty()
+    starts, steady = table.get("start_ns"), np.flatnonzero(~table.columns["warmup"])
+    if windows.steady_ns is None or starts is None or not steady.size or not 0 < windows.steps <= len(table):
+        return ()
+    first_ns = windows.steady_ns[0] - watched.began_ns
+    began_ns = first_ns + int(starts[steady[0]] - starts[len(table) - windows.steps])
+    return (Quantity("steps_began_s", began_ns / 1e9, "s", "perf_counter_ns"),)
+
+
+def _energies(watched: Watched, windows: Windows) -> Iterator[Quantity]:
+    """The device's energy over its steady steps, gross and net of its idle draw; a gap for what cannot be had."""
+    series, idle_w = watched.readings[0], None
+    if windows.idle_ns is not None:
+        begin, end = windows.idle_ns
+        idle = idle_power(series, window_start_ns=begin, window_end_ns=end)
+        if isinstance(idle, Gap):
+            watched.observations.note(idle.signal, idle.why)
+        else:
+            idle_w = idle
+            yield Quantity("device_idle_power", sum(idle.values()), "W", f"NVML ({', '.join(idle)})")
+    if windows.steady_ns is None:
+        return
+    begin, end = windows.steady_ns
+    found = energy(series, window_start_ns=begin, window_end_ns=end, steps=windows.steps, idle_power_w=idle_w)
+    if isinstance(found, Gap):
+        watched.observations.note(found.signal, found.why)
+        return
+    if found.cross_check is not None:
+        watched.observations.note(found.cross_check.signal, found.cross_check.why)
+    yield from found.quantities()
+
+
 @dataclass(frozen=True)
 class _FromTheTrial:
     result: TrialResult
-    window_ns: tuple[int, int] | None
-    window_steps: int
+    windows: Windows
 
 
 def _measured(folder: TrialFolder, observations: Observations) -> _FromTheTrial | None:
@@ -103,11 +162,15 @@ def _measured(folder: TrialFolder, observations: Observations) -> _FromTheTrial 
     except RecordError as error:
         observations.note("measured", str(error))
         return None
-    window: Json = fields.values.get("window_ns")
-    if not isinstance(window, list) or len(window) != 2:
-        return _FromTheTrial(result, None, 0)
-    begin, end = (int(str(value)) for value in window)
-    return _FromTheTrial(result, (begin, end), fields.whole("window_steps"))
+    steady_ns, idle_ns = (_window(fields.values.get(name)) for name in ("window_ns", "idle_window_ns"))
+    return _FromTheTrial(result, Windows(steady_ns, fields.whole("window_steps") if steady_ns else 0, idle_ns))
+
+
+def _window(found: Json) -> tuple[int, int] | None:
+    if not isinstance(found, list) or len(found) != 2:
+        return None
+    begin, end = (int(str(value)) for value in found)
+    return begin, end
 
 
 def _died(watched: Watched) -> tuple[Outcome, str]:

@@ -27,12 +27,16 @@ class Request:
     """What a trial's process is told: which trial (its canonical form), where to write, how long it may take.
 
     ``floor_budget_s`` is how long the least number of steps may take where ``budget_s`` is too short for them.
+    ``deep`` asks for a profiler window after the timed steps; it is no part of the trial, whose id stays what it is.
+    ``task`` is ``count`` for a process that counts operations instead of measuring.
     """
 
     trial: dict[str, Json]
     directory: str
     budget_s: float | None = None
     floor_budget_s: float | None = None
+    deep: bool = False
+    task: str = "measure"
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), allow_nan=False)

@@ -10,12 +10,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perf_diagnostics.measure.probe import Probe
-from perf_diagnostics.measure.steady import cut_transient, relative_half_width
+from perf_diagnostics.measure.steady import CAUSES, QUIET_STEPS, cut_transient, relative_half_width, still_growing
 from perf_diagnostics.records import Length, Outcome, StepTable
 from perf_diagnostics.trials.outcome import NonFiniteLoss
 
 #: A block ends at the latest after so long, to look for a non-finite loss, to write what was measured, and to listen.
 BLOCK_SECONDS = 5.0
+
+#: How long the warm-up waits for compilation and allocation to end beyond its least steps: enough for torch.compile's
+#: eight recompilations a function with quiet steps between them, and this part of the budget (or seconds without one).
+SETTLING_STEPS = 40
+_SETTLING_PART = 0.25
+_SETTLING_S = 120.0
 
 
 @dataclass
@@ -27,6 +33,7 @@ class Measured:
     reason: str = ""
     stop_reason: str = ""
     steady: bool = True
+    warmup_ended: str = ""
     first_step_s: float | None = None
     steady_wall_ns: int | None = 0
     window_ns: tuple[int, int] | None = None
@@ -107,6 +114,8 @@ class Loop:
             self._block(min(left, self._block_limit()) if self._steps_done() > 1 else 1)
             if self._asked_to_stop():
                 return False
+        if not self._settle():
+            return False
         if self._steps_within(self._floor_budget_s) < self._length.floor_steps:
             self.measured.outcome = Outcome.SKIPPED_OVER_TIME_BUDGET
             self.measured.reason = (
@@ -116,6 +125,31 @@ class Loop:
             self.measured.stop_reason = "time_budget"
             return False
         return True
+
+    def _settle(self) -> bool:
+        """Go on warming up while one of its causes still acts, within a cap; false if the trial ends here."""
+        measured, began, most = self.measured, self._clock(), self._steps_done() + SETTLING_STEPS
+        while growing := still_growing(measured.table):
+            if self._steps_done() >= most or self._clock() >= self._settled_by_ns(began):
+                measured.steady = False
+                whys = " and ".join(CAUSES[name] for name in growing)
+                measured.warmup_ended = f"given up after {self._steps_done()} steps: {whys}"
+                return True
+            self._block(QUIET_STEPS)
+            if self._asked_to_stop():
+                return False
+        measured.warmup_ended = "its least steps were done and nothing compiled or allocated any more"
+        return True
+
+    def _settled_by_ns(self, began_ns: int) -> int:
+        """When waiting for the warm-up's causes to end is given up, for the steps that must be left time for."""
+        if self._budget_s is None:
+            return began_ns + int(_SETTLING_S * 1e9)
+        # A step that compiled says nothing about what the others take, and the first one always may have.
+        walls = self.measured.table.wall_ns
+        quickest_ns = int(walls.min()) if walls.size > 1 else 0
+        latest = self._began + int(self._budget_s * 1e9) - (QUIET_STEPS + self._length.floor_steps) * quickest_ns
+        return min(latest, began_ns + int(self._budget_s * _SETTLING_PART * 1e9))
 
     # -- measuring
 
@@ -146,8 +180,9 @@ class Loop:
                 check_at *= 2
 
     def _cut_transient(self) -> None:
-        """Count what MSER-5 still sees of the warm-up as warm-up; a number that was asked for stays."""
-        parts, self.measured.steady, cut_ns = cut_transient(self.measured.parts)
+        """Count what is still seen of the warm-up as warm-up; a number of steps that was asked for stays."""
+        parts, settled, cut_ns = cut_transient(self.measured.parts)
+        self.measured.steady = self.measured.steady and settled
         if self._length.half_width:
             self.measured.parts = parts
             if self.measured.steady_wall_ns is not None:

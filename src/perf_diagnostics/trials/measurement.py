@@ -13,14 +13,22 @@ import torch
 
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.measure import memory
+from perf_diagnostics.measure.allocator import AllocatorState, allocator_statistics
+from perf_diagnostics.measure.cpu_time import CpuTime
 from perf_diagnostics.measure.device_clock import event_source
+from perf_diagnostics.measure.host_memory import swapped_bytes, tree_footprint
+from perf_diagnostics.measure.model_scan import scan
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.measure.step_memory import StepMemory
 from perf_diagnostics.records import Environment, Json, Outcome, Quantity, Settings, StepTable, Trial, TrialResult
 from perf_diagnostics.trials.afterwards import Timed, look_afterwards
-from perf_diagnostics.trials.ceilings import memory_bandwidth
+from perf_diagnostics.trials.ceilings import matmul_ceiling, memory_bandwidth
+from perf_diagnostics.trials.collector import collector
+from perf_diagnostics.trials.idle import rest
 from perf_diagnostics.trials.loop import Loop, Measured
 from perf_diagnostics.trials.outcome import outcome_of
+from perf_diagnostics.trials.passes import PASSES
 from perf_diagnostics.trials.training_step import TrainingStep, compiled, process_settings
 from perf_diagnostics.workloads.workload import Training
 
@@ -30,13 +38,15 @@ class Measurement:
     """A trial's result as far as the trial's own process can know it, and the window its steady steps took.
 
     ``window_ns`` is on the host's monotonic clock, which all processes of a machine share, so that whoever sampled
-    power meanwhile can cut out the same stretch; ``window_steps`` is the number of steps in it.
+    power meanwhile can cut out the same stretch; ``window_steps`` is the number of steps in it. ``idle_window_ns`` is
+    the stretch before the steps in which the device held its context and rested.
     """
 
     result: TrialResult
     parts: list[StepTable] = field(default_factory=list)
     window_ns: tuple[int, int] | None = None
     window_steps: int = 0
+    idle_window_ns: tuple[int, int] | None = None
 
 
 @dataclass
@@ -64,6 +74,7 @@ def measure(
     environment: Environment | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
     directory: Path | None = None,
+    deep: bool = False,
 ) -> Measurement:
     """Build the workload, measure it, and return the result; whatever the workload raises becomes the outcome.
 
@@ -77,6 +88,7 @@ def measure(
         environment: recorded with the result.
         clock: host clock in ns.
         directory: where passes after the timed steps may write files of their own.
+        deep: record a profiler window after the timed steps.
     """
     notes = _Notes()
     began = clock()
@@ -85,35 +97,48 @@ def measure(
         return None if budget_s is None else budget_s - (clock() - began) / 1e9
 
     measured = Measured()
+    idle_window_ns: tuple[int, int] | None = None
     outcome, reason = Outcome.COMPLETED, ""
     try:
         device = usable_device(trial.settings.device)
-        with process_settings(trial.settings, device):
+        with process_settings(trial.settings, device), collector(trial.settings) as between_blocks:
             notes.quantity("host_memory_before", memory.rss_bytes(), "bytes", "VmRSS")
             _reset_device_peaks(device)
             training = compiled(build(trial.settings), trial.settings)
             _describe(training, trial.settings, device, notes)
             notes.quantity("setup_s", (clock() - began) / 1e9, "s", "perf_counter_ns")
-            probe = Probe(clock=clock, events=event_source(device, clock))
+            idle_window_ns = rest(
+                trial, device, notes.observations, left_s=left_s(), stop_requested=stop_requested, clock=clock
+            )
+            step_memory = StepMemory.of(device, notes.observations)
+            probe = Probe(clock=clock, events=event_source(device, clock), memory=step_memory)
+
+            def block_ended(so_far: Measured) -> None:
+                between_blocks()
+                on_block(so_far.parts)
+
             spent_s = (clock() - began) / 1e9
+            training_step = TrainingStep(training, trial.settings, device, probe)
             loop = Loop(
-                TrainingStep(training, trial.settings, device, probe),
+                training_step,
                 probe,
                 trial.length,
                 budget_s=None if budget_s is None else budget_s - spent_s,
                 floor_budget_s=None if floor_budget_s is None else floor_budget_s - spent_s,
                 stop_requested=stop_requested,
-                on_block=lambda so_far: on_block(so_far.parts),
+                on_block=block_ended,
                 clock=clock,
             )
+            between_blocks()
             measured = loop.measured
-            counters = _Counters(loop, device)
+            counters = _Counters(loop, device, training_step)
             try:
                 loop.run()
             finally:
+                step_memory.close()
                 counters.finish(notes)
                 _clocks(probe, notes)
-            if measured.outcome is Outcome.COMPLETED and measured.steady_steps:
+            if measured.outcome is Outcome.COMPLETED and measured.steady_steps and not trial.role:
                 steps = measured.table.steady
                 timed = Timed(
                     trial=trial,
@@ -123,11 +148,15 @@ def measure(
                     left_s=left_s,
                     observations=notes.observations,
                     directory=directory,
+                    deep=deep,
+                    spent_s=(clock() - began) / 1e9,
                 )
-                notes.quantities.extend(look_afterwards(timed))
+                notes.quantities.extend(look_afterwards(timed, PASSES))
                 del timed
-            del training, loop, probe
+            del training, training_step, loop, probe, counters
             notes.quantity("memory_bandwidth", memory_bandwidth(device), "bytes/s", "best of six large copies")
+            products = matmul_ceiling(device, trial.settings.precision)
+            notes.quantity("matmul_ceiling", products, "1/s", "best of several large products")
         outcome, reason = measured.outcome, measured.reason
     except Exception as error:  # noqa: BLE001 - a workload may raise anything; its end is this trial's outcome
         outcome, reason = outcome_of(error)
@@ -145,7 +174,7 @@ def measure(
         stop_reason=measured.stop_reason or str(outcome),
         steady=measured.steady,
     )
-    return Measurement(result, measured.parts, measured.window_ns, measured.window_steps)
+    return Measurement(result, measured.parts, measured.window_ns, measured.window_steps, idle_window_ns)
 
 
 def usable_device(name: str) -> torch.device:
@@ -192,9 +221,12 @@ def _describe(training: Training, settings: Settings, device: torch.device, note
         "threads": torch.get_num_threads(),
         "cpu_count": cpu_count,
         "accumulation_steps": settings.accumulation_steps or 1,
+        "zero_grad_to_none": True,  # so the loop clears gradients
         "device_name": _device_name(device),
         **training.facts,
     }
+    with notes.observations.guard("model_scan"):
+        notes.facts |= scan(training.model, training.optimizer)
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         notes.quantity("device_memory_total", total, "bytes", "torch.cuda.get_device_properties")
@@ -209,21 +241,44 @@ def _device_name(device: torch.device) -> str:
 class _Counters:
     """Counters of the process and of the device's allocator, from the last warm-up step to the end."""
 
-    def __init__(self, loop: Loop, device: torch.device) -> None:
+    def __init__(self, loop: Loop, device: torch.device, training_step: TrainingStep) -> None:
         self._loop = loop
         self._device = device
         self._before: memory.ProcessCounters | None = None
         self._retries_before: int | None = None
+        self._training_step = training_step
+        self._scale_before: float | None = None
+        self._cpu = CpuTime()
+        self._began_ns: int | None = None
         loop.on_measuring = self.begin
 
     def begin(self) -> None:
         self._before = memory.ProcessCounters.now() if os.name == "posix" else None
-        self._retries_before = self._alloc_retries()
+        state = self._allocator()
+        self._retries_before = None if state is None else state.retries
+        self._scale_before = self._training_step.loss_scale
+        self._began_ns = time.perf_counter_ns()
+        self._cpu.begin()
 
     def finish(self, notes: _Notes) -> None:
+        if self._began_ns is not None:
+            with notes.observations.guard("process_cpu_s"):
+                notes.quantities.extend(self._cpu.finish(notes.observations))
+            # Steps found to be warm-up afterwards are in the counters, so their window is not that of the steady steps.
+            notes.facts["cpu_window_s"] = (time.perf_counter_ns() - self._began_ns) / 1e9
         if self._before is not None:
             notes.quantities.extend((memory.ProcessCounters.now() - self._before).quantities())
+        if self._scale_before is not None:
+            with notes.observations.guard("loss_scale_after"):
+                notes.facts |= {
+                    "loss_scale_before": self._scale_before,
+                    "loss_scale_after": self._training_step.loss_scale,
+                }
         notes.quantity("host_memory_peak", memory.vm_hwm_bytes(), "bytes", "VmHWM")
+        with notes.observations.guard("host_memory_uss", "host_memory_pss"):
+            notes.quantities.extend(tree_footprint(os.getpid()).quantities())
+        with notes.observations.guard("swapped_bytes"):
+            notes.quantity("swapped_bytes", swapped_bytes(os.getpid()), "bytes", "VmSwap of the process tree")
         if self._device.type != "cuda":
             return
         with notes.observations.guard("device_memory"):
@@ -231,14 +286,16 @@ class _Counters:
             reserved = torch.cuda.max_memory_reserved(self._device)
             notes.quantity("device_memory_peak_allocated", allocated, "bytes", "torch.cuda.max_memory_allocated")
             notes.quantity("device_memory_peak_reserved", reserved, "bytes", "torch.cuda.max_memory_reserved")
-            retries = self._alloc_retries()
-            if retries is not None and self._retries_before is not None:
-                notes.quantity("alloc_retries", retries - self._retries_before, "1", "torch.cuda.memory_stats")
+            state = self._allocator()
+            if state is not None and state.retries is not None and self._retries_before is not None:
+                notes.quantity("alloc_retries", state.retries - self._retries_before, "1", "torch.cuda.memory_stats")
+            if state is not None:
+                split = state.inactive_split_bytes
+                notes.quantity("device_memory_inactive_split", split, "bytes", "torch.cuda.memory_stats")
 
-    def _alloc_retries(self) -> int | None:
-        if self._device.type != "cuda":
-            return None
-        return int(torch.cuda.memory_stats(self._device).get("num_alloc_retries", 0))
+    def _allocator(self) -> AllocatorState | None:
+        statistics = allocator_statistics(self._device)
+        return None if statistics is None else AllocatorState.of(statistics())
 
 
 def _clocks(probe: Probe, notes: _Notes) -> None:
@@ -248,6 +305,8 @@ def _clocks(probe: Probe, notes: _Notes) -> None:
 
 
 def _totals(measured: Measured, notes: _Notes) -> None:
+    if measured.warmup_ended:
+        notes.facts["warmup_ended"] = measured.warmup_ended
     notes.quantity("first_step_s", measured.first_step_s, "s", "perf_counter_ns")
     if measured.steady_wall_ns:
         notes.quantity("measured_wall_s", measured.steady_wall_ns / 1e9, "s", "perf_counter_ns around each block")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,16 @@ _FIXED_COST_SAMPLES = 8
 #: The part of what is left that a trial may take for its least number of steps.
 _BORROWED = 0.5
 
+#: A sentinel only has to show whether the same steps take as long as before: so many steps at most, and half of the
+#: time that a trial of its batch size would get.
+SENTINEL_STEPS = 40
+_SENTINEL_PART = 0.5
+
+#: Fewer configurations are over before a machine has drifted, and a shorter budget has no seconds to spare for starting
+#: further processes.
+_LEAST_CONFIGURATIONS = 4
+_LEAST_BUDGET_S = 60.0
+
 
 def default_batch_sizes(device: str) -> tuple[int, ...]:
     return CPU_BATCH_SIZES if device == "cpu" else GPU_BATCH_SIZES
@@ -34,7 +45,8 @@ def default_batch_sizes(device: str) -> tuple[int, ...]:
 class Axes:
     """What a sweep varies. ``others`` maps names of further settings to the values to try.
 
-    ``batch_sizes`` empty means the defaults of each device.
+    ``batch_sizes`` empty means the defaults of each device. With ``sentinel`` one cheap configuration a device is run
+    at the start of each block and at the end, so that a drift of the machine over the sweep shows.
     """
 
     workload: str
@@ -45,6 +57,12 @@ class Axes:
     length: Length = field(default_factory=Length)
     seed: int = 0
     repeats: int = 1
+    sentinel: bool = False
+
+
+def worth_a_sentinel(axes: Axes, budget_s: float | None) -> bool:
+    """Whether a sweep is long enough for a drift over it to matter: at least four configurations and a minute."""
+    return len(_configurations(axes)) >= _LEAST_CONFIGURATIONS and (budget_s is None or budget_s >= _LEAST_BUDGET_S)
 
 
 def plan(axes: Axes) -> tuple[Trial, ...]:
@@ -58,30 +76,61 @@ def plan(axes: Axes) -> tuple[Trial, ...]:
     """
     if axes.repeats < 1:
         raise InvalidSettings(f"repeats={axes.repeats} must be at least 1.")
-    _distinct("devices", axes.devices)
-    configurations = [
-        Settings(batch_size=batch_size, device=device).replace(**dict(zip(axes.others, values, strict=True)))
-        for device in axes.devices
-        for batch_size in _distinct("batch_sizes", axes.batch_sizes or default_batch_sizes(device))
-        for values in itertools.product(*(_distinct(name, choices) for name, choices in axes.others.items()))
-    ]
+    configurations = _configurations(axes)
+    sentinels = _sentinels(configurations) if axes.sentinel else []
     order = random.Random(axes.seed)  # noqa: S311 - an experiment's order, not a secret
     trials: list[Trial] = []
     for repeat in range(axes.repeats):
         block = list(configurations)
         order.shuffle(block)
-        trials.extend(
-            Trial(
-                workload=axes.workload,
-                settings=settings,
-                options=axes.options,
-                length=axes.length,
-                seed=axes.seed,
-                repeat=repeat,
-            )
-            for settings in block
-        )
+        trials.extend(_sentinel(axes, settings, repeat) for settings in sentinels)
+        trials.extend(_trial(axes, settings, repeat) for settings in block)
+    trials.extend(_sentinel(axes, settings, axes.repeats) for settings in sentinels)
     return tuple(trials)
+
+
+def _configurations(axes: Axes) -> list[Settings]:
+    return [
+        Settings(batch_size=batch_size, device=device).replace(**dict(zip(axes.others, values, strict=True)))
+        for device in _distinct("devices", axes.devices)
+        for batch_size in _distinct("batch_sizes", axes.batch_sizes or default_batch_sizes(device))
+        for values in itertools.product(*(_distinct(name, choices) for name, choices in axes.others.items()))
+    ]
+
+
+def _trial(axes: Axes, settings: Settings, repeat: int) -> Trial:
+    return Trial(
+        workload=axes.workload,
+        settings=settings,
+        options=axes.options,
+        length=axes.length,
+        seed=axes.seed,
+        repeat=repeat,
+    )
+
+
+def _sentinels(configurations: Sequence[Settings]) -> list[Settings]:
+    """For each device the configuration a third up its batch sizes: cheap, and not only the fixed cost of a step.
+
+    Of further settings it takes the first values.
+    """
+    chosen: dict[str, Settings] = {}
+    for device in dict.fromkeys(settings.device for settings in configurations):
+        there = [settings for settings in configurations if settings.device == device]
+        sizes = sorted({settings.batch_size for settings in there})
+        size = sizes[(len(sizes) - 1) // 3]
+        chosen[device] = next(settings for settings in there if settings.batch_size == size)
+    return list(chosen.values())
+
+
+def _sentinel(axes: Axes, settings: Settings, repeat: int) -> Trial:
+    """The sentinel before block ``repeat`` (of that number: after the last block)."""
+    length = axes.length
+    most = min(length.max_steps, SENTINEL_STEPS)
+    short = dataclasses.replace(
+        length, max_steps=most, min_steps=min(length.min_steps, most), floor_steps=min(length.floor_steps, most)
+    )
+    return dataclasses.replace(_trial(axes, settings, repeat), length=short, role="sentinel")
 
 
 def _distinct(name: str, values: Sequence[Any]) -> Sequence[Any]:
@@ -111,5 +160,6 @@ def time_for(trial: Trial, remaining: Sequence[Trial], left_s: float | None) -> 
     return share_s, max(share_s, left_s * _BORROWED)
 
 
-def _weight(trial: Trial) -> int:
-    return _FIXED_COST_SAMPLES + trial.settings.batch_size * (trial.settings.accumulation_steps or 1)
+def _weight(trial: Trial) -> float:
+    weight = _FIXED_COST_SAMPLES + trial.settings.batch_size * (trial.settings.accumulation_steps or 1)
+    return weight * _SENTINEL_PART if trial.role == "sentinel" else weight

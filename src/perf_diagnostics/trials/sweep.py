@@ -14,11 +14,12 @@ from typing import Any, Protocol
 from perf_diagnostics.measure.cgroup import oom_kills
 from perf_diagnostics.measure.devices import DeviceInfo, probe_devices
 from perf_diagnostics.measure.observation import Observations, Sampler
-from perf_diagnostics.records import Outcome, Trial, TrialResult
+from perf_diagnostics.records import Length, Outcome, Trial, TrialResult
 from perf_diagnostics.store import codec
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.store.trial_folder import TrialFolder
 from perf_diagnostics.trials.collect import Watched, collect
+from perf_diagnostics.trials.count_process import Counts
 from perf_diagnostics.trials.instruments import trial_instruments
 from perf_diagnostics.trials.launcher import Launcher, Request, launcher
 from perf_diagnostics.trials.plan import time_for
@@ -76,6 +77,8 @@ class Sweep:
         grace_s: seconds that a trial has to end its step and write what it knows once it was asked to end.
         progress: is told what happens.
         launch: how trials are started; None picks the fastest way.
+        deep: record a profiler window after the timed steps of each trial but sentinels.
+        count: have each configuration's operations counted, in a process of its own.
         devices: the devices as they were found, so that a GPU's board can be sampled; None looks when one is needed.
     """
 
@@ -85,6 +88,8 @@ class Sweep:
     grace_s: float = GRACE_SECONDS
     progress: Progress = field(default_factory=Silent)
     launch: Launcher | None = None
+    deep: bool = False
+    count: bool = True
     devices: Sequence[DeviceInfo] | None = None
     _interrupted: bool = field(default=False, init=False)
 
@@ -107,6 +112,7 @@ class Sweep:
         began = time.monotonic()
         results: list[TrialResult] = []
         known = list(self.folder.results())
+        counts = Counts(launch, self.time_budget_s, interrupted=lambda: self._interrupted)
         for index, trial in enumerate(pending):
             left_s = None if self.time_budget_s is None else self.time_budget_s - (time.monotonic() - began)
             self.progress.started(trial, number=index + 1, total=len(pending), left_s=left_s)
@@ -115,6 +121,8 @@ class Sweep:
                 result = self._run_one(trial, launch, *time_for(trial, pending[index:], left_s))
             if result is None:
                 return SweepEnd(tuple(results), interrupted=True)
+            if self.count:
+                result = counts.added_to(result, self.folder.trial_directory(trial))
             self.folder.finish(result)
             results.append(result)
             self.progress.ended(result)
@@ -131,7 +139,8 @@ class Sweep:
         instruments = trial_instruments(self._devices_of(trial), observations)
         sampler = Sampler(instruments, observations, clock=time.perf_counter_ns)
         kills_before = oom_kills()
-        process = launch.start(Request(codec.encode(trial), str(directory), budget_s, floor_budget_s))
+        deep = self.deep and not trial.role
+        process = launch.start(Request(codec.encode(trial), str(directory), budget_s, floor_budget_s, deep))
         began_ns = time.perf_counter_ns()
         ending = supervise(
             process,
@@ -208,5 +217,9 @@ def skipped(trial: Trial, results: Sequence[TrialResult], left_s: float | None) 
 
 
 def _but_batch(trial: Trial) -> Trial:
-    """The same configuration at batch size 1 in the first block, to compare what differs in nothing else."""
-    return dataclasses.replace(trial, settings=trial.settings.replace(batch_size=1), repeat=0)
+    """The same configuration at batch size 1 in the first block, to compare what differs in nothing else.
+
+    A sentinel is a short trial of such a configuration: what ran out of memory in it would do so again.
+    """
+    settings = trial.settings.replace(batch_size=1)
+    return dataclasses.replace(trial, settings=settings, length=Length(), repeat=0, role="")

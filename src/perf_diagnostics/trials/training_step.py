@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
-from perf_diagnostics.measure.probe import Probe
 from perf_diagnostics.records import Settings
+from perf_diagnostics.trials.perfect_fix import without_what_is_fixed
 from perf_diagnostics.workloads.workload import Training
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -54,30 +55,35 @@ class EndlessBatches:
             ) from None
 
 
-def move(value: Any, device: torch.device, *, non_blocking: bool) -> Any:
-    """A batch on the device: tensors, and what holds them (mappings, sequences, dataclasses, objects with ``.to``)."""
+def move(value: Any, device: torch.device, *, non_blocking: bool, channels_last: bool = False) -> Any:
+    """A batch on the device: tensors, and what holds them (mappings, sequences, dataclasses, objects with ``.to``).
+
+    With ``channels_last`` tensors of four dimensions get that memory format; objects that move themselves keep theirs.
+    """
     if isinstance(value, torch.Tensor):
+        if channels_last and value.ndim == 4:
+            return value.to(device, non_blocking=non_blocking, memory_format=torch.channels_last)
         return value.to(device, non_blocking=non_blocking)
     if value is None or isinstance(value, str | bytes | int | float | bool | type):
         return value
     if hasattr(value, "to") and callable(value.to):
         return value.to(device)
+
+    def moved(item: Any) -> Any:
+        return move(item, device, non_blocking=non_blocking, channels_last=channels_last)
+
     if isinstance(value, Mapping):
-        moved = {key: move(item, device, non_blocking=non_blocking) for key, item in value.items()}
-        return moved if type(value) is dict else _rebuilt(value, moved)
+        items = {key: moved(item) for key, item in value.items()}
+        return items if type(value) is dict else _rebuilt(value, items)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(move(item, device, non_blocking=non_blocking) for item in value))
+        return type(value)(*(moved(item) for item in value))
     if isinstance(value, list | tuple):
-        return type(value)(move(item, device, non_blocking=non_blocking) for item in value)
+        return type(value)(moved(item) for item in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changes = {
-            f.name: move(getattr(value, f.name), device, non_blocking=non_blocking)
-            for f in dataclasses.fields(value)
-            if f.init
-        }
+        changes = {f.name: moved(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
         return dataclasses.replace(value, **changes)
     if hasattr(value, "__dict__"):
-        return _moved_object(value, device, non_blocking=non_blocking)
+        return _moved_object(value, moved)
     return value
 
 
@@ -88,16 +94,36 @@ def _rebuilt(original: Any, items: dict[Any, Any]) -> Any:
         return items
 
 
-def _moved_object(value: Any, device: torch.device, *, non_blocking: bool) -> Any:
+def _moved_object(value: Any, moved: Callable[[Any], Any]) -> Any:
     """A shallow copy of a plain object whose attributes that hold tensors are on the device."""
     import copy
 
-    moved = copy.copy(value)
+    copied = copy.copy(value)
     for name, item in vars(value).items():
-        on_device = move(item, device, non_blocking=non_blocking)
+        on_device = moved(item)
         if on_device is not item:
-            setattr(moved, name, on_device)
-    return moved
+            setattr(copied, name, on_device)
+    return copied
+
+
+class Phases(Protocol):
+    """Where a step marks its phases: the probe, or whatever stands in its place while nothing is timed."""
+
+    epoch: int
+
+    def data_wait(self) -> contextlib.AbstractContextManager[None]: ...
+
+    def transfer(self) -> contextlib.AbstractContextManager[None]: ...
+
+    def forward(self) -> contextlib.AbstractContextManager[None]: ...
+
+    def backward(self) -> contextlib.AbstractContextManager[None]: ...
+
+    def optimizer(self) -> contextlib.AbstractContextManager[None]: ...
+
+    def end_step(
+        self, *, samples: int, tokens: int | None = None, padding_tokens: int | None = None, loss: Any = None
+    ) -> object: ...
 
 
 class TrainingStep:
@@ -105,21 +131,29 @@ class TrainingStep:
 
     Args:
         training: the workload's parts, already on ``device``.
-        settings: precision, accumulation and pinning are applied here; the rest was applied by the workload.
+        settings: precision, accumulation, pinning, memory format and ceilings (:mod:`.perfect_fix`) are applied here;
+            the rest was applied by the workload.
         device: where the model lives.
         probe: gets the phases and one row a step.
+
+    Raises:
+        InvalidSettings: the model or the device cannot honour a setting.
     """
 
-    def __init__(self, training: Training, settings: Settings, device: torch.device, probe: Probe) -> None:
+    def __init__(self, training: Training, settings: Settings, device: torch.device, probe: Phases) -> None:
+        if settings.channels_last:
+            training = in_channels_last(training)
+        bring = functools.partial(on_device, training, device)
+        training = without_what_is_fixed(training, settings, device, bring)
         self._training = training
         self._device = device
         self._probe = probe
         self._micro_steps = settings.accumulation_steps or 1
+        self._updates = settings.ceiling != "no_optimizer"
         self._non_blocking = bool(training.facts.get("pin_memory"))
         self._batches = EndlessBatches(training.batches, on_epoch=self._begin_epoch)
         self._autocast = _autocast(settings.precision, device)
         self._scaler = _scaler(settings.precision, device)
-        self.skipped_optimizer_steps = 0
 
     def __call__(self) -> None:
         """One optimizer step: ``accumulation_steps`` batches forward and backward, then the update."""
@@ -142,6 +176,11 @@ class TrainingStep:
             loss=total,
         )
 
+    @property
+    def loss_scale(self) -> float | None:
+        """The gradient scaler's scale, or None without one; reading it waits for the device."""
+        return None if self._scaler is None else float(self._scaler.get_scale())
+
     def _micro_step(self) -> tuple[Any, torch.Tensor]:
         training, probe = self._training, self._probe
         with probe.data_wait():
@@ -162,6 +201,9 @@ class TrainingStep:
 
     def _update(self) -> None:
         training, scaler = self._training, self._scaler
+        if not self._updates:
+            training.optimizer.zero_grad(set_to_none=True)
+            return
         if training.clip_grad_norm is not None:
             if scaler is not None:
                 scaler.unscale_(training.optimizer)
@@ -177,6 +219,34 @@ class TrainingStep:
 
     def _begin_epoch(self, epoch: int) -> None:
         self._probe.epoch = epoch
+
+
+def on_device(training: Training, device: torch.device, batch: Any) -> Any:
+    """A batch where the model is, as the loop would bring it there, before the first step."""
+    if training.to_device is not None:
+        return training.to_device(batch, device)
+    return batch if device.type == "cpu" else move(batch, device, non_blocking=False)
+
+
+def in_channels_last(training: Training) -> Training:
+    """The same parts with the model's images and filters, and those of its batches, stored channel by channel last.
+
+    Raises:
+        InvalidSettings: no parameter has four dimensions, so there is no convolution of images to gain by it.
+    """
+    if not any(parameter.ndim == 4 for parameter in training.model.parameters()):
+        raise InvalidSettings(
+            f"channels_last=True: no parameter of the {type(training.model).__name__} has four dimensions, so there "
+            "is no convolution whose memory format could matter; leave it unset."
+        )
+    training.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    own, non_blocking = training.to_device, bool(training.facts.get("pin_memory"))
+
+    def to_device(batch: Any, where: torch.device) -> Any:
+        there = batch if own is None else own(batch, where)
+        return move(there, where, non_blocking=non_blocking, channels_last=True)
+
+    return dataclasses.replace(training, to_device=to_device)
 
 
 def _autocast(precision: str, device: torch.device) -> Callable[[], contextlib.AbstractContextManager[Any]]:

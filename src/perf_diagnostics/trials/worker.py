@@ -45,6 +45,10 @@ def main(arguments: list[str]) -> int:
     stop = StopRequest()
     stop.listen()
     request = json.loads(arguments[0])
+    if request.get("task") == "count":
+        from perf_diagnostics.trials import counting  # brings the fake tensors, which no timed process should load
+
+        return counting.main(request)
     folder = TrialFolder(Path(request["directory"]))
     trial = codec.decode(Trial, request["trial"], where="the request")
     parts = PartFiles(folder)
@@ -57,6 +61,7 @@ def main(arguments: list[str]) -> int:
         on_block=parts.write,
         environment=environment.capture(command=()),
         directory=folder.path,
+        deep=request.get("deep", False),
     )
     parts.write(measurement.parts)
     write_measured(folder.path, measurement)
@@ -93,6 +98,8 @@ def write_measured(directory: Path, measurement: Measurement) -> None:
     if measurement.window_ns is not None:
         body["window_ns"] = list(measurement.window_ns)
         body["window_steps"] = measurement.window_steps
+    if measurement.idle_window_ns is not None:
+        body["idle_window_ns"] = list(measurement.idle_window_ns)
     write_atomic(directory / "measured.json", to_json(codec.document("measured", body)), fsync=False)
 
 

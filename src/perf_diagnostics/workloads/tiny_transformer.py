@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ class TransformerOptions:
     heads: int = option(4, "attention heads", least=1)
     layers: int = option(2, "transformer blocks", least=1)
     samples: int = option(4096, "sequences of one epoch", least=1)
+    padding: str = option("longest", "pad to the batch's longest, or to max_length", among=("longest", "max_length"))
 
 
 class TinyTransformer:
@@ -54,8 +56,9 @@ class TinyTransformer:
         model = LanguageModel(chosen, longest, recompute=bool(settings.gradient_checkpointing)).to(device).train()
         optimizer = make_optimizer(torch.optim.AdamW, model.parameters(), settings, lr=1e-3)
         sequences = Sequences.generated(chosen, longest, seed)
+        collate = functools.partial(padded, least=longest if chosen.padding == "max_length" else 0)
         loader = shuffled_loader(
-            sequences, settings, device=device, seed=seed, collate=padded, lengths=lambda: sequences.lengths
+            sequences, settings, device=device, seed=seed, collate=collate, lengths=lambda: sequences.lengths
         )
         return Training(
             model=model,
@@ -135,9 +138,13 @@ class Sequences(Dataset[torch.Tensor]):
         return self.tokens[self.starts[index] : self.starts[index + 1]]
 
 
-def padded(rows: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """``tokens`` and ``targets`` (each position's next token) of shape ``(rows, longest)``, padded at the end."""
+def padded(rows: Sequence[torch.Tensor], *, least: int = 0) -> dict[str, torch.Tensor]:
+    """``tokens`` and ``targets`` (each position's next token) of shape ``(rows, longest)``, padded at the end.
+
+    ``longest`` is that of the rows, and at least ``least``.
+    """
     tokens = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=PADDING)
+    tokens = functional.pad(tokens, (0, max(0, least - tokens.shape[1])), value=PADDING)
     targets = torch.full_like(tokens, IGNORED)
     targets[:, :-1] = tokens[:, 1:].masked_fill(tokens[:, 1:] == PADDING, IGNORED)
     return {"tokens": tokens, "targets": targets}

@@ -55,3 +55,11 @@ def test_a_warm_up_without_end_is_a_warning():
 
 def test_few_steps_cannot_tell():
     assert missing(ask_trial(RULE, steps=19)).signal == "steps"
+
+
+def test_what_the_loop_waited_for_in_vain_is_said():
+    gave_up = {"warmup_ended": "given up after 43 steps: torch.compile was still compiling"}
+    summary = found(ask_trial(RULE, steps=50, steady=False, facts=gave_up)).summary
+    assert summary.endswith("given up after 43 steps: torch.compile was still compiling.")
+    quiet = {"warmup_ended": "its least steps were done and nothing compiled or allocated any more"}
+    assert "had not settled" in found(ask_trial(RULE, steps=50, steady=False, facts=quiet)).summary

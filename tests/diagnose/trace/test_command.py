@@ -28,7 +28,9 @@ def test_text_says_the_verdict_then_the_waterfall_then_the_rest(path, capsys):
     assert "rank 2: 5 steps of 10.0 ms" in text
     assert "  waiting for input             4.00 ms   40.0 %  ############\n" in text
     assert "  together                     10.00 ms  100.0 %\n" in text
-    order = [text.index(part) for part in ("Verdict:", "waiting for input", "CRITICAL input-bound", "Not checked:")]
+    order = [
+        text.index(part) for part in ("Verdict:", "waiting for input", "CRITICAL input-bound", "Does not apply here:")
+    ]
     assert order == sorted(order)
 
 

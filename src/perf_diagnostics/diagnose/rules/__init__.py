@@ -5,20 +5,72 @@ from __future__ import annotations
 from perf_diagnostics.diagnose.rule import Rule
 from perf_diagnostics.diagnose.rules.cmp001_poor_speedup import PoorSpeedup
 from perf_diagnostics.diagnose.rules.cmp002_compute_bound import ComputeBound
+from perf_diagnostics.diagnose.rules.cmp003_single_precision import SinglePrecision
 from perf_diagnostics.diagnose.rules.cmp004_padding_waste import PaddingWaste
+from perf_diagnostics.diagnose.rules.cmp005_low_mfu import LowMfu
+from perf_diagnostics.diagnose.rules.cmp006_memory_bandwidth_bound import MemoryBandwidthBound
+from perf_diagnostics.diagnose.rules.cmp007_tf32_off import Tf32Off
+from perf_diagnostics.diagnose.rules.cmp008_misaligned_dimensions import MisalignedDimensions
+from perf_diagnostics.diagnose.rules.cmp009_unfused_attention import UnfusedAttention
+from perf_diagnostics.diagnose.rules.cmp011_conv_layout import ConvLayout
+from perf_diagnostics.diagnose.rules.cmp012_conv_bias_before_norm import ConvBiasBeforeNorm
+from perf_diagnostics.diagnose.rules.cmp013_low_gpu_utilisation import LowGpuUtilisation
+from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
+from perf_diagnostics.diagnose.rules.com004_rank_imbalance import RankImbalance
+from perf_diagnostics.diagnose.rules.cpu001_oversubscribed_threads import OversubscribedThreads
+from perf_diagnostics.diagnose.rules.cpu003_cpu_quota_throttled import CpuQuotaThrottled
 from perf_diagnostics.diagnose.rules.exp001_too_few_steps import TooFewSteps
 from perf_diagnostics.diagnose.rules.exp002_failed_trials import FailedTrials
 from perf_diagnostics.diagnose.rules.exp003_phases_do_not_close import PhasesDoNotClose
 from perf_diagnostics.diagnose.rules.exp004_unsteady import Unsteady
 from perf_diagnostics.diagnose.rules.exp005_non_finite_loss import NonFiniteLoss
+from perf_diagnostics.diagnose.rules.exp007_noisy_steps import NoisySteps
+from perf_diagnostics.diagnose.rules.exp008_machine_drift import MachineDrift
+from perf_diagnostics.diagnose.rules.exp009_observer_effect import ObserverEffect
+from perf_diagnostics.diagnose.rules.exp010_outside_contention import OutsideContention
+from perf_diagnostics.diagnose.rules.exp011_scaler_skips import ScalerSkips
+from perf_diagnostics.diagnose.rules.hst001_launch_bound import LaunchBound
+from perf_diagnostics.diagnose.rules.hst003_allocation_churn import AllocationChurn
+from perf_diagnostics.diagnose.rules.hst005_collector_pauses import CollectorPauses
+from perf_diagnostics.diagnose.rules.hst006_time_outside_phases import TimeOutsidePhases
+from perf_diagnostics.diagnose.rules.hst007_recompiles import Recompiles
+from perf_diagnostics.diagnose.rules.hst008_debug_settings import DebugSettings
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
+from perf_diagnostics.diagnose.rules.inp002_slow_batches import SlowBatches
+from perf_diagnostics.diagnose.rules.inp003_too_few_workers import TooFewWorkers
+from perf_diagnostics.diagnose.rules.inp004_bursty_loader import BurstyLoader
+from perf_diagnostics.diagnose.rules.inp005_epoch_restart import EpochRestart
+from perf_diagnostics.diagnose.rules.inp006_cold_cache import ColdCache
+from perf_diagnostics.diagnose.rules.inp008_worker_hand_over import WorkerHandOver
 from perf_diagnostics.diagnose.rules.mem001_memory_pressure import MemoryPressure
+from perf_diagnostics.diagnose.rules.mem002_fragmentation import Fragmentation
+from perf_diagnostics.diagnose.rules.mem003_allocator_retries import AllocatorRetries
+from perf_diagnostics.diagnose.rules.mem004_memory_growth import MemoryGrowth
+from perf_diagnostics.diagnose.rules.mem005_memory_headroom import MemoryHeadroom
+from perf_diagnostics.diagnose.rules.mem006_swapping import Swapping
+from perf_diagnostics.diagnose.rules.mem009_memory_model import MemoryModel
 from perf_diagnostics.diagnose.rules.opt001_optimizer_heavy import OptimizerHeavy
+from perf_diagnostics.diagnose.rules.opt002_zero_grad_memset import ZeroGradMemset
+from perf_diagnostics.diagnose.rules.opt003_optimizer_synchronises import OptimizerSynchronises
+from perf_diagnostics.diagnose.rules.opt004_small_micro_batches import SmallMicroBatches
+from perf_diagnostics.diagnose.rules.opt005_recomputation import Recomputation
+from perf_diagnostics.diagnose.rules.pwr001_thermal_throttling import ThermalThrottling
+from perf_diagnostics.diagnose.rules.pwr002_power_capped import PowerCapped
+from perf_diagnostics.diagnose.rules.pwr003_low_clock import LowClock
+from perf_diagnostics.diagnose.rules.pwr004_energy_optimum import EnergyOptimum
+from perf_diagnostics.diagnose.rules.pwr005_idle_energy import IdleEnergy
 from perf_diagnostics.diagnose.rules.stb001_variable_shape import VariableShape
+from perf_diagnostics.diagnose.rules.stb002_stalls import LongSteps
+from perf_diagnostics.diagnose.rules.stb003_jitter import Jitter
+from perf_diagnostics.diagnose.rules.stb004_periodic_work import PeriodicWork
+from perf_diagnostics.diagnose.rules.stb005_one_off_costs import OneOffCosts
 from perf_diagnostics.diagnose.rules.swp001_overhead_bound import OverheadBound
 from perf_diagnostics.diagnose.rules.swp002_throughput_knee import ThroughputKnee
 from perf_diagnostics.diagnose.rules.swp003_past_the_peak import PastThePeak
+from perf_diagnostics.diagnose.rules.swp004_odd_batch_size import OddBatchSize
+from perf_diagnostics.diagnose.rules.swp005_precision_without_effect import PrecisionWithoutEffect
 from perf_diagnostics.diagnose.rules.xfr001_transfer_bound import TransferBound
+from perf_diagnostics.diagnose.rules.xfr002_pageable_copies import PageableCopies
 
 RULES: tuple[Rule, ...] = (
     TooFewSteps(),
@@ -26,15 +78,67 @@ RULES: tuple[Rule, ...] = (
     PhasesDoNotClose(),
     Unsteady(),
     NonFiniteLoss(),
+    ScalerSkips(),
+    NoisySteps(),
+    MachineDrift(),
+    ObserverEffect(),
+    OutsideContention(),
     InputBound(),
+    SlowBatches(),
+    TooFewWorkers(),
+    BurstyLoader(),
+    EpochRestart(),
+    ColdCache(),
+    WorkerHandOver(),
     TransferBound(),
+    PageableCopies(),
+    LaunchBound(),
+    AllocationChurn(),
+    CollectorPauses(),
+    TimeOutsidePhases(),
+    Recompiles(),
+    DebugSettings(),
     OptimizerHeavy(),
+    ZeroGradMemset(),
+    OptimizerSynchronises(),
+    SmallMicroBatches(),
+    Recomputation(),
     OverheadBound(),
     ThroughputKnee(),
     PastThePeak(),
+    OddBatchSize(),
+    PrecisionWithoutEffect(),
     PoorSpeedup(),
     ComputeBound(),
     PaddingWaste(),
+    SinglePrecision(),
+    LowMfu(),
+    MemoryBandwidthBound(),
+    Tf32Off(),
+    MisalignedDimensions(),
+    UnfusedAttention(),
+    ConvLayout(),
+    ConvBiasBeforeNorm(),
+    LowGpuUtilisation(),
     MemoryPressure(),
+    Fragmentation(),
+    AllocatorRetries(),
+    MemoryGrowth(),
+    MemoryHeadroom(),
+    Swapping(),
+    MemoryModel(),
     VariableShape(),
+    LongSteps(),
+    Jitter(),
+    PeriodicWork(),
+    OneOffCosts(),
+    ThermalThrottling(),
+    PowerCapped(),
+    LowClock(),
+    EnergyOptimum(),
+    IdleEnergy(),
+    OversubscribedThreads(),
+    CpuQuotaThrottled(),
+    Straggler(),
+    RankImbalance(),
 )

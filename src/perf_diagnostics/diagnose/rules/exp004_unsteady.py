@@ -11,15 +11,19 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.stability import Drift
 from perf_diagnostics.diagnose.wording import percent
 
+#: How the fact ``warmup_ended`` begins where the causes of the warm-up still acted when measuring began.
+GIVEN_UP = "given up"
+
 
 @dataclass(frozen=True)
 class Unsteady:
     """The step time had not settled, or drifted, while it was measured.
 
     What it measures:
-        Whether the end of the warm-up could be shown (MSER-5 on the step times), and the trend over the steady
-        steps: Theil-Sen slope times their number over the median, with the medians of the three thirds rising or
-        falling throughout and the outer two at least 8 % apart.
+        Whether the end of the warm-up could be shown (compilation and allocation stood still before the first
+        measured step, and MSER-5 found a steady part in the step times), and the trend over the steady steps:
+        Theil-Sen slope times their number over the median, with the medians of the three thirds rising or falling
+        throughout and the outer two at least 8 % apart.
 
     Why it matters:
         A mean over a warm-up or a drift is the mean of two different things, and comparing it with another trial's
@@ -55,7 +59,7 @@ class Unsteady:
             return self._finding(
                 facts,
                 Severity.WARNING,
-                "The end of the warm-up could not be shown: the step time had not settled.",
+                f"The end of the warm-up could not be shown: {_why(facts)}.",
                 drift,
             )
         drift = facts.drift
@@ -97,3 +101,9 @@ class Unsteady:
             ),
             Evidence(metric="last third over first", value=drift.last_over_first, limit=1 + self.thirds, n=facts.steps),
         )
+
+
+def _why(facts: TrialFacts) -> str:
+    """What the loop said when it gave up waiting, or else that the times themselves show no steady part."""
+    ended = facts.word("warmup_ended") or ""
+    return f"waiting for it was {ended}" if ended.startswith(GIVEN_UP) else "the step time had not settled"

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.loading import Loading, computing_share_of, core_bound_s, loading_of
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.wording import counted, duration, percent_between
 from perf_diagnostics.records import Phase
-
-
-@dataclass(frozen=True)
-class Loading:
-    """What making a batch costs, and what there is to make it with.
-
-    ``work_s`` is what one worker needs for a batch, ``needed`` how many workers keep up with the rest of the step.
-    ``kind`` is how that time is spent: computing, waiting (disk, network, locks), mixed, or unknown.
-    """
-
-    work_s: float
-    kind: Literal["computing", "waiting", "mixed", "unknown"]
-    workers: int | None
-    needed: int
-    free_cores: float | None
-
-    @property
-    def cores_lacking(self) -> bool:
-        """More workers cannot compute faster than the free cores allow."""
-        return self.kind == "computing" and self.free_cores is not None and self.needed > self.free_cores
 
 
 @dataclass(frozen=True)
@@ -40,9 +20,10 @@ class InputBound:
 
     What it measures:
         The share of a step in which nothing but the wait for data goes on: on the CPU the time inside
-        ``next(batches)``, on a device the stream's idle time inside it. Beside it, how much of the wait the loop's
-        own thread computed (from 70 % on, loading is computing; up to 40 % it is waiting for disk, network or
-        locks), and how many workers would keep up: the time one worker needs for a batch over the rest of the step.
+        ``next(batches)``, on a device the stream's idle time inside it. Beside it, how much of the time of loading is
+        computing, in the loop's own thread or in the workers (from 70 % on, loading is computing; up to 40 % it is
+        waiting for disk, network or locks), and how many workers would keep up: the time one worker needs for a batch
+        over the rest of the step.
 
     Why it matters:
         No faster model, device or precision helps while the data does not arrive.
@@ -53,9 +34,9 @@ class InputBound:
         storing the result, or decoding on the device.
 
     When it is wrong:
-        The first epoch of a cold cache waits for a disk that later epochs do not touch. With workers already
-        running, their CPU time is not measured here, so that waiting and computing cannot be told apart. On a CPU,
-        workers take cores from the training: the gain is capped by what all cores together can do.
+        The first epoch of a cold cache waits for a disk that later epochs do not touch. Where the CPU time of running
+        workers was not measured, or they had to wait for a core, waiting and computing cannot be told apart. On a
+        CPU, workers take cores from the training: the gain is capped by what all cores together can do.
     """
 
     code: ClassVar[str] = "INP001"
@@ -93,7 +74,7 @@ class InputBound:
         if found is None:
             number = evidence("exposed data wait", share, "%", limit=self.info_share)
             return cleared(self, f"the wait for data takes {percent_between(share)} of a step", number)
-        loading = self._loading(facts, share)
+        loading = loading_of(facts, share, computing_share=self.computing_share, waiting_share=self.waiting_share)
         tier = Tier.SHARE if loading.kind == "unknown" else Tier.SHARE_AND_CAUSE
         return Finding(
             code=self.code,
@@ -110,36 +91,14 @@ class InputBound:
             recoverable=_gain(facts, share, loading),
             confidence=confidence(tier, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.DATA_WAIT): share.value},
+            symptom_of=("INP004", "INP005", "INP008"),
         )
-
-    def _loading(self, facts: TrialFacts, share: Interval) -> Loading:
-        step = facts.step_time_s.value
-        known_workers = ask(lambda: int(facts.number("num_workers")))
-        wait = ask(lambda: facts.host_time_s(Phase.DATA_WAIT).value)
-        # Running workers that cannot keep up are all busy, and a batch takes one of them as many steps as there are
-        # workers. Without workers the loop makes the batch itself, inside its wait.
-        work = known_workers * step if known_workers else (share.value * step if wait is None else wait)
-        rest = max(step * (1 - share.value), 1e-9)
-        return Loading(work, self._kind(facts, known_workers), known_workers, math.ceil(work / rest), _cores(facts))
-
-    def _kind(self, facts: TrialFacts, workers: int | None) -> Literal["computing", "waiting", "mixed", "unknown"]:
-        # With workers the loop's thread waits, whatever they do.
-        cpu = ask(lambda: facts.data_wait_cpu_share) if workers == 0 else None
-        if cpu is None:
-            return "unknown"
-        if cpu.value >= self.computing_share:
-            return "computing"
-        return "waiting" if cpu.value <= self.waiting_share else "mixed"
 
     def _remedies(self, facts: TrialFacts, loading: Loading) -> tuple[Remedy, ...]:
         cheaper = Remedy("Make a batch cheaper: store what was preprocessed, decode less, or decode on the device.")
         if loading.cores_lacking:
             return (cheaper,)
-        cores = ask(facts.number, "cpu_count")
-        most = math.inf if cores is None else cores * self.workers_per_core
-        if loading.kind == "computing" and loading.free_cores is not None:
-            most = loading.free_cores
-        workers = int(min(loading.needed + 1, most))
+        workers = loading.proposed(ask(facts.number, "cpu_count"), self.workers_per_core)
         if loading.workers is not None and workers <= loading.workers:
             return (cheaper,)
         more = Remedy(
@@ -156,14 +115,10 @@ def _now(workers: int | None) -> str:
     return "unknown" if workers is None else "none" if workers == 0 else str(workers)
 
 
-def _cores(facts: TrialFacts) -> float | None:
-    return ask(lambda: facts.free_cores)
-
-
 def _gain(facts: TrialFacts, share: Interval, loading: Loading) -> Share:
     """What could be won: no step can be faster than what the loader's own work allows on the cores there are."""
     step = facts.step_time_s.value
-    by_cores = _core_bound_s(facts, share, loading) / step
+    by_cores = core_bound_s(facts, loading) / step
     if loading.kind == "waiting":
         return recoverable(share, Family.INPUT)
     if loading.kind == "computing":
@@ -172,28 +127,22 @@ def _gain(facts: TrialFacts, share: Interval, loading: Loading) -> Share:
     return recoverable(share, Family.INPUT, cautious_floor=by_cores)
 
 
-def _core_bound_s(facts: TrialFacts, share: Interval, loading: Loading) -> float:
-    """The shortest step, in s, if making a batch is computing all the way; 0 where the cores are not known."""
-    cores = ask(facts.number, "cpu_count")
-    if loading.free_cores is None or cores is None:
-        return 0.0
-    if loading.free_cores >= 1:
-        return loading.work_s / loading.free_cores
-    # Every core trains already: loading and training share them, and their work adds up.
-    training = facts.step_time_s.value * (1 - share.value)
-    return (loading.work_s + training * cores) / cores
-
-
 def _numbers(facts: TrialFacts, loading: Loading, *, computing_share: float) -> tuple[Evidence, ...]:
     wait = ask(lambda: facts.host_time_s(Phase.DATA_WAIT).scaled(1e3))
     # With workers the loop's own thread only unpacks what they made, which says nothing about the loading.
-    cpu = None if loading.workers else ask(lambda: facts.data_wait_cpu_share)
+    own = ask(lambda: facts.data_wait_cpu_share) if loading.workers is None else None
+    cpu = own or ask(computing_share_of, facts)
     cores = loading.free_cores if loading.kind == "computing" else None
     found = [Evidence(metric="workers that would keep up", value=loading.needed, limit=cores)]
     if wait is not None:
         found.insert(0, evidence("wait for data a step", wait, "ms"))
     if cpu is not None:
-        found.insert(1, evidence("computing within the wait", cpu, "%", limit=computing_share))
+        found.insert(
+            1,
+            evidence(
+                f"computing within the {'workers' if loading.workers else 'wait'}", cpu, "%", limit=computing_share
+            ),
+        )
     if loading.workers is not None:
         found.append(Evidence(metric="workers", value=loading.workers))
     if loading.free_cores is not None:

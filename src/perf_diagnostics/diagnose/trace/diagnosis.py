@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +17,7 @@ from perf_diagnostics.diagnose.trace.facts import TraceFacts, facts_of
 from perf_diagnostics.diagnose.trace.reader import read_trace
 from perf_diagnostics.diagnose.trace.rule import AnyTraceRule
 from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
+from perf_diagnostics.diagnose.trace.thresholds import configured_traces
 from perf_diagnostics.diagnose.trace.waterfall import Waterfall, waterfall_of
 from perf_diagnostics.diagnose.wording import listing
 from perf_diagnostics.errors import InvalidSettings
@@ -32,15 +33,26 @@ class TraceDiagnosis:
     waterfalls: tuple[Waterfall | None, ...]
 
 
-def diagnose_traces(paths: Sequence[str | Path], rules: Sequence[AnyTraceRule] = TRACE_RULES) -> TraceDiagnosis:
+def diagnose_traces(
+    paths: Sequence[str | Path],
+    rules: Sequence[AnyTraceRule] = TRACE_RULES,
+    *,
+    thresholds: Mapping[str, Mapping[str, float]] | None = None,
+) -> TraceDiagnosis:
     """Read the traces of one job, one file a rank, and ask every rule.
 
+    Args:
+        paths: one file a rank.
+        rules: the rules to ask.
+        thresholds: thresholds to change, by code and name: ``{"HST001": {"warn_share": 0.2}}``.
+
     Raises:
-        InvalidSettings: no file was given.
+        InvalidSettings: no file was given, or ``thresholds`` names an unknown rule or threshold.
         RecordError: a file is missing, broken, or not a trace.
     """
     if not paths:
         raise InvalidSettings("No trace was given; name at least one file.")
+    rules = configured_traces(rules, thresholds or {})
     ranks = facts_of([read_trace(path) for path in paths])
     placed: list[Placed] = []
     clear: list[Cleared] = []
@@ -59,7 +71,10 @@ def diagnose_traces(paths: Sequence[str | Path], rules: Sequence[AnyTraceRule] =
         missing = [(label, reply) for label, reply in replies if isinstance(reply, NotMeasured)]
         if len(missing) < len(replies):
             missing = [(label, reply) for label, reply in missing if not isinstance(reply, NotApplicable)]
-        unchecked += [Unchecked(rule.code, rule.name, signal, why) for signal, why in _whys(missing, len(ranks))]
+        applies = not all(isinstance(reply, NotApplicable) for _, reply in missing)
+        unchecked += [
+            Unchecked(rule.code, rule.name, signal, why, applies) for signal, why in _whys(missing, len(ranks))
+        ]
     ordered = ranked(placed, None)
     best, why = verdict(ordered, None)
     reason = _no_verdict(ranks, [item.finding for item in ordered])

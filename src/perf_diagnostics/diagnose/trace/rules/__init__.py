@@ -5,6 +5,8 @@ from __future__ import annotations
 from perf_diagnostics.diagnose.trace.rule import AnyTraceRule
 from perf_diagnostics.diagnose.trace.rules.cmp002_compute_bound import Computing
 from perf_diagnostics.diagnose.trace.rules.cmp003_single_precision import SinglePrecision
+from perf_diagnostics.diagnose.trace.rules.cmp014_tiny_kernels import TinyKernels
+from perf_diagnostics.diagnose.trace.rules.cmp015_kernel_variance import KernelVariance
 from perf_diagnostics.diagnose.trace.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.trace.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.trace.rules.exp001_too_few_steps import FewMarkedSteps
@@ -33,4 +35,6 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     Straggler(),
     Computing(),
     SinglePrecision(),
+    TinyKernels(),
+    KernelVariance(),
 )

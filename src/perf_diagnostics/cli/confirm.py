@@ -1,0 +1,130 @@
+"""``confirm``: try the advice of a run's diagnosis, each change against its base in pairs of processes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED
+from perf_diagnostics.cli.lists import split_names
+from perf_diagnostics.cli.runs import add_run, folder_of
+
+if TYPE_CHECKING:
+    from perf_diagnostics.diagnose.experiments import Candidate
+    from perf_diagnostics.store.run_folder import RunFolder
+
+
+def add(commands: Any) -> None:
+    command = commands.add_parser(
+        "confirm",
+        help="try the advice, and measure what it really wins",
+        description="Try the remedies of a run's findings, each change against its base in interleaved pairs of "
+        "processes, and the ceilings that say what a perfect fix could win. Best first; what was tried is kept in the "
+        "run's folder under confirm/, and a second call goes on where the first one ended.",
+        allow_abbrev=False,
+    )
+    add_run(command)
+    command.add_argument(
+        "--only", nargs="+", default=[], metavar="CODE", help="try the advice of these findings only, such as INP001"
+    )
+    command.add_argument("--pairs", type=int, metavar="N", help="pairs of processes for each change (default: 5)")
+    command.add_argument(
+        "--steps", type=int, metavar="N", help="measured steps of each trial (default: about 5 s of them)"
+    )
+    add_budget(command)
+    command.add_argument(
+        "--trial-timeout",
+        "--trial_timeout",
+        type=float,
+        metavar="S",
+        help="end a trial from outside after so many seconds",
+    )
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="of the order within pairs (default: 0)")
+    command.add_argument("--dry-run", action="store_true", help="list what would be tried, and run nothing")
+    command.add_argument("--quiet", "-q", action="store_true", help="print the results only, no progress")
+    command.set_defaults(run=run)
+
+
+def add_budget(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--time-budget",
+        "--time_budget",
+        type=float,
+        metavar="S",
+        help="seconds for everything that is tried (default: 600)",
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    from perf_diagnostics.cli.tried_text import tried_text
+    from perf_diagnostics.diagnose.candidates import candidates
+    from perf_diagnostics.diagnose.engine import diagnose
+    from perf_diagnostics.diagnose.tried import tried_of
+
+    folder = folder_of(given)
+    records = folder.read()
+    wanted = candidates(records, diagnose(records, traces=folder.traces()), only=split_names(given.only))
+    if not wanted:
+        print(f"{folder.path}: no finding has advice that a change of settings could try.")
+        return DONE
+    if given.dry_run:
+        return _plan_only(wanted, given)
+    end = tried(folder, wanted, given)
+    print(tried_text(tried_of(end.experiments)))
+    if end.interrupted:
+        print(f"interrupted; go on with: perf-diagnostics confirm {folder.path}", file=sys.stderr)
+        return INTERRUPTED
+    print(f"Next: perf-diagnostics report {folder.path}", file=sys.stderr)
+    return DONE
+
+
+def tried(folder: RunFolder, wanted: tuple[Candidate, ...], given: argparse.Namespace) -> Any:
+    """Try what is wanted, telling the terminal; a ``ConfirmEnd``."""
+    from perf_diagnostics.cli.progress import progress
+    from perf_diagnostics.trials.confirm import TIME_BUDGET_S, Confirm
+    from perf_diagnostics.trials.pairs import PAIRS
+
+    told = progress(quiet=_given(given, "quiet", False))
+    try:
+        end = Confirm(
+            folder,
+            pairs=_given(given, "pairs", PAIRS),
+            steps=_given(given, "steps", None),
+            time_budget_s=_given(given, "time_budget", TIME_BUDGET_S),
+            trial_timeout_s=_given(given, "trial_timeout", None),
+            seed=_given(given, "seed", 0),
+            progress=told,
+        ).run(wanted)
+    finally:
+        told.close()
+    if (folder.path / "manifest.json").exists():
+        print(
+            f"{folder.path} was sealed before this was tried; seal it again with: "
+            f"perf-diagnostics manifest create {folder.path}",
+            file=sys.stderr,
+        )
+    return end
+
+
+def _given(given: argparse.Namespace, name: str, default: Any) -> Any:
+    """A flag's value; ``diagnose --confirm`` has only some of these flags."""
+    value = getattr(given, name, None)
+    return default if value is None else value
+
+
+def _plan_only(wanted: tuple[Candidate, ...], given: argparse.Namespace) -> int:
+    from perf_diagnostics.cli.tried_text import planned_text
+    from perf_diagnostics.trials.confirm import repeatable
+    from perf_diagnostics.trials.pairs import PAIRS, experiment_of, length_for, trial_cost_s
+
+    pairs = _given(given, "pairs", PAIRS)
+    cost_s = []
+    for number, one in enumerate(wanted):
+        repeatable(one)
+        length = length_for(one.step_s, steps=given.steps)
+        experiment_of(one, number=number, pairs=pairs, length=length)  # what cannot be planned is told now
+        cost_s.append(2 * pairs * trial_cost_s(one, length))
+    print(planned_text(wanted, cost_s, pairs))
+    print(f"About {sum(cost_s):.0f} s in all; nothing was run.", file=sys.stderr)
+    return DONE

@@ -1,0 +1,151 @@
+"""``live``: watch a run that is being measured, from another terminal or beside the script that is measured."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perf_diagnostics.cli.exit_codes import DONE
+from perf_diagnostics.cli.runs import add_run, folder_of
+from perf_diagnostics.errors import InvalidSettings
+
+if TYPE_CHECKING:
+    from perf_diagnostics.report.live import LiveView
+    from perf_diagnostics.store.run_folder import RunFolder
+
+#: Finished blocks of steps are on disk at least every five seconds.
+EVERY_S = 5.0
+
+#: Reading a run and asking all rules takes a second or two, imports included.
+_LAST_LOOK_S = 20.0
+
+#: Set where something else prints to the same terminal, which a redrawn view would garble.
+_LINES = "PERF_DIAGNOSTICS_LIVE_LINES"
+
+
+def add(commands: Any) -> None:
+    command = commands.add_parser(
+        "live",
+        help="watch a run while it is measured",
+        description="Show where the time of a run goes while it is measured: phases, throughput, the verdict so far. "
+        "It reads what the run has written and disturbs it no further. On a terminal the view is redrawn, elsewhere "
+        "lines are added. Ends with the run, or with Ctrl-C.",
+        allow_abbrev=False,
+    )
+    add_run(command)
+    command.add_argument(
+        "--every", type=float, default=EVERY_S, metavar="SECONDS", help=f"look so often (default: {EVERY_S:g})"
+    )
+    command.add_argument("--wait", action="store_true", help="wait for the run to begin")
+    command.add_argument("--of-pid", type=int, help=argparse.SUPPRESS)  # whose end is the end of the waiting, too
+    command.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    if not given.every > 0:
+        raise InvalidSettings(f"--every {given.every:g}: give more than 0 seconds.")
+    asked_to_end = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
+    if given.wait:
+        path = Path(given.of_run)
+        while not (path / "run.json").is_file():
+            if asked_to_end.wait(0.2) or not _lives(given.of_pid):
+                return DONE
+    follow(folder_of(given), every_s=given.every, wait=asked_to_end.wait, stopped=asked_to_end.is_set)
+    return DONE
+
+
+def follow(
+    folder: RunFolder,
+    *,
+    every_s: float = EVERY_S,
+    wait: Callable[[float], object] = time.sleep,
+    stopped: Callable[[], bool] = lambda: False,
+) -> None:
+    """Show the run again and again on standard error until nobody writes it any more."""
+    from perf_diagnostics.report.live import live_view
+
+    with _screen() as show:
+        while True:
+            # Asked before reading, so that what a run wrote last is still shown.
+            over = stopped() or not folder.being_written
+            show(live_view(folder.read()))
+            if over:
+                return
+            wait(every_s)
+
+
+@contextlib.contextmanager
+def beside(folder: Path) -> Iterator[None]:
+    """Show a run that is about to begin while the block lasts, from a process of its own.
+
+    So neither interpreter waits for the other, and the script that is measured keeps its terminal: the view goes to
+    standard error, in lines.
+    """
+    command = [sys.executable, "-m", "perf_diagnostics", "live", str(folder), "--wait", "--of-pid", str(os.getpid())]
+    viewer = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=os.environ | {_LINES: "1"}
+    )
+    try:
+        yield
+    finally:
+        viewer.terminate()  # asks it for a last look
+        try:
+            viewer.wait(timeout=_LAST_LOOK_S)
+        except subprocess.TimeoutExpired:
+            viewer.kill()
+
+
+def _lives(pid: int | None) -> bool:
+    try:
+        os.kill(pid or os.getpid(), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class _screen:  # noqa: N801 - a context manager that reads as a verb
+    """Redraws on a terminal; elsewhere adds lines, so that a log stays readable."""
+
+    def __init__(self) -> None:
+        self._live: Any = None
+        self._last: list[str] = []
+
+    def __enter__(self) -> Callable[[LiveView], None]:
+        if not sys.stderr.isatty() or os.environ.get(_LINES):
+            return self._add_lines
+        from rich.console import Console
+        from rich.live import Live
+
+        self._live = Live(console=Console(stderr=True), auto_refresh=False)
+        self._live.start()
+        return self._redraw
+
+    def __exit__(self, *_error: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def _add_lines(self, view: LiveView) -> None:
+        from perf_diagnostics.report.live import live_lines
+
+        lines = live_lines(view)
+        if lines != self._last:
+            print("\n".join(f"perf-diagnostics: {line}" for line in lines), file=sys.stderr, flush=True)
+            self._last = lines
+
+    def _redraw(self, view: LiveView) -> None:
+        from rich.text import Text
+
+        from perf_diagnostics.report.live import live_bars, live_lines
+
+        head, *_, verdict = live_lines(view)
+        self._live.update(Text("\n".join([view.run_name, head, *live_bars(view), verdict])), refresh=True)

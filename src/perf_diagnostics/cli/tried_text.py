@@ -1,0 +1,70 @@
+"""What was tried, and what would be, as plain text for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perf_diagnostics.diagnose.experiments import Candidate
+    from perf_diagnostics.diagnose.finding import Share, Tried
+    from perf_diagnostics.diagnose.statistics import Interval
+    from perf_diagnostics.records import Json
+
+_WIDTH = 100
+
+CEILING = "a ceiling: what a perfect fix could win, no way to train"
+CHANGES = "changes the optimisation, so look at the loss too"
+
+
+def tried_text(tried: Iterable[Tried]) -> str:
+    """One paragraph for each change that was tried: verdict, gain with its interval, prediction."""
+    return "\n".join(line for one in tried for line in _tried(one))
+
+
+def _tried(one: Tried) -> list[str]:
+    head = f"{str(one.verdict).upper()}  {change_text(one.change)} ({', '.join(one.codes)}; {one.where})"
+    lines = textwrap.wrap(head, _WIDTH, subsequent_indent="  ")
+    if one.gain is not None:
+        lines.append(f"  gain {gain_text(one.gain)} of the time a sample takes, {one.pairs} pairs")
+    if one.predicted is not None and not one.ceiling:
+        lines.append(f"  predicted {share_text(one.predicted)}{_held(one.as_predicted)}")
+    notes = [words for words, holds in ((CEILING, one.ceiling), (CHANGES, one.changes_training)) if holds]
+    for note in (*notes, *([one.why] if one.why else [])):
+        lines += textwrap.wrap(" ".join(note.split()), _WIDTH, initial_indent="  ", subsequent_indent="    ")
+    return lines
+
+
+def _held(as_predicted: bool | None) -> str:
+    return "" if as_predicted is None else "; held" if as_predicted else "; not held"
+
+
+def planned_text(candidates: Iterable[Candidate], cost_s: Iterable[float], pairs: int) -> str:
+    """What would be tried, in which order, with its prediction and about how long it would take."""
+    lines: list[str] = []
+    for number, (one, each_s) in enumerate(zip(candidates, cost_s, strict=True), start=1):
+        where = f"{one.base.settings.device}, batch {one.base.settings.batch_size}"
+        codes = ", ".join(dict.fromkeys(about.code for about in one.about))
+        lines.append(f"{number}. {change_text(one.change)} ({codes}; {where}): {pairs} pairs, about {each_s:.0f} s")
+        predicted = "" if one.predicted is None or one.ceiling else f" Predicted: {share_text(one.predicted)}."
+        note = f" ({CEILING})" if one.ceiling else f" ({CHANGES})" if one.changes_training else ""
+        lines += textwrap.wrap(f"{one.says}{note}{predicted}", _WIDTH, initial_indent="   ", subsequent_indent="   ")
+    return "\n".join(lines)
+
+
+def change_text(change: Mapping[str, Json]) -> str:
+    """``num_workers=2, persistent_workers=True``"""
+    return ", ".join(f"{name}={value}" for name, value in change.items())
+
+
+def share_text(share: Share) -> str:
+    """``12 to 48 %``"""
+    return f"{100 * share.low:.0f} to {100 * share.high:.0f} %"
+
+
+def gain_text(gain: Interval) -> str:
+    """``47.9 % (44.0 to 51.2 %)``"""
+    if gain.low is None or gain.high is None:
+        return f"{100 * gain.value:.1f} %"
+    return f"{100 * gain.value:.1f} % ({100 * gain.low:.1f} to {100 * gain.high:.1f} %)"

@@ -1,0 +1,70 @@
+"""What chosen steps took beyond the others, and in which phases: for rules that know which steps are to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.time_series import cycle_ratio
+from perf_diagnostics.records import ALL_PHASES, Bools, Float64, Phase
+
+#: So many steps of either kind it takes to compare them.
+LEAST_COMPARED = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Excess:
+    """What the chosen steps took beyond the median of the others, over all time, and which part lies in which phase.
+
+    ``among`` is the share of the steps that were chosen.
+    """
+
+    share: Interval
+    among: Interval
+    by_phase: Mapping[Phase, float]
+
+    @property
+    def claims(self) -> dict[str, float]:
+        """The share of the step by phase, for a finding."""
+        return {str(phase): part * self.share.value for phase, part in self.by_phase.items() if part > 0}
+
+
+def excess_of(facts: TrialFacts, chosen: Bools) -> Excess:
+    """Compare the chosen steady steps with the others.
+
+    Raises:
+        NotMeasured: there are too few steps of one kind.
+    """
+    wall = facts.column("wall_ns").astype(np.float64)
+    if min(int(chosen.sum()), int((~chosen).sum())) < LEAST_COMPARED:
+        raise NotMeasured(
+            "steps", f"{int(chosen.sum())} of {wall.size} steps; that leaves nothing to compare them with"
+        )
+    lost = np.where(chosen, np.maximum(0.0, wall - float(np.median(wall[~chosen]))), 0.0)
+    return Excess(
+        share=cycle_ratio(lost, wall, np.flatnonzero(chosen)).within(0.0, 1.0),
+        among=facts.ratio("steps", chosen.astype(np.float64), np.ones(wall.size)).within(0.0, 1.0),
+        by_phase=phase_parts(facts, chosen),
+    )
+
+
+def phase_parts(facts: TrialFacts, chosen: Bools) -> dict[Phase, float]:
+    """How what the chosen steps took beyond the median of all is spread over the phases, in parts that make 1.
+
+    Empty where no phase was timed, or none took longer.
+    """
+    times = {phase: _above(facts, phase, chosen) for phase in ALL_PHASES}
+    sums = {phase: float(above.sum()) for phase, above in times.items() if above is not None}
+    total = sum(sums.values())
+    return {phase: part / total for phase, part in sums.items()} if total > 0 else {}
+
+
+def _above(facts: TrialFacts, phase: Phase, chosen: Bools) -> Float64 | None:
+    times = facts.table.phase_ns(phase)
+    if times is None or not chosen.any() or np.isnan(times).all():
+        return None
+    above: Float64 = np.maximum(0.0, np.nan_to_num(times[chosen] - float(np.nanmedian(times))))
+    return above

@@ -1,0 +1,130 @@
+"""What making a batch costs, what there is to make it with, and how long a step would take with more workers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perf_diagnostics.diagnose import processor
+from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
+from perf_diagnostics.records import Float64, Phase
+
+Kind: TypeAlias = Literal["computing", "waiting", "mixed", "unknown"]
+
+#: With less than this part of the cores left idle, workers that do not compute may just wait for a core.
+SATURATED = 0.1
+
+
+@dataclass(frozen=True)
+class Loading:
+    """What making a batch costs, and what there is to make it with.
+
+    ``work_s`` is what one worker needs for a batch, ``needed`` how many workers keep up with the rest of the step,
+    ``rest_s``. ``kind`` is how that time is spent: computing, waiting (disk, network, locks), mixed, or unknown.
+    """
+
+    work_s: float
+    rest_s: float
+    kind: Kind
+    workers: int | None
+    needed: int
+    free_cores: float | None
+
+    @property
+    def cores_lacking(self) -> bool:
+        """More workers cannot compute faster than the free cores allow."""
+        return self.kind == "computing" and self.free_cores is not None and self.needed > self.free_cores
+
+    def step_s(self, workers: int) -> float:
+        """The least a step takes with so many workers: the rest of it, or the time between two batches of theirs."""
+        return max(self.rest_s, self.work_s / workers)
+
+    def proposed(self, cores: float | None, workers_per_core: float) -> int:
+        """Workers to try: one more than would just keep up, within what the cores bear."""
+        most = math.inf if cores is None else cores * workers_per_core
+        if self.kind == "computing" and self.free_cores is not None:
+            most = self.free_cores
+        return int(min(self.needed + 1, most))
+
+
+def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, waiting_share: float) -> Loading:
+    """What loading costs in a trial whose exposed wait is ``share`` of the step.
+
+    Args:
+        facts: the trial.
+        share: its exposed wait for data.
+        computing_share: CPU time over the time of loading from which it is computing.
+        waiting_share: the same, up to which it is waiting.
+    """
+    step = facts.step_time_s.value
+    workers = ask(lambda: int(facts.number("num_workers")))
+    wait = ask(lambda: facts.host_time_s(Phase.DATA_WAIT).value)
+    # Running workers that cannot keep up are all busy, and a batch takes one of them as many steps as there are
+    # workers. Without workers the loop makes the batch itself, inside its wait.
+    work = workers * step if workers else (share.value * step if wait is None else wait)
+    rest = max(step * (1 - share.value), 1e-9)
+    kind = _kind(facts, computing_share, waiting_share)
+    return Loading(work, rest, kind, workers, math.ceil(work / rest), ask(lambda: facts.free_cores))
+
+
+def core_bound_s(facts: TrialFacts, loading: Loading) -> float:
+    """The shortest step, in s, if making a batch is computing all the way; 0 where the cores are not known."""
+    cores = ask(facts.number, "cpu_count")
+    if loading.free_cores is None or cores is None:
+        return 0.0
+    if loading.free_cores >= 1:
+        return loading.work_s / loading.free_cores
+    # Every core trains already: loading and training share them, and their work adds up.
+    return (loading.work_s + loading.rest_s * cores) / cores
+
+
+def computing_share_of(facts: TrialFacts) -> Interval:
+    """How much of the time of loading is computing: in the loop's own wait without workers, else in the workers'.
+
+    The workers' CPU time is known for all steady steps together only, so it has no interval.
+    """
+    workers = facts.number("num_workers")
+    if not workers:
+        return facts.data_wait_cpu_share
+    share = facts.quantity("workers_cpu_s") / (workers * processor.window_s(facts))
+    return Interval(min(1.0, share), None, None, facts.steps)
+
+
+def exposed_wait_ns(facts: TrialFacts) -> Float64:
+    """The wait for data of each steady step in which nothing else went on, in ns; 0 where an event was lost."""
+    times = facts.table.device_ns(Phase.DATA_WAIT)
+    if not facts.on_accelerator:
+        return facts.host_column(Phase.DATA_WAIT).astype(np.float64)
+    if times is not None:
+        return np.nan_to_num(times)
+    starved: Float64 = np.nan_to_num(facts.column("starved")) * facts.host_column(Phase.DATA_WAIT)
+    return starved
+
+
+def epoch_begins(facts: TrialFacts) -> NDArray[np.intp]:
+    """Positions of the steady steps with which a pass over the data begins, shape ``(passes,)``."""
+    epoch = facts.column("epoch")
+    return np.flatnonzero(np.diff(epoch, prepend=epoch[:1]) != 0)
+
+
+def _kind(facts: TrialFacts, computing_share: float, waiting_share: float) -> Kind:
+    share = ask(computing_share_of, facts)
+    if share is None:
+        return "unknown"
+    if share.value >= computing_share:
+        return "computing"
+    return "waiting" if share.value <= waiting_share and not _cores_lack(facts) else "mixed"
+
+
+def _cores_lack(facts: TrialFacts) -> bool:
+    """Whether workers may have waited for a core: those that use none say nothing about disk or network then."""
+    if not ask(facts.number, "num_workers"):
+        return False
+    idle = ask(processor.idle_share, facts)
+    if idle is not None:
+        return idle < SATURATED
+    return bool(ask(processor.oversubscribed, facts))

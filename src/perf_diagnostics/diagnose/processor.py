@@ -1,0 +1,100 @@
+"""What kept a trial's processes off the processors: the kernel's counters over its steady steps, as shares and rates.
+
+Every function asks one trial's facts, and lets NotMeasured pass.
+"""
+
+from __future__ import annotations
+
+import math
+
+from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.outliers import off_processor_ns
+from perf_diagnostics.records import Phase
+
+NS_PER_S = 1e9
+
+#: Workers that compute get more of a core than this even where every core is wanted by three.
+_ASLEEP = 0.15
+
+_COMPUTE = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+
+
+def window_s(facts: TrialFacts) -> float:
+    """Length of the stretch over which the kernel's counters were read, in s."""
+    counted = ask(facts.number, "cpu_window_s")
+    return facts.quantity("measured_wall_s") if counted is None else counted
+
+
+def quota_cores(facts: TrialFacts) -> float | None:
+    """The CPU quota of the trial's control groups, in cores; None where there is none or nobody looked."""
+    quota = facts.result.environment.limits.get("cgroup_cpu_quota_cores")
+    return float(quota) if isinstance(quota, int | float) and not isinstance(quota, bool) else None
+
+
+def cores(facts: TrialFacts) -> float:
+    """Cores that the trial may keep busy: those it may run on, or its quota where that is less."""
+    quota = quota_cores(facts)
+    return min(facts.number("cpu_count"), math.inf if quota is None else quota)
+
+
+def threads_at_work(facts: TrialFacts) -> float:
+    """Threads the trial keeps busy: those that compute (on a device: the one that feeds it), and its loader workers,
+    of which each computes with one, unless they are seen to sleep.
+    """
+    computing = 1.0 if facts.on_accelerator else facts.number("threads")
+    workers = ask(facts.number, "num_workers") or 0.0
+    return computing + (0.0 if workers and _sleeping(facts, workers) else workers)
+
+
+def _sleeping(facts: TrialFacts, workers: float) -> bool:
+    """Whether the workers wait for a disk or a network: what they computed is next to nothing."""
+    used = ask(lambda: facts.quantity("workers_cpu_s") / window_s(facts))
+    return used is not None and used < _ASLEEP * workers
+
+
+def oversubscribed(facts: TrialFacts) -> bool:
+    """More threads than cores."""
+    return threads_at_work(facts) > cores(facts)
+
+
+def switches_per_s(facts: TrialFacts) -> float:
+    """How often a second a thread of the trial's process lost its processor with work to do."""
+    return facts.quantity("involuntary_switches") / window_s(facts)
+
+
+def waiting_share(facts: TrialFacts) -> float:
+    """Share of the time in which something on the machine (or in the cgroup) waited for a processor."""
+    return facts.quantity("cpu_pressure_s") / window_s(facts)
+
+
+def others_share(facts: TrialFacts) -> float:
+    """What others used of the time of all cores that the trial may run on."""
+    return facts.quantity("other_cpu_s") / (facts.number("cpu_count") * window_s(facts))
+
+
+def idle_share(facts: TrialFacts) -> float:
+    """What nobody used of the time of these cores; others' use of a machine with idle cores costs the trial little."""
+    used = sum(facts.quantity(name) for name in ("process_cpu_s", "workers_cpu_s", "other_cpu_s"))
+    return max(0.0, 1 - used / (facts.number("cpu_count") * window_s(facts)))
+
+
+def throttled_share(facts: TrialFacts) -> float:
+    """Share of the quota's enforcement periods in which it was used up; 0 where there is no quota."""
+    periods, throttled = facts.quantity("cpu_periods"), facts.quantity("cpu_throttled_periods")
+    return throttled / periods if periods > 0 else 0.0
+
+
+def off_processor_share(facts: TrialFacts) -> Interval:
+    """Share of the step in which the thread that computes was surely not running, in a trial on the CPU.
+
+    Near 0 where nobody disturbs it: with several threads the loop's own one computes like the others, and spins at
+    the end of each operation before it sleeps.
+    """
+    if facts.on_accelerator:
+        raise facts.missing("thread_cpu_ns", "a thread that feeds a device waits for it, so its waiting says nothing")
+    facts.column("thread_cpu_ns")
+    phases = {phase: facts.host_column(phase) for phase in _COMPUTE}
+    off = off_processor_ns(facts.table, phases)
+    if off is None:
+        raise facts.missing("thread_cpu_ns", "thread_cpu_ns was not recorded")
+    return facts.ratio("thread_cpu_ns", off, facts.table.wall_ns).within(0.0, 1.0)

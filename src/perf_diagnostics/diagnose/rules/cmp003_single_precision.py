@@ -1,0 +1,64 @@
+"""CMP003: the device computes in float32 what it computes several times faster in 16 bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose import roofline
+from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.finding import Family, Remedy
+from perf_diagnostics.diagnose.products import faster_products
+from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, limit
+
+
+@dataclass(frozen=True)
+class SinglePrecision:
+    """Products are computed in single precision on hardware that is much faster in half.
+
+    What it measures:
+        Whether forward and backward set the pace on a device, in float32 or TF32, and how much faster its maker says
+        16-bit products are; the share of products in the operations.
+
+    Why it matters:
+        Published for BERT on an H100: 5.1 times the throughput from float32 to float16 at large batches, and nothing
+        at batch 1, where the host sets the pace.
+
+    What to try:
+        Train in bfloat16 (float16 with gradient scaling on devices without it).
+
+    When it is wrong:
+        Sheets promise more than kernels hold; products may take less of the time than of the operations. Where
+        launches, data or copies set the pace lower precision wins nothing, and this rule says so.
+    """
+
+    code: ClassVar[str] = "CMP003"
+    name: ClassVar[str] = "single-precision"
+    family: ClassVar[Family] = Family.COMPUTE
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    least_speedup: float = field(
+        default=1.5, metadata=limit("the sheet's speed-up from which it is worth a word", "judgement")
+    )
+    product_share: float = field(
+        default=0.30, metadata=limit("share of products in the operations", "milabench: 2.2 to 5.1 times from there")
+    )
+
+    def check(self, facts: TrialFacts) -> Answer:
+        facts.require_accelerator("precision")
+        precision = str(facts.result.trial.settings.precision)
+        if precision in ("bfloat16", "float16"):
+            return cleared(self, f"it trains in {precision}")
+        sheet, now = roofline.sheet(facts), roofline.sheet_flops(facts)
+        name = "bfloat16" if sheet.bfloat16 is not None else "float16"
+        faster = (sheet.flops(name) or 0.0) / now
+        return faster_products(
+            self,
+            facts,
+            faster,
+            least_speedup=self.least_speedup,
+            product_share=self.product_share,
+            remedy=Remedy(f"Train in {name}. {CHANGES_TRAINING}", {"precision": name}),
+            what=f"{name} products",
+            waste="Lower precision (AMP)",
+        )

@@ -1,0 +1,187 @@
+"""EXP010: somebody else used the processors that the trial needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose import processor
+from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.outliers import Cause
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
+from perf_diagnostics.diagnose.wording import listing, percent
+from perf_diagnostics.records import Phase
+
+_COMPUTE = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+
+
+@dataclass(frozen=True)
+class Sign:
+    """One thing to see contention by: whether it shows, in words, and its number. ``kernel``: counted by the kernel."""
+
+    shows: bool
+    says: str
+    number: Evidence
+    kernel: bool = False
+
+
+@dataclass(frozen=True)
+class OutsideContention:
+    """Something outside of the trial took the processors away from it.
+
+    What it measures:
+        Up to four signs. From the steps: long steps whose excess lies in forward, backward and optimizer alike and
+        has no cause of the loop's own; and time in which the computing thread was not running although it waited for
+        nothing. From the kernel: what others used of the cores the trial may run on, where no core was left idle; and
+        how long something waited for a processor (PSI), or how often the trial's threads lost theirs. A warning takes
+        two of them, one from the kernel.
+
+    Why it matters:
+        The numbers are then those of this moment on this machine. Comparisons of trials become chance, so findings of
+        the same configuration lose confidence, and their gains are no longer vouched for.
+
+    What to try:
+        Measure on a machine, or on cores, that nothing else uses; or run several blocks (``--repeats 5``) and compare
+        within them.
+
+    When it is wrong:
+        Other processes of the same user count as others. Where the trial itself has more threads than cores, or a CPU
+        quota holds it back, waiting is its own fault, and only what others used counts. Waiting for a processor is
+        counted for the whole machine where the cgroup does not count it.
+    """
+
+    code: ClassVar[str] = "EXP010"
+    name: ClassVar[str] = "outside-contention"
+    family: ClassVar[Family] = Family.EXPERIMENT
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    lost_share: float = field(
+        default=0.05,
+        metadata=limit("share of time lost in long steps without a cause", "pilot: 9 to 17 % with three planted hogs"),
+    )
+    compute_part: float = field(
+        default=0.80,
+        metadata=limit("part of that in forward, backward and optimizer", "pilot: 0.93 to 0.99 if planted"),
+    )
+    phase_part: float = field(
+        default=0.70,
+        metadata=limit("part of it that lies in one phase and speaks against it", "pilot of planted stalls"),
+    )
+    off_processor: float = field(
+        default=0.05, metadata=limit("share of the step in which the computing thread did not run", "pilot")
+    )
+    others: float = field(
+        default=0.10,
+        metadata=limit("share of the usable cores that others used", "judgement; our sampler uses 1 to 2 %"),
+    )
+    idle: float = field(default=0.10, metadata=limit("share of these cores left idle that rules it out", "judgement"))
+    waiting: float = field(
+        default=0.20, metadata=limit("share of the time in which something waited for a processor", "judgement")
+    )
+    switches: float = field(
+        default=100.0,
+        metadata=limit("involuntary switches a second, where the kernel counts no waiting", "pilot: 46 undisturbed"),
+    )
+    quota: float = field(
+        default=0.05, metadata=limit("share of throttled quota periods that explains waiting", "as CPU003")
+    )
+
+    def check(self, facts: TrialFacts) -> Answer:
+        signs = list(self._signs(facts))
+        if not signs:
+            raise NotMeasured("other_cpu_s", "neither the kernel's counters nor the thread's CPU time were recorded")
+        showing = [sign for sign in signs if sign.shows]
+        numbers = tuple(sign.number for sign in signs)
+        if not showing:
+            return cleared(self, "nothing outside of the trial was seen to disturb it", *numbers)
+        sure = len(showing) >= 2 and any(sign.kernel for sign in showing)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.WARNING if sure else Severity.INFO,
+            summary=_summary(showing, sure=sure),
+            scope=facts.label,
+            evidence=numbers,
+            remedies=(Remedy("Measure where nothing else runs, or repeat in blocks (--repeats 5)."),),
+            confidence=0.9 if len(showing) > 2 else 0.7 if sure else 0.3,
+        )
+
+    def _signs(self, facts: TrialFacts) -> Iterator[Sign]:
+        """The signs that could be looked for; waiting says nothing where the trial makes itself wait."""
+        looks: list[Callable[[TrialFacts], Sign]] = [self._spread, self._others]
+        if not self._waits_by_itself(facts):
+            looks += [self._off_processor, self._waiting]
+        for look in looks:
+            sign = ask(look, facts)
+            if sign is not None:
+                yield sign
+
+    def _waits_by_itself(self, facts: TrialFacts) -> bool:
+        throttled = ask(processor.throttled_share, facts) or 0.0
+        return throttled >= self.quota or bool(ask(processor.oversubscribed, facts))
+
+    def _spread(self, facts: TrialFacts) -> Sign:
+        long = facts.outliers
+        free = sum(long.cause_s.get(cause, 0.0) for cause in (Cause.OUTSIDE, Cause.UNEXPLAINED)) / long.total_s
+        spread = long.phase_part(*_COMPUTE) >= self.compute_part
+        concentrated = max(long.phase_part(phase) for phase in _COMPUTE) >= self.phase_part
+        return Sign(
+            free >= self.lost_share and spread and not concentrated,
+            f"long steps without a cause of the loop's own, in all of its phases, cost {percent(free)} of the time",
+            Evidence(
+                metric="time lost in long steps without a cause",
+                value=free * 100,
+                unit="%",
+                limit=self.lost_share * 100,
+                n=len(long),
+            ),
+        )
+
+    def _off_processor(self, facts: TrialFacts) -> Sign:
+        off = processor.off_processor_share(facts)
+        return Sign(
+            off.surely_at_least(self.off_processor),
+            f"the computing thread was not running for {percent(off.value)} of the step",
+            evidence("computing thread not running", off, "%", limit=self.off_processor),
+        )
+
+    def _others(self, facts: TrialFacts) -> Sign:
+        others, idle = processor.others_share(facts), processor.idle_share(facts)
+        return Sign(
+            others >= self.others and idle < self.idle,
+            f"others used {percent(others)} of the cores it may run on, with {percent(idle)} idle",
+            Evidence(metric="cores used by others", value=others * 100, unit="%", limit=self.others * 100),
+            kernel=True,
+        )
+
+    def _waiting(self, facts: TrialFacts) -> Sign:
+        share = ask(processor.waiting_share, facts)
+        if share is None:
+            rate = processor.switches_per_s(facts)
+            return Sign(
+                rate >= self.switches,
+                f"its threads lost their processor {rate:.0f} times a second",
+                Evidence(metric="involuntary switches", value=rate, unit="1/s", limit=self.switches),
+                kernel=True,
+            )
+        return Sign(
+            share >= self.waiting,
+            f"something waited for a processor for {percent(min(1.0, share))} of the time",
+            Evidence(
+                metric="time with something waiting for a processor",
+                value=share * 100,
+                unit="%",
+                limit=self.waiting * 100,
+            ),
+            kernel=True,
+        )
+
+
+def _summary(showing: list[Sign], *, sure: bool) -> str:
+    signs = listing([sign.says for sign in showing])
+    if sure:
+        return f"Something else used the processors: {signs}. Gains between trials measured so are not vouched for."
+    return f"Something else may have used the processors: {signs}."

@@ -1,0 +1,113 @@
+"""HST001: the host cannot launch work as fast as the device does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.wording import duration, percent, percent_between
+from perf_diagnostics.records import Phase
+
+_WORK = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+
+
+@dataclass(frozen=True)
+class LaunchBound:
+    """The device waits for the host to launch its next kernel.
+
+    What it measures:
+        At how many borders between phases the device's queue was already empty, how far the device ends a step after
+        the host, and whether the device's time for forward, backward and optimizer is the host's time for queueing
+        them. If all three say that the host sets the pace, the share of the step in these phases is what launching
+        holds up, with what work there is for the device in it.
+
+    Why it matters:
+        The time goes to Python and to dispatching many small kernels; a faster device or a lower precision changes
+        nothing.
+
+    What to try:
+        Fewer and larger kernels: ``torch.compile(mode="reduce-overhead")`` or CUDA graphs, a fused optimizer, a larger
+        batch.
+
+    When it is wrong:
+        How long the device really idles between kernels is not known without a profiler window (``--deep``), so this
+        is never critical, and the gain reaches from little to all. A loop that synchronises after each phase empties
+        the queue itself and looks the same.
+    """
+
+    code: ClassVar[str] = "HST001"
+    name: ClassVar[str] = "launch-bound"
+    family: ClassVar[Family] = Family.HOST
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    empty_rate: float = field(
+        default=0.8, metadata=limit("borders at which the queue is empty, to be launch-bound", "judgement")
+    )
+    lead_share: float = field(
+        default=0.05, metadata=limit("the device's lag behind the host over the step, at most", "judgement")
+    )
+    agreement: float = field(
+        default=0.10, metadata=limit("how far device and host time of the phases may differ", "judgement")
+    )
+    warn_share: float = field(
+        default=0.10, metadata=limit("forward, backward and optimizer over the step to warn from", "judgement")
+    )
+
+    def check(self, facts: TrialFacts) -> Answer:
+        empty = facts.queue_empty_rate
+        share = facts.joint_share(*_WORK)
+        numbers = [evidence("borders with an empty queue", empty, "%", limit=self.empty_rate)]
+        if not empty.value >= self.empty_rate:
+            return cleared(self, f"the queue was empty at {percent(empty.value)} of the borders", *numbers)
+        ratio = _device_over_host(facts)
+        lead = ask(lambda: facts.host_lead_s)
+        behind = None if lead is None else lead.value / facts.step_time_s.value
+        numbers.append(Evidence(metric="device over host time of the phases", value=ratio, limit=1 + self.agreement))
+        if behind is not None:
+            numbers.append(
+                Evidence(metric="device behind the host", value=behind * 100, unit="%", limit=self.lead_share * 100)
+            )
+        found = grade(share, ((Severity.WARNING, self.warn_share),))
+        if abs(ratio - 1) > self.agreement or (behind is not None and behind > self.lead_share) or found is None:
+            return cleared(self, "the queue runs empty, but the host does not set the pace of these phases", *numbers)
+        sure = found.sure and empty.surely_at_least(self.empty_rate)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=found.severity if sure else Severity.INFO,
+            summary=_summary(facts, share, empty),
+            scope=facts.label,
+            evidence=(evidence("paced by the host", share, "%", limit=found.limit), *numbers),
+            remedies=(
+                Remedy("Compile the model, so that fewer kernels are launched.", {"compile_mode": "reduce-overhead"}),
+                Remedy("Update all parameters at once: a fused optimizer.", {"optimizer_implementation": "fused"}),
+                Remedy(
+                    f"A larger batch, if throughput still rises with it. {CHANGES_TRAINING}",
+                    {"batch_size": 2 * facts.batch_size},
+                ),
+            ),
+            recoverable=recoverable(share, self.family),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=sure, coverage=facts.coverage, thin=facts.thin),
+            claims={str(phase): facts.share(phase).value for phase in _WORK},
+        )
+
+
+def _device_over_host(facts: TrialFacts) -> float:
+    """The device's time for forward, backward and optimizer over the host's for queueing them."""
+    on_host = sum(facts.host_time_s(phase).value for phase in _WORK)
+    if not on_host > 0:
+        raise NotMeasured("host_forward_ns", "the host spent no time in forward, backward and optimizer")
+    return sum(facts.phase_time_s(phase).value for phase in _WORK) / on_host
+
+
+def _summary(facts: TrialFacts, share: Interval, empty: Interval) -> str:
+    return (
+        f"The host sets the pace of forward, backward and optimizer, {percent_between(share)} of a step of "
+        f"{duration(facts.step_time_s.value)}: the device's queue was empty at {percent(empty.value)} of the borders, "
+        "and the phases take the device as long as queueing them takes the host."
+    )

@@ -1,0 +1,107 @@
+"""INP005: each pass over the data begins with a long wait, because the loader starts anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.loading import epoch_begins, exposed_wait_ns
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.time_series import cycle_ratio
+from perf_diagnostics.diagnose.wording import counted, duration, percent_between
+from perf_diagnostics.records import Phase
+
+
+@dataclass(frozen=True)
+class EpochRestart:
+    """Each pass over the data begins with a long wait.
+
+    What it measures:
+        The wait for the first batch of each pass beyond the median wait of all other steps, over all time; from the
+        first pass that begins within the steady steps to the last.
+
+    Why it matters:
+        A loader whose workers are not kept starts new processes for each pass, which import, open files and fill their
+        queues while the training waits. In a planted fault a step took 17.0 ms on average, and 11.0 with workers that
+        stay.
+
+    What to try:
+        ``persistent_workers=True``; without workers or with ones that stay: longer passes, or a sampler that goes on
+        for several of them; nothing expensive in ``__iter__`` or in the sampler.
+
+    When it is wrong:
+        A trial over few samples has more passes than the training will have. What runs between passes (validation,
+        saving) counts as wait only if it happens inside the iterator.
+    """
+
+    code: ClassVar[str] = "INP005"
+    name: ClassVar[str] = "epoch-restart"
+    family: ClassVar[Family] = Family.INPUT
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    warn_share: float = field(
+        default=0.05, metadata=limit("extra wait of first batches over all time to warn from", "pilot: 26 to 28 %")
+    )
+    least_passes: int = field(default=2, metadata=limit("passes that must begin in the steady steps", "judgement"))
+
+    def check(self, facts: TrialFacts) -> Answer:
+        begins = epoch_begins(facts)
+        if begins.size < self.least_passes:
+            raise NotMeasured(
+                "epoch", f"{counted(begins.size, 'pass', 'passes')} over the data began within the steady steps"
+            )
+        waits, first = exposed_wait_ns(facts), np.zeros(facts.steps, dtype=bool)
+        first[begins] = True
+        if first.all():
+            raise NotMeasured("epoch", "each step is a pass over the data, so there is no other wait to compare with")
+        lost = np.where(first, np.maximum(0.0, waits - float(np.median(waits[~first]))), 0.0)
+        share = cycle_ratio(lost, facts.table.wall_ns, begins).within(0.0, 1.0)
+        numbers = (
+            evidence("extra wait for first batches", share, "%", limit=self.warn_share),
+            Evidence(metric="extra wait for a first batch", value=float(lost[begins].mean()) / 1e6, unit="ms"),
+            Evidence(metric="passes that began", value=int(begins.size)),
+        )
+        found = grade(share, ((Severity.WARNING, self.warn_share),))
+        if found is None:
+            return cleared(self, f"first batches of a pass take {percent_between(share)} of all time", *numbers)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=found.severity,
+            summary=f"Each pass over the data begins with {duration(float(lost[begins].mean()) / 1e9)} of waiting, "
+            f"{percent_between(share)} of all time{_why(facts)}.",
+            scope=facts.label,
+            evidence=numbers,
+            remedies=_remedies(facts),
+            recoverable=recoverable(share, self.family),
+            confidence=confidence(
+                Tier.SHARE_AND_CAUSE if _restarts(facts) else Tier.SHARE,
+                sure=found.sure,
+                coverage=facts.coverage,
+                thin=facts.thin,
+            ),
+            claims={str(Phase.DATA_WAIT): share.value},
+        )
+
+
+def _restarts(facts: TrialFacts) -> bool:
+    """The loader has workers and does not keep them."""
+    recorded = facts.result.facts
+    return bool(recorded.get("num_workers")) and recorded.get("persistent_workers") is False
+
+
+def _why(facts: TrialFacts) -> str:
+    return ": the loader's workers are started anew" if _restarts(facts) else ""
+
+
+def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
+    longer = Remedy("Make passes longer, or let the sampler go on for several of them.")
+    if _restarts(facts):
+        return (Remedy("Keep the loader's workers from pass to pass.", {"persistent_workers": True}), longer)
+    return (longer, Remedy("Look for expensive work in the dataset's __iter__ and in the sampler."))

@@ -1,0 +1,76 @@
+"""MEM003: allocations on the device failed at first, and the allocator had to empty its cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence
+from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, limit
+from perf_diagnostics.diagnose.wording import counted
+
+
+@dataclass(frozen=True)
+class AllocatorRetries:
+    """The device ran out of memory for a moment, again and again.
+
+    What it measures:
+        Allocations in the steady steps that failed, and succeeded once the allocator had given its cached blocks back
+        to the driver (torch's counter num_alloc_retries).
+
+    Why it matters:
+        Each retry waits for the device, frees every cached block, and makes the next allocations ask the driver: a
+        stall of milliseconds. It is also the last step before an out-of-memory error.
+
+    What to try:
+        A little less memory: a smaller batch with accumulation, checkpointing, lower precision; batches of similar
+        length where lengths vary.
+
+    When it is wrong:
+        A retry in the first steps is part of finding the working set and is not counted here. What the stalls cost is
+        not known from this counter; no gain is claimed.
+    """
+
+    code: ClassVar[str] = "MEM003"
+    name: ClassVar[str] = "allocator-retries"
+    family: ClassVar[Family] = Family.MEMORY
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    least_retries: int = field(
+        default=1, metadata=limit("retries in the steady steps", "torchtitan warns at the first")
+    )
+
+    def check(self, facts: TrialFacts) -> Answer:
+        retries = facts.alloc_retries
+        number = Evidence(metric="retried allocations", value=retries, limit=self.least_retries, n=facts.steps)
+        if retries < self.least_retries:
+            return cleared(self, "no allocation was retried", number)
+        settings = facts.result.trial.settings
+        remedies = []
+        if settings.batch_size > 1:
+            half = {
+                "batch_size": settings.batch_size // 2,
+                "accumulation_steps": 2 * (settings.accumulation_steps or 1),
+            }
+            remedies.append(Remedy(f"Half the batch, accumulated twice. {CHANGES_TRAINING}", half))
+        if not settings.gradient_checkpointing:
+            remedies.append(
+                Remedy(
+                    "Checkpoint activations; that costs about a quarter more time.", {"gradient_checkpointing": True}
+                )
+            )
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.WARNING,
+            summary=f"{counted(retries, 'allocation')} in {counted(facts.steps, 'step')} failed at first: each time "
+            "the allocator emptied its cache and waited for the device.",
+            scope=facts.label,
+            evidence=(number,),
+            remedies=tuple(remedies),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, thin=facts.thin),
+            symptom_of=("MEM001", "MEM002"),
+        )

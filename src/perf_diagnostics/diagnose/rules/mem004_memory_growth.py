@@ -1,0 +1,125 @@
+"""MEM004: memory grows from step to step, and will run out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.facts import TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence
+from perf_diagnostics.diagnose.memory_facts import Growth, free_bytes, growth_on
+from perf_diagnostics.diagnose.rule import Answer, cleared, limit
+from perf_diagnostics.diagnose.wording import percent, significant
+
+_REMEDIES = (
+    Remedy("Keep numbers, not tensors: loss.detach() or loss.item() for what is logged or summed up over steps."),
+    Remedy("Bound what is kept from step to step: lists of outputs, caches without a size, hooks added in the loop."),
+)
+
+
+@dataclass(frozen=True)
+class MemoryGrowth:
+    """Memory grows with every step.
+
+    What it measures:
+        Tensors on the device after each step (the allocator's count), or the process's resident memory: the Theil-Sen
+        slope over the steady steps, where the medians of the thirds rise, the second half still rises, and memory
+        never fell back. With what is free, that is the number of steps until it runs out.
+
+    Why it matters:
+        A leak ends a training, usually at night. Before, it makes the host swap or the allocator retry.
+
+    What to try:
+        Look for what is kept: losses with their graphs, lists of outputs, metrics, hooks that are added in the loop. A
+        memory snapshot (torch.cuda.memory._snapshot, tracemalloc) names the line.
+
+    When it is wrong:
+        Caches that fill up (file pages are not counted, but a dataset that keeps what it has read is) grow for long and
+        then stop. Sentences that happen to get longer raise the peak, but not what is left after the step. A trial of
+        seconds cannot tell a slow leak from none.
+    """
+
+    code: ClassVar[str] = "MEM004"
+    name: ClassVar[str] = "memory-growth"
+    family: ClassVar[Family] = Family.MEMORY
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    least_rise: float = field(
+        default=0.02, metadata=limit("rise over the trial as a share of the median", "pilot of planted leaks")
+    )
+    least_bytes: int = field(
+        default=8_000_000, metadata=limit("rise over the trial in bytes", "pilot of planted leaks")
+    )
+    least_host_rise: float = field(
+        default=0.05, metadata=limit("the same on the host", "an untouched loop grew by 2.8 % in its first 400 steps")
+    )
+    least_host_bytes: int = field(
+        default=32_000_000, metadata=limit("the same in bytes", "the same loop: 12 MB, and none after 2,000 steps")
+    )
+    horizon_steps: int = field(
+        default=200_000, metadata=limit("steps until memory is full from which it is only an observation", "judgement")
+    )
+    most_pullback: float = field(
+        default=0.02, metadata=limit("deepest fall from a height reached before", "pilot of planted leaks")
+    )
+
+    def check(self, facts: TrialFacts) -> Answer:
+        places = ("device", "host") if facts.on_accelerator else ("host",)
+        known = [found for where in places if (found := ask(growth_on, facts, where)) is not None]
+        if not known:
+            growth_on(facts, places[0])  # raises, with the reason
+        growing = [one for one in known if self._grows(one)]
+        numbers = tuple(self._number(one) for one in known)
+        if not growing:
+            return cleared(self, "memory after a step did not grow", *numbers)
+        worst = min(growing, key=lambda one: _steps_left(facts, one) or float("inf"))
+        left = _steps_left(facts, worst)
+        soon = left is not None and left < facts.result.trial.length.max_steps
+        late = left is not None and left > self.horizon_steps
+        after = (
+            "" if left is None else f" With what is free, it runs out after about {significant(left, 2)} more steps."
+        )
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.CRITICAL if soon else Severity.INFO if late else Severity.WARNING,
+            summary=f"Memory on the {worst.where} grows by {significant(worst.per_step / 1e6)} MB a step, "
+            f"{percent(worst.rise_bytes / worst.median_bytes)} over the {facts.steps} steps measured.{after}",
+            scope=facts.label,
+            evidence=(
+                *numbers,
+                *(() if left is None else (Evidence(metric="steps until memory is full", value=left),)),
+            ),
+            remedies=_REMEDIES,
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, thin=facts.thin),
+        )
+
+    def _grows(self, found: Growth) -> bool:
+        return (
+            found.rise_bytes > self._least(found)
+            and found.monotone
+            and found.lasting
+            and found.pullback <= self.most_pullback
+        )
+
+    def _number(self, found: Growth) -> Evidence:
+        return Evidence(
+            metric=f"rise of {found.where} memory over the steps",
+            value=found.rise_bytes / 1e6,
+            unit="MB",
+            limit=self._least(found) / 1e6,
+            n=found.readings,
+        )
+
+    def _least(self, found: Growth) -> float:
+        """The rise below which nothing is said: the process's memory also grows while its allocator settles."""
+        if found.where == "host":
+            return max(self.least_host_rise * found.median_bytes, self.least_host_bytes)
+        return max(self.least_rise * found.median_bytes, self.least_bytes)
+
+
+def _steps_left(facts: TrialFacts, found: Growth) -> float | None:
+    free = ask(free_bytes, facts, found.where)
+    return None if free is None else max(0.0, free) / found.per_step

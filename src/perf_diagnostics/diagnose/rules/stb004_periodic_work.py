@@ -1,0 +1,83 @@
+"""STB004: every so many steps one takes much longer: saving, evaluating or logging in the loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.stalls import PLACES, against, explained_by_length, stalls_of
+from perf_diagnostics.diagnose.wording import duration, percent, percent_between
+
+
+@dataclass(frozen=True)
+class PeriodicWork:
+    """Every so many steps one takes much longer.
+
+    What it measures:
+        Outliers as in stalls (STB002), where at least 80 % of what they cost returns after always the same number of
+        steps, at least three times: the period, the time lost over all time, and where it lies.
+
+    Why it matters:
+        Checkpoints, evaluation, logging and metrics keep the training waiting while they run, and hide well: the
+        median step does not show them.
+
+    What to try:
+        Save asynchronously or less often; evaluate less often or elsewhere; log from another thread.
+
+    When it is wrong:
+        The work may be wanted as often as it is done; then this is its price. A trial of few rounds says little about
+        how long one takes.
+    """
+
+    code: ClassVar[str] = "STB004"
+    name: ClassVar[str] = "periodic-work"
+    family: ClassVar[Family] = Family.STABILITY
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    lost_share: float = field(
+        default=0.05, metadata=limit("time lost every so many steps to warn from", "pilot: 21 to 25 % planted saves")
+    )
+    explained: float = field(default=0.5, metadata=limit("R² from which batch length explains long steps", "as STB001"))
+
+    def check(self, facts: TrialFacts) -> Answer:
+        found = stalls_of(facts)
+        share, period = found.share, found.period
+        number = evidence("lost in long steps", share, "%", limit=self.lost_share)
+        if period is None:
+            return cleared(self, "long steps do not return with a rhythm", number)
+        numbers = [
+            number,
+            Evidence(metric="period", value=period.steps, unit="steps", n=found.count),
+            Evidence(metric="of what is lost on this beat", value=period.part * 100, unit="%"),
+        ]
+        graded = grade(share, ((Severity.WARNING, self.lost_share),))
+        if graded is None:
+            return cleared(
+                self, f"every {period.steps} steps one takes longer, {percent_between(share)} of all time", *numbers
+            )
+        if explained_by_length(facts, self.explained) is not None:
+            return cleared(self, "the length of the batch explains the long steps (STB001)", *numbers)
+        where, remedies = "", against(facts, None)
+        if found.place is not None:
+            phase, part = found.place
+            numbers.append(Evidence(metric=f"of it in {phase}", value=part * 100, unit="%"))
+            where, remedies = f", {percent(part)} of it {PLACES[phase]}", against(facts, phase)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=graded.severity,
+            summary=f"Every {period.steps} steps one takes {duration(found.typical_s)} longer: "
+            f"{percent_between(share)} of all time{where}.",
+            scope=facts.label,
+            evidence=tuple(numbers),
+            remedies=remedies,
+            recoverable=recoverable(share, self.family),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
+            claims=found.claims,
+            symptom_of=("INP004", "INP005", "HST005", "HST007"),
+        )

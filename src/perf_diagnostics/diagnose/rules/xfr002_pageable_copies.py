@@ -1,0 +1,72 @@
+"""XFR002: batches are copied to the device from memory that is not pinned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
+from perf_diagnostics.diagnose.wording import percent, percent_between
+from perf_diagnostics.records import Phase
+
+
+@dataclass(frozen=True)
+class PageableCopies:
+    """Batches are copied to the device from memory that is not pinned.
+
+    What it measures:
+        Whether the loader pins its batches, and the share of the step that the copies to the device take.
+
+    Why it matters:
+        A copy from pageable memory goes through a staging buffer and holds the host up; it is slower and cannot run
+        beside computation. It matters only as much as copies take, so this is never more than a remark: where copies
+        really hold the device up, XFR001 says so.
+
+    What to try:
+        ``pin_memory=True`` in the loader and ``non_blocking=True`` in the copy.
+
+    When it is wrong:
+        Pinning costs host memory and time of its own; for a few small copies it gains nothing. A loop that pins its
+        batches itself is not seen to do so.
+    """
+
+    code: ClassVar[str] = "XFR002"
+    name: ClassVar[str] = "pageable-copies"
+    family: ClassVar[Family] = Family.TRANSFER
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    info_share: float = field(
+        default=0.005,
+        metadata=limit("share of the step that copies take to mention", "judgement; public pair: 1 to 2 %"),
+    )
+
+    def check(self, facts: TrialFacts) -> Answer:
+        facts.require_accelerator("device_transfer_ns")
+        pinned = facts.result.facts.get("pin_memory")
+        if not isinstance(pinned, bool):
+            raise facts.missing("pin_memory", "whether batches are pinned was not recorded")
+        share = facts.share(Phase.TRANSFER)
+        numbers = (
+            Evidence(metric="pinned host memory", value="yes" if pinned else "no"),
+            evidence("copies to the device", share, "%", limit=self.info_share),
+        )
+        if pinned:
+            return cleared(self, "batches are copied from pinned memory", *numbers)
+        if share.value < self.info_share:
+            return cleared(self, f"copies to the device take {percent_between(share)} of a step", *numbers)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.INFO,
+            summary="Batches are copied to the device from memory that is not pinned; the copies take "
+            f"{percent(share.value)} of the step.",
+            scope=facts.label,
+            evidence=numbers,
+            remedies=(Remedy("Pin the host's memory and copy non_blocking.", {"pin_memory": True}),),
+            confidence=confidence(Tier.CONFIGURATION, sure=True, coverage=facts.coverage, thin=facts.thin),
+            claims={str(Phase.TRANSFER): share.value},
+        )

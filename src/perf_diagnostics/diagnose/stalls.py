@@ -1,0 +1,117 @@
+"""Single steps that took much longer for no reason that another rule owns: how much they cost, where, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+
+from perf_diagnostics.diagnose.excess import phase_parts
+from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Remedy
+from perf_diagnostics.diagnose.outliers import Cause
+from perf_diagnostics.diagnose.time_series import Period, cycle_ratio, period_of
+from perf_diagnostics.records import Bools, Float64, Phase
+
+#: Causes whose seconds no other rule speaks about: collections, epochs, compilation, allocation, clocks and other
+#: programs have rules of their own.
+UNOWNED = (Cause.LOADER_STALL, Cause.UNEXPLAINED)
+
+#: Where a phase's seconds lie, in words.
+PLACES: Mapping[Phase, str] = MappingProxyType(
+    {
+        Phase.DATA_WAIT: "in the wait for data",
+        Phase.TRANSFER: "in the transfer",
+        Phase.FORWARD: "in the forward pass",
+        Phase.BACKWARD: "in the backward pass",
+        Phase.OPTIMIZER: "in the optimizer",
+        Phase.OTHER: "outside of all phases",
+    }
+)
+
+#: A long step is a stall if at least this part of its excess has no other owner.
+LEAST_UNOWNED = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Stalls:
+    """The stalls among a trial's steady steps; ``lost_ns`` is 0 in all other steps, both of shape ``(steps,)``."""
+
+    wall_ns: Float64
+    lost_ns: Float64
+    by_phase: Mapping[Phase, float]
+
+    @property
+    def count(self) -> int:
+        return int(self.steps.sum())
+
+    @cached_property
+    def steps(self) -> Bools:
+        chosen: Bools = self.lost_ns > 0
+        return chosen
+
+    @property
+    def typical_s(self) -> float:
+        """What a stall took beyond the median step in the middle of all stalls, in s; 0 without any."""
+        return float(np.median(self.lost_ns[self.steps])) / 1e9 if self.count else 0.0
+
+    @cached_property
+    def share(self) -> Interval:
+        """What the stalls took beyond the median step, over all time."""
+        period = self.period
+        beats = np.empty(0, dtype=np.intp)
+        if period is not None:
+            beats = np.arange(period.offset, self.wall_ns.size, period.steps)
+        return cycle_ratio(self.lost_ns, self.wall_ns, beats).within(0.0, 1.0)
+
+    @cached_property
+    def period(self) -> Period | None:
+        """The rhythm in which they come, if they have one."""
+        return period_of(self.lost_ns)
+
+    @property
+    def place(self) -> tuple[Phase, float] | None:
+        """The phase that holds most of them, and its part; None where no phase was timed."""
+        if not self.by_phase:
+            return None
+        phase = max(self.by_phase, key=lambda p: self.by_phase[p])
+        return phase, self.by_phase[phase]
+
+    @property
+    def claims(self) -> dict[str, float]:
+        """The share of the step by phase, for a finding."""
+        return {str(phase): part * self.share.value for phase, part in self.by_phase.items() if part > 0}
+
+
+def stalls_of(facts: TrialFacts) -> Stalls:
+    """The stalls of a trial; NotMeasured with too few steps to tell them from the others."""
+    long = facts.outliers
+    wall = facts.column("wall_ns").astype(np.float64)
+    unowned = np.sum([long.by_cause[cause] for cause in UNOWNED if cause in long.by_cause], axis=0)
+    lost = np.zeros(wall.size)
+    lost[long.steps] = np.where(unowned >= LEAST_UNOWNED * long.excess_s, unowned, 0.0) * 1e9
+    return Stalls(wall, lost, phase_parts(facts, lost > 0))
+
+
+def explained_by_length(facts: TrialFacts, least: float) -> float | None:
+    """R squared of step time against tokens where it is at least so much; None where length explains less."""
+    explained = ask(lambda: facts.step_time_by_tokens)
+    return explained if explained is not None and explained >= least else None
+
+
+def against(facts: TrialFacts, phase: Phase | None) -> tuple[Remedy, ...]:
+    """What to try against long steps in a phase."""
+    if phase is Phase.DATA_WAIT:
+        depth = ask(facts.number, "prefetch_factor")
+        deeper = "Let the loader's workers work further ahead, so that a slow batch is not waited for."
+        return (
+            Remedy(deeper, {} if depth is None else {"prefetch_factor": 2 * int(depth)}),
+            Remedy("Look for samples that take much longer than others, and for storage that stalls."),
+        )
+    return (
+        Remedy("Save asynchronously or less often; evaluate less often, or elsewhere."),
+        Remedy("Log and evaluate metrics in another thread, and write nothing to disk inside the step."),
+    )

@@ -1,0 +1,205 @@
+"""A callback for the Trainer of Hugging Face's transformers that measures its trainings.
+
+::
+
+    from perf_diagnostics.integrations.huggingface import PerformanceDiagnosticsCallback
+
+    trainer = Trainer(..., callbacks=[PerformanceDiagnosticsCallback()])
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from perf_diagnostics.integrations.attached import RESULTS_DIR, Attached
+from perf_diagnostics.integrations.endings import ending_of
+from perf_diagnostics.integrations.framework_loop import FrameworkLoop
+from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, TRANSFER
+from perf_diagnostics.integrations.mixed_precision import autocast_named
+from perf_diagnostics.integrations.trainings import Trainings
+from perf_diagnostics.records import Outcome
+
+try:
+    _TrainerCallback: Any = import_module("transformers.trainer_callback").TrainerCallback
+except ImportError as error:
+    raise ImportError(
+        f"The Trainer's callback needs transformers ({error}): pip install 'perf-diagnostics[huggingface]'."
+    ) from error
+
+NAN_FILTER_NOTE = (
+    "The Trainer looks for nan and inf in the loss of every batch, and on an accelerator the host waits for the device "
+    "to do so. TrainingArguments(logging_nan_inf_filter=False) leaves it out; a nan then shows in the logged loss."
+)
+
+
+class PerformanceDiagnosticsCallback(_TrainerCallback):  # type: ignore[misc]
+    """Measures each training of a Trainer into a run of its own, and says at its end what limits it.
+
+    A step is one optimizer step, all its accumulated batches included. Getting these batches, which the Trainer does
+    before ``on_step_begin``, is ``data_wait``; moving them is ``transfer``; ``compute_loss`` is ``forward``;
+    ``accelerator.backward`` is ``backward``; clipping, step, scheduler and zero_grad are ``optimizer``.
+    Logging, evaluation and saving lie between two steps and are the later one's ``other``.
+
+    Methods of the Trainer that calls it are stood in for while it trains. Nothing that goes wrong in measuring reaches
+    the training. ``PERF_DIAGNOSTICS_DISABLED=1`` turns all of it off.
+
+    Args:
+        name: of the run; default: the time and the model's class. Later trainings get ``-2`` and so on.
+        results_dir: where runs lie.
+        quiet: do not print the line with the run and the verdict.
+
+    Raises:
+        InvalidSettings: the name cannot be one.
+        RunError: there is a run of that name.
+    """
+
+    def __init__(self, *, name: str | None = None, results_dir: Path | str = RESULTS_DIR, quiet: bool = False) -> None:
+        self._trainings = Trainings(name=name, results_dir=results_dir, quiet=quiet)
+
+    @property
+    def diagnostics(self) -> Attached:
+        """The training that is under way, or the last one: its steps, its folder, and at its end its records."""
+        return self._trainings.last
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if not state.is_world_process_zero:
+            return
+        trainer = _calling_trainer()
+        self._trainings.begin(functools.partial(_loop_of, trainer, others, self._trainings.end))
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if self._trainings.loop is not None:
+            self._trainings.loop.marked.probe.epoch = int(state.epoch or 0)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if self._trainings.loop is not None:
+            self._trainings.loop.marked.step_begins()
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if self._trainings.loop is not None:
+            self._trainings.loop.marked.begins(OPTIMIZER)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if self._trainings.loop is not None:
+            self._trainings.loop.marked.ends(OPTIMIZER, raised=False)
+            self._trainings.loop.step_ends()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._trainings.end((Outcome.COMPLETED, "", "loop_ended"))
+
+
+def _calling_trainer() -> Any:
+    """The Trainer whose event this is: a callback is not told, but its caller's caller is the Trainer's method."""
+    wanted = import_module("transformers").Trainer
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        found = frame.f_locals.get("self")
+        if isinstance(found, wanted):
+            return found
+        frame = frame.f_back
+    return None
+
+
+def _loop_of(
+    trainer: Any, given: dict[str, Any], end: Callable[[Any], None], name: str | None, results_dir: Path
+) -> FrameworkLoop:
+    """Stand in for the parts of a Trainer that are phases."""
+    if trainer is None:
+        raise LookupError("the callback was not called by a transformers.Trainer")
+    model, optimizer = given.get("model"), given.get("optimizer")
+    loop = FrameworkLoop(
+        workload=type(model).__name__,
+        name=name,
+        results_dir=results_dir,
+        model=model,
+        optimizer=getattr(optimizer, "optimizer", optimizer),
+    )
+    marked, accelerator = loop.marked, trainer.accelerator
+    marked.autocast = autocast_named(accelerator.mixed_precision)
+    _note_facts(loop, trainer)
+    inside = _Inside()
+    data = import_module("accelerate.data_loader")
+    loop.time(data, "send_to_device", TRANSFER, when=lambda: inside.fetch)
+    loop.time(trainer, "_get_num_items_in_batch", OTHER, when=lambda: inside.fetch)
+    loop.time(trainer, "get_batch_samples", DATA_WAIT)
+    loop.time(trainer, "_prepare_inputs", TRANSFER, when=lambda: inside.step)
+    loop.time(trainer, "compute_loss", FORWARD, when=lambda: inside.step)
+    loop.time(accelerator, "backward", BACKWARD, when=lambda: inside.step)
+    loop.time(trainer, "_clip_grad_norm", OPTIMIZER)
+    loop.time(trainer, "_get_grad_norm", OPTIMIZER)
+    inside.follow(loop, trainer, end)
+    return loop
+
+
+class _Inside:
+    """Where the Trainer is: an evaluation calls the same methods, and is no training."""
+
+    def __init__(self) -> None:
+        self.fetch = False
+        self.step = False
+
+    def follow(self, loop: FrameworkLoop, trainer: Any, end: Callable[[Any], None]) -> None:
+        """Watch the Trainer go in and out, and end the training with whatever error leaves it.
+
+        The Trainer tells callbacks of no exception.
+        """
+        get, train = trainer.get_batch_samples, trainer.training_step
+
+        @functools.wraps(get)
+        def get_batch_samples(*args: Any, **kwargs: Any) -> Any:
+            self.fetch = True
+            try:
+                return get(*args, **kwargs)
+            except BaseException as error:
+                end(ending_of(error))
+                raise
+            finally:
+                self.fetch = False
+
+        @functools.wraps(train)
+        def training_step(model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            self.step = True
+            loop.marked.count(inputs)
+            try:
+                return train(model, inputs, *args, **kwargs)
+            except BaseException as error:
+                end(ending_of(error))
+                raise
+            finally:
+                self.step = False
+
+        loop.stand_in(trainer, "get_batch_samples", get_batch_samples)
+        loop.stand_in(trainer, "training_step", training_step)
+        if hasattr(trainer, "_run_epoch"):  # transformers 5; before that it is a part of one long method
+            run = trainer._run_epoch
+
+            @functools.wraps(run)
+            def _run_epoch(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return run(*args, **kwargs)
+                except BaseException as error:
+                    end(ending_of(error))
+                    raise
+
+            loop.stand_in(trainer, "_run_epoch", _run_epoch)
+
+
+def _note_facts(loop: FrameworkLoop, trainer: Any) -> None:
+    """What the Trainer is set to, as far as it decides on speed."""
+    from perf_diagnostics.workloads.data import loader_facts
+
+    loader = trainer.callback_handler.train_dataloader
+    filters = bool(trainer.args.logging_nan_inf_filter)
+    loop.marked.more_facts = {
+        "framework": f"transformers {import_module('transformers').__version__}",
+        "nan_inf_filter": filters,
+        **loader_facts(loader),
+    }
+    if filters and trainer.args.device.type != "cpu":
+        loop.marked.about.notes.append(NAN_FILTER_NOTE)

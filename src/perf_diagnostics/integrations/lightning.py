@@ -1,0 +1,290 @@
+"""A callback and a profiler for Lightning's Trainer that measure its fits; for ``lightning`` and ``pytorch_lightning``.
+
+::
+
+    from perf_diagnostics.integrations.lightning import PerformanceDiagnosticsCallback, PerformanceDiagnosticsProfiler
+
+    trainer = Trainer(callbacks=[PerformanceDiagnosticsCallback()])
+    trainer = Trainer(profiler=PerformanceDiagnosticsProfiler())
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from perf_diagnostics.integrations.attached import RESULTS_DIR, Attached
+from perf_diagnostics.integrations.endings import ending_of
+from perf_diagnostics.integrations.framework_loop import FrameworkLoop
+from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, TRANSFER
+from perf_diagnostics.integrations.mixed_precision import autocast_named
+from perf_diagnostics.integrations.trainings import Trainings
+from perf_diagnostics.records import Outcome
+
+#: The two names under which the same library is installed, each with classes of its own.
+PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+
+_OVER = (Outcome.COMPLETED, "", "loop_ended")
+
+
+def _package() -> Any:
+    """The one that is in use already, else the one that is installed: importing both takes seconds.
+
+    A Trainer of the other one takes our classes as well: neither asks what class its callbacks or profiler are of.
+    """
+    for name in PACKAGES:
+        if name in sys.modules:
+            return sys.modules[name]
+    for name in PACKAGES:
+        if find_spec(name.partition(".")[0]) is not None:
+            return import_module(name)
+    raise ImportError(
+        "Lightning's callback and profiler need lightning (or pytorch-lightning): "
+        "pip install 'perf-diagnostics[lightning]'."
+    )
+
+
+_PACKAGE: Any = _package()
+_Callback: Any = _PACKAGE.Callback
+_Profiler: Any = import_module(f"{_PACKAGE.__name__}.profilers").Profiler
+
+
+class PerformanceDiagnosticsCallback(_Callback):  # type: ignore[misc]
+    """Measures each fit into a run of its own, and says at its end what limits it.
+
+    A step is one training batch in which an optimizer stepped, with the accumulated batches before it. With automatic
+    optimization forward and backward run inside the optimizer's step; each counts on its own. With manual optimization
+    what ``training_step`` does besides backward and step is ``forward``. Validation, its batches, logging and
+    checkpoints are ``other``; the sanity check comes before the first step.
+
+    Methods of the Trainer's strategy and loop are stood in for while it fits. Nothing that goes wrong in measuring
+    reaches the training. ``PERF_DIAGNOSTICS_DISABLED=1`` turns all of it off.
+
+    Args:
+        name: of the run; default: the time and the module's class. Later fits get ``-2`` and so on.
+        results_dir: where runs lie.
+        quiet: do not print the line with the run and the verdict.
+
+    Raises:
+        InvalidSettings: the name cannot be one.
+        RunError: there is a run of that name.
+    """
+
+    def __init__(self, *, name: str | None = None, results_dir: Path | str = RESULTS_DIR, quiet: bool = False) -> None:
+        self._trainings = Trainings(name=name, results_dir=results_dir, quiet=quiet)
+        self._stepped = False
+
+    @property
+    def diagnostics(self) -> Attached:
+        """The fit that is under way, or the last one: its steps, its folder, and at its end its records."""
+        return self._trainings.last
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self._stepped = False
+        if trainer.is_global_zero:  # the processes that Lightning starts have no RANK in their environment
+            self._trainings.begin(functools.partial(self._loop_of, trainer, pl_module))
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        if self._trainings.loop is not None:
+            self._trainings.loop.marked.probe.epoch = trainer.current_epoch
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if self._stepped and self._trainings.loop is not None:
+            self._stepped = False
+            self._trainings.loop.step_ends()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._trainings.end(_OVER)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._trainings.end(ending_of(exception))
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self._trainings.end(_OVER)
+
+    def _loop_of(self, trainer: Any, module: Any, name: str | None, results_dir: Path) -> FrameworkLoop:
+        """Stand in for the parts of a Trainer that are phases."""
+        loop = _new_loop(trainer, module, name, results_dir)
+        strategy, epochs = trainer.strategy, trainer.fit_loop.epoch_loop
+
+        def trains() -> bool:
+            return bool(trainer.training)
+
+        _count_batches(loop, trainer)
+        loop.time(strategy, "batch_to_device", TRANSFER, when=trains)
+        loop.time(strategy, "training_step", FORWARD)
+        loop.time(strategy, "backward", BACKWARD)
+        loop.time(strategy, "optimizer_step", OPTIMIZER, first=self._steps)
+        loop.time(epochs, "update_lr_schedulers", OPTIMIZER)
+        loop.time(epochs.automatic_optimization, "_optimizer_zero_grad", OPTIMIZER)
+        loop.time(epochs, "on_run_start", DATA_WAIT)  # makes the loader's iterator, which starts its workers
+        _time_fetches(loop, epochs)
+        loop.marked.step_begins()
+        return loop
+
+    def _steps(self, *_args: Any, **_kwargs: Any) -> None:
+        self._stepped = True
+
+
+class PerformanceDiagnosticsProfiler(_Profiler):  # type: ignore[misc]
+    """Measures each fit as the callback does, mostly from the actions that the Trainer names to its profiler.
+
+    What differs: making the loader's iterator is ``other``, and so are schedulers; a step ends with its batch's
+    ``run_training_batch``.
+
+    Args:
+        name: of the run; default: the time and the module's class. Later fits get ``-2`` and so on.
+        results_dir: where runs lie.
+        quiet: do not print the line with the run and the verdict.
+
+    Raises:
+        InvalidSettings: the name cannot be one.
+        RunError: there is a run of that name.
+    """
+
+    def __init__(self, *, name: str | None = None, results_dir: Path | str = RESULTS_DIR, quiet: bool = False) -> None:
+        super().__init__()
+        self._trainings = Trainings(name=name, results_dir=results_dir, quiet=quiet)
+        self._stepped = False
+        self._handled: BaseException | None = None
+        self._phases: dict[str, int | None] = {}
+
+    @property
+    def diagnostics(self) -> Attached:
+        """The fit that is under way, or the last one: its steps, its folder, and at its end its records."""
+        return self._trainings.last
+
+    def start(self, action_name: str) -> None:
+        """An action begins."""
+        if action_name == "run_training_epoch" and self._trainings.loop is None:
+            self._begin()
+        loop = self._trainings.loop
+        if loop is None:
+            return
+        if action_name == "run_training_epoch":
+            loop.marked.probe.epoch = self._lightning_module.trainer.current_epoch
+            loop.marked.step_begins()
+        phase = self._phase(action_name)
+        if phase is not None:
+            self._stepped = self._stepped or phase == OPTIMIZER
+            loop.marked.begins(phase)
+
+    def stop(self, action_name: str) -> None:
+        """It has ended."""
+        loop = self._trainings.loop
+        if loop is None:
+            return
+        if self._phase(action_name) is not None:
+            loop.marked.ends(OTHER, raised=False)
+        elif action_name == "run_training_batch" and self._stepped and self._error() is None:
+            self._stepped = False
+            loop.step_ends()
+        elif action_name == "run_training_epoch":
+            error = self._error()
+            if error is not None:
+                self._trainings.end(ending_of(error))
+
+    def _error(self) -> BaseException | None:
+        """What has just been raised inside the action that ends: the Trainer ends actions in ``finally``."""
+        error = sys.exc_info()[1]
+        return None if error is self._handled else error
+
+    def teardown(self, stage: str | None) -> None:
+        """The fit is over."""
+        super().teardown(stage)
+        if "_trainings" in vars(self):  # also called when an object goes that was never made
+            self._trainings.end(_OVER)
+
+    def _begin(self) -> None:
+        self._stepped = False
+        self._handled = sys.exc_info()[1]  # fit() may be called where somebody is handling an error
+        self._phases = {}
+        if self._lightning_module.trainer.is_global_zero:
+            self._trainings.begin(self._loop_of)
+
+    def _loop_of(self, name: str | None, results_dir: Path) -> FrameworkLoop:
+        trainer = self._lightning_module.trainer
+        loop = _new_loop(trainer, trainer.lightning_module, name, results_dir)
+        _count_batches(loop, trainer)
+        loop.time(trainer.strategy, "backward", BACKWARD)  # the action of that name is missing in a manual backward
+        loop.marked.about.why_unseen["transfer"] = "the Trainer moved no batch; its time is in other"
+        return loop
+
+    def _phase(self, action: str) -> int | None:
+        try:
+            phase = self._phases[action]
+        except KeyError:
+            phase = self._phases[action] = phase_of(action)
+        if phase == TRANSFER and not self._lightning_module.trainer.training:
+            return None
+        return phase
+
+
+def phase_of(action: str) -> int | None:
+    """The phase of one of the Trainer's actions, as an index into ALL_PHASES; None where it is none.
+
+    The names are those of Lightning 2: ``[_TrainingEpochLoop].train_dataloader_next``,
+    ``[Strategy]SingleDeviceStrategy.training_step``, ``[LightningModule]Mine.optimizer_step``, and, with manual
+    optimization, ``optimizer_step``.
+    """
+    owner, _, method = action.rpartition(".")
+    if owner.startswith("[Strategy]"):
+        return {"batch_to_device": TRANSFER, "training_step": FORWARD}.get(method)
+    if method == "train_dataloader_next":
+        return DATA_WAIT
+    if action == "optimizer_step" or (owner.startswith("[LightningModule]") and method == "optimizer_step"):
+        return OPTIMIZER
+    return None
+
+
+def _new_loop(trainer: Any, module: Any, name: str | None, results_dir: Path) -> FrameworkLoop:
+    from perf_diagnostics.workloads.data import loader_facts
+
+    optimizers = trainer.optimizers
+    loop = FrameworkLoop(
+        workload=type(module).__name__,
+        name=name,
+        results_dir=results_dir,
+        model=module,
+        optimizer=optimizers[0] if optimizers else None,
+    )
+    package = type(trainer).__module__.partition(".")[0]
+    version = getattr(sys.modules.get(package), "__version__", "")
+    loop.marked.autocast = autocast_named(trainer.precision)
+    loop.marked.more_facts = {"framework": f"{package} {version}".strip(), **loader_facts(trainer.train_dataloader)}
+    return loop
+
+
+def _count_batches(loop: FrameworkLoop, trainer: Any) -> None:
+    """Count each training batch where it is moved: its mask is still in the host's memory, and can be looked at."""
+    move = trainer.strategy.batch_to_device
+
+    @functools.wraps(move)
+    def batch_to_device(batch: Any, *args: Any, **kwargs: Any) -> Any:
+        if trainer.training:
+            loop.marked.count(batch)
+        return move(batch, *args, **kwargs)
+
+    loop.stand_in(trainer.strategy, "batch_to_device", batch_to_device)
+
+
+def _time_fetches(loop: FrameworkLoop, epochs: Any) -> None:
+    """The loop calls one method before it fetches a batch, and another one after it, also where there is none."""
+    before, after = epochs._on_before_fetch, epochs._on_after_fetch
+
+    @functools.wraps(before)
+    def _on_before_fetch() -> None:
+        before()
+        loop.marked.begins(DATA_WAIT)
+
+    @functools.wraps(after)
+    def _on_after_fetch() -> None:
+        loop.marked.ends(DATA_WAIT, raised=False)
+        after()
+
+    loop.stand_in(epochs, "_on_before_fetch", _on_before_fetch)
+    loop.stand_in(epochs, "_on_after_fetch", _on_after_fetch)

@@ -1,0 +1,69 @@
+"""The trainings that one callback sees, one after another: each is begun, ended and told about on its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perf_diagnostics.integrations.attached import Attached, check_name
+from perf_diagnostics.integrations.endings import Ending
+from perf_diagnostics.integrations.recording import disabled, recorded_here
+from perf_diagnostics.integrations.shield import FAULTS
+from perf_diagnostics.integrations.telling import say, tell
+from perf_diagnostics.measure.observation import in_words
+from perf_diagnostics.records import Outcome
+
+if TYPE_CHECKING:
+    from perf_diagnostics.integrations.framework_loop import FrameworkLoop
+
+
+class Trainings:
+    """What a callback knows about the trainings it sees, one after another: one run for each.
+
+    Args:
+        name: of the first training's run, followed by ``-2`` and so on for later ones; default: the time and the
+            model's class.
+        results_dir: where runs lie.
+        quiet: say nothing at the end.
+
+    Raises:
+        InvalidSettings: the name cannot be one.
+        RunError: there is a run of that name.
+    """
+
+    def __init__(self, *, name: str | None, results_dir: Path | str, quiet: bool) -> None:
+        self._results_dir = Path(results_dir).absolute()
+        check_name(name, self._results_dir)
+        self._name = name
+        self._quiet = quiet
+        self._begun = 0
+        self._pid = 0
+        self.loop: FrameworkLoop | None = None
+        #: What was measured in the training that is under way, or in the last one.
+        self.last = Attached(None)
+
+    def begin(self, make: Callable[[str | None, Path], FrameworkLoop]) -> None:
+        """A training begins, whatever ``make``, which gets the run's name and where runs lie, finds missing."""
+        self.end((Outcome.CRASHED, "another training began before this one had ended", str(Outcome.CRASHED)))
+        if disabled() or not recorded_here():
+            return
+        self._begun += 1
+        self._pid = os.getpid()
+        name = self._name if self._name is None or self._begun == 1 else f"{self._name}-{self._begun}"
+        try:
+            self.loop = make(name, self._results_dir)
+        except FAULTS as fault:
+            say(f"this training is not measured: {in_words(fault)}")
+            return
+        self.last = Attached(self.loop.marked)
+
+    def end(self, ending: Ending) -> None:
+        """The training that is under way has ended; without one nothing happens."""
+        loop, self.loop = self.loop, None
+        if loop is None:
+            return
+        loop.end(ending)
+        if not self._quiet and os.getpid() == self._pid:
+            tell(loop.marked.recording, loop.marked.observations, loop.marked.about.notes)

@@ -1,0 +1,89 @@
+"""What the device's allocator in this process holds: per step without waiting for the device, and at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from perf_diagnostics.measure.observation import FAILURES_IN_A_ROW, Observations
+
+#: Allocated and reserved bytes, retried allocations and driver allocations so far; NaN for what is not counted.
+DeviceMemory: TypeAlias = tuple[float, float, float, float]
+
+#: The columns of a step table that these four numbers fill, in their order.
+DEVICE_COLUMNS = ("allocated_bytes", "reserved_bytes", "alloc_retries", "device_allocs")
+
+#: Their places in ``torch.cuda.memory_stats_as_nested_dict``. ``num_device_alloc`` counts cudaMalloc and its kin; it is
+#: missing before torch 2.1.
+_PLACES = (
+    ("allocated_bytes", "all", "current"),
+    ("reserved_bytes", "all", "current"),
+    ("num_alloc_retries",),
+    ("num_device_alloc",),
+)
+_INACTIVE_SPLIT = ("inactive_split_bytes", "all", "current")
+
+Statistics: TypeAlias = Callable[[], Mapping[str, Any]]
+
+
+class DeviceMemoryReader:
+    """Reads the allocator's counters, which are kept on the host: nothing is synchronised and nothing allocated.
+
+    Call it as often as the columns need; one call builds a dictionary of some hundred numbers, so it belongs at most
+    every 50 ms into a loop. A reader that failed three times in a row gives None for good, with the reason noted.
+
+    Args:
+        statistics: gives the allocator's counters as torch nests them.
+        observations: where a failure is noted, for each column.
+    """
+
+    def __init__(self, statistics: Statistics, observations: Observations) -> None:
+        self._statistics = statistics
+        self._observations = observations
+        self._failed_in_a_row = 0
+
+    def __call__(self) -> DeviceMemory | None:
+        """The four numbers of :data:`DEVICE_COLUMNS`, or None where they could not be read."""
+        if self._failed_in_a_row >= FAILURES_IN_A_ROW:
+            return None
+        found: DeviceMemory | None = None
+        with self._observations.guard(*DEVICE_COLUMNS) as attempt:
+            counters = self._statistics()
+            allocated, reserved, retries, device_allocs = (_at(counters, place) for place in _PLACES)
+            found = (allocated, reserved, retries, device_allocs)
+        self._failed_in_a_row = self._failed_in_a_row + 1 if attempt.failed else 0
+        return found
+
+
+@dataclass(frozen=True)
+class AllocatorState:
+    """The allocator at one moment: retries so far, and the free parts of split blocks in bytes (None: not counted)."""
+
+    retries: int | None
+    inactive_split_bytes: int | None
+
+    @classmethod
+    def of(cls, counters: Mapping[str, Any]) -> AllocatorState:
+        """Out of torch's nested counters."""
+        retries, split = _at(counters, _PLACES[2]), _at(counters, _INACTIVE_SPLIT)
+        return cls(*(None if math.isnan(value) else int(value) for value in (retries, split)))
+
+
+def allocator_statistics(device: Any) -> Statistics | None:
+    """What gives the counters of a torch device's allocator; None where it keeps none (the CPU, other kinds)."""
+    if device.type != "cuda":
+        return None
+    import torch
+
+    return lambda: torch.cuda.memory_stats_as_nested_dict(device)
+
+
+def _at(counters: Mapping[str, Any], place: tuple[str, ...]) -> float:
+    value: Any = counters
+    for name in place:
+        if not isinstance(value, Mapping) or name not in value:
+            return float("nan")
+        value = value[name]
+    return float(value)

@@ -1,0 +1,159 @@
+"""Reads the marks that a probe wrote while it only had time to write: which stretch of a step belongs to which phase.
+
+A mark is one 64-bit integer, ``time_ns << 4 | code``. The codes 0 to 5 begin the phase of that index in ALL_PHASES; the
+others are below. What a stretch between two marks is called depends on the codes of its step alone, and nearly every
+step of a training has the same codes: they are worked out once for each sequence (:func:`labels_of`), and the times are
+then added up by columns for all steps at once.
+"""
+
+from __future__ import annotations
+
+import functools
+from array import array
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perf_diagnostics.records import ALL_PHASES, Int64, Phase
+
+DATA_WAIT, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, OTHER = (ALL_PHASES.index(phase) for phase in Phase)
+
+#: The innermost phase ends.
+LEAVE = 6
+#: The model is called to be trained: the forward begins, and the waits so far were for batches that are used.
+TRAINS = 7
+#: The last waits were for batches that nothing was trained on: they are other.
+GIVE_BACK = 8
+#: All open phases are forgotten, for their ends got lost; the time since the last mark is other.
+ABANDON = 9
+#: The step ends.
+END = 14
+#: A block of steps begins; what was marked before it and belongs to no ended step is dropped.
+START = 15
+
+#: Bits of a mark that hold its code. The rest holds times of 18 years in ns.
+BITS = 4
+_CODE = (1 << BITS) - 1
+
+#: What lies between two phases that nobody marked: from the end of the first, if one of the next begins, to its name.
+#: The loss is part of ``forward``, and unscaling and clipping are part of ``optimizer``.
+_BRIDGES: dict[int, tuple[tuple[int, ...], int]] = {
+    FORWARD: ((BACKWARD, FORWARD), FORWARD),
+    BACKWARD: ((OPTIMIZER,), OPTIMIZER),
+}
+_NOTHING = -1
+
+#: Sequences of codes that are added up by columns; a loop with more of them than this is read step by step.
+_COMMON = 24
+
+
+@functools.lru_cache(maxsize=4096)
+def labels_of(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[int, ...]:
+    """The phase (an index into ALL_PHASES) of the stretch before each mark of one step, the END included.
+
+    Args:
+        codes: of the step's marks, in their order.
+        bridged: the stretch between forward and backward counts as forward (the loss), and between backward and
+            optimizer as optimizer (unscale, clip); without, both are other.
+        recomputes: a forward inside a backward (activation checkpointing) is backward.
+    """
+    stack: list[int] = []
+    waits: list[int] = []
+    phase, tail = OTHER, _NOTHING
+    labels: list[int] = []
+    for code in codes:
+        ending = phase
+        if code <= OTHER or code == TRAINS:
+            index, waits = (FORWARD, []) if code == TRAINS else (code, waits)
+            if tail >= 0:
+                followers, label = _BRIDGES[tail]
+                if index in followers:
+                    ending = label  # the stretch that ends now gets this name; the phase around it keeps its own
+                tail = _NOTHING
+            if recomputes and index == FORWARD and phase == BACKWARD:
+                index = BACKWARD
+            stack.append(phase)
+            phase = index
+        elif code == LEAVE:
+            if stack:
+                phase = stack.pop()
+            if ending == DATA_WAIT:
+                waits.append(len(labels))
+            elif bridged and ending in _BRIDGES:
+                tail = ending
+        elif code == GIVE_BACK:
+            for number in waits:
+                labels[number] = OTHER
+            waits = []
+        elif code == ABANDON:
+            stack, phase, tail, ending = [], OTHER, _NOTHING, OTHER
+        labels.append(ending)
+    return tuple(labels)
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """The steps of a tape: when each began, how long it took, and its time by phase, shape ``(steps, phases)``."""
+
+    start_ns: Int64
+    wall_ns: Int64
+    phases_ns: Int64
+    #: The phases that were entered at all, as bits by their index.
+    seen: int
+
+
+def read_tape(marks: array[int], *, bridged: bool = False, recomputes: bool = False) -> Stretches:
+    """The steps that ended on a tape, in their order."""
+    tape = np.frombuffer(marks, dtype=np.int64) if marks else np.empty(0, np.int64)
+    times: Int64 = tape >> BITS
+    codes = (tape & _CODE).astype(np.uint8)
+    borders = np.flatnonzero(codes >= END)
+    ends_at = np.flatnonzero(codes[borders] == END)
+    ends, begins = borders[ends_at], borders[ends_at - 1] if ends_at.size else borders[:0]
+    phases_ns = np.zeros((ends.size, len(ALL_PHASES)), dtype=np.int64)
+    seen = 0
+    lengths = ends - begins
+    for length in np.unique(lengths):
+        rows = np.flatnonzero(lengths == length)
+        at = begins[rows][:, None] + np.arange(length + 1)
+        stretch_ns, step_codes = np.diff(times[at], axis=1), codes[at[:, 1:]]
+        seen |= _add_up(rows, stretch_ns, step_codes, phases_ns, bridged=bridged, recomputes=recomputes)
+    return Stretches(times[begins], times[ends] - times[begins], phases_ns, seen)
+
+
+def _add_up(
+    rows: NDArray[np.intp],
+    stretch_ns: Int64,
+    codes: NDArray[np.uint8],
+    phases_ns: Int64,
+    *,
+    bridged: bool,
+    recomputes: bool,
+) -> int:
+    """Add the stretches of steps with equally many marks to their phases; gives the phases seen, as bits."""
+    seen = 0
+    left = np.arange(rows.size)
+    for _ in range(_COMMON):
+        if not left.size:
+            return seen
+        sequence = codes[left[0]]
+        same = (codes[left] == sequence).all(axis=1)
+        alike, left = left[same], left[~same]
+        labels = np.array(labels_of(sequence.tobytes(), bridged=bridged, recomputes=recomputes))
+        seen |= entered(sequence.tobytes())
+        for label in set(labels.tolist()):
+            phases_ns[rows[alike], label] = stretch_ns[alike][:, labels == label].sum(axis=1)
+    for row in left:
+        sequence_codes = codes[row].tobytes()
+        labels = np.array(labels_of(sequence_codes, bridged=bridged, recomputes=recomputes))
+        np.add.at(phases_ns[rows[row]], labels, stretch_ns[row])
+        seen |= entered(sequence_codes)
+    return seen
+
+
+@functools.lru_cache(maxsize=4096)
+def entered(codes: bytes) -> int:
+    """The phases that these codes begin, as bits by their index."""
+    indices = (FORWARD if code == TRAINS else code for code in codes if code <= OTHER or code == TRAINS)
+    return functools.reduce(lambda bits, index: bits | 1 << index, indices, 0)

@@ -1,0 +1,113 @@
+"""``confirm`` and ``diagnose --confirm`` as they are typed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from perf_diagnostics.cli import main
+from perf_diagnostics.records import Environment, Outcome, TrialResult
+from perf_diagnostics.store.run_folder import RunFolder
+from perf_diagnostics.testing import trial_of
+from perf_diagnostics.trials import confirm
+from tests.diagnose.tried_runs import waiting_run
+from tests.trials.pretended import Pretended
+
+SHORT = ["--pairs", "3", "--steps", "5", "--only", "INP001", "--quiet"]
+
+
+@pytest.fixture(autouse=True)
+def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that waits for its data, made by hand, and trials that are pretended: half the time with workers."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(confirm, "launcher", lambda preload: Pretended(lambda s: 0.5 if s.num_workers else 1.0))
+    saved(waiting_run().results[0], workload="mlp")
+
+
+def saved(result: TrialResult, *, workload: str, name: str = "run") -> None:
+    trial = dataclasses.replace(result.trial, workload=workload)
+    folder = RunFolder.create(
+        "results",
+        name,
+        planned=(trial,),
+        command="test",
+        environment=Environment(),
+        tool_version="0",
+        now=datetime.now(UTC),
+    )
+    with folder.lock():
+        folder.begin(trial)
+        folder.write_parts(trial, result.steps)
+        folder.finish(dataclasses.replace(result, trial=trial))
+
+
+def test_a_dry_run_lists_what_would_be_tried_and_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["confirm", "run", "--dry-run", "--only", "INP001"]) == 0
+    told = capsys.readouterr()
+    first, second = (line for line in told.out.splitlines() if line[0].isdigit())
+    assert first.startswith("1. num_workers=") and "5 pairs" in first
+    assert second.startswith("2. ceiling=cached_batches") and "no way to train" in " ".join(told.out.split())
+    assert "Predicted:" in told.out and "nothing was run" in told.err
+    assert not Path("results/run/confirm").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--only", "XYZ999"], "XYZ999 is no finding"),
+        (["--pairs", "0"], "pairs=0"),
+        (["--steps", "0", "--only", "INP001"], "0 steps"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["confirm", "run", *arguments, "--dry-run"]) == 2
+    told = capsys.readouterr().err
+    assert words in told and len(told.strip().splitlines()) == 1
+
+
+def test_what_was_tried_is_printed_diagnosed_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["manifest", "create", "run"]) == 0
+    capsys.readouterr()
+    assert main(["confirm", "run", *SHORT]) == 0
+    told = capsys.readouterr()
+    assert "CONFIRMED  num_workers=" in told.out and "REFUTED  ceiling=cached_batches" in told.out
+    assert "seal it again" in told.err
+    assert main(["diagnose", "run", "--json"]) == 0
+    tried = json.loads(capsys.readouterr().out)["tried"]
+    assert [(one["pairs"], one["verdict"]) for one in tried] == [(3, "confirmed"), (3, "refuted")]
+    assert main(["report", "run", "--formats", "md"]) == 0
+    assert "What was tried" in Path("results/run/performance_report.md").read_text()
+    assert main(["manifest", "create", "run"]) == 0
+    assert main(["manifest", "verify", "run"]) == 0
+
+
+def test_without_time_nothing_is_tried_and_diagnose_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "run", "--confirm", "--time-budget", "0"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "NOT TRIED" in told and "time budget" in told
+
+
+def test_a_loop_of_ones_own_is_told_what_to_do_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    saved(waiting_run().results[0], workload="own-loop", name="own")
+    for arguments in (["confirm", "own"], ["confirm", "own", "--dry-run"], ["diagnose", "own", "--confirm"]):
+        assert main(arguments) == 2
+        told = capsys.readouterr().err
+        assert "'own-loop' cannot be run again" in told and len(told.strip().splitlines()) == 1
+
+
+def test_a_run_without_advice_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    saved(trial_of(steps=0, warmup_steps=0, outcome=Outcome.CRASHED), workload="mlp", name="broken")
+    assert main(["confirm", "broken"]) == 0
+    assert "no finding has advice" in capsys.readouterr().out
+
+
+def test_diagnose_confirm_says_what_was_won(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "run", "--confirm"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith("Verdict:") and "wins 50 % of the time a sample takes, in 5 pairs of trials" in told

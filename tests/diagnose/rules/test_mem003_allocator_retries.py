@@ -1,0 +1,23 @@
+"""MEM003: allocations that failed at first."""
+
+from __future__ import annotations
+
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.rules.mem003_allocator_retries import AllocatorRetries
+from tests.diagnose.answers import ask_trial, changes, clear, found, missing
+
+RULE = AllocatorRetries()
+
+
+def test_retries_are_found_and_less_memory_is_proposed():
+    finding = found(ask_trial(RULE, device="cuda:0", batch_size=32, quantities={"alloc_retries": 4}))
+    assert finding.severity is Severity.WARNING
+    assert finding.summary.startswith("4 allocations in 100 steps failed at first")
+    assert {"batch_size": 16, "accumulation_steps": 2} in changes(finding)
+    assert finding.recoverable is None  # what a retry costs is not known
+
+
+def test_none_is_a_measured_zero_and_not_counted_is_neither():
+    clear(ask_trial(RULE, device="cuda:0", quantities={"alloc_retries": 0}))
+    assert missing(ask_trial(RULE, device="cuda:0")).signal == "alloc_retries"
+    assert missing(ask_trial(RULE)).why == "the trial ran on the CPU"

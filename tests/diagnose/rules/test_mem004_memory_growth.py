@@ -1,0 +1,70 @@
+"""MEM004: memory that grows with every step, and memory that only looks so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.rules.mem004_memory_growth import MemoryGrowth
+from tests.diagnose.answers import ask_trial, clear, found, missing, number
+
+RULE = MemoryGrowth()
+N = 300
+STEP = np.arange(N)
+
+
+def host(values, **more):
+    numbers = {"host_memory_peak": float(np.nanmax(values)), "host_memory_total": 8e9}
+    return ask_trial(RULE, steps=N, columns={"host_rss_bytes": values}, quantities=numbers, **more)
+
+
+def device(values):
+    numbers = {"device_memory_peak_reserved": 4e9, "device_memory_total": 16e9}
+    return ask_trial(RULE, device="cuda:0", steps=N, columns={"allocated_bytes": values}, quantities=numbers)
+
+
+def test_a_leak_of_a_megabyte_a_step_is_found_with_the_steps_that_are_left():
+    finding = found(device(2e9 + 1e6 * STEP))
+    assert number(finding, "rise of device memory over the steps").value == pytest.approx(300)
+    # 16 - 4 = 12 GB are free: 12,000 steps at 1 MB; the trial was to measure 300
+    assert number(finding, "steps until memory is full").value == pytest.approx(12_000, rel=0.01)
+    assert finding.severity is Severity.WARNING
+    assert "1.00 MB a step" in finding.summary
+
+
+def test_a_leak_that_ends_the_training_within_the_steps_planned_is_critical():
+    assert found(device(2e9 + 60e6 * STEP)).severity is Severity.CRITICAL  # 12 GB at 60 MB: 200 steps
+
+
+def test_it_is_seen_through_noise_and_through_readings_every_few_steps():
+    noisy = 1e9 + 0.4e6 * STEP + 1e6 * np.random.default_rng(0).standard_normal(N)
+    sparse = np.where(STEP % 5 == 0, noisy, np.nan)
+    finding = found(host(sparse))
+    rise = number(finding, "rise of host memory over the steps")
+    assert (rise.value, rise.n) == (pytest.approx(120, rel=0.1), 60)
+    assert "0.400" in finding.summary or "0.39" in finding.summary or "0.40" in finding.summary
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.full(N, 1e9),  # measured, and flat
+        1e9 + 5e6 * (STEP / N),  # 5 MB in all
+        1e9 + 200e6 * (1 - np.exp(-STEP / 30)),  # a cache that fills up
+        1e9 + 100e6 * (STEP % 50) / 50,  # collected every 50 steps
+        1e9 - 1e6 * STEP,  # shrinks
+        1e9 + 30e6 * np.random.default_rng(1).standard_normal(N),  # noise
+    ],
+    ids=["flat", "little", "saturates", "collected", "shrinks", "noise"],
+)
+def test_what_is_no_leak_is_clear(values):
+    clear(host(values))
+
+
+def test_too_few_steps_or_readings_and_nothing_read_are_no_verdict():
+    short = ask_trial(RULE, steps=40, columns={"host_rss_bytes": 1e9 + 1e7 * np.arange(40)})
+    assert missing(short).why == "40 steady steps; growth needs at least 50"
+    few = np.where(STEP % 50 == 0, 1e9, np.nan)
+    assert missing(host(few)).why.startswith("6 readings")
+    assert missing(ask_trial(RULE, steps=N, gaps={"host_rss_bytes": "no /proc"})).why == "no /proc"

@@ -1,0 +1,186 @@
+"""STB002 to STB005 and SWP004: stalls, jitter, rhythm, one-off costs, and an odd batch size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.rules.stb002_stalls import LongSteps
+from perf_diagnostics.diagnose.rules.stb003_jitter import Jitter
+from perf_diagnostics.diagnose.rules.stb004_periodic_work import PeriodicWork
+from perf_diagnostics.diagnose.rules.stb005_one_off_costs import OneOffCosts
+from perf_diagnostics.diagnose.rules.swp004_odd_batch_size import OddBatchSize
+from perf_diagnostics.testing import run_of, sweep_of, trial_of
+from tests.diagnose.answers import ask_group, ask_run, ask_trial, changes, clear, found, missing, number
+
+#: 12 stalls without a rhythm, one in each 20 steps but never at the same place of them.
+IRREGULAR = np.array([3, 31, 44, 78, 85, 117, 129, 142, 170, 195, 201, 236])
+QUIET = 1 + 0.02 * np.random.default_rng(7).standard_normal(240)
+
+
+def stalling(rule, at, *, seconds=0.4, where="other", steps=240, **trial):
+    """Steps of about 0.1 s in forward, of which those at ``at`` take ``seconds`` more in one phase."""
+    extra = np.zeros(steps)
+    extra[at] = seconds * 1e9
+    base = 1e8 * QUIET[:steps]
+    columns = {"wall_ns": base + extra, "host_forward_ns": base}
+    if where != "other":
+        columns[f"host_{where}_ns"] = extra + (base if where == "forward" else 0)
+    return ask_trial(rule, steps=steps, columns=columns | trial.pop("columns", {}), **trial)
+
+
+# -- STB002
+
+
+@pytest.mark.parametrize("where", ["other", "data_wait"])
+def test_stalls_in_one_place_are_found(where):
+    finding = found(stalling(LongSteps(), IRREGULAR, where=where))
+    # 12 x 0.4 of 24 + 4.8 s.
+    assert finding.severity is Severity.WARNING
+    assert number(finding, "lost in stalls").value == pytest.approx(100 * 4.8 / 28.8, rel=0.03)
+    assert finding.claims[where] == pytest.approx(4.8 / 28.8, rel=0.03)
+
+
+def test_a_deeper_queue_is_proposed_where_the_data_stalls():
+    finding = found(stalling(LongSteps(), IRREGULAR, where="data_wait", facts={"prefetch_factor": 2}))
+    assert changes(finding) == [{"prefetch_factor": 4}]
+
+
+def test_few_stalls_little_stalls_and_stalls_in_the_computing_are_not():
+    clear(stalling(LongSteps(), IRREGULAR[:1]))  # 0.4 of 24.4 s
+    clear(stalling(LongSteps(), [], seconds=0.0))
+    clear(stalling(LongSteps(), IRREGULAR, where="forward"))  # may be other programs
+
+
+def test_in_a_short_trial_stalls_are_only_mentioned():
+    at = IRREGULAR[IRREGULAR < 90]
+    assert found(stalling(LongSteps(), at, seconds=2.0, steps=90)).severity is Severity.INFO
+    assert missing(stalling(LongSteps(), [3], steps=19)).signal == "steps"
+
+
+def test_what_has_another_owner_is_no_stall():
+    gc = np.zeros(240)
+    gc[IRREGULAR] = 4e8
+    clear(stalling(LongSteps(), IRREGULAR, columns={"gc_ns": gc}))
+    epoch = np.zeros(240, dtype=int)
+    epoch[IRREGULAR] = 1
+    clear(stalling(LongSteps(), IRREGULAR, where="data_wait", columns={"epoch": np.cumsum(epoch)}))
+
+
+# -- STB004
+
+
+def test_long_steps_with_a_rhythm_are_periodic_work_and_no_stalls():
+    at = np.arange(17, 240, 40)  # 6 of them: 17, 57, … 217
+    finding = found(stalling(PeriodicWork(), at, seconds=0.8))
+    assert finding.severity is Severity.WARNING
+    assert "Every 40 steps one takes" in finding.summary
+    assert number(finding, "period").value == 40
+    # Whole cycles of 40 x 0.1 + 0.8 s.
+    assert number(finding, "lost in long steps").value == pytest.approx(100 * 0.8 / 4.8, rel=0.05)
+    assert "STB004" in clear(stalling(LongSteps(), at, seconds=0.8)).summary
+
+
+def test_no_rhythm_is_no_periodic_work():
+    clear(stalling(PeriodicWork(), IRREGULAR))
+    clear(stalling(PeriodicWork(), []))
+    clear(stalling(PeriodicWork(), np.arange(17, 240, 40), seconds=0.1))  # 6 x 0.1 of 24.6 s
+    missing(stalling(PeriodicWork(), [], steps=19))
+
+
+def test_batches_that_cycle_in_length_are_not_periodic_work():
+    length = 1 + np.arange(160) % 8
+    columns = {"wall_ns": 1e7 * length, "host_forward_ns": 1e7 * length, "tokens": 32 * length}
+    for rule in (PeriodicWork(), LongSteps(), Jitter()):
+        clear(ask_trial(rule, steps=160, columns=columns))
+
+
+# -- STB003
+
+
+def test_a_long_slow_end_is_mentioned():
+    times = 1e8 * np.where(np.arange(200) % 11 == 5, 1.32, QUIET[:200])
+    wide = 1e8 * (1 + 0.25 * np.random.default_rng(1).standard_normal(200)).clip(0.5)
+    assert found(ask_trial(Jitter(), steps=200, columns={"wall_ns": wide})).severity is Severity.INFO
+    assert number(found(ask_trial(Jitter(), steps=200, columns={"wall_ns": times})), "lost in outliers").value < 5
+    clear(ask_trial(Jitter(), steps=200, columns={"wall_ns": 1e8 * QUIET[:200]}))
+
+
+def test_stalls_are_not_jitter():
+    clear(stalling(Jitter(), np.arange(0, 240, 10)))  # lost: 9.6 of 33.6 s
+
+
+# -- STB005
+
+
+def costing(setup_s, first_s, **trial):
+    return trial_of(forward=0.1, quantities={"setup_s": setup_s, "first_step_s": first_s}, **trial)
+
+
+def test_one_off_costs_are_held_against_a_thousand_steps():
+    # 10 s of set-up and 5.1 s in the first of steps of 0.1 s: 15 of 15 + 100 s.
+    finding = found(ask_run(OneOffCosts(), run_of(costing(10.0, 5.1))))
+    assert finding.severity is Severity.INFO
+    assert number(finding, "of a training of 1000 steps").value == pytest.approx(100 * 15 / 115)
+    clear(ask_run(OneOffCosts(), run_of(costing(1.0, 0.1))))
+    clear(ask_run(OneOffCosts(), run_of(costing(0.0, 0.0))))
+    assert missing(ask_run(OneOffCosts(), run_of(trial_of()))).signal == "first_step_s"
+
+
+def test_compiling_pays_after_so_many_steps_or_never():
+    plain = costing(1.0, 0.1)
+
+    def against_compiled(step_s):
+        compiled = trial_of(
+            forward=step_s,
+            settings={"compile_mode": "default"},
+            quantities={"setup_s": 1.0, "first_step_s": 4 + step_s},
+        )
+        return found(ask_run(OneOffCosts(), run_of(plain, compiled)))
+
+    # 4 s once against 0.02 s a step.
+    assert number(against_compiled(0.08), "steps until compiling pays, batch 8").value == pytest.approx(200, abs=1)
+    assert number(against_compiled(0.11), "steps until compiling pays, batch 8").value == "never"
+
+
+# -- SWP004
+
+
+def odd(slower, **sweep):
+    """A sweep in which batch 24 takes so much longer than 0.1 s + 0.01 s a sample."""
+    plain = sweep_of(a_s=0.1, b_s=0.01, batch_sizes=(8, 16, 32, 48, 64), **sweep)
+    repeats = [r.trial.repeat for r in plain.results if r.trial.settings.batch_size == 8]
+    return run_of(
+        *plain.results,
+        *(trial_of(forward=0.34 * (1 + slower), batch_size=24, repeat=r, noise=0.001) for r in repeats),
+    )
+
+
+def test_a_batch_size_slower_than_its_neighbours_is_odd():
+    finding = found(ask_group(OddBatchSize(), odd(0.3)))
+    assert finding.batch_sizes == (24,) and finding.severity is Severity.INFO
+    assert number(finding, "step time beyond the expected, batch 24").value == pytest.approx(30, rel=0.02)
+    assert {"batch_size": 32} in changes(finding)
+    assert "one trial" in finding.summary
+    assert "one trial" not in found(ask_group(OddBatchSize(), odd(0.3, repeats=3))).summary
+
+
+def test_a_straight_line_has_no_odd_size():
+    clear(ask_group(OddBatchSize(), odd(0.05)))
+    clear(ask_group(OddBatchSize(), odd(0.0)))
+    clear(ask_group(OddBatchSize(), sweep_of(a_s=0.1, b_s=0.01)))
+
+
+def test_repeats_that_differ_as_much_speak_against_it():
+    trials = [trial_of(forward=0.34 * factor, batch_size=24, repeat=r) for r, factor in enumerate((1.0, 1.3, 1.6))]
+    clear(
+        ask_group(
+            OddBatchSize(),
+            run_of(*sweep_of(a_s=0.1, b_s=0.01, batch_sizes=(8, 16, 32, 48, 64), repeats=3).results, *trials),
+        )
+    )
+
+
+def test_four_sizes_are_too_few_to_leave_one_out():
+    missing(ask_group(OddBatchSize(), sweep_of(a_s=0.1, b_s=0.01, batch_sizes=(8, 16, 32, 64))))

@@ -1,0 +1,114 @@
+"""What a profiler window adds to a run's diagnosis, with windows made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
+from perf_diagnostics.diagnose.engine import diagnose
+from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Severity
+from perf_diagnostics.testing import run_of, trial_of
+from tests.diagnose.trace.builder import LOADER, TraceBuilder, repeated
+
+#: A step of the windows, in µs.
+STEP = 10_000
+
+
+def write(path: Path, fill, **about) -> Path:
+    return repeated(STEP, 5, fill, **about).write(path)
+
+
+def cpu_step(loading_us: int, idle_us: int):
+    """A step on the CPU: waiting for data, then operators, then nothing that the trace shows."""
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        builder.note(LOADER, start, start + loading_us)
+        builder.operator("aten::addmm", start + loading_us, start + STEP - idle_us)
+
+    return fill
+
+
+def launch_bound(builder: TraceBuilder, start: float) -> None:
+    """Ten kernels of 200 µs, each launched 5 µs before it starts, a millisecond apart: idle for 80 % of the step."""
+    for number in range(10):
+        at = start + number * STEP / 10
+        builder.kernel(at, at + 6, at + 206)
+
+
+def found(diagnosis: Diagnosis, code: str) -> Finding | None:
+    return next((finding for finding in diagnosis.findings if finding.code == code), None)
+
+
+def diagnosed(path: Path, **trial) -> Diagnosis:
+    result = trial_of(**trial)
+    return diagnose(run_of(result), traces={result.trial.id: path})
+
+
+def test_a_window_that_agrees_makes_a_finding_surer(tmp_path: Path) -> None:
+    # Waiting for 0.4 of an undisturbed step of 10 ms, and for 4 of the window's 10 ms.
+    path = write(tmp_path / "t.json", cpu_step(4000, 0))
+    alone = found(diagnose(run_of(trial_of(data_wait=0.004, forward=0.006, noise=0.01))), "INP001")
+    both = found(diagnosed(path, data_wait=0.004, forward=0.006, noise=0.01), "INP001")
+    assert both.confidence >= 0.85 > alone.confidence
+    assert both.recoverable == alone.recoverable  # the gain is that of the undisturbed steps
+    assert any(item.source == "profiler window" for item in both.evidence)
+
+
+def test_what_only_the_window_shows_is_an_info(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", cpu_step(4000, 0))
+    finding = found(diagnosed(path, data_wait=0.0, forward=0.010, noise=0.01), "INP001")
+    assert finding.severity is Severity.INFO and finding.summary.startswith("In the profiler window only")
+
+
+def test_where_the_steps_could_not_answer_the_window_decides(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", launch_bound)
+    given = {"forward": 0.010, "device": "cuda:0", "without": ("borders", "borders_idle", "starved")}
+    finding = found(diagnosed(path, **given), "HST001")
+    # (10 x 794 µs of 10 ms) idle for want of launches
+    assert finding.severity is Severity.CRITICAL and finding.confidence == pytest.approx(0.85)
+    assert "batch 8" in finding.scope and finding.batch_sizes == (8,)
+
+
+def test_what_the_profiler_may_have_added_is_no_fault(tmp_path: Path) -> None:
+    # 20 % of a window of 10 ms have no operator; undisturbed a step takes 8 ms: all of it may be the profiler's.
+    path = write(tmp_path / "t.json", cpu_step(0, 2000))
+    assert found(diagnosed(path, forward=0.008), "HST004").severity is Severity.INFO
+    # Undisturbed it takes 10 ms as well: nothing was added.
+    assert found(diagnosed(path, forward=0.010), "HST004").severity is Severity.CRITICAL
+
+
+def test_rules_about_devices_are_unchecked_on_the_cpu(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", cpu_step(0, 0))  # the machine has a GPU, which the trace names
+    diagnosis = diagnosed(path, forward=0.010)
+    whys = {item.code: item.why for item in diagnosis.unchecked}
+    for code in ("HST001", "HST002", "HST009", "XFR002"):
+        assert "ran on" in whys[code], code
+    assert found(diagnosis, "HST009") is None
+
+
+def test_the_waterfall_adds_up_to_the_window(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", cpu_step(4000, 1000))
+    diagnosis = diagnosed(path, data_wait=0.003, forward=0.005)
+    waterfall = diagnosis.waterfall
+    parts = dict(waterfall.parts)
+    assert sum(parts.values()) == waterfall.wall_ns == 5 * STEP * 1000
+    assert parts["waiting_for_input"] == 5 * 4000 * 1000 and parts["other_host_work"] == 5 * 1000 * 1000
+    assert waterfall.slowdown == pytest.approx(10 / 8)
+    told = diagnosis_to_json(diagnosis)["waterfall"]
+    assert sum(part["share"] for part in told["parts"]) == pytest.approx(1)
+
+
+def test_a_broken_window_is_a_reason_and_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text("{", encoding="utf-8")
+    diagnosis = diagnosed(path, forward=0.010)
+    assert diagnosis.waterfall is None
+    assert any(item.code == "HST009" and item.signal == "deep_window" for item in diagnosis.unchecked)
+
+
+def test_without_windows_nothing_is_asked() -> None:
+    diagnosis = diagnose(run_of(trial_of(forward=0.010)))
+    assert diagnosis.waterfall is None and diagnosis_to_json(diagnosis)["waterfall"] is None
+    assert not any(item.code == "HST009" for item in diagnosis.unchecked)

@@ -1,0 +1,85 @@
+"""The table of peaks, against arithmetic from units, clocks and operations a cycle, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from perf_diagnostics.diagnose.hardware import PEAKS, peak
+
+#: name, precision, units (tensor cores or shader cores of the whole chip), boost clock in GHz, operations a unit and
+#: cycle. A multiply-add is two. Clocks and units are those of the makers' white papers.
+BY_HAND = [
+    ("Tesla T4", "float32", 2560, 1.590, 2),  # 8.14
+    ("Tesla T4", "float16", 320, 1.590, 128),  # 65.1: 64 multiply-adds a tensor core
+    ("Tesla P100-PCIE-16GB", "float32", 3584, 1.303, 2),  # 9.34
+    ("Tesla V100-SXM2-16GB", "float32", 5120, 1.530, 2),  # 15.7
+    ("Tesla V100-SXM2-16GB", "float16", 640, 1.530, 128),  # 125.3
+    ("NVIDIA A100-SXM4-40GB", "float32", 6912, 1.410, 2),  # 19.5
+    ("NVIDIA A100-SXM4-80GB", "bfloat16", 432, 1.410, 512),  # 311.9: 256 multiply-adds
+    ("NVIDIA A100-SXM4-80GB", "tf32", 432, 1.410, 256),  # 155.9
+    ("NVIDIA H100 80GB HBM3", "bfloat16", 528, 1.830, 1024),  # 989.4: 512 multiply-adds
+    ("NVIDIA H100 PCIe", "bfloat16", 456, 1.620, 1024),  # 756.4
+    ("NVIDIA L40S", "bfloat16", 568, 2.490, 256),  # 362.1
+    ("NVIDIA L4", "bfloat16", 232, 2.040, 256),  # 121.2
+    ("NVIDIA A10", "bfloat16", 288, 1.695, 256),  # 125.0
+    ("NVIDIA GeForce RTX 3090", "float16", 328, 1.695, 128),  # 71.2 with float32 accumulation
+    ("NVIDIA GeForce RTX 4090", "float32", 16384, 2.520, 2),  # 82.6
+    ("NVIDIA GeForce RTX 4090", "float16", 512, 2.520, 128),  # 165.2 with float32 accumulation
+    ("NVIDIA GeForce RTX 5090", "float32", 21760, 2.407, 2),  # 104.8
+    ("AMD Instinct MI300X", "bfloat16", 304, 2.100, 2048),  # 1307.4, by compute unit
+    ("AMD Instinct MI250X", "bfloat16", 110, 1.700, 1024),  # 191.5, one die
+    ("AMD Instinct MI250X", "float32", 110, 1.700, 256),  # 47.9, one die, matrix units
+]
+
+
+@pytest.mark.parametrize(("name", "precision", "units", "gigahertz", "operations"), BY_HAND)
+def test_units_by_clock_by_operations(name: str, precision: str, units: int, gigahertz: float, operations: int) -> None:
+    found = peak(name)
+    assert found is not None
+    assert found.flops(precision) == pytest.approx(units * gigahertz * 1e9 * operations, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "bits", "gigabits"),
+    [
+        ("Tesla T4", 256, 10.0),  # GDDR6
+        ("NVIDIA GeForce RTX 4090", 384, 21.0),
+        ("NVIDIA GeForce RTX 5090", 512, 28.0),
+        ("NVIDIA L4", 192, 12.5),
+        ("NVIDIA A100-SXM4-40GB", 5120, 2.43),  # HBM2
+        ("NVIDIA A100-SXM4-80GB", 5120, 3.186),
+        ("AMD Instinct MI300X", 8192, 5.2),
+    ],
+)
+def test_bandwidth_is_bus_width_by_rate(name: str, bits: int, gigabits: float) -> None:
+    found = peak(name)
+    assert found is not None
+    assert found.bytes_per_s == pytest.approx(bits / 8 * gigabits * 1e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "name", ["cpu", "mps", "NVIDIA A100X", "NVIDIA H100", "NVIDIA GeForce RTX 4090 Laptop GPU", None]
+)
+def test_another_device_has_no_peak(name: str | None) -> None:
+    assert peak(name) is None
+
+
+def test_old_drivers_leave_out_the_maker() -> None:
+    assert peak("A100-SXM4-40GB") is peak("NVIDIA A100-SXM4-40GB") is not None
+
+
+def test_formats_a_device_lacks_are_absent_not_zero() -> None:
+    volta = peak("Tesla V100-PCIE-16GB")
+    assert volta is not None
+    assert volta.flops("bfloat16") is None and volta.flops("tf32") is None and volta.flops("int4") is None
+
+
+def test_every_figure_is_possible_and_has_its_source() -> None:
+    for name, sheet in PEAKS.items():
+        known = [value for value in (sheet.float32, sheet.tf32, sheet.float16, sheet.bfloat16) if value is not None]
+        assert all(1e12 < value < 3e15 for value in known), name
+        assert sheet.bytes_per_s is not None and 5e10 < sheet.bytes_per_s < 1e13, name
+        assert sheet.source.startswith(("NVIDIA", "AMD", "Apple")), name
+        # TF32 is never faster than 16 bits, nor slower than float32.
+        if sheet.tf32 is not None and sheet.bfloat16 is not None and sheet.float32 is not None:
+            assert sheet.float32 <= sheet.tf32 <= sheet.bfloat16, name

@@ -1,0 +1,100 @@
+"""Memory now and then, CPU time and compiled graphs beside a step's times."""
+
+from __future__ import annotations
+
+import math
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from perf_diagnostics.measure.probe import Probe
+from tests.measure.simulated_device import HostClock
+
+MS = 1_000_000
+
+
+def steps(probe: Probe, host: HostClock, count: int, milliseconds: float) -> None:
+    probe.start()
+    for _ in range(count):
+        host.spend(milliseconds)
+        probe.end_step(samples=1)
+    probe.end_block()
+
+
+def test_memory_is_read_at_steps_that_lie_fifty_milliseconds_apart() -> None:
+    host, calls = HostClock(), [0]
+
+    def reader() -> tuple[float, ...]:
+        calls[0] += 1
+        return (100.0 * calls[0], math.nan, 0.0, math.nan, 5.0)
+
+    probe = Probe(clock=host, thread_cpu=lambda: 0, memory=reader)
+    steps(probe, host, 7, 20)
+    table = probe.take()
+    # Steps end at 20, 40, 60, 80 ... ms: read at 20, 80, 140.
+    nan = math.nan
+    np.testing.assert_array_equal(table.columns["allocated_bytes"], [100, nan, nan, 200, nan, nan, 300])
+    assert table.get("reserved_bytes") is None and table.get("device_allocs") is None  # never had a value
+    assert np.nansum(table.columns["alloc_retries"]) == 0 and table.get("alloc_retries") is not None  # a measured zero
+    steps(probe, host, 1, 1)  # a block too short for a reading has the same columns
+    assert np.isnan(probe.take().columns["allocated_bytes"]).all() and calls[0] == 3
+
+
+def test_a_mapping_does_as_well_and_no_reader_no_columns() -> None:
+    host = HostClock()
+    probe = Probe(clock=host, thread_cpu=lambda: 0, memory=lambda: {"host_rss_bytes": 7.0})
+    steps(probe, host, 1, 1)
+    assert probe.take().columns["host_rss_bytes"].tolist() == [7.0]
+    bare = Probe(clock=host, thread_cpu=lambda: 0)
+    steps(bare, host, 1, 1)
+    assert bare.take().get("host_rss_bytes") is None
+
+
+def test_the_threads_cpu_time_is_that_of_the_step() -> None:
+    host, cpu = HostClock(), HostClock()
+    probe = Probe(clock=host, thread_cpu=cpu)
+    probe.start()
+    for milliseconds in (3, 0, 5):
+        host.spend(10)
+        cpu.spend(milliseconds)
+        probe.end_step(samples=1)
+    probe.end_block()
+    cpu.spend(100)  # between blocks
+    steps(probe, host, 1, 1)
+    assert probe.take().columns["thread_cpu_ns"].tolist() == [3 * MS, 0, 5 * MS, 0]
+
+
+def test_graphs_are_counted_where_torchs_compiler_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = HostClock()
+    monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
+    probe = Probe(clock=host, thread_cpu=lambda: 0)
+    steps(probe, host, 2, 1)
+    assert probe.take().get("graphs") is None
+    assert "torch._dynamo.utils" not in sys.modules
+    counters: dict[str, dict[str, int]] = {}
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(counters=counters))  # type: ignore[arg-type]
+    probe.start()
+    probe.end_step(samples=1)  # nothing compiled: a measured zero
+    counters["stats"] = {"unique_graphs": 2}
+    probe.end_step(samples=1)
+    probe.end_step(samples=1)
+    probe.end_block()
+    assert probe.take().columns["graphs"].tolist() == [0, 2, 2]
+    later = Probe(clock=host, thread_cpu=lambda: 0)  # what others compiled is not this probe's
+    steps(later, host, 1, 1)
+    assert later.take().columns["graphs"].tolist() == [0]
+
+
+def test_what_most_steps_share_is_kept_once() -> None:
+    host = HostClock()
+    probe = Probe(clock=host, thread_cpu=lambda: 0)
+    probe.start()
+    for samples in (8, 8, 8, 5, 8):
+        host.spend(1)
+        probe.end_step(samples=samples, tokens=samples * 10)
+    probe.end_block()
+    assert len(probe._told) == 3
+    table = probe.take()
+    assert table.samples.tolist() == [8, 8, 8, 5, 8] and table.columns["tokens"].tolist() == [80, 80, 80, 50, 80]

@@ -1,0 +1,91 @@
+"""Marks on a tape, and whose time the stretches between them are."""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+import pytest
+
+from perf_diagnostics.measure.tape import (
+    ABANDON,
+    BACKWARD,
+    BITS,
+    DATA_WAIT,
+    END,
+    FORWARD,
+    GIVE_BACK,
+    LEAVE,
+    OPTIMIZER,
+    OTHER,
+    START,
+    TRAINS,
+    labels_of,
+    read_tape,
+)
+
+
+def plain(*codes: int) -> tuple[int, ...]:
+    return labels_of(bytes(codes), bridged=False, recomputes=False)
+
+
+def bridged(*codes: int) -> tuple[int, ...]:
+    return labels_of(bytes(codes), bridged=True, recomputes=True)
+
+
+def test_a_stretch_belongs_to_the_innermost_phase() -> None:
+    codes = (OPTIMIZER, FORWARD, LEAVE, BACKWARD, LEAVE, LEAVE, END)
+    assert plain(*codes) == (OTHER, OPTIMIZER, FORWARD, OPTIMIZER, BACKWARD, OPTIMIZER, OTHER)
+    # bridged, the loss between the closure's forward and backward is forward
+    assert bridged(*codes) == (OTHER, OPTIMIZER, FORWARD, FORWARD, BACKWARD, OPTIMIZER, OTHER)
+
+
+def test_an_end_without_a_begin_changes_nothing() -> None:
+    assert plain(LEAVE, FORWARD, LEAVE, END) == (OTHER, OTHER, FORWARD, OTHER)
+
+
+def test_waits_are_given_back_only_since_the_last_training_forward() -> None:
+    codes = (DATA_WAIT, LEAVE, TRAINS, LEAVE, DATA_WAIT, LEAVE, GIVE_BACK, END)
+    assert plain(*codes) == (OTHER, DATA_WAIT, OTHER, FORWARD, OTHER, OTHER, OTHER, OTHER)
+
+
+def test_a_forward_in_a_backward_is_backward_and_lost_ends_are_forgotten() -> None:
+    assert bridged(BACKWARD, FORWARD, LEAVE, LEAVE, END) == (OTHER, BACKWARD, BACKWARD, BACKWARD, OTHER)
+    assert bridged(OPTIMIZER, ABANDON, LEAVE, END) == (OTHER, OTHER, OTHER, OTHER)
+
+
+def tape(*marks: tuple[int, int]) -> array[int]:
+    return array("q", [time_ns << BITS | code for time_ns, code in marks])
+
+
+def test_only_whole_steps_are_read_and_time_between_blocks_is_nobodys() -> None:
+    marks = tape(
+        (100, START), (110, FORWARD), (150, LEAVE), (160, END), (170, FORWARD),  # the second step never ends
+        (900, START), (905, BACKWARD), (925, LEAVE), (930, END),
+    )  # fmt: skip
+    read = read_tape(marks)
+    assert read.start_ns.tolist() == [100, 900] and read.wall_ns.tolist() == [60, 30]
+    assert read.phases_ns[:, FORWARD].tolist() == [40, 0] and read.phases_ns[:, BACKWARD].tolist() == [0, 20]
+    assert read.phases_ns[:, OTHER].tolist() == [20, 10]
+    assert read.seen == 1 << FORWARD | 1 << BACKWARD
+    assert read_tape(array("q")).wall_ns.tolist() == []
+
+
+@pytest.mark.parametrize("kinds", [2, 60])  # few sequences of codes are added up by columns, many one by one
+def test_steps_of_many_kinds_add_up(kinds: int) -> None:
+    random = np.random.default_rng(0)
+    marks, now, expected = [(0, START)], 0, []
+    for step in range(300):
+        waits = step % kinds % 30
+        expected.append(0)
+        codes = (DATA_WAIT if step % kinds % 2 else FORWARD, LEAVE) * waits
+        for code in codes:
+            passed = int(random.integers(1, 1000))
+            now += passed
+            expected[-1] += passed if code == LEAVE else 0
+            marks.append((now, code))
+        now += 5
+        marks.append((now, END))
+    read = read_tape(tape(*marks))
+    assert (read.phases_ns[:, DATA_WAIT] + read.phases_ns[:, FORWARD]).tolist() == expected
+    assert (read.phases_ns.sum(axis=1) == read.wall_ns).all() and read.wall_ns.sum() == now

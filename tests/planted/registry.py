@@ -1,0 +1,14 @@
+"""All plants, family by family."""
+
+from __future__ import annotations
+
+from tests.planted import device, loading, loop, traces, training
+from tests.planted.plant import Plant
+
+PLANTS: tuple[Plant, ...] = (
+    *loading.PLANTS,
+    *loop.PLANTS,
+    *training.PLANTS,
+    *device.PLANTS,
+    *traces.PLANTS,
+)

@@ -1,0 +1,74 @@
+"""A plain training script with one fault that its argument chooses; nothing in it knows of a profiler."""
+
+import argparse
+import gc
+import tempfile
+import time
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+FAULTS = ("none", "sleeping-loader", "short-epochs", "collector", "stall", "save", "anomaly", "single-optimizer")
+given = argparse.ArgumentParser()
+given.add_argument("--fault", choices=FAULTS, default="none")
+given.add_argument("--steps", type=int, default=100)
+given.add_argument("--seed", type=int, default=0)
+args = given.parse_args()
+
+torch.manual_seed(args.seed)
+torch.set_num_threads(1)
+BATCH = 64
+
+
+class Vectors(Dataset):
+    def __init__(self, rows):
+        self.rows = torch.randn(rows, 256)
+        self.labels = torch.randint(10, (rows,))
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        if args.fault == "sleeping-loader":
+            time.sleep(0.0005)
+        return self.rows[index], self.labels[index]
+
+
+def layers(width, depth):
+    parts = []
+    for inputs in [256, *[width] * (depth - 1)]:
+        parts += [torch.nn.Linear(inputs, width), torch.nn.ReLU()]
+    return torch.nn.Sequential(*parts, torch.nn.Linear(width, 10))
+
+
+short = args.fault == "short-epochs"
+loader = DataLoader(Vectors(10 * BATCH if short else 4096), BATCH, shuffle=True, num_workers=int(short))
+many = args.fault == "single-optimizer"
+model = layers(24, 80) if many else layers(512, 3)
+optimizer = (
+    torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
+    if many
+    else torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+)
+heap = [[number] for number in range(400_000)] if args.fault == "collector" else []
+if args.fault == "anomaly":
+    torch.autograd.set_detect_anomaly(True)
+
+step = 0
+while step < args.steps:
+    for x, y in loader:
+        step += 1
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if args.fault == "collector" and step % 3 == 0:
+            gc.collect()
+        if args.fault == "stall" and step % 40 == 0:
+            time.sleep(0.2)
+        if args.fault == "save" and step % 20 == 0:
+            with tempfile.TemporaryFile() as file:
+                torch.save(model.state_dict(), file)
+            time.sleep(0.08)
+        if step == args.steps:
+            break

@@ -1,0 +1,69 @@
+"""Every plant is found, and nothing is found where there is none; see ``plant.py`` for how to add one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from perf_diagnostics.diagnose.rules import RULES
+from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
+from tests.planted.bench import Workbench
+from tests.planted.plant import Plant, complaints
+from tests.planted.registry import PLANTS
+
+KNOWN = {rule.code for rule in (*RULES, *TRACE_RULES)}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    """One warm server and one memory for all plants, so that shared controls run once."""
+    bench = Workbench(tmp_path_factory.mktemp("planted"))
+    yield bench
+    bench.close()
+
+
+def parameters(*, real: bool) -> list[object]:
+    return [pytest.param(plant, id=plant.name) for plant in PLANTS if plant.real is real]
+
+
+def check(plant: Plant, bench: Workbench) -> None:
+    faulty = bench.see(plant.faulty)
+    control = None if plant.control is None else bench.see(plant.control)
+    inert = plant.check(faulty, control)
+    if inert:
+        pytest.skip(f"inert here, so it says nothing about the rules: {inert}")
+    wrong = complaints(plant, faulty, control)
+    if control is not None:
+        planted = {code for codes in plant.expected for code in codes.split("|")}
+        alarms = sorted(set(control.alarms) & planted)
+        wrong += [f"{code} warns of the control" for code in alarms]
+    summary = [f"{f.code} {f.severity} {f.summary}" for f in faulty.diagnosis.findings]
+    assert not wrong, "\n  ".join([f"{plant.name}: {'; '.join(wrong)}", *summary])
+
+
+@pytest.mark.planted
+@pytest.mark.parametrize("plant", parameters(real=True))
+def test_a_real_plant(plant: Plant, bench: Workbench) -> None:
+    check(plant, bench)
+
+
+@pytest.mark.parametrize("plant", parameters(real=False))
+def test_a_made_up_plant(plant: Plant, bench: Workbench) -> None:
+    check(plant, bench)
+
+
+def test_there_are_enough_and_each_has_a_name_of_its_own() -> None:
+    names = [plant.name for plant in PLANTS]
+    assert len(names) == len(set(names)) and len(names) >= 35
+    assert sum(plant.healthy for plant in PLANTS) >= 8
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
+def test_a_plant_speaks_of_codes_in_their_form(plant: Plant) -> None:
+    said = (*plant.expected, *plant.noted, *plant.top, *plant.must_not, *plant.never_critical)
+    for codes in said:
+        for code in codes.split("|"):
+            assert len(code) == 6 and code[:3].isupper() and code[3:].isdigit(), code
+    wanted = {code for codes in (*plant.expected, *plant.noted, *plant.top) for code in codes.split("|")}
+    assert not wanted & set(plant.must_not)

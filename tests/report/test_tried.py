@@ -1,0 +1,107 @@
+"""What was tried, as every format tells it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from perf_diagnostics.diagnose.engine import diagnose
+from perf_diagnostics.diagnose.experiments import Experiments
+from perf_diagnostics.report.build import build_report
+from perf_diagnostics.report.html import render_html
+from perf_diagnostics.report.json import report_json
+from perf_diagnostics.report.markdown import render_markdown
+from perf_diagnostics.report.model import Report, ReportTable
+from perf_diagnostics.report.pptx import render_pptx
+from perf_diagnostics.report.tried import tried_frame
+from perf_diagnostics.testing import run_of, trial_of
+from tests.diagnose.tried_runs import CACHED, WORKERS, experiment, tried, waiting_run
+
+HALF = (0.50, 0.505, 0.495, 0.50, 0.50)
+SLOWER = (1.2, 1.21, 1.19, 1.2, 1.2)
+
+
+def report_of(experiments: Experiments | None) -> Report:
+    run = waiting_run()
+    return build_report(run, diagnose(run, experiments=experiments), generated_at="2026-11-21T09:30:00Z")
+
+
+def table_of(report: Report) -> ReportTable:
+    return next(table for table in report.tables if table.key == "tried")
+
+
+def row(report: Report, number: int = 0) -> dict[str, object]:
+    table = table_of(report)
+    return dict(zip((column.label for column in table.columns), table.rows[number], strict=True))
+
+
+def test_without_anything_tried_there_is_no_table() -> None:
+    assert all(table.key != "tried" for table in report_of(None).tables)
+
+
+def test_a_row_has_the_prediction_and_the_gain() -> None:
+    told = row(report_of(tried((experiment(WORKERS), HALF))))
+    assert (told["Finding"], told["Result"], told["Pairs"]) == ("INP001", "confirmed", 5)
+    assert told["Gain"] == pytest.approx(50.0, abs=0.2)
+    assert 48 < told["at least"] < 50 < told["at most"] < 52  # type: ignore[operator]
+    assert told["Predicted"] == "10 to 60"
+    assert told["Note"] == ""
+
+
+def test_a_ceiling_is_marked_as_one_and_called_neither_confirmed_nor_refuted() -> None:
+    told = row(report_of(tried((experiment(CACHED), HALF))))
+    assert told["Result"] == "measured" and "no way to train" in str(told["Note"])
+    assert told["Predicted"] is None
+
+
+def test_what_changes_the_optimisation_says_so() -> None:
+    assert "changes the optimisation" in str(row(report_of(tried((experiment({"batch_size": 16}), HALF))))["Note"])
+
+
+def test_what_was_not_tried_has_no_gain_and_a_reason() -> None:
+    told = row(report_of(Experiments(planned=(experiment(WORKERS),))))
+    assert told["Result"] == "not tried" and told["Gain"] is None and "no pair" in str(told["Note"])
+
+
+def test_a_gain_outside_the_prediction_says_so() -> None:
+    told = row(report_of(tried((experiment(WORKERS), (0.2, 0.201, 0.199, 0.2, 0.2)))))
+    assert told["Result"] == "confirmed, not as predicted"  # 80 % where 10 to 60 % were predicted
+
+
+def test_the_answer_says_what_was_won_and_what_was_tried_in_vain() -> None:
+    won = " ".join(report_of(tried((experiment(WORKERS), HALF))).answer)
+    assert "wins 50.0 % of the time a sample takes" in won and "measured" in won
+    vain = " ".join(report_of(tried((experiment(WORKERS), SLOWER))).answer)
+    assert "not worth doing: num_workers=2, persistent_workers=True (-20.0 %)" in vain
+
+
+def test_every_format_has_it() -> None:
+    report = report_of(tried((experiment(WORKERS), HALF), (experiment(CACHED, number=1), HALF)))
+    assert "What was tried" in render_markdown(report)
+    html = render_html(report)
+    text = html if isinstance(html, str) else html.decode()
+    assert "What was tried" in text and "no way to train" in text
+    told = json.loads(report_json(report))
+    assert [one["verdict"] for one in told["diagnosis"]["tried"]] == ["confirmed", "confirmed"]
+    assert render_pptx(report)[:2] == b"PK"
+
+
+def test_the_frame_has_shares_and_gaps() -> None:
+    report = report_of(tried((experiment(WORKERS), HALF), (experiment(CACHED, number=1), ())))
+    frame = tried_frame(report.diagnosis.tried)
+    assert frame["gain"].tolist()[0] == pytest.approx(0.5, abs=0.002)
+    assert frame["gain"].isna().tolist() == [False, True]  # not tried is not a gain of 0
+    assert tried_frame(()).empty
+
+
+def test_a_ceiling_in_a_sweep_is_never_recommended() -> None:
+    """It is twice as fast, and trains nothing useful."""
+    run = run_of(trial_of(forward=1.0), trial_of(forward=0.5, settings={"ceiling": "cached_batches"}))
+    report = build_report(run, diagnose(run), generated_at="2026-11-21T09:30:00Z")
+    said = " ".join(report.answer)
+    assert "cpu ceiling=cached_batches is a ceiling experiment, no way to train" in said
+    assert "times as fast" not in said
+    assert report.charts[0].series[0].name != "cpu ceiling=cached_batches"
+    alone = run_of(trial_of(forward=0.5, settings={"ceiling": "cached_batches"}))
+    assert "none of them is a way to train" in diagnose(alone).no_verdict_because

@@ -1,0 +1,32 @@
+"""Settings refuse what cannot be meant, and a ceiling is named wherever a trial is."""
+
+from __future__ import annotations
+
+import pytest
+
+from perf_diagnostics.errors import InvalidSettings
+from perf_diagnostics.records import CEILINGS, Settings, Trial
+
+SWITCHES = (
+    "persistent_workers",
+    "pin_memory",
+    "gradient_checkpointing",
+    "length_bucketing",
+    "channels_last",
+    "freeze_gc",
+)
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize("value", ["no", "false", 0, 1])
+def test_a_switch_is_true_or_false_and_the_word_no_does_not_turn_it_on(name: str, value: object) -> None:
+    with pytest.raises(InvalidSettings, match=f"{name}={value!r} must be true or false"):
+        Settings(batch_size=8, **{name: value})  # type: ignore[arg-type]
+    assert Settings(batch_size=8, **{name: False}).canonical()[name] is False  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ceiling", CEILINGS)
+def test_a_ceiling_stands_in_the_label(ceiling: str) -> None:
+    trial = Trial(workload="mlp", settings=Settings(batch_size=8, ceiling=ceiling))
+    assert trial.label == f"mlp cpu batch 8 ceiling {ceiling}"
+    assert Trial(workload="mlp", settings=Settings(batch_size=8)).label == "mlp cpu batch 8"

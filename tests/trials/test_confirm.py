@@ -1,0 +1,305 @@
+"""Advice that is tried: order, budget, resuming, what is left out; with pretended trials, and slowly with real ones."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from perf_diagnostics.diagnose.candidates import candidates
+from perf_diagnostics.diagnose.engine import diagnose
+from perf_diagnostics.diagnose.experiments import About, Candidate
+from perf_diagnostics.diagnose.finding import Share, Tried, Trying
+from perf_diagnostics.diagnose.tried import tried_of
+from perf_diagnostics.errors import InvalidSettings, RunError
+from perf_diagnostics.records import Environment, Json, Length, Settings, Trial
+from perf_diagnostics.store import manifest
+from perf_diagnostics.store.run_folder import RunFolder
+from perf_diagnostics.trials.confirm import Confirm, ConfirmEnd
+from perf_diagnostics.trials.experiments import nested_folder, read_experiments
+from perf_diagnostics.trials.pairs import PAIRS
+from tests.trials.pretended import Pretended
+
+MLP: dict[str, Json] = {"width": 16, "depth": 1, "samples": 256}
+WORKERS: dict[str, Json] = {"num_workers": 2}
+THREADS: dict[str, Json] = {"threads": 1}
+
+
+def base(workload: str = "mlp", options: Mapping[str, Json] = MLP, *, batch_size: int = 8) -> Trial:
+    return Trial(workload=workload, settings=Settings(batch_size=batch_size), options=options)
+
+
+def candidate(change: Mapping[str, Json], *, code: str = "INP001", of: Trial | None = None) -> Candidate:
+    return Candidate(
+        about=(About(code, f"{(of or base()).workload} on cpu", Share(0.4, 0.2, 0.6)),),
+        says="Try it.",
+        change=change,
+        base=of or base(),
+        step_s=0.01,
+        start_s=0.5,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return run_folder(tmp_path)
+
+
+def run_folder(root: Path, name: str = "run") -> RunFolder:
+    return RunFolder.create(
+        root,
+        name,
+        planned=(base(),),
+        command="test",
+        environment=Environment(),
+        tool_version="0",
+        now=datetime.now(UTC),
+    )
+
+
+def halved(settings: Settings) -> float:
+    return 0.5 if settings.num_workers else 1.0
+
+
+def verdicts(end: ConfirmEnd) -> list[tuple[dict[str, Json], Trying]]:
+    return [(dict(one.change), one.verdict) for one in tried_of(end.experiments)]
+
+
+def test_pairs_of_base_and_change_in_either_order_and_the_verdict(folder: RunFolder) -> None:
+    launch = Pretended(halved)
+    end = Confirm(folder, launch=launch).run([candidate(WORKERS)])
+    (one,) = tried_of(end.experiments)
+    assert one.verdict is Trying.CONFIRMED and one.pairs == PAIRS
+    assert one.gain.value == pytest.approx(0.5)
+    pairs = [launch.started[i : i + 2] for i in range(0, 2 * PAIRS, 2)]
+    assert all(first.repeat == second.repeat for first, second in pairs)  # the same data and weights
+    assert all({first.settings.num_workers, second.settings.num_workers} == {None, 2} for first, second in pairs)
+    base_first = [first.settings.num_workers is None for first, _ in pairs]
+    assert base_first[0] != base_first[1] and base_first[2] != base_first[3]  # base, new, new, base or the other way
+    assert len({trial.length for trial in launch.started}) == 1
+
+
+def test_nothing_of_the_sweep_is_touched_and_a_seal_over_the_run_covers_what_was_tried(folder: RunFolder) -> None:
+    before = {p: p.read_bytes() for p in folder.path.rglob("*") if p.is_file() and p.name != ".lock"}
+    Confirm(folder, pairs=1, launch=Pretended(halved)).run([candidate(WORKERS)])
+    assert {p: p.read_bytes() for p in before} == before
+    assert RunFolder.open(folder.path).read().results == ()
+    manifest.create(folder.path, tool="test", now=datetime.now(UTC))
+    assert manifest.verify(folder.path).ok
+    (folder.path / "confirm/experiments.json").write_text("{}")
+    assert manifest.verify(folder.path).wrong_size == ("confirm/experiments.json",)
+
+
+def test_a_second_call_runs_what_is_missing_only(folder: RunFolder) -> None:
+    first, second, third = Pretended(halved), Pretended(halved), Pretended(halved)
+    Confirm(folder, pairs=3, launch=first).run([candidate(WORKERS)])
+    Confirm(folder, pairs=3, launch=second).run([candidate(WORKERS)])
+    assert (len(first.started), second.started) == (6, [])
+    end = Confirm(folder, pairs=4, launch=third).run([candidate(WORKERS), candidate(THREADS)])
+    assert len(third.started) == 2 + 8  # one more pair of the first, four of the second
+    assert [one.pairs for one in tried_of(end.experiments)] == [4, 4]
+    ids = [trial.id for launch in (first, third) for trial in launch.started]
+    assert len(set(ids)) == len(ids)
+
+
+def test_what_was_killed_between_two_trials_goes_on_there(folder: RunFolder) -> None:
+    def killed(trial: Trial) -> None:
+        if len(launch.started) == 3:
+            raise KeyboardInterrupt  # as sudden as a kill, for all that is on disk
+
+    launch = Pretended(halved, killed)
+    with pytest.raises(KeyboardInterrupt):
+        Confirm(folder, pairs=3, launch=launch).run([candidate(WORKERS)])
+    again = Pretended(halved)
+    end = Confirm(folder, pairs=3, launch=again).run([candidate(WORKERS)])
+    assert len(again.started) == 3
+    assert verdicts(end) == [(WORKERS, Trying.CONFIRMED)]
+
+
+@pytest.mark.parametrize("left", [(), ("trials",)])
+def test_a_folder_without_a_plan_is_made_anew(folder: RunFolder, left: tuple[str, ...]) -> None:
+    for path in ("", *left):
+        (nested_folder(folder.path) / path).mkdir()
+    end = Confirm(folder, pairs=1, launch=Pretended(halved)).run([candidate(WORKERS)])
+    assert len(end.experiments.results) == 2
+
+
+def test_a_folder_of_something_else_is_left_alone(folder: RunFolder) -> None:
+    nested_folder(folder.path).mkdir()
+    (nested_folder(folder.path) / "mine.txt").write_text("mine")
+    with pytest.raises(RunError, match="Move it away"):
+        Confirm(folder, launch=Pretended(halved)).run([candidate(WORKERS)])
+
+
+def test_a_change_that_cannot_be_run_ends_after_one_pair_with_its_reason(folder: RunFolder) -> None:
+    launch = Pretended(lambda settings: None if settings.threads else 1.0)
+    end = Confirm(folder, launch=launch).run([candidate(THREADS), candidate({"threads": 2, "num_workers": 1})])
+    assert len(launch.started) == 4
+    told = tried_of(end.experiments)
+    assert [one.verdict for one in told] == [Trying.NOT_TRIED] * 2
+    assert "planted" in told[0].why
+
+
+def test_what_no_longer_fits_into_the_time_is_left_out_and_said(folder: RunFolder) -> None:
+    # A trial is foreseen to take 1 + 0.5 s and 203 steps of 0.01 s: 3.53 s; three pairs 21 s.
+    launch = Pretended(halved)
+    end = Confirm(folder, time_budget_s=20.0, launch=launch).run([candidate(WORKERS)])
+    assert launch.started == []
+    (one,) = tried_of(end.experiments)
+    assert one.verdict is Trying.NOT_TRIED and "21 s" in one.why
+    assert tried_of(read_experiments(folder.path)) == (one,)
+    end = Confirm(folder, time_budget_s=30.0, launch=launch).run([candidate(WORKERS)])
+    assert verdicts(end) == [(WORKERS, Trying.CONFIRMED)]  # it is no longer among what was left out
+
+
+def test_the_prediction_is_kept_as_it_was_before_the_first_pair(folder: RunFolder) -> None:
+    Confirm(folder, pairs=1, launch=Pretended(halved)).run([candidate(WORKERS)])
+    known = read_experiments(folder.path)
+    (one,) = known.planned
+    assert one.about == candidate(WORKERS).about and one.change == WORKERS
+    assert one.base.settings == base().settings
+
+
+def test_a_loop_of_ones_own_cannot_be_run_again(folder: RunFolder) -> None:
+    own = base("own-loop", {})
+    with pytest.raises(InvalidSettings, match=r"'own-loop' cannot be run again.*compare BASE NEW"):
+        Confirm(folder, launch=Pretended(halved)).run([candidate(WORKERS, of=own)])
+    assert not nested_folder(folder.path).exists()
+
+
+@pytest.mark.parametrize("pairs", [0, 1001])
+def test_pairs_that_cannot_be_run_are_refused(folder: RunFolder, pairs: int) -> None:
+    with pytest.raises(InvalidSettings, match=f"pairs={pairs}"):
+        Confirm(folder, pairs=pairs, launch=Pretended(halved)).run([candidate(WORKERS)])
+
+
+def test_two_at_once_cannot_try_the_advice_of_one_run(folder: RunFolder) -> None:
+    with folder.lock(), pytest.raises(RunError, match="being written by pid"):
+        Confirm(RunFolder.open(folder.path), launch=Pretended(halved)).run([candidate(WORKERS)])
+
+
+def test_damaged_experiments_are_told_with_their_file(folder: RunFolder) -> None:
+    Confirm(folder, pairs=1, launch=Pretended(halved)).run([candidate(WORKERS)])
+    path = folder.path / "confirm/experiments.json"
+    text = path.read_text()
+    for broken, words in (
+        ("{", "not whole JSON"),
+        (text.replace('"schema": 1', '"schema": 99'), "schema 99"),
+        (text.replace('"num_workers": 2', '"num_workers": -2'), "num_workers=-2"),
+        (text.replace('"first_repeat"', '"first"'), "first_repeat"),
+    ):
+        path.write_text(broken)
+        with pytest.raises(RunError, match=words):
+            read_experiments(folder.path)
+
+
+# -- with real processes
+
+SLEEPING: dict[str, Json] = {**MLP, "sleep_per_item_ms": 5.0}
+
+
+def really(root: Path, workload: str, options: Mapping[str, Json], change: Mapping[str, Json], pairs: int) -> Tried:
+    """Try one change of batch 8 in real processes."""
+    of = base(workload, options)
+    end = Confirm(run_folder(root), pairs=pairs, steps=15).run([candidate(change, of=of)])
+    (one,) = tried_of(end.experiments)
+    assert one.pairs == pairs, one.why
+    return one
+
+
+@pytest.mark.slow
+def test_two_workers_halve_the_wait_for_a_loader_that_sleeps(tmp_path: Path) -> None:
+    """Batch 8 sleeps 40 ms; two workers make a batch each in that time, so that a step takes 20 ms."""
+    one = really(tmp_path, "faulty", SLEEPING, {"num_workers": 2, "persistent_workers": True}, 5)
+    assert one.verdict is Trying.CONFIRMED
+    assert 0.25 < one.gain.value < 0.6
+    assert one.base_s > 5e-3  # each sample sleeps 5 ms
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_workers": 0},  # what it is anyway: equal against equal
+        {"freeze_gc": True},  # the collector is not what this training waits for
+    ],
+)
+def test_what_does_nothing_to_a_loader_that_sleeps_is_not_confirmed(tmp_path: Path, change: dict[str, Json]) -> None:
+    one = really(tmp_path, "faulty", SLEEPING, change, 5)
+    assert one.verdict in (Trying.REFUTED, Trying.INCONCLUSIVE)
+
+
+@pytest.mark.slow
+def test_the_ceiling_of_a_sleeping_loader_is_nearly_the_whole_step(tmp_path: Path) -> None:
+    one = really(tmp_path, "faulty", SLEEPING, {"ceiling": "cached_batches"}, 3)
+    assert one.ceiling and one.gain.value > 0.7
+
+
+@pytest.mark.slow
+def test_from_a_sweep_to_a_verdict_that_was_measured(tmp_path: Path) -> None:
+    from perf_diagnostics.trials.sweep import Sweep
+
+    trial = Trial(
+        workload="faulty", settings=Settings(batch_size=8), options=SLEEPING, length=Length.exactly(30, warmup_steps=3)
+    )
+    folder = RunFolder.create(
+        tmp_path,
+        "run",
+        planned=(trial,),
+        command="test",
+        environment=Environment(),
+        tool_version="0",
+        now=datetime.now(UTC),
+    )
+    Sweep(folder).run()
+    run = folder.read()
+    before = diagnose(run)
+    assert before.verdict.code == "INP001"
+    wanted = candidates(run, before, only=["INP001"])
+    assert [one.ceiling for one in wanted] == [False, True]
+    Confirm(folder, pairs=4, steps=20).run(wanted)
+    after = diagnose(run, experiments=read_experiments(folder.path))
+    assert after.verdict.code == "INP001"
+    finding = next(item for item in after.findings if item.code == "INP001")
+    assert finding.recoverable.measured and finding.recoverable.low > 0.1
+
+
+CONFIRM = [sys.executable, "-m", "perf_diagnostics", "confirm", "run", "--results-dir", ".", "--quiet", "--pairs", "3"]
+
+
+@pytest.mark.slow
+def test_kill_9_at_random_moments_then_go_on(tmp_path: Path) -> None:
+    """Nothing complete is run twice or lost."""
+    sweep = [sys.executable, "-m", "perf_diagnostics", "sweep", "--workload", "faulty", "--results-dir", "."]
+    sweep += ["--option", "sleep_per_item_ms=5", "--option", "width=16", "--batch-sizes", "8", "--steps", "20"]
+    subprocess.run([*sweep, "--name", "run", "--quiet"], cwd=tmp_path, check=True, stderr=subprocess.DEVNULL)
+    randomly = random.Random(1)
+    complete: dict[Path, int] = {}
+    for begun in (2, 4, 7):
+        command = [*CONFIRM, "--steps", "10", "--only", "INP001"]
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 300
+        while len(list(tmp_path.glob("run/confirm/trials/*/started.json"))) < begun:
+            assert process.poll() is None and time.monotonic() < deadline, f"fewer than {begun} trials began"
+            time.sleep(0.05)
+        time.sleep(randomly.uniform(0.0, 2.0))
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        now = {path: path.stat().st_mtime_ns for path in tmp_path.glob("run/confirm/trials/*/result.json")}
+        assert complete.items() <= now.items(), "a complete trial was lost or run again"
+        complete = now
+    assert len(complete) >= 6  # of seven that had begun, the last kill found at most one unfinished
+    done = subprocess.run(
+        [*CONFIRM, "--steps", "10", "--only", "INP001"], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    now = {path: path.stat().st_mtime_ns for path in tmp_path.glob("run/confirm/trials/*/result.json")}
+    assert complete.items() <= now.items() and len(now) == 12  # a remedy and its ceiling, three pairs each
+    assert "num_workers" in done.stdout

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from perf_diagnostics.measure.boards import series_source
 from perf_diagnostics.measure.observation import Observations
-from perf_diagnostics.records import Quantity, Series, StepTable, TrialResult
+from perf_diagnostics.records import Outcome, Quantity, Series, StepTable, TrialResult
+from perf_diagnostics.store.trial_folder import TrialFolder
 from perf_diagnostics.testing import trial_of
-from perf_diagnostics.trials.collect import Watched, Windows, with_readings
+from perf_diagnostics.trials.collect import Watched, Windows, collect, with_readings
+from perf_diagnostics.trials.measurement import Measurement
 from perf_diagnostics.trials.supervise import Ending
+from perf_diagnostics.trials.worker import write_measured
 
 GPU = "GPU-aaaa"
 
@@ -117,3 +121,34 @@ def test_the_steps_begin_on_the_clock_of_the_series() -> None:
     windows = Windows((s(103), s(145)), 60)
     assert with_readings(steady, watched, windows).value("steps_began_s") == pytest.approx(3 + 2 * 0.7)
     assert with_readings(result, watched, windows).value("steps_began_s") is None
+
+
+def cut_off(tmp_path: Path, outcome: Outcome) -> TrialResult:
+    """A trial whose process was killed at its deadline, having written that its steps ended so."""
+    written = dataclasses.replace(trial_of(steps=7, warmup_steps=0), outcome=outcome)
+    folder = TrialFolder(tmp_path / written.trial.id)
+    folder.begin(written.trial, now=datetime.now(UTC), pid=1)
+    folder.write_part(written.steps[0])
+    write_measured(folder.path, Measurement(written))
+    watched = Watched(
+        ending=Ending(-9, timed_out=True, killed=True),
+        readings=((), ()),
+        observations=Observations(),
+        began_ns=0,
+        started_at=datetime.now(UTC),
+        oom_kills=None,
+    )
+    return collect(written.trial, folder, watched)
+
+
+def test_a_deadline_in_the_passes_after_the_steps_takes_nothing_from_the_trial(tmp_path: Path) -> None:
+    result = cut_off(tmp_path, Outcome.COMPLETED)
+    assert (result.outcome, len(result.steps[0])) == (Outcome.COMPLETED, 7)
+    gap = result.gap("afterwards")
+    assert gap is not None and "time was over" in gap.why
+
+
+def test_a_deadline_within_the_steps_is_a_timeout(tmp_path: Path) -> None:
+    result = cut_off(tmp_path, Outcome.INTERRUPTED)
+    assert (result.outcome, len(result.steps[0])) == (Outcome.TIMEOUT, 7)
+    assert result.gap("afterwards") is None

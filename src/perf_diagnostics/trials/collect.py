@@ -71,7 +71,10 @@ def collect(trial: Trial, folder: TrialFolder, watched: Watched) -> TrialResult:
             measured.result, trial=trial, steps=steps, gaps=(*measured.result.gaps, *(step_gaps if steps else ()))
         )
         windows = measured.windows
-    if ending.timed_out:
+    if ending.timed_out and known.outcome is Outcome.COMPLETED:
+        # Every timed step had run; what was cut off looked at the trial after them.
+        watched.observations.note("afterwards", "the trial's time was over before the passes after its steps were")
+    elif ending.timed_out:
         reason = "ended by its deadline" + (" and killed, for it did not answer" if ending.killed else "")
         known = dataclasses.replace(known, outcome=Outcome.TIMEOUT, reason=reason)
     return with_readings(known, watched, windows)

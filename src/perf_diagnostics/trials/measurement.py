@@ -75,6 +75,7 @@ def measure(
     clock: Callable[[], int] = time.perf_counter_ns,
     directory: Path | None = None,
     deep: bool = False,
+    on_measured: Callable[[Measurement], None] = lambda _measurement: None,
 ) -> Measurement:
     """Build the workload, measure it, and return the result; whatever the workload raises becomes the outcome.
 
@@ -89,6 +90,8 @@ def measure(
         clock: host clock in ns.
         directory: where passes after the timed steps may write files of their own.
         deep: record a profiler window after the timed steps.
+        on_measured: called with what there is when the timed steps are over and the passes after them begin, so that
+            a pass that ends the process, or outlasts its time, loses no more than itself.
     """
     notes = _Notes()
     began = clock()
@@ -99,6 +102,23 @@ def measure(
     measured = Measured()
     idle_window_ns: tuple[int, int] | None = None
     outcome, reason = Outcome.COMPLETED, ""
+
+    def so_far() -> Measurement:
+        result = TrialResult(
+            trial=trial,
+            outcome=outcome,
+            reason=reason,
+            steps=(measured.table,),
+            quantities=(*notes.quantities, *_totals(measured)),
+            gaps=notes.observations.gaps,
+            facts={**notes.facts, **({"warmup_ended": measured.warmup_ended} if measured.warmup_ended else {})},
+            provenance=notes.provenance,
+            environment=environment or Environment(),
+            stop_reason=measured.stop_reason or str(outcome),
+            steady=measured.steady,
+        )
+        return Measurement(result, measured.parts, measured.window_ns, measured.window_steps, idle_window_ns)
+
     try:
         device = usable_device(trial.settings.device)
         with process_settings(trial.settings, device), collector(trial.settings) as between_blocks:
@@ -139,6 +159,7 @@ def measure(
                 counters.finish(notes)
                 _clocks(probe, notes)
             if measured.outcome is Outcome.COMPLETED and measured.steady_steps and not trial.role:
+                on_measured(so_far())
                 steps = measured.table.steady
                 timed = Timed(
                     trial=trial,
@@ -160,21 +181,7 @@ def measure(
         outcome, reason = measured.outcome, measured.reason
     except Exception as error:  # noqa: BLE001 - a workload may raise anything; its end is this trial's outcome
         outcome, reason = outcome_of(error)
-    _totals(measured, notes)
-    result = TrialResult(
-        trial=trial,
-        outcome=outcome,
-        reason=reason,
-        steps=(measured.table,),
-        quantities=tuple(notes.quantities),
-        gaps=notes.observations.gaps,
-        facts=notes.facts,
-        provenance=notes.provenance,
-        environment=environment or Environment(),
-        stop_reason=measured.stop_reason or str(outcome),
-        steady=measured.steady,
-    )
-    return Measurement(result, measured.parts, measured.window_ns, measured.window_steps, idle_window_ns)
+    return so_far()
 
 
 def usable_device(name: str) -> torch.device:
@@ -304,9 +311,11 @@ def _clocks(probe: Probe, notes: _Notes) -> None:
     notes.quantity("forced_syncs", probe.forced_syncs, "1", "event ring")
 
 
-def _totals(measured: Measured, notes: _Notes) -> None:
-    if measured.warmup_ended:
-        notes.facts["warmup_ended"] = measured.warmup_ended
-    notes.quantity("first_step_s", measured.first_step_s, "s", "perf_counter_ns")
+def _totals(measured: Measured) -> list[Quantity]:
+    found = []
+    if measured.first_step_s is not None:
+        found.append(Quantity("first_step_s", measured.first_step_s, "s", "perf_counter_ns"))
     if measured.steady_wall_ns:
-        notes.quantity("measured_wall_s", measured.steady_wall_ns / 1e9, "s", "perf_counter_ns around each block")
+        source = "perf_counter_ns around each block"
+        found.append(Quantity("measured_wall_s", measured.steady_wall_ns / 1e9, "s", source))
+    return found

@@ -52,6 +52,11 @@ def main(arguments: list[str]) -> int:
     folder = TrialFolder(Path(request["directory"]))
     trial = codec.decode(Trial, request["trial"], where="the request")
     parts = PartFiles(folder)
+
+    def write(measurement: Measurement) -> None:
+        parts.write(measurement.parts)
+        write_measured(folder.path, measurement)
+
     measurement = measure(
         trial,
         lambda settings: _build(trial, settings),
@@ -62,9 +67,9 @@ def main(arguments: list[str]) -> int:
         environment=environment.capture(command=()),
         directory=folder.path,
         deep=request.get("deep", False),
+        on_measured=write,
     )
-    parts.write(measurement.parts)
-    write_measured(folder.path, measurement)
+    write(measurement)
     return 0
 
 

@@ -105,7 +105,7 @@ def test_pauses_of_the_collector_are_the_loops_own():
     ("facts", "quantities"),
     [
         (CORES | {"threads": 16}, {}),
-        (CORES | {"num_workers": 4}, {}),
+        (CORES | {"num_workers": 4}, {"workers_cpu_s": 80.0}),  # 0.8 of the 4 cores that they would keep busy
         (CORES, {"cpu_periods": 100, "cpu_throttled_periods": 50}),
     ],
 )

@@ -17,7 +17,6 @@ from perf_diagnostics.cli.runs import add_results_folder
 
 if TYPE_CHECKING:
     from perf_diagnostics.integrations.run_script import Session
-    from perf_diagnostics.integrations.watch import Watch
 
 
 def add(commands: Any) -> None:
@@ -57,16 +56,20 @@ def run(given: argparse.Namespace) -> int:
     session = _session(given, words[0])
     last = _LastAct()
     try:
-        with beside(Path(given.results_dir).absolute() / given.name) if given.live and session else nullcontext():
+        with beside(Path(given.results_dir).absolute() / given.name) if _shown(given, session) else nullcontext():
             code = run_watched(words[0], words[1:], as_module=as_module, session=session)
     except KeyboardInterrupt as error:
         print_traceback(error)
         last.interrupted = True
         code = INTERRUPTED
     finally:
-        if session is not None and session.begun and session.here and not given.quiet:
+        if session is not None and session.begun and session.here and session.speaks and not given.quiet:
             _tell(session)
     return DONE if code is None else code
+
+
+def _shown(given: argparse.Namespace, session: Session | None) -> bool:
+    return given.live and session is not None and session.speaks
 
 
 def _new_name(target: str, *, as_module: bool) -> str:
@@ -103,8 +106,9 @@ def _session(given: argparse.Namespace, target: str) -> Session | None:
     from perf_diagnostics.integrations.run_script import Session
 
     results_dir = Path(given.results_dir)
-    check_name(given.name, results_dir)
-    if disabled() or not recorded_here():
+    if recorded_here():
+        check_name(given.name, results_dir)
+    if disabled():
         return None
     workload = _workload(target, as_module=given.module is not None)
     return Session(workload=workload, name=given.name, results_dir=results_dir)
@@ -112,25 +116,9 @@ def _session(given: argparse.Namespace, target: str) -> Session | None:
 
 def _tell(session: Session) -> None:
     """One line with the run and the verdict."""
-    says = "no training step was measured: torch was not imported"
-    if session.watch is not None:
-        says = "no verdict could be made"
-        with session.watch.observations.guard("verdict"):
-            says = _verdict(session.watch)
-    sys.stdout.flush()
-    print(f"perf-diagnostics: {says}", file=sys.stderr)
+    from perf_diagnostics.integrations.telling import say, tell
 
-
-def _verdict(watch: Watch) -> str:
-    from perf_diagnostics.diagnose.engine import diagnose
-
-    run = watch.recording.run
-    if run is None:
-        why = next((f": {gap.why}" for gap in watch.observations.gaps), "")
-        return f"no training step was measured{why}"
-    folder = watch.recording.folder
-    where = "not written" if folder is None else os.path.relpath(folder.path)
-    diagnosis = diagnose(run)
-    found = diagnosis.verdict
-    told = f"no verdict: {diagnosis.no_verdict_because}" if found is None else f"{found.summary} [{found.code}]"
-    return f"{where}: {' '.join(told.split())}"
+    if session.watch is None:
+        say("no training step was measured: torch was not imported")
+    else:
+        tell(session.watch.recording, session.watch.observations)

@@ -74,8 +74,15 @@ class RankFacts:
     @cached_property
     def own_ns(self) -> Float64:
         """What each rank does before it can communicate, shape ``(ranks, steps)``, in ns."""
-        own: Float64 = np.sum([self.phase_ns(phase) for phase in BEFORE_COLLECTIVES], axis=0)
+        own: Float64 = np.sum(list(self._before.values()), axis=0)
         return own
+
+    @cached_property
+    def _before(self) -> dict[Phase, Float64]:
+        """The times of the phases before the collectives; one that no rank marks is part of its ``other``."""
+        self.phase_ns(Phase.BACKWARD)  # where it is not marked, the wait for the others lies in other
+        marked = [phase for phase in BEFORE_COLLECTIVES if any(t.phase_ns(phase) is not None for t in self.tables)]
+        return {phase: self.phase_ns(phase) for phase in marked}
 
     @cached_property
     def last(self) -> NDArray[np.intp]:
@@ -95,8 +102,7 @@ class RankFacts:
     def excess_by_phase(self, rank: int) -> dict[Phase, float]:
         """The same, split into the phases it is made of; these add up to the excess over the mean of the others."""
         found: dict[Phase, float] = {}
-        for phase in BEFORE_COLLECTIVES:
-            times = self.phase_ns(phase)
+        for phase, times in self._before.items():
             difference = times[rank] - np.delete(times, rank, axis=0).mean(axis=0)
             found[phase] = float(difference.sum() / self.wall_ns.sum())
         return found

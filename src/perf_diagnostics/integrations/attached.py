@@ -70,8 +70,9 @@ def attach(
         InvalidSettings: the name cannot be one.
         RunError: there is a run of that name.
     """
-    check_name(name, Path(results_dir))
-    if disabled() or not recorded_here():
+    if recorded_here():
+        check_name(name, Path(results_dir))
+    if disabled():
         yield Attached(None)
         return
     import torch

@@ -68,9 +68,10 @@ class OwnLoop(Attached):
         device: torch.device | str | None = None,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        check_name(name, Path(results_dir))
+        if recorded_here():
+            check_name(name, Path(results_dir))
         self._loop: MarkedLoop | None = None
-        if not disabled() and recorded_here():
+        if not disabled():
             from perf_diagnostics.integrations.marked import MarkedLoop
 
             self._loop = MarkedLoop(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +14,26 @@ from perf_diagnostics.store.trial_folder import TrialFolder
 
 #: So many steps stay in memory (some 20 MB), for that is where the end of the warm-up is looked for.
 KEPT_STEPS = 100_000
+
+
+@dataclass(frozen=True)
+class RankFiles:
+    """A trial's files as one rank sees them: its own parts of the step table."""
+
+    folder: TrialFolder
+    rank: int
+
+    def write_part(self, table: StepTable) -> Path:
+        """Append a part."""
+        return self.folder.write_part(table, rank=self.rank)
+
+    def replace_part(self, number: int, table: StepTable) -> Path:
+        """Write a part again."""
+        return self.folder.replace_part(number, table, rank=self.rank)
+
+    def read_part(self, number: int) -> StepTable:
+        """A part that was written before."""
+        return self.folder.read_part(number, rank=self.rank)
 
 
 @dataclass
@@ -68,7 +89,7 @@ class StepParts:
         elif sum(map(len, self._unwritten)) > 2 * KEPT_STEPS:
             self.lost += len(self._unwritten.pop(0))
 
-    def write(self, folder: TrialFolder, seen: int, shape: Callable[[StepTable], StepTable]) -> None:
+    def write(self, folder: RankFiles, seen: int, shape: Callable[[StepTable], StepTable]) -> None:
         """Write what is not on disk yet as one part.
 
         Args:
@@ -94,7 +115,7 @@ class StepParts:
         """The steps that were kept, with the transient marked."""
         return StepTable.concatenate(shape(part) for part in (self._cut or self._kept))
 
-    def rewrite(self, folder: TrialFolder, seen: int, shape: Callable[[StepTable], StepTable]) -> None:
+    def rewrite(self, folder: RankFiles, seen: int, shape: Callable[[StepTable], StepTable]) -> None:
         """Write those parts again of which more is known now: later phases (as zeros), and the marked transient."""
         marks = None if self._cut is None else np.concatenate([part.columns["warmup"] for part in self._cut])
         first = 0

@@ -13,6 +13,9 @@ from typing import Any
 
 _KEY = "perf_diagnostics/trial_directory"
 
+#: Until rank 0 has said where the record lies, the others ask so often.
+ASK_AGAIN_NS = 250_000_000
+
 
 def rank() -> int:
     """This process' rank as torchrun, SLURM's or MPI's launchers tell it; 0 where there is one process."""

@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perf_diagnostics import __version__
+from perf_diagnostics.integrations import ranks
 from perf_diagnostics.integrations.board_sampling import BoardSampling
 from perf_diagnostics.integrations.loop_probe import DATA_WAIT, LoopProbe
-from perf_diagnostics.integrations.parts import StepParts
+from perf_diagnostics.integrations.parts import RankFiles, StepParts
 from perf_diagnostics.measure import environment, memory
 from perf_diagnostics.measure.device_clock import EventSource
 from perf_diagnostics.measure.observation import Observations
@@ -64,8 +65,8 @@ def disabled() -> bool:
 
 
 def recorded_here() -> bool:
-    """Of several processes of one training (torchrun) only rank 0 writes a record."""
-    return os.environ.get("RANK", "0").strip() in ("", "0")
+    """Whether this process makes the record: of several of one training (torchrun), rank 0 does."""
+    return ranks.rank() == 0
 
 
 @dataclass
@@ -88,6 +89,8 @@ class About:
 
 class Recording:
     """Takes steps from a probe, keeps them, and writes them down between steps.
+
+    Of several processes of one training, rank 0 makes the record, and the others write their steps beside its own.
 
     Args:
         probe: where the steps are marked.
@@ -122,6 +125,8 @@ class Recording:
         self._results_dir = results_dir
         self.clock = clock
         self._pid = os.getpid()
+        self._rank = ranks.rank()
+        self._place: Path | None = None
         self._held = contextlib.ExitStack()
         self._trial: Trial | None = None
         self._environment = Environment()
@@ -175,6 +180,9 @@ class Recording:
             return
         self.aside(self.flush)
         now = self.clock()
+        if self._files() is None and self._rank:
+            self._flush_at_ns = now + ranks.ASK_AGAIN_NS
+            return
         self._flush_at_ns = now + max(FLUSH_NS, (now - self._training_began_ns) // FLUSH_SHARE)
         self._flush_at_step = self.steps + MOST_STEPS_A_BLOCK
 
@@ -225,16 +233,17 @@ class Recording:
         if not self._parts.unwritten or os.getpid() != self._pid:
             return
         with self.observations.guard("records"):
-            if self._trial is None:
+            if self._rank:
+                self._place = self._place or ranks.published()
+            elif self._trial is None:
                 self._create()
             files = self._files()
             if files is not None:
                 self._parts.write(files, self.probe.seen, self._without_unseen)
 
-    def _files(self) -> TrialFolder | None:
-        if self.folder is None or self._trial is None:
-            return None
-        return TrialFolder(self.folder.trial_directory(self._trial))
+    def _files(self) -> RankFiles | None:
+        """Where this process' steps go; None as long as nobody knows."""
+        return None if self._place is None else RankFiles(TrialFolder(self._place), self._rank)
 
     def _create(self) -> None:
         self._describe()
@@ -263,6 +272,10 @@ class Recording:
         self._held.enter_context(folder.lock())
         folder.begin(self._trial, now=self._started_at)
         self.folder = folder
+        self._place = folder.trial_directory(self._trial)
+        if ranks.world_size() > 1:
+            with self.observations.guard("ranks"):
+                ranks.publish(self._place)
 
     # -- at the end
 
@@ -277,6 +290,10 @@ class Recording:
             if not self._parts:
                 return None
             self.flush()
+            files = self._files()
+            if self._rank and files is not None:
+                self._parts.cut_transient()
+                self._parts.rewrite(files, self.probe.seen, self._without_unseen)
             if self._trial is not None:
                 self.result = self._result(self._trial, outcome, reason, stop_reason)
                 if self.folder is not None:
@@ -292,13 +309,14 @@ class Recording:
     def run(self) -> Run | None:
         """The records in the form that rules and reports read; None before the end, or where no step was seen.
 
-        Of a long training (see :mod:`.parts`) the steps are read from disk each time this is asked for.
+        Of a long training (see :mod:`.parts`), and of one with several ranks, the steps are read from disk each time
+        this is asked for.
         """
         if self.result is None:
             return None
         result, files = self.result, self._files()
-        if self._parts.spilled and files is not None:
-            result = files.read_result()
+        if files is not None and (self._parts.spilled or ranks.world_size() > 1):
+            result = files.folder.read_result()
         return Run(
             name=self.folder.path.name if self.folder is not None else self.about.workload,
             created_at=self._started_at.isoformat(timespec="seconds"),
@@ -324,7 +342,7 @@ class Recording:
             series=self._series,
             quantities=tuple(quantities),
             gaps=(*self._gaps(), *self.observations.gaps),
-            facts=self.about.facts,
+            facts={**self.about.facts, **({"ranks": ranks.world_size()} if ranks.world_size() > 1 else {})},
             provenance={"host_clock": "perf_counter_ns", "device_clock": self.probe.device_clock},
             environment=self._environment,
             started_at=self._started_at.isoformat(timespec="milliseconds"),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations.after_import import AfterImport
 from perf_diagnostics.integrations.endings import Ending, ending_of
+from perf_diagnostics.integrations.ranks import rank
 from perf_diagnostics.records import Outcome
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ class Session:
     def here(self) -> bool:
         """False in a process that the script forked off."""
         return os.getpid() == self._pid
+
+    @property
+    def speaks(self) -> bool:
+        """Whether this process says what was measured: of several of one training, rank 0 does."""
+        return rank() == 0
 
     def begin(self) -> None:
         """Wait for torch."""

@@ -12,6 +12,8 @@ from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
 from perf_diagnostics.diagnose.rank_facts import RankFacts
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com004_rank_imbalance import RankImbalance
+from perf_diagnostics.diagnose.rules.com006_data_parallel import DataParallel
+from perf_diagnostics.diagnose.rules.com008_ddp_options import DdpOptions
 from perf_diagnostics.records import Phase, TrialResult
 from perf_diagnostics.testing import trial_of
 
@@ -97,3 +99,26 @@ def test_a_rank_without_a_phase_is_named() -> None:
     whole, part = trial_of(), trial_of(without=["host_forward_ns"])
     with pytest.raises(NotMeasured, match="rank 1 did not record forward"):
         RankFacts.of(dataclasses.replace(whole, steps=(whole.steps[0], part.steps[0]))).own_ns  # noqa: B018
+
+
+def wrapped(**facts: object) -> TrialResult:
+    return trial_of(facts={"matmul_precision": "highest", **facts})  # type: ignore[arg-type]
+
+
+def test_one_process_for_all_gpus_is_a_warning_and_one_a_gpu_is_clear() -> None:
+    found = check(DataParallel(), wrapped(data_parallel="DataParallel"))
+    assert isinstance(found, Finding) and found.severity is Severity.WARNING and found.recoverable is None
+    assert isinstance(check(DataParallel(), wrapped(data_parallel="DistributedDataParallel")), Cleared)
+    with pytest.raises(NotApplicable, match="one device"):
+        check(DataParallel(), wrapped())
+    with pytest.raises(NotMeasured, match="nobody looked"):
+        check(DataParallel(), trial_of())
+
+
+def test_looking_for_unused_parameters_is_said() -> None:
+    ddp = {"data_parallel": "DistributedDataParallel"}
+    found = check(DdpOptions(), wrapped(**ddp, ddp_find_unused_parameters=True))
+    assert isinstance(found, Finding) and found.severity is Severity.INFO
+    assert isinstance(check(DdpOptions(), wrapped(**ddp, ddp_find_unused_parameters=False)), Cleared)
+    with pytest.raises(NotApplicable):
+        check(DdpOptions(), wrapped(data_parallel="DataParallel"))

@@ -17,6 +17,8 @@ from perf_diagnostics.diagnose.rules.cmp012_conv_bias_before_norm import ConvBia
 from perf_diagnostics.diagnose.rules.cmp013_low_gpu_utilisation import LowGpuUtilisation
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com004_rank_imbalance import RankImbalance
+from perf_diagnostics.diagnose.rules.com006_data_parallel import DataParallel
+from perf_diagnostics.diagnose.rules.com008_ddp_options import DdpOptions
 from perf_diagnostics.diagnose.rules.cpu001_oversubscribed_threads import OversubscribedThreads
 from perf_diagnostics.diagnose.rules.cpu003_cpu_quota_throttled import CpuQuotaThrottled
 from perf_diagnostics.diagnose.rules.exp001_too_few_steps import TooFewSteps
@@ -141,4 +143,6 @@ RULES: tuple[Rule, ...] = (
     CpuQuotaThrottled(),
     Straggler(),
     RankImbalance(),
+    DataParallel(),
+    DdpOptions(),
 )

@@ -1,0 +1,47 @@
+"""Two processes of one training on the CPU; the rank that is named waits for its data, or has the longer batch in turn.
+
+RANK and WORLD_SIZE come from the environment, as torchrun sets them. Arguments: the store's file, what is planted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+STORE, PLANTED = sys.argv[1], sys.argv[2]
+RANK, STEPS, DOSE_S = int(os.environ["RANK"]), 60, 0.03
+
+
+def waits(step: int) -> float:
+    if PLANTED == "late":
+        return DOSE_S if RANK == 1 else 0.0
+    if PLANTED == "in-turn":
+        return DOSE_S if step % 2 == RANK else 0.0
+    return 0.0
+
+
+def batches():
+    for step in range(STEPS):
+        time.sleep(0.01 + waits(step))
+        yield torch.randn(4 if PLANTED != "in-turn" or step % 2 != RANK else 12, 16)
+
+
+class Loader(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return batches()
+
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo", init_method=f"file://{STORE}", rank=RANK, world_size=int(os.environ["WORLD_SIZE"]))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(16, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for batch in torch.utils.data.DataLoader(Loader(), batch_size=None):
+    optimizer.zero_grad()
+    model(batch).square().mean().backward()
+    optimizer.step()
+dist.destroy_process_group()
+print(f"rank {RANK} ends", flush=True)

@@ -47,3 +47,9 @@ def test_other_trials_and_lesser_faults_change_nothing(item, cause):
 def test_a_finding_about_the_whole_run_is_disturbed_with_any_group():
     assert after(placed("CMP001", 0.3, group=None)).confidence < 0.7
     assert after(placed("CMP001", 0.3, group=HERE, batch_sizes=(16, 32))).confidence < 0.7
+
+
+def test_times_that_do_not_settle_under_other_peoples_load_are_no_second_fault():
+    assert after(placed("EXP004")).severity is Severity.INFO
+    assert after(placed("EXP004"), placed("EXP009")).severity is Severity.WARNING  # the probe does not unsettle them
+    assert after(placed("EXP004", batch_sizes=(64,))).severity is Severity.WARNING

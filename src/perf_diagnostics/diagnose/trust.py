@@ -12,6 +12,9 @@ from perf_diagnostics.diagnose.gain import STRADDLES
 #: Faults of the experiment that change what a trial measures without making it void: the observer, and other programs.
 DISTURBING = ("EXP009", "EXP010")
 
+#: Under other people's load step times do not settle: that is no second fault of the experiment.
+_CONTENTION, _EXPLAINED = "EXP010", ("EXP004",)
+
 
 def tempered(placed: Sequence[Placed]) -> tuple[Placed, ...]:
     """The findings, those about disturbed trials with less confidence and less of their gain vouched for.
@@ -21,18 +24,24 @@ def tempered(placed: Sequence[Placed]) -> tuple[Placed, ...]:
     was measured between two moments, and nothing of it is sure.
     """
     causes = [item for item in placed if item.finding.code in DISTURBING and item.finding.severity != Severity.INFO]
-    return tuple(
-        dataclasses.replace(item, finding=_lowered(item.finding)) if any(_touches(c, item) for c in causes) else item
-        for item in placed
-    )
+    return tuple(_in_the_light_of(causes, item) for item in placed)
+
+
+def _in_the_light_of(causes: Sequence[Placed], item: Placed) -> Placed:
+    finding = item.finding
+    if finding.code in _EXPLAINED and any(c.finding.code == _CONTENTION and _same_trials(c, item) for c in causes):
+        return dataclasses.replace(item, finding=dataclasses.replace(finding, severity=Severity.INFO))
+    return dataclasses.replace(item, finding=_lowered(finding)) if any(_touches(c, item) for c in causes) else item
 
 
 def _touches(cause: Placed, item: Placed) -> bool:
     """Whether a finding is about trials that were disturbed; one about the whole run is, if any of its groups was."""
     if item.finding.family is Family.EXPERIMENT:
         return False
-    if item.group is None:
-        return True
+    return item.group is None or _same_trials(cause, item)
+
+
+def _same_trials(cause: Placed, item: Placed) -> bool:
     if item.group != cause.group:
         return False
     disturbed, about = set(cause.finding.batch_sizes), set(item.finding.batch_sizes)

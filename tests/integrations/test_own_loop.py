@@ -209,3 +209,16 @@ def test_the_cpu_clock_is_left_alone_around_short_waits(tmp_path: Path, wait_ms:
     assert (result.steps[0].get("data_wait_cpu_ns") is not None) is read
     assert (result.gap("data_wait_cpu_ns") is None) is read
     assert result.steps[0].columns["host_data_wait_ns"].tolist() == [int(wait_ms * MS)] * 6
+
+
+def test_the_processors_are_accounted_for(tmp_path: Path) -> None:
+    with OwnLoop(results_dir=tmp_path) as loop:
+        for _ in range(12):
+            with loop.step(samples=1), loop.forward():
+                sum(range(200_000))
+    (result,) = list_runs(tmp_path)[0].read().results
+    window_s = result.facts["cpu_window_s"]
+    assert isinstance(window_s, float)
+    used = result.value("process_cpu_s")
+    # Nine steps that only compute, on one core; the kernel counts in ticks of 10 ms.
+    assert used is not None and 0 < used <= window_s + 0.03

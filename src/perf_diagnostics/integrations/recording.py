@@ -16,6 +16,7 @@ from perf_diagnostics.integrations.board_sampling import BoardSampling
 from perf_diagnostics.integrations.loop_probe import DATA_WAIT, LoopProbe
 from perf_diagnostics.integrations.parts import RankFiles, StepParts
 from perf_diagnostics.measure import environment, memory
+from perf_diagnostics.measure.cpu_time import CpuTime
 from perf_diagnostics.measure.device_clock import EventSource
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import (
@@ -146,6 +147,8 @@ class Recording:
         self._started_at = datetime.now(UTC)
         self._first_step_ns: int | None = None
         self._counters: memory.ProcessCounters | None = None
+        self._cpu = CpuTime()
+        self._counted_from_ns: int | None = None
 
     # -- while it goes on
 
@@ -207,6 +210,9 @@ class Recording:
             self.probe.stop_step_clock()
         with self.observations.guard("involuntary_switches", "major_faults"):
             self._counters = memory.ProcessCounters.now()
+        with self.observations.guard("process_cpu_s"):
+            self._counted_from_ns = self.clock()
+            self._cpu.begin()
         self._board = BoardSampling(self.about.device, self.observations, clock=self.clock)
         self._board.start()
         self.probe.start()
@@ -362,6 +368,10 @@ class Recording:
             peak = memory.vm_hwm_bytes()
             if peak is not None:
                 found.append(Quantity("host_memory_peak", float(peak), "bytes", "VmHWM"))
+        if self._counted_from_ns is not None:
+            with self.observations.guard("process_cpu_s"):
+                found.extend(self._cpu.finish(self.observations))
+                self.about.facts["cpu_window_s"] = (self.clock() - self._counted_from_ns) / 1e9
         if self._counters is not None:
             found.extend((memory.ProcessCounters.now() - self._counters).quantities())
         drift, forced = self.probe.clock_drift, self.probe.forced_syncs

@@ -8,9 +8,10 @@ from perf_diagnostics.diagnose.facts import Interval, Point, ask
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Severity
 from perf_diagnostics.diagnose.statistics import quotient
 from perf_diagnostics.records import Outcome, Run
-from perf_diagnostics.report.charts import PHASE_NAMES, largest_phases, throughput_key
+from perf_diagnostics.report.charts import largest_phases, throughput_key
 from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, clock_of, largest, throughput
 from perf_diagnostics.report.model import Basis, KeyFigure
+from perf_diagnostics.report.phases import PHASE_NAMES
 from perf_diagnostics.report.tried import in_vain
 from perf_diagnostics.report.words import between, byte_unit, counted, gain, listing, number, percent, plain, time_unit
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
+from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Verdict
 from perf_diagnostics.errors import InvalidSettings
+from perf_diagnostics.records import Run
+from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.model import Report
 from perf_diagnostics.report.renderer import RENDERERS, save_report
 
@@ -21,6 +25,25 @@ class BottleneckReport:
     """
 
     report: Report
+
+    @classmethod
+    def of(cls, run: Run | None, *, generated_at: str | None = None) -> BottleneckReport:
+        """The report of any records: of ``attached.run`` after a loop of one's own, or of ``RunFolder.open(p).read()``.
+
+        Args:
+            run: what was measured.
+            generated_at: the time that stands in the report (ISO 8601); default: now.
+
+        Raises:
+            InvalidSettings: there is no run: inside the block, measuring turned off, or not one step seen.
+        """
+        if run is None:
+            raise InvalidSettings(
+                "There is no run to report on: the loop has not ended, saw no step, or was not measured "
+                "(PERF_DIAGNOSTICS_DISABLED); take the report after the block."
+            )
+        moment = datetime.now(UTC).isoformat(timespec="seconds") if generated_at is None else generated_at
+        return cls(build_report(run, diagnose(run), generated_at=moment))
 
     @property
     def diagnosis(self) -> Diagnosis:

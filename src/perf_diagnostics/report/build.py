@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
-from perf_diagnostics.diagnose.facts import Interval
 from perf_diagnostics.diagnose.finding import Diagnosis
-from perf_diagnostics.records import Json, Run
+from perf_diagnostics.records import Run
 from perf_diagnostics.report.answers import answer_of, headline, key_figures_of
 from perf_diagnostics.report.charts import charts_of
-from perf_diagnostics.report.figures import Arm, TrialFigures, arms_of
-from perf_diagnostics.report.method import environment_of, incomplete_of, method_of, not_measured_of
+from perf_diagnostics.report.data import data_of
+from perf_diagnostics.report.figures import Arm, arms_of
+from perf_diagnostics.report.method import incomplete_of, method_of, not_measured_of
 from perf_diagnostics.report.model import Report
+from perf_diagnostics.report.sections import section_charts, section_tables
 from perf_diagnostics.report.tables import tables_of
+from perf_diagnostics.report.where import environment_of
 from perf_diagnostics.report.words import clean, counted, listing, plain
 
 
@@ -36,13 +37,13 @@ def build_report(run: Run, diagnosis: Diagnosis, *, generated_at: str) -> Report
         answer_basis=tuple(basis for _, basis in sentences),
         diagnosis=diagnosis,
         key_figures=key_figures_of(run, arms, diagnosis),
-        charts=charts_of(arms),
-        tables=tables_of(arms, diagnosis),
+        charts=(*charts_of(arms), *section_charts(arms, diagnosis)),
+        tables=(*tables_of(arms, diagnosis), *section_tables(arms, diagnosis)),
         not_measured=not_measured_of(run, diagnosis),
         environment=environment_of(run),
-        method=method_of(run, arms),
+        method=method_of(run, arms, diagnosis),
         incomplete=incomplete_of(run),
-        data=_data(arms),
+        data=data_of(arms),
     )
     return clean(report)
 
@@ -62,38 +63,3 @@ def _subtitle(run: Run, arms: Sequence[Arm]) -> str:
     parts = [counted(sizes, "batch size"), where] if arms else []
     parts.append(f"{len(run.completed)} of {counted(len(run.results) + len(run.pending), 'trial')} completed")
     return " · ".join(parts)
-
-
-def _data(arms: Sequence[Arm]) -> dict[str, Json]:
-    """The numbers of every trial for programs, in base units (s, bytes, J), what was not measured as null."""
-    return {"trials": [_trial(arm, f) for arm in arms for f in arm.results]}
-
-
-def _trial(arm: Arm, figures: TrialFigures) -> Json:
-    result = figures.result
-    return {
-        "id": result.trial.id,
-        "configuration": arm.label,
-        "workload": result.trial.workload,
-        "settings": result.trial.settings.canonical(),
-        "seed": result.trial.seed,
-        "repeat": result.trial.repeat,
-        "outcome": str(result.outcome),
-        "reason": result.reason,
-        "stop_reason": result.stop_reason,
-        "steady": result.steady,
-        "steps": figures.steps,
-        "warmup_steps": figures.warmup_steps,
-        "samples": figures.samples,
-        "throughput_samples_per_s": _interval(figures.throughput),
-        "step_time_s": _interval(figures.step_s),
-        "phase_clock": figures.clock if figures.phase_s else None,
-        "phase_time_s": {str(phase): seconds for phase, seconds in figures.phase_s.items()},
-        "phase_share": {str(phase): _interval(share) for phase, share in figures.share.items()},
-        "energy_per_sample_j": figures.energy_per_sample_j,
-        "quantities": {q.name: {"value": q.value, "unit": q.unit, "estimated": q.estimated} for q in result.quantities},
-    }
-
-
-def _interval(interval: Interval | None) -> Json:
-    return None if interval is None else dict(dataclasses.asdict(interval))

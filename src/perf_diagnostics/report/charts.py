@@ -6,28 +6,16 @@ from collections.abc import Callable, Sequence
 
 from perf_diagnostics.diagnose.facts import Point
 from perf_diagnostics.records import ALL_PHASES, Phase
+from perf_diagnostics.report.by_size import marks_of, sizes_of, values_by_size
 from perf_diagnostics.report.course import course_chart
-from perf_diagnostics.report.figures import Arm, clock_of, energy, largest, phase_s, share, throughput
+from perf_diagnostics.report.figures import Arm, clock_of, phase_s, share, throughput
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
-from perf_diagnostics.report.words import byte_unit, number, percent, time_unit
-
-PHASE_NAMES: dict[Phase, str] = {
-    Phase.DATA_WAIT: "data wait",
-    Phase.TRANSFER: "transfer",
-    Phase.FORWARD: "forward",
-    Phase.BACKWARD: "backward",
-    Phase.OPTIMIZER: "optimizer",
-    Phase.OTHER: "other",
-}
+from perf_diagnostics.report.phases import PHASE_NAMES
+from perf_diagnostics.report.resource_charts import energy_chart, memory_chart
+from perf_diagnostics.report.words import number, percent, time_unit
 
 #: Throughputs further apart than this factor are drawn to scales of their own.
 COMMON_SCALE = 6.0
-
-_MEMORY = (
-    ("host_memory_peak", "process peak"),
-    ("device_memory_peak_allocated", "tensors on the device"),
-    ("device_memory_peak_reserved", "held by the device's allocator"),
-)
 
 
 def charts_of(arms: Sequence[Arm]) -> tuple[Chart, ...]:
@@ -39,22 +27,6 @@ def charts_of(arms: Sequence[Arm]) -> tuple[Chart, ...]:
     charts += [memory_chart(drawn), energy_chart(drawn)]
     charts += [course_chart(arm, index) for index, arm in enumerate(drawn)]
     return tuple(chart for chart in charts if chart is not None)
-
-
-def _sizes(arms: Sequence[Arm]) -> tuple[int, ...]:
-    return tuple(sorted({size for arm in arms for size in arm.sizes}))
-
-
-def _values(arm: Arm, sizes: Sequence[int], of: Callable[[Point], float | None]) -> tuple[float | None, ...]:
-    points = {point.batch_size: point for point in arm.points}
-    return tuple(of(points[size]) if size in points else None for size in sizes)
-
-
-def _marks(arms: Sequence[Arm], sizes: Sequence[int]) -> tuple[tuple[str, str], ...]:
-    """Why a batch size has nothing to show; with several lines, whose batch size it was."""
-    losses = ((size, arm, arm.loss(size)) for size in sizes for arm in arms)
-    alone = len(arms) == 1
-    return tuple((str(size), loss if alone else f"{arm.label}: {loss}") for size, arm, loss in losses if loss)
 
 
 def throughput_key(arms: Sequence[Arm], arm: Arm) -> str:
@@ -81,7 +53,7 @@ def _far_apart(arms: Sequence[Arm]) -> bool:
 
 def _throughput_chart(arms: Sequence[Arm], key: str, title: str) -> Chart:
     """Samples per second against batch size, one line an arm, with 95 % intervals and the recommended size stressed."""
-    sizes = _sizes(arms)
+    sizes = sizes_of(arms)
     series = []
     for arm in arms:
         rates = {p.batch_size: rate for p in arm.points if (rate := throughput(p)) is not None}
@@ -105,7 +77,7 @@ def _throughput_chart(arms: Sequence[Arm], key: str, title: str) -> Chart:
         categories=tuple(map(str, sizes)),
         x=tuple(map(float, sizes)),
         series=tuple(series),
-        marks=_marks(arms, sizes),
+        marks=marks_of(arms, sizes),
         takeaway=" ".join(_throughput_takeaway(arm) for arm in arms),
     )
 
@@ -132,7 +104,7 @@ def breakdown_chart(arm: Arm, index: int) -> Chart | None:
     if not timed:
         return None
     unit = time_unit(max(sum(phase_s(p, phase) or 0.0 for phase in ALL_PHASES) for p in timed))
-    sizes = _sizes([arm])
+    sizes = sizes_of([arm])
     return Chart(
         key=f"time_breakdown_{index + 1}",
         kind=ChartKind.STACKED_BAR,
@@ -142,7 +114,7 @@ def breakdown_chart(arm: Arm, index: int) -> Chart | None:
         unit=unit.name,
         categories=tuple(map(str, sizes)),
         series=_phase_series(arm, sizes, lambda p, phase: unit.of(phase_s(p, phase))),
-        marks=_marks([arm], sizes),
+        marks=marks_of([arm], sizes),
         takeaway=_breakdown_takeaway(arm),
     )
 
@@ -152,7 +124,7 @@ def share_chart(arm: Arm, index: int) -> Chart | None:
     timed = _timed(arm)
     if not timed:
         return None
-    sizes = _sizes([arm])
+    sizes = sizes_of([arm])
 
     def percentage(point: Point, phase: Phase) -> float | None:
         value = share(point, phase)
@@ -167,7 +139,7 @@ def share_chart(arm: Arm, index: int) -> Chart | None:
         unit="%",
         categories=tuple(map(str, sizes)),
         series=_phase_series(arm, sizes, percentage),
-        marks=_marks([arm], sizes),
+        marks=marks_of([arm], sizes),
         takeaway=_share_takeaway(arm),
     )
 
@@ -184,7 +156,7 @@ def _phase_series(
     arm: Arm, sizes: Sequence[int], of: Callable[[Point, Phase], float | None]
 ) -> tuple[ChartSeries, ...]:
     series = (
-        ChartSeries(PHASE_NAMES[phase], _values(arm, sizes, lambda p, phase=phase: of(p, phase)), key=str(phase))  # type: ignore[misc]
+        ChartSeries(PHASE_NAMES[phase], values_by_size(arm, sizes, lambda p, phase=phase: of(p, phase)), key=str(phase))  # type: ignore[misc]
         for phase in ALL_PHASES
     )
     return tuple(s for s in series if any(value is not None for value in s.values))
@@ -225,72 +197,4 @@ def _share_takeaway(arm: Arm) -> str:
     return (
         f"From batch size {small.batch_size} to {large.batch_size} the share of {PHASE_NAMES[phase]} "
         f"goes from {percent(a)} to {percent(b)}."
-    )
-
-
-def memory_chart(arms: Sequence[Arm]) -> Chart | None:
-    """Peak memory against batch size: of the process, and on the device."""
-    sizes = _sizes(arms)
-    found: list[tuple[str, tuple[float | None, ...]]] = []
-    for arm in arms:
-        for quantity, name in _MEMORY:
-            values = _values(arm, sizes, lambda p, quantity=quantity: largest(p, quantity))  # type: ignore[misc]
-            if any(value is not None for value in values):
-                found.append((f"{arm.label}, {name}", values))
-    if not found:
-        return None
-    unit = byte_unit(max(v for _, values in found for v in values if v is not None))
-    return Chart(
-        key="memory",
-        kind=ChartKind.LINE,
-        title="Peak memory against batch size",
-        x_label="Batch size",
-        y_label=f"Peak memory ({unit.name})",
-        unit=unit.name,
-        categories=tuple(map(str, sizes)),
-        x=tuple(map(float, sizes)),
-        series=tuple(ChartSeries(name, tuple(map(unit.of, values))) for name, values in found),
-        marks=tuple((size, words) for size, words in _marks(arms, sizes) if "memory" in words),
-        takeaway=_memory_takeaway(arms),
-    )
-
-
-def _memory_takeaway(arms: Sequence[Arm]) -> str:
-    parts = []
-    for arm in arms:
-        quantity = next((q for q, _ in reversed(_MEMORY) if any(largest(p, q) is not None for p in arm.points)), None)
-        amounts = [(p, a) for p in arm.points if quantity and (a := largest(p, quantity)) is not None]
-        if len(amounts) > 1 and quantity:
-            (small, a), (large, b) = amounts[0], amounts[-1]
-            unit = byte_unit(max(a, b))
-            parts.append(
-                f"{arm.label}: {dict(_MEMORY)[quantity]}, {number(unit.of(a))} {unit.name} at batch size "
-                f"{small.batch_size}, {number(unit.of(b))} {unit.name} at {large.batch_size}."
-            )
-    return " ".join(parts)
-
-
-def energy_chart(arms: Sequence[Arm]) -> Chart | None:
-    """Energy of the device per sample, where an energy counter was read."""
-    sizes = _sizes(arms)
-    measured = [(arm, _values(arm, sizes, energy)) for arm in arms]
-    measured = [(arm, values) for arm, values in measured if any(v is not None for v in values)]
-    if not measured:
-        return None
-    kept = [i for i in range(len(sizes)) if any(values[i] is not None for _, values in measured)]
-    lowest = [
-        f"{arm.label} needs least energy per sample at batch size {sizes[i]}: {number(values[i])} J."
-        for arm, values in measured
-        for i in [min((k for k in kept if values[k] is not None), key=lambda k: values[k] or 0.0)]
-    ]
-    return Chart(
-        key="energy",
-        kind=ChartKind.BAR,
-        title="Energy per sample against batch size",
-        x_label="Batch size",
-        y_label="Energy of the device per sample (J)",
-        unit="J",
-        categories=tuple(str(sizes[i]) for i in kept),
-        series=tuple(ChartSeries(arm.label, tuple(values[i] for i in kept)) for arm, values in measured),
-        takeaway=" ".join(lowest),
     )

@@ -7,7 +7,7 @@ mean, an interval or a recommended batch size in a way of its own. What was not 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,6 +88,14 @@ def energy_per_sample_j(facts: TrialFacts) -> float:
     return energy / (steps * facts.samples / facts.steps)
 
 
+def net_energy_per_sample_j(facts: TrialFacts) -> float:
+    """The same without what the device draws when idle; NotMeasured where that was not measured."""
+    gross, net = facts.quantity("energy_device"), facts.quantity("energy_device_net")
+    if not gross > 0:
+        raise NotMeasured("energy_device_net", f"the counter rose by {gross:g} J")
+    return energy_per_sample_j(facts) * net / gross
+
+
 @dataclass(frozen=True, eq=False)
 class Arm:
     """One line of a chart: trials that differ in batch size and repeat only. ``label`` is short: ``cpu``."""
@@ -158,10 +166,20 @@ def largest(point: Point, quantity: str) -> float | None:
     return point.largest(lambda trial: trial.quantity(quantity))
 
 
-def energy(point: Point) -> float | None:
-    """Joule per sample: the mean of the repeats that measured it."""
-    known = [value for trial in point.trials if (value := ask(energy_per_sample_j, trial)) is not None]
+def mean_of(point: Point, question: Callable[[TrialFacts], float]) -> float | None:
+    """The mean answer of the repeats that can answer; None if none can."""
+    known = [value for trial in point.trials if (value := ask(question, trial)) is not None]
     return float(np.mean(known)) if known else None
+
+
+def energy(point: Point) -> float | None:
+    """Joule per sample, gross."""
+    return mean_of(point, energy_per_sample_j)
+
+
+def net_energy(point: Point) -> float | None:
+    """Joule per sample above what the device draws when idle."""
+    return mean_of(point, net_energy_per_sample_j)
 
 
 def arms_of(run: Run) -> tuple[Arm, ...]:

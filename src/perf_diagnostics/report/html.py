@@ -15,7 +15,7 @@ from perf_diagnostics.records import Json
 from perf_diagnostics.report import words
 from perf_diagnostics.report.answers import finding_key
 from perf_diagnostics.report.json import as_json
-from perf_diagnostics.report.model import Basis, Chart, Report, ReportTable
+from perf_diagnostics.report.model import Basis, Chart, ChartKind, Report, ReportTable
 from perf_diagnostics.report.palette import DARK, LIGHT, PRINTED, THEMED, Ink, css_variables
 from perf_diagnostics.report.signs import gain_bar, severity_sign, verdict_severity
 from perf_diagnostics.report.svg import svg
@@ -23,7 +23,8 @@ from perf_diagnostics.report.templates import templates_dir
 
 Medium = Literal["screen", "print"]
 
-#: A chart of more points than this gets no table of numbers; they stand in the embedded data.
+#: A chart of more points than this gets no table of numbers; they stand in the embedded data. A lying bar shows its
+#: number itself, and a roofline stands beside a table with its own.
 _NUMBERS_SHOWN = 40
 
 #: Up to so many findings none is folded away.
@@ -84,8 +85,9 @@ class _Placed:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A chart with its drawing, its numbers as text, and whether it stands alone in its row."""
+    """A chart with its anchor, its drawing, its numbers as text, and whether it stands alone in its row."""
 
+    anchor: str
     chart: Chart
     drawing: str
     numbers: list[list[str]]
@@ -96,10 +98,35 @@ def _drawn(charts: tuple[Chart, ...], index: int, ink: Ink) -> _Drawn:
     """Charts of one family stand in pairs; the odd one out stands alone."""
     family = [_family(chart) for chart in charts]
     place, size = family[:index].count(family[index]), family.count(family[index])
-    return _Drawn(charts[index], svg(charts[index], ink), _numbers(charts[index]), size % 2 == 1 and place == size - 1)
+    alone = size % 2 == 1 and place == size - 1
+    return _Drawn(f"chart-{index + 1}", charts[index], svg(charts[index], ink), _numbers(charts[index]), alone)
+
+
+@dataclass(frozen=True)
+class _PlacedSection:
+    """A section with its charts drawn and its tables where they can be reached."""
+
+    anchor: str
+    title: str
+    charts: list[_Drawn]
+    tables: list[_Placed]
+
+
+def _sections(report: Report, drawn: list[_Drawn], placed: list[_Placed]) -> list[_PlacedSection]:
+    return [
+        _PlacedSection(
+            f"section-{index + 1}",
+            section.title,
+            [item for item in drawn if item.chart.section == section.title],
+            [item for item in placed if item.table.section == section.title],
+        )
+        for index, section in enumerate(report.sections)
+    ]
 
 
 def _family(chart: Chart) -> str:
+    if chart.section:
+        return chart.section
     first = chart.key.split("_", 1)[0]
     return "resources" if first in ("memory", "energy") else first
 
@@ -109,6 +136,7 @@ def _context(report: Report, medium: Medium) -> dict[str, Any]:
     tables = {table.key: table for table in report.tables}
     others = [t for t in report.tables if t.key not in _OF_THEIR_OWN]
     placed = [_Placed(f"table-{index + 1}", table) for index, table in enumerate(others)]
+    drawn = [_drawn(report.charts, index, ink) for index in range(len(report.charts))]
     folder = templates_dir()
     findings = [(f"finding-{index + 1}", finding) for index, finding in enumerate(report.diagnosis.findings)]
     return {
@@ -120,10 +148,11 @@ def _context(report: Report, medium: Medium) -> dict[str, Any]:
         "js": (folder / "report.js").read_text(encoding="utf-8"),
         "data": embedded_json(as_json(report)),
         "tables": {key: tables.get(key) for key in _OF_THEIR_OWN},
-        "other_tables": placed,
+        "other_tables": [item for item in placed if not item.table.section],
+        "sections": _sections(report, drawn, placed),
         "sentences": list(_sentences(report)),
         "targets": _targets(report, placed),
-        "charts": [_drawn(report.charts, index, ink) for index in range(len(report.charts))],
+        "charts": [item for item in drawn if not item.chart.section],
         "verdict_severity": verdict_severity(report),
         "icon": lambda severity: severity_sign(str(severity), ink),
         "gain_bar": lambda share: gain_bar(share, ink),
@@ -175,7 +204,7 @@ def _targets(report: Report, placed: list[_Placed]) -> dict[str, _Target]:
 
 
 def _numbers(chart: Chart) -> list[list[str]]:
-    if len(chart.categories) > _NUMBERS_SHOWN:
+    if len(chart.categories) > _NUMBERS_SHOWN or chart.kind in (ChartKind.LYING_BAR, ChartKind.ROOFLINE):
         return []
     rows = []
     for index, category in enumerate(chart.categories):

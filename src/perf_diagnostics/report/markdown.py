@@ -49,7 +49,16 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _findings(report)
     yield from _charts(report)
     for table in report.tables:
-        if table.key != "findings":
+        if table.key not in ("findings", "trials") and not table.section:
+            yield from _table(table)
+    for section in report.sections:
+        yield from (f"## {md(section.title)}", "")
+        yield from (f"- {md(chart.takeaway)}" for chart in section.charts if chart.takeaway)
+        yield from ("",) * any(chart.takeaway for chart in section.charts)
+        for table in section.tables:
+            yield from _table(table, level=3)
+    for table in report.tables:
+        if table.key == "trials":
             yield from _table(table)
     yield from _list("Incomplete", list(report.incomplete))
     yield from _list("Not measured", [f"{signal}: {why}" for signal, why in report.not_measured])
@@ -118,12 +127,12 @@ def _evidence(item: Evidence) -> tuple[str, ...]:
 
 
 def _charts(report: Report) -> Iterator[str]:
-    told = [f"{chart.title}: {chart.takeaway}" for chart in report.charts if chart.takeaway]
+    told = [f"{chart.title}: {chart.takeaway}" for chart in report.charts if chart.takeaway and not chart.section]
     yield from _list("What the charts show", told)
 
 
-def _table(table: ReportTable) -> Iterator[str]:
-    yield from (f"## {md(table.title)}", "")
+def _table(table: ReportTable, level: int = 2) -> Iterator[str]:
+    yield from (f"{'#' * level} {md(table.title)}", "")
     heads = [heading(column) for column in table.columns]
     rows = [[cell(value, column) for value, column in zip(row, table.columns, strict=True)] for row in table.rows]
     yield from _grid(heads, rows, [column.numeric for column in table.columns])

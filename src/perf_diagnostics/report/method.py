@@ -1,17 +1,16 @@
-"""What stands behind a report's numbers: how they were measured, what was not, what is incomplete, and where it ran.
+"""What stands behind a report's numbers: how they were measured, what was not, what is incomplete.
 
 Every sentence is made from what the results themselves recorded. What no record says, the report does not say either.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from perf_diagnostics.diagnose.finding import Diagnosis
-from perf_diagnostics.records import Environment, Gap, Json, Run, TrialResult
+from perf_diagnostics.records import Gap, Run, TrialResult
+from perf_diagnostics.report.care import overhead, ranks, sentinels
 from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures
-from perf_diagnostics.report.model import FactSheet
 from perf_diagnostics.report.tables import NOT_STEADY, stop_words
 from perf_diagnostics.report.words import counted, listing, percent, plain
 
@@ -23,7 +22,7 @@ _CLOCKS = {
 }
 
 
-def method_of(run: Run, arms: Sequence[Arm]) -> tuple[str, ...]:
+def method_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[str, ...]:
     """How the numbers came to be, in sentences made from provenance, step tables and stop reasons."""
     figures = [f for arm in arms for f in arm.results if f.steps]
     paragraphs = [
@@ -31,6 +30,9 @@ def method_of(run: Run, arms: Sequence[Arm]) -> tuple[str, ...]:
         _warmup(figures),
         _stopping(figures),
         _statistics(figures),
+        ranks([f.result for f in figures]),
+        overhead(arms),
+        sentinels(run, diagnosis),
         _order(run),
     ]
     paragraphs += [plain(note) for note in run.notes]
@@ -113,19 +115,6 @@ def _order(run: Run) -> str:
     return f"The trials were started {kind} (device and batch size): {shown}. Seed: {listing(seeds)}."
 
 
-def _sources(run: Run) -> tuple[tuple[str, str], ...]:
-    """Which counter is behind each quantity, and which of them are estimates."""
-    sources: dict[str, dict[str, None]] = {}
-    for result in run.results:
-        for quantity in result.quantities:
-            source = plain(quantity.source, 120) + (" (estimated)" if quantity.estimated else "")
-            sources.setdefault(plain(quantity.name, 60), {})[source] = None
-        for series in result.series:
-            source = plain(series.source, 120) + (" (estimated)" if series.estimated else "")
-            sources.setdefault(f"{plain(series.name, 60)} over time", {})[source] = None
-    return tuple((name, _varying(list(found))) for name, found in sorted(sources.items()))
-
-
 def not_measured_of(run: Run, diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     """Each signal nobody could see, with why and for which trials; and each rule that could not look."""
     gaps: dict[tuple[str, str], dict[str, None]] = {}
@@ -195,79 +184,6 @@ def incomplete_of(run: Run) -> tuple[str, ...]:
 def _sentence(reason: str) -> str:
     words = plain(reason, 600)
     return words[:1].upper() + words[1:]
-
-
-_SECTIONS = (
-    ("host", "Machine"),
-    ("limits", "Limits"),
-    ("python", "Python and libraries"),
-    ("threads", "Threads"),
-    ("git", "Code"),
-    ("command", "Command"),
-    ("variables", "Environment variables"),
-)
-
-
-def environment_of(run: Run) -> tuple[FactSheet, ...]:
-    """Where the run took place; facts in which the trials differ are marked with how many have each value."""
-    recorded = [env for env in (run.environment, *(r.environment for r in run.results)) if _filled(env)]
-    sheets = []
-    for section, title in _SECTIONS:
-        facts = _facts([getattr(env, section) for env in recorded])
-        if facts:
-            sheets.append(FactSheet(title=title, facts=facts))
-    devices: dict[str, Mapping[str, Json]] = {}
-    for env in recorded:
-        for device in env.devices:
-            devices.setdefault(json.dumps(device, sort_keys=True, default=str), device)
-    for device in devices.values():
-        name = plain(str(device.get("name", "device")), 60)
-        sheets.append(FactSheet(title=f"Device: {name}", facts=_facts([device])))
-    if sources := _sources(run):
-        sheets.append(FactSheet(title="Sources of the numbers", facts=sources))
-    versions = (("perf-diagnostics", plain(run.tool_version)), ("created", plain(run.created_at)))
-    sheets.append(FactSheet(title="Run", facts=(*versions, ("command", plain(run.command) or "not recorded"))))
-    return tuple(sheets)
-
-
-def _filled(env: Environment) -> bool:
-    return bool(env.devices) or any(getattr(env, section) for section, _ in _SECTIONS)
-
-
-def _facts(mappings: Sequence[Mapping[str, Json]]) -> tuple[tuple[str, str], ...]:
-    """Each name with its value, or with its different values where the environments disagree (the load, say)."""
-    values: dict[str, dict[str, None]] = {}
-    for mapping in mappings:
-        for name, value in _flat(mapping):
-            values.setdefault(name, {})[value] = None
-    return tuple((name, _varying(list(found))) for name, found in values.items())
-
-
-def _varying(found: list[str]) -> str:
-    if len(found) <= 3:
-        return " | ".join(found)
-    return f"{found[0]} … {found[-1]} ({len(found)} different values)"
-
-
-def _flat(mapping: Mapping[str, Json], before: str = "") -> Iterable[tuple[str, str]]:
-    for name, value in mapping.items():
-        label = plain(f"{before}{name}", 80)
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{label} ")
-        else:
-            yield label.replace("_", " "), _fact(name, value)
-
-
-def _fact(name: str, value: Json) -> str:
-    if value is None:
-        return "unknown"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if name.endswith("bytes") and isinstance(value, int | float):
-        return f"{value / 2**30:,.2f} GiB"
-    if isinstance(value, list):
-        return plain(", ".join(map(str, value)), 300)
-    return plain(str(value), 300)
 
 
 def _different(values: Iterable[str]) -> list[str]:

@@ -26,6 +26,8 @@ class ChartKind(enum.StrEnum):
     LINE = "line"
     STACKED_BAR = "stacked_bar"
     BAR = "bar"
+    LYING_BAR = "lying_bar"  # categories with long names, one under the other
+    ROOFLINE = "roofline"  # both axes logarithmic, with lines that no point can lie above
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,21 @@ class ChartSeries:
     highlight: str = ""
 
 
+@dataclass(frozen=True)
+class ChartLine:
+    """A limit behind the values: straight pieces through ``points`` (x, value) on the chart's own scales."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Chart:
     """The data of one chart.
 
     ``x`` holds the categories' numbers where they are numbers (drawn to ``x_scale``: ``log2`` or ``linear``);
-    ``unit`` is the unit of all values; ``marks`` says of a category without values why it has none.
+    ``unit`` is the unit of all values; ``marks`` says of a category without values why it has none. ``section`` is the
+    title of the section it stands in, "" for the charts of every report.
     """
 
     key: str
@@ -64,6 +75,8 @@ class Chart:
     marks: tuple[tuple[str, str], ...] = ()
     takeaway: str = ""
     unit: str = ""
+    lines: tuple[ChartLine, ...] = ()
+    section: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,13 +89,26 @@ class TableColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportTable:
-    """Rows of plain values; None is shown as "not measured" (a dash with that title), never as zero."""
+    """Rows of plain values; None is shown as "not measured" (a dash with that title), never as zero.
+
+    ``section`` is the title of the section it stands in, "" for the tables of every report.
+    """
 
     key: str
     title: str
     columns: tuple[TableColumn, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
+    section: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A subject that only some runs have numbers on: its charts first, then its tables."""
+
+    title: str
+    charts: tuple[Chart, ...]
+    tables: tuple[ReportTable, ...]
 
 
 @dataclass(frozen=True)
@@ -126,3 +152,16 @@ class Report:
     incomplete: tuple[str, ...] = ()
     answer_basis: tuple[Basis, ...] = ()
     data: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """The sections below what every report has, in the order of their tables, of which each has at least one."""
+        titles = dict.fromkeys(table.section for table in self.tables if table.section)
+        return tuple(
+            Section(
+                title,
+                tuple(chart for chart in self.charts if chart.section == title),
+                tuple(table for table in self.tables if table.section == title),
+            )
+            for title in titles
+        )

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from perf_diagnostics.report.model import Chart, ChartSeries
+from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
 from perf_diagnostics.report.words import is_number
 
 #: The earliest moment a zip archive can name; every entry gets it, so that equal decks are equal files.
@@ -23,12 +23,13 @@ def chart_data(chart: Chart) -> Any:
     """The chart's values for python-pptx; None leaves its cell and its point empty.
 
     The workbook behind "Edit data" takes every text as text: a name that begins with ``=`` must not become a formula,
-    nor one that looks like an address a link.
+    nor one that looks like an address a link. A roofline's points are pairs of numbers; its limits are series behind
+    them.
     """
-    from pptx.chart.data import CategoryChartData
-    from pptx.chart.xlsx import CategoryWorkbookWriter
+    from pptx.chart.data import CategoryChartData, XyChartData
+    from pptx.chart.xlsx import CategoryWorkbookWriter, XyWorkbookWriter
 
-    class TextOnlyWriter(CategoryWorkbookWriter):
+    class TextOnly:
         @contextmanager
         def _open_worksheet(self, xlsx_file: Any) -> Iterator[Any]:
             from xlsxwriter import Workbook  # type: ignore[import-untyped]
@@ -39,16 +40,56 @@ def chart_data(chart: Chart) -> Any:
             yield workbook, workbook.add_worksheet()
             workbook.close()
 
+    class CategoryWriter(TextOnly, CategoryWorkbookWriter):
+        pass
+
+    class XyWriter(TextOnly, XyWorkbookWriter):
+        pass
+
     class TextOnlyChartData(CategoryChartData):
         @property
         def _workbook_writer(self) -> Any:
-            return TextOnlyWriter(self)  # type: ignore[no-untyped-call]
+            return CategoryWriter(self)  # type: ignore[no-untyped-call]
 
+    class TextOnlyXyData(XyChartData):
+        @property
+        def _workbook_writer(self) -> Any:
+            return XyWriter(self)  # type: ignore[no-untyped-call]
+
+    if chart.kind is ChartKind.ROOFLINE:
+        return _pairs(chart, TextOnlyXyData())  # type: ignore[no-untyped-call]
     data: Any = TextOnlyChartData()  # type: ignore[no-untyped-call]
     data.categories = list(chart.categories)
     for series in chart.series:
         data.add_series(series.name, [value if is_number(value) else None for value in series.values])
     return data
+
+
+def _pairs(chart: Chart, data: Any) -> Any:
+    """The limits first, so that points lie over them.
+
+    LibreOffice loses a line that is shorter than a later series, so lines repeat their last point.
+    """
+    for line in chart.lines:
+        drawn = data.add_series(line.name)
+        for x, y in line.points + line.points[-1:] * max(0, len(chart.x) - len(line.points)):
+            drawn.add_data_point(x, y)
+    for series in chart.series:
+        drawn = data.add_series(series.name)
+        for x, value in zip(chart.x, series.values, strict=True):
+            if value is not None and is_number(value) and value > 0 and x > 0:
+                drawn.add_data_point(x, value)
+    return data
+
+
+def logarithmic(axis: Any, lowest: float, highest: float) -> None:
+    """Make a value axis logarithmic (base 10) from ``lowest`` to ``highest``, crossed at its lower end."""
+    axis.minimum_scale, axis.maximum_scale = lowest, highest
+    scaling = axis._element.find(f"{{{_CHART}}}scaling")
+    scaling.insert(0, _parsed(f'<c:logBase xmlns:c="{_CHART}" val="10"/>'))
+    crosses = axis._element.find(f"{{{_CHART}}}crosses")
+    if crosses is not None:
+        crosses.set("val", "min")
 
 
 def add_whiskers(plotted: Any, series: ChartSeries, colour: str) -> None:

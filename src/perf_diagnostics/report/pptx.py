@@ -32,15 +32,24 @@ def render_pptx(report: Report) -> bytes:
     _opening(deck, report)
     _text_slides(deck, "The answer", _answer(report), _answer_notes(report))
     for chart in report.charts:
-        _chart_slide(deck, chart)
+        if not chart.section:
+            _chart_slide(deck, chart)
     overview = [table for table in report.tables if table.key == "findings"]
     for table in overview:
         _table_slides(deck, table)
     for finding in report.diagnosis.findings:
         _finding_slides(deck, finding)
+    trials = [table for table in report.tables if table.key == "trials"]
     for table in report.tables:
-        if table not in overview:
+        if table not in overview and table not in trials and not table.section:
             _table_slides(deck, table)
+    for section in report.sections:
+        for chart in section.charts:
+            _chart_slide(deck, chart)
+        for table in section.tables:
+            _table_slides(deck, table)
+    for table in trials:
+        _table_slides(deck, table)
     _closing(deck, report)
     return deck.to_bytes()
 

@@ -33,6 +33,34 @@ def ticks(highest: float, target: int = 5) -> tuple[float, ...]:
     return tuple(round(i * step, 12) for i in range(count + 1))
 
 
+def decades(lowest: float, highest: float) -> tuple[float, ...]:
+    """Round values for a logarithmic axis from at or below ``lowest`` to at or above ``highest``, both above 0.
+
+    Powers of ten where there are at least three of them, else 1, 2 and 5 times each.
+
+    >>> decades(3, 700)
+    (1.0, 10.0, 100.0, 1000.0)
+    >>> decades(3, 30)
+    (2.0, 5.0, 10.0, 20.0, 50.0)
+    """
+    first, last = math.floor(math.log10(lowest) + 1e-9), math.ceil(math.log10(highest) - 1e-9)
+    if last - first >= 3:
+        return tuple(10.0**power for power in range(first, last + 1))
+    marks = [float(f"{part}e{power}") for power in range(first - 1, last + 1) for part in (1, 2, 5)]
+    low = max(mark for mark in marks if mark <= lowest * (1 + 1e-9))
+    high = min((mark for mark in marks if mark >= highest * (1 - 1e-9) and mark > low), default=marks[-1])
+    return tuple(mark for mark in marks if low <= mark <= high)
+
+
+def decade_label(value: float) -> str:
+    """The text of a tick of :func:`decades`.
+
+    >>> decade_label(2000.0), decade_label(0.05)
+    ('2,000', '0.05')
+    """
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+
+
 def tick_label(value: float, step: float) -> str:
     """A tick's text, with as many decimals as its neighbours need.
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from perf_diagnostics.report.model import Chart, ChartKind
-from perf_diagnostics.report.ooxml import add_whiskers, chart_data, describe, label_every, stable, underline_cell
-from perf_diagnostics.report.palette import LIGHT, series_mark
+from perf_diagnostics.report.model import Chart
+from perf_diagnostics.report.ooxml import describe, stable, underline_cell
+from perf_diagnostics.report.palette import LIGHT
+from perf_diagnostics.report.slide_charts import draw_chart, rgb
 from perf_diagnostics.report.slide_layout import HEIGHT_IN, MARGIN, WIDTH_IN, Box, Grid, Line, cut
 from perf_diagnostics.report.words import plain
-
-_LABELS = 16
-_DENSE = 60
 
 
 class Deck:
@@ -86,7 +83,7 @@ class Deck:
             run = paragraph.add_run()
             run.text = f"•  {line.text}" if line.bullet else line.text
             run.font.size, run.font.bold = Pt(line.size), line.bold
-            run.font.color.rgb = _rgb(getattr(LIGHT, line.colour))
+            run.font.color.rgb = rgb(getattr(LIGHT, line.colour))
 
     def block(self, slide: Any, box: Box, colour: str) -> None:
         """A filled rectangle that only decorates."""
@@ -95,7 +92,7 @@ class Deck:
         shape = slide.shapes.add_shape(MSO_SHAPE.RECTANGLE, 0, 0, 0, 0)
         self._place(shape, box)
         shape.fill.solid()
-        shape.fill.fore_color.rgb = _rgb(getattr(LIGHT, colour))
+        shape.fill.fore_color.rgb = rgb(getattr(LIGHT, colour))
         shape.line.fill.background()
         shape.shadow.inherit = False
         describe(shape, "Decoration")
@@ -138,72 +135,7 @@ class Deck:
 
     def chart(self, slide: Any, box: Box, chart: Chart) -> None:
         """A native chart whose data can be edited; a value that is None is a gap in it."""
-        from pptx.enum.chart import XL_CHART_TYPE, XL_LEGEND_POSITION
-        from pptx.util import Inches, Pt
-
-        kinds = {
-            ChartKind.LINE: XL_CHART_TYPE.LINE_MARKERS,
-            ChartKind.STACKED_BAR: XL_CHART_TYPE.COLUMN_STACKED,
-            ChartKind.BAR: XL_CHART_TYPE.COLUMN_CLUSTERED,
-        }
-        place = (Inches(part) for part in (box.left, box.top, box.width, box.height))
-        graphic = slide.shapes.add_chart(kinds[chart.kind], *place, chart_data(chart))
-        describe(graphic, f"{chart.title}. {chart.takeaway}")
-        drawn = graphic.chart
-        drawn.has_title = False
-        drawn.font.size, drawn.font.color.rgb = Pt(12), _rgb(LIGHT.muted)
-        drawn.has_legend = len(chart.series) > 1
-        if drawn.has_legend:
-            drawn.legend.position, drawn.legend.include_in_layout = XL_LEGEND_POSITION.TOP, False
-            drawn.legend.font.size = Pt(12)
-        self._axes(drawn, chart)
-        plot = drawn.plots[0]
-        if chart.kind is not ChartKind.LINE:
-            plot.gap_width, plot.overlap = 55, 100 if chart.kind is ChartKind.STACKED_BAR else 0
-        for position, (series, values) in enumerate(zip(plot.series, chart.series, strict=True)):
-            colour = LIGHT.marks[series_mark(values.key, position)]
-            self._colour(series, chart, colour, position)
-            if chart.kind is ChartKind.LINE:
-                add_whiskers(series, values, colour[1:])
-
-    def _axes(self, drawn: Any, chart: Chart) -> None:
-        from pptx.util import Pt
-
-        value, category = drawn.value_axis, drawn.category_axis
-        value.minimum_scale = 0
-        if chart.unit == "%" and chart.kind is ChartKind.STACKED_BAR:
-            value.maximum_scale = 100
-        value.major_gridlines.format.line.color.rgb = _rgb(LIGHT.line)
-        value.format.line.fill.background()
-        category.format.line.color.rgb = _rgb(LIGHT.muted)
-        for axis, label in ((value, chart.y_label), (category, chart.x_label)):
-            axis.has_title = True
-            axis.axis_title.text_frame.text = label
-            font = axis.axis_title.text_frame.paragraphs[0].runs[0].font if label else None
-            if font is not None:
-                font.size, font.bold, font.color.rgb = Pt(12), False, _rgb(LIGHT.muted)
-        if len(chart.categories) > _LABELS:
-            label_every(category, math.ceil(len(chart.categories) / _LABELS))
-
-    def _colour(self, series: Any, chart: Chart, colour: str, position: int) -> None:
-        from pptx.enum.chart import XL_MARKER_STYLE
-        from pptx.util import Pt
-
-        if chart.kind is not ChartKind.LINE:
-            series.format.fill.solid()
-            series.format.fill.fore_color.rgb = _rgb(colour)
-            series.invert_if_negative = False
-            return
-        dense = len(chart.categories) > _DENSE
-        series.smooth = False
-        series.format.line.color.rgb, series.format.line.width = _rgb(colour), Pt(1.25 if dense else 2.25)
-        styles = (XL_MARKER_STYLE.CIRCLE, XL_MARKER_STYLE.SQUARE, XL_MARKER_STYLE.TRIANGLE, XL_MARKER_STYLE.DIAMOND)
-        series.marker.style = XL_MARKER_STYLE.NONE if dense else styles[position % len(styles)]
-        if not dense:
-            series.marker.size = 7
-            series.marker.format.fill.solid()
-            series.marker.format.fill.fore_color.rgb = _rgb(colour)
-            series.marker.format.line.color.rgb = _rgb(colour)
+        draw_chart(slide, box, chart)
 
     def to_bytes(self) -> bytes:
         written = io.BytesIO()
@@ -213,9 +145,3 @@ class Deck:
 
 #: The built-in table style without colours and lines.
 _NO_STYLE = "{2D5ABB26-0587-4C30-8999-92F81FD0307C}"
-
-
-def _rgb(colour: str) -> Any:
-    from pptx.dml.color import RGBColor
-
-    return RGBColor.from_string(colour[1:])  # type: ignore[no-untyped-call]

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.records import ALL_PHASES, Phase
-from perf_diagnostics.report.charts import PHASE_NAMES
 from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures, clock_of, phase_s
 from perf_diagnostics.report.model import Cell, ReportTable, TableColumn
+from perf_diagnostics.report.phases import PHASE_NAMES
 from perf_diagnostics.report.tried import tried_table
 from perf_diagnostics.report.words import byte_unit, plain
 

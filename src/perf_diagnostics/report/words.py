@@ -115,6 +115,17 @@ def cell(value: Cell, column: TableColumn) -> str:
     return number(value, column.digits)
 
 
+def amount(value: float | None, unit: str) -> str:
+    """A value with its unit as it stands beside a mark; percentages with one decimal.
+
+    >>> amount(0.5, "%"), amount(12.345, "ms"), amount(None, "ms")
+    ('0.5 %', '12.3 ms', '–')
+    """
+    if value is None:
+        return DASH
+    return f"{_percentage(value) if unit == '%' else number(value)} {unit}".strip()
+
+
 def heading(column: TableColumn) -> str:
     """A column's label with its unit."""
     return f"{column.label} ({column.unit})" if column.unit else column.label
@@ -193,3 +204,11 @@ def time_unit(largest_s: float) -> Unit:
     if largest_s >= 10:
         return Unit("s", 1.0)
     return Unit("ms", 1e-3) if largest_s >= 1e-3 else Unit("µs", 1e-6)
+
+
+def operation_unit(largest: float) -> Unit:
+    """The unit in which the largest of some counts (or rates) of floating point operations reads well."""
+    for name, size in (("TFLOP", 1e12), ("GFLOP", 1e9)):
+        if largest >= size:
+            return Unit(name, size)
+    return Unit("MFLOP", 1e6)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
+    "BottleneckReport",
     "OwnLoop",
     "PerformanceDiagnostics",
     "__version__",
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from perf_diagnostics.integrations.attached import attach
     from perf_diagnostics.integrations.own_loop import OwnLoop
     from perf_diagnostics.kaggle import analyze_gpu_utilization, run_kaggle_analysis
+    from perf_diagnostics.report.bottleneck_report import BottleneckReport
 
 _HOMES = {
+    "BottleneckReport": "perf_diagnostics.report.bottleneck_report",
     "OwnLoop": "perf_diagnostics.integrations.own_loop",
     "attach": "perf_diagnostics.integrations.attached",
     "PerformanceDiagnostics": "perf_diagnostics.diagnostics",

@@ -12,7 +12,7 @@ import pytest
 import perf_diagnostics
 
 PUBLIC_NAMES = [
-    *("OwnLoop", "PerformanceDiagnostics", "__version__"),
+    *("BottleneckReport", "OwnLoop", "PerformanceDiagnostics", "__version__"),
     *("analyze_gpu_utilization", "attach", "run_kaggle_analysis"),
 ]
 

@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.html import render_html
+from tests.report.conftest import GENERATED_AT
+from tests.report.rich_run import rich_diagnosis, rich_run
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
@@ -102,6 +105,17 @@ def test_the_policy_stops_what_would_be_loaded(page, tmp_path):
 def test_a_narrow_window_is_not_overrun(page, tmp_path):
     result, _ = probed(page, tmp_path, 500)  # the narrowest window headless chromium opens
     assert result["wide"] <= 0
+
+
+def test_the_sections_of_a_rich_run_do_not_overrun_a_narrow_window_either(tmp_path):
+    run = rich_run()
+    rich = build_report(run, rich_diagnosis(run), generated_at=GENERATED_AT)
+    path = tmp_path / "rich.html"
+    path.write_text(render_html(rich).replace("</body>", PROBE), encoding="utf-8")
+    result, log = probed(path, tmp_path, 500)
+    assert 'class="depth"' in path.read_text(encoding="utf-8")
+    assert result["wide"] <= 0
+    assert "CONSOLE" not in log
 
 
 def test_light_and_dark_are_different_pages(page, tmp_path):

@@ -105,3 +105,13 @@ def test_a_ceiling_in_a_sweep_is_never_recommended() -> None:
     assert report.charts[0].series[0].name != "cpu ceiling=cached_batches"
     alone = run_of(trial_of(forward=0.5, settings={"ceiling": "cached_batches"}))
     assert "none of them is a way to train" in diagnose(alone).no_verdict_because
+
+
+def test_a_slide_has_in_its_notes_what_its_columns_cut() -> None:
+    from io import BytesIO
+
+    from pptx import Presentation
+
+    slides = Presentation(BytesIO(render_pptx(report_of(tried((experiment(WORKERS), HALF)))))).slides
+    notes = next(s.notes_slide.notes_text_frame.text for s in slides if s.shapes.title.text == "What was tried")
+    assert "INP001, change: num_workers=2, persistent_workers=True" in notes

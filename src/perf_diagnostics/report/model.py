@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.records import Json
@@ -100,6 +100,16 @@ class ReportTable:
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
     section: str = ""
+
+
+def filled(table: ReportTable) -> ReportTable:
+    """The table without the columns in which no row has a value."""
+    kept = [i for i in range(len(table.columns)) if any(row[i] is not None for row in table.rows)]
+    return replace(
+        table,
+        columns=tuple(table.columns[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
+    )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from perf_diagnostics.report.words import DASH, between, cell, change_in_code, c
 
 _COLUMNS = 11
 _EVIDENCE_ROWS = 6
+_CUT_FROM = 20
 
 
 def render_pptx(report: Report) -> bytes:
@@ -192,10 +193,21 @@ def _table_slides(deck: Deck, table: ReportTable) -> None:
         ]
     for index, grid in enumerate(grids):
         title = table.title if len(grids) == 1 else f"{table.title} ({index + 1} of {len(grids)})"
-        slide = deck.slide(title, f"{table.note} A dash means: not measured.")
+        slide = deck.slide(title, f"{table.note} A dash means: not measured.{_in_full(grid)}")
         deck.table(slide, BODY, grid)
         note = Line(plain(table.note, 230), 11, "muted", space_after=0)
         deck.text(slide, Box(BODY.left, HEIGHT_IN - 0.75, BODY.width - 1.2, 0.5), [note])
+
+
+def _in_full(grid: Grid) -> str:
+    """The longer texts of a table, which its columns may have to cut, for the notes."""
+    told = [
+        f"{row[0]}, {label.lower()}: {text}"
+        for row in grid.rows
+        for (label, _), text, numeric in list(zip(grid.heads, row, grid.numeric, strict=True))[1:]
+        if not numeric and len(text) > _CUT_FROM
+    ]
+    return "".join(f"\n{words}" for words in dict.fromkeys(told))
 
 
 def _evenly(rows: Sequence[Sequence[str]], most: int) -> list[Sequence[Sequence[str]]]:

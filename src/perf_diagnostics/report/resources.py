@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from perf_diagnostics.diagnose.facts import Point, TrialFacts
+from perf_diagnostics.diagnose.facts import NotMeasured, Point, TrialFacts
 from perf_diagnostics.records import MEASURED_PHASES
 from perf_diagnostics.report.by_size import sizes_of, values_by_size
 from perf_diagnostics.report.figures import Arm, energy, largest, mean_of, net_energy
@@ -12,7 +12,7 @@ from perf_diagnostics.report.model import Cell, Chart, ChartKind, ChartSeries, R
 from perf_diagnostics.report.phases import PHASE_NAMES
 from perf_diagnostics.report.words import byte_unit, listing, number, plain
 
-MEMORY = "Memory, phase by phase"
+MEMORY = "Memory in detail"
 ENERGY = "Energy"
 
 _WHERE = (TableColumn("Configuration", numeric=False), TableColumn("Batch"))
@@ -80,9 +80,12 @@ def memory_table(arms: Sequence[Arm]) -> ReportTable:
     """Whose the memory is: the processes' own and shared, swapped out, and other people's on the device."""
     note = (
         "Largest of the repeats. Tree: the trial's processes together; USS is memory that nobody else maps, PSS counts "
-        "shared pages in parts, both at the end of the steps, as is what lies in swap. Device: by the driver, the "
-        "trial's own and other people's; split, free: parts of the allocator's blocks. 0: measured, and none."
+        "shared pages in parts, both at the end of the steps, as is what lies in swap. 0: measured, and none."
     )
+    if any(arm.group.on_accelerator for arm in arms):
+        note += (
+            " Device: by the driver, the trial's own and other people's; split, free: parts of the allocator's blocks."
+        )
     return _bytes_table("memory", "Whose memory it is", arms, _BESIDE, note)
 
 
@@ -141,17 +144,22 @@ def _energy_note(trials: Sequence[TrialFacts]) -> str:
 
 def _off_by(point: Point) -> float | None:
     """The uncertainty of the gross energy, carried to a sample."""
-
-    def of(trial: TrialFacts) -> float:
-        return trial.quantity("energy_device_uncertainty") / trial.quantity("energy_device")
-
-    gross, part = energy(point), mean_of(point, of)
+    gross = energy(point)
+    part = mean_of(point, lambda trial: _ratio(trial, "energy_device_uncertainty", "energy_device"))
     return None if gross is None or part is None else gross * part
 
 
 def _device_power(trial: TrialFacts) -> float:
-    return trial.quantity("energy_device") / trial.quantity("energy_device_window_s")
+    return _ratio(trial, "energy_device", "energy_device_window_s")
 
 
 def _cpu_power(trial: TrialFacts) -> float:
-    return trial.quantity("energy_cpu") / trial.quantity("energy_cpu_window_s")
+    return _ratio(trial, "energy_cpu", "energy_cpu_window_s")
+
+
+def _ratio(trial: TrialFacts, above: str, below: str) -> float:
+    """One quantity over another; NotMeasured where the other is zero."""
+    divisor = trial.quantity(below)
+    if not divisor > 0:
+        raise NotMeasured(above, f"{below} is {divisor:g}")
+    return trial.quantity(above) / divisor

@@ -40,7 +40,7 @@ def slow_steps_chart(arms: Sequence[Arm]) -> Chart | None:
         unit="%",
         categories=tuple(CAUSE_WORDS[cause] for cause in shares),
         series=(ChartSeries("lost", tuple(100 * share for share in shares.values())),),
-        takeaway=f"{percent(sum(shares.values()))} of all time was lost in slow steps, most of it here: "
+        takeaway=f"{percent(sum(shares.values()))} of all time was lost in slow steps. The largest part: "
         f"{CAUSE_WORDS[first]} ({percent(share)}).",
         section=SECTION,
     )

@@ -22,7 +22,7 @@ from perf_diagnostics.report.words import amount, plain
 
 #: Height of a lying bar with the space around it, and the letters of a name that are shown.
 LYING_ROW = 27
-_NAME = 28
+_NAME = 36
 
 
 def stacks(chart: Chart, frame: Frame, ink: Ink) -> Iterator[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.records import ALL_PHASES, Phase
 from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures, clock_of, phase_s
-from perf_diagnostics.report.model import Cell, ReportTable, TableColumn
+from perf_diagnostics.report.model import Cell, ReportTable, TableColumn, filled
 from perf_diagnostics.report.phases import PHASE_NAMES
 from perf_diagnostics.report.tried import tried_table
 from perf_diagnostics.report.words import byte_unit, plain
@@ -60,17 +60,7 @@ def findings_table(diagnosis: Diagnosis) -> ReportTable:
         "“Could win back” is the share of the step's time that a fix could save, with the ends it lies between: "
         "predicted from the measured times, or measured where both settings were run."
     )
-    return _filled(ReportTable(key="findings", title="Findings", columns=columns, rows=tuple(rows), note=note))
-
-
-def _filled(table: ReportTable) -> ReportTable:
-    """The table without the columns in which no row has a value."""
-    kept = [i for i in range(len(table.columns)) if any(row[i] is not None for row in table.rows)]
-    return replace(
-        table,
-        columns=tuple(table.columns[i] for i in kept),
-        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
-    )
+    return filled(ReportTable(key="findings", title="Findings", columns=columns, rows=tuple(rows), note=note))
 
 
 def phases_table(arm: Arm, index: int) -> ReportTable:
@@ -145,7 +135,7 @@ def trials_table(arms: Sequence[Arm]) -> ReportTable:
         note="Step time is the mean of the steady steps with the half-width of its 95 % interval; throughput is all "
         f"samples over all time. A dash: not measured.{common}",
     )
-    return _filled(table)
+    return filled(table)
 
 
 def _setting_fields(lines: Sequence[tuple[Arm, TrialFigures]], *, precision: bool) -> list[_Field]:

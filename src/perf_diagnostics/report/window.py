@@ -26,9 +26,9 @@ PART_WORDS = {
 def window_chart(diagnosis: Diagnosis) -> Chart | None:
     """The parts that took any time, as shares of the step, in the order of the waterfall."""
     window = diagnosis.waterfall
-    if window is None or window.wall_ns <= 0:
+    parts = [] if window is None else [(name, ns) for name, ns in window.parts if ns > 0]
+    if window is None or window.wall_ns <= 0 or not parts:
         return None
-    parts = [(name, ns) for name, ns in window.parts if ns > 0]
     return Chart(
         key="window",
         kind=ChartKind.LYING_BAR,
@@ -46,7 +46,7 @@ def window_chart(diagnosis: Diagnosis) -> Chart | None:
 def window_table(diagnosis: Diagnosis) -> ReportTable:
     """One row a part with its time in a mean step; the last row is the step itself."""
     window = diagnosis.waterfall
-    sound = window is not None and window.wall_ns > 0 and window.steps > 0
+    sound = window is not None and window.wall_ns > 0 and window.steps > 0 and any(ns > 0 for _, ns in window.parts)
     unit = time_unit(window.wall_ns / window.steps / 1e9 if window is not None and sound else 0.0)
     columns = (
         TableColumn("Part", numeric=False),

@@ -12,7 +12,16 @@ from perf_diagnostics.diagnose import roofline
 from perf_diagnostics.diagnose.facts import Interval, NotMeasured, Point, TrialFacts, ask
 from perf_diagnostics.report.by_size import sizes_of, values_by_size
 from perf_diagnostics.report.figures import Arm, mean_of
-from perf_diagnostics.report.model import Cell, Chart, ChartKind, ChartLine, ChartSeries, ReportTable, TableColumn
+from perf_diagnostics.report.model import (
+    Cell,
+    Chart,
+    ChartKind,
+    ChartLine,
+    ChartSeries,
+    ReportTable,
+    TableColumn,
+    filled,
+)
 from perf_diagnostics.report.words import Unit, listing, number, operation_unit, percent, plain
 
 SECTION = "Work and what the hardware could do"
@@ -44,6 +53,7 @@ def roofline_chart(arm: Arm, index: int) -> Chart | None:
         for point in arm.points
         if (rate := achieved(point)) is not None and (intensity := mean_of(point, roofline.intensity)) is not None
     ]
+    points = [one for one in points if one[1] > 0 and one[2] > 0]  # a logarithm has no place for nothing
     ceiling, bandwidth = _highest(arm, "matmul_ceiling"), _highest(arm, "memory_bandwidth")
     if len(points) < 2 or ceiling is None or bandwidth is None:
         return None
@@ -129,13 +139,15 @@ def work_table(arms: Sequence[Arm]) -> ReportTable:
         TableColumn("Ridge", "FLOP/byte"),
         TableColumn("Lower roof", numeric=False),
     )
-    return ReportTable(
-        key="work",
-        title="Work and the share of what was possible",
-        columns=columns,
-        rows=tuple(_row(arm, point, work, rate) for arm, point in counted),
-        note=_note(counted),
-        section=SECTION,
+    return filled(
+        ReportTable(
+            key="work",
+            title="Work and the share of what was possible",
+            columns=columns,
+            rows=tuple(_row(arm, point, work, rate) for arm, point in counted),
+            note=_note(counted),
+            section=SECTION,
+        )
     )
 
 
@@ -162,11 +174,12 @@ def _note(counted: Sequence[tuple[Arm, Point]]) -> str:
     words = (
         "Work is the floating point operations of a mean step, recomputed ones included. The ceiling is the fastest "
         "product measured beside each trial, the ridge that over the fastest copy: with less intensity memory is the "
-        "lower roof, with more products are. MFU is the model's own operations over the peak of the maker's sheet."
+        "lower roof, with more products are."
     )
     trials = [trial for _, point in counted for trial in point.trials]
     sources = list(dict.fromkeys(found.source for trial in trials if (found := ask(roofline.sheet, trial)) is not None))
-    words += f" Sheet: {listing(sources)}." if sources else ""
+    if sources:
+        words += f" MFU is the model's own operations over the peak of the maker's sheet ({listing(sources)})."
     refused = [(arm, point, why) for arm, point in counted if (why := impossible(point))]
     for arm, point, why in refused:
         words += f" Not shown for {arm.label} batch {point.batch_size}: {plain(why, 200)}."

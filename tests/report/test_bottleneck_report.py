@@ -1,0 +1,21 @@
+"""A report made from records alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from perf_diagnostics.errors import InvalidSettings
+from perf_diagnostics.report.bottleneck_report import BottleneckReport
+from perf_diagnostics.testing import run_of, trial_of
+
+
+def test_a_report_of_records_shows_itself_in_a_notebook() -> None:
+    report = BottleneckReport.of(run_of(trial_of(data_wait=0.5, forward=0.5)), generated_at="2026-11-21T09:30:00Z")
+    assert report.verdict is not None and report.verdict.code == "INP001"  # half of each step is waiting
+    shown = report._repr_html_()
+    assert "<script" not in shown and "INP001" in shown
+
+
+def test_without_a_run_it_says_what_to_do() -> None:
+    with pytest.raises(InvalidSettings, match="after the block"):
+        BottleneckReport.of(None)

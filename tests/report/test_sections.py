@@ -1,0 +1,273 @@
+"""The sections that only some runs have: their arithmetic, and that they are absent where nothing was recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import math
+from xml.etree import ElementTree
+
+import pytest
+
+from perf_diagnostics.diagnose.finding import Diagnosis
+from perf_diagnostics.records import Run
+from perf_diagnostics.report.build import build_report
+from perf_diagnostics.report.html import render_html
+from perf_diagnostics.report.json import report_json
+from perf_diagnostics.report.markdown import render_markdown
+from perf_diagnostics.report.model import Chart, ChartKind, Report, ReportTable
+from perf_diagnostics.report.palette import PRINTED
+from perf_diagnostics.report.pptx import render_pptx
+from perf_diagnostics.report.svg import svg
+from perf_diagnostics.testing import run_of, trial_of
+from tests.report.conftest import GENERATED_AT
+from tests.report.rich_run import WORK, cpu, gpu, rich_diagnosis, rich_run, sentinel, with_ranks, with_slow_steps
+
+TITLES = [
+    "Where a profiled step went",
+    "Work and what the hardware could do",
+    "Slow steps and why",
+    "Ranks",
+    "Memory in detail",
+    "Energy",
+]
+
+
+@pytest.fixture(scope="module")
+def rich() -> Report:
+    run = rich_run()
+    return build_report(run, rich_diagnosis(run), generated_at=GENERATED_AT)
+
+
+def report_of(run: Run) -> Report:
+    return build_report(run, Diagnosis(verdict=None), generated_at=GENERATED_AT)
+
+
+def table(report: Report, key: str) -> ReportTable | None:
+    return next((t for t in report.tables if t.key == key), None)
+
+
+def rows(report: Report, key: str) -> list[dict[str, object]]:
+    found = table(report, key)
+    assert found is not None
+    return [dict(zip((c.label for c in found.columns), row, strict=True)) for row in found.rows]
+
+
+def chart(report: Report, key: str) -> Chart:
+    return next(c for c in report.charts if c.key == key)
+
+
+def test_sections_stand_in_reading_order_and_are_absent_where_nothing_was_recorded(rich: Report) -> None:
+    assert [section.title for section in rich.sections] == TITLES
+    bare = report_of(run_of(trial_of(batch_size=8)))
+    assert bare.sections == ()
+    assert 'class="depth"' not in render_html(bare)
+
+
+def test_the_parts_of_a_profiled_step_add_up_to_it(rich: Report) -> None:
+    shown = {row["Part"]: row for row in rows(rich, "window")}
+    assert list(shown) == ["computing", "waiting for input", "new part", "the step"]  # allocation took no time
+    # 150, 40 and 10 of 200 ms over 5 steps: 30, 8 and 2 of 40 ms
+    assert [row["Time in a step"] for row in shown.values()] == pytest.approx([30, 8, 2, 40])
+    assert [row["Share of the step"] for row in shown.values()] == pytest.approx([75, 20, 5, 100])
+    drawn = chart(rich, "window")
+    assert drawn.series[0].values == pytest.approx((75, 20, 5))
+    assert "75.0 % is computing" in drawn.takeaway and "40.0 % of the kernels" in drawn.takeaway
+    note = table(rich, "window")
+    assert note is not None and "1.25 times as long" in note.note
+
+
+def test_work_is_told_with_its_share_of_the_measured_ceiling(rich: Report) -> None:
+    row = rows(rich, "work")[1]
+    assert (row["Configuration"], row["Batch"], row["Lower roof"]) == ("cpu", 2, "products")
+    assert row["Work a step"] == pytest.approx(1.0)  # GFLOP: 0.5 a sample
+    assert row["Achieved"] == pytest.approx(50)  # 1 GFLOP in 0.02 s
+    assert row["Of ceiling"] == pytest.approx(50)  # of 100 GFLOP/s
+    assert (row["Intensity"], row["Ridge"]) == pytest.approx((10, 5))
+    assert "MFU" not in row  # a CPU has no sheet
+
+
+def test_the_roofline_has_its_points_and_its_ridge(rich: Report) -> None:
+    drawn = chart(rich, "roofline_2")
+    assert drawn.kind is ChartKind.ROOFLINE
+    assert drawn.categories == ("1", "2", "4")
+    assert drawn.x == pytest.approx((10, 10, 10))
+    (low_x, low_y), ridge, (_, flat) = drawn.lines[0].points
+    assert ridge == pytest.approx((5, 100)) and flat == pytest.approx(100)
+    assert low_y / low_x == pytest.approx(20)  # 20 GFLOP/s for each FLOP/byte: 20 GB/s
+
+
+def test_a_count_that_would_exceed_its_ceiling_is_not_shown_and_the_table_says_why() -> None:
+    # 0.5 GFLOP in 0.01 s are 50 GFLOP/s, 1.25 times 40 GFLOP/s.
+    report = report_of(run_of(cpu(1, matmul_ceiling=40e9), cpu(2)))
+    first, second = rows(report, "work")
+    assert (first["Achieved"], first["Of ceiling"]) == (None, None)
+    assert second["Of ceiling"] == pytest.approx(50)
+    shown = table(report, "work")
+    assert shown is not None and "Not shown for cpu batch 1" in shown.note and "1.25 times" in shown.note
+    values = [v for c in report.charts if c.unit == "%" for s in c.series for v in s.values if v is not None]
+    assert all(value <= 100 + 1e-9 for value in values)
+    assert report.data["trials"][0]["work"]["flops_per_s"] is None  # type: ignore[index,call-overload]
+
+
+def test_without_a_bandwidth_the_shares_are_bars() -> None:
+    trials = [
+        trial_of(forward=0.01 * b, batch_size=b, quantities={"flops_per_step": 0.5e9 * b, "matmul_ceiling": 100e9})
+        for b in (1, 2)
+    ]
+    drawn = chart(report_of(run_of(*trials)), "ceiling_share")
+    assert drawn.kind is ChartKind.BAR
+    assert drawn.series[0].values == pytest.approx((50, 50))
+
+
+def test_mfu_uses_the_sheet_of_the_device() -> None:
+    # 81 GFLOP in 0.1 s are 0.81 TFLOP/s, a tenth of the T4's 8.1 in float32.
+    quantities = {**WORK, "matmul_ceiling": 5e12, "flops_per_step": 81e9, "traffic_bytes_per_step": 1e9}
+    trial = trial_of(forward=0.1, device="cuda:0", facts={"device_name": "Tesla T4"}, quantities=quantities)
+    report = report_of(run_of(trial))
+    assert rows(report, "work")[0]["MFU"] == pytest.approx(10)
+    shown = table(report, "work")
+    assert shown is not None and "NVIDIA T4 data sheet" in shown.note
+
+
+def test_slow_steps_are_split_by_cause_and_stay_in_the_throughput() -> None:
+    report = report_of(run_of(with_slow_steps(cpu(4))))
+    by_cause = {row["Cause"]: row for row in rows(report, "slow_steps")}
+    # 100 steps of 0.04 s and 1.5 s more: 5.5 s
+    assert by_cause["Python's garbage collector"]["Lost"] == pytest.approx(1.0)
+    assert by_cause["Python's garbage collector"]["Steps"] == 1
+    assert by_cause["Python's garbage collector"]["Of all time"] == pytest.approx(100 / 5.5)
+    assert by_cause["not explained"]["Of all time"] == pytest.approx(50 / 5.5)
+    figure = next(f for f in report.key_figures if f.label == "Throughput, cpu")
+    assert figure.value == pytest.approx(400 / 5.5)
+    assert table(report_of(run_of(cpu(4))), "slow_steps") is None
+
+
+def test_each_rank_has_its_row(rich: Report) -> None:
+    slow, fast = rows(rich, "ranks_2")
+    assert (slow["Rank"], slow["Steps"], fast["Rank"]) == (0, 100, 1)
+    assert fast["Step"] == pytest.approx(40)  # 4 samples at 10 ms
+    assert slow["Step"] == pytest.approx(55)  # and 1.5 s more over 100 steps
+    assert fast["Backward"] == pytest.approx(20)
+    assert any("1 trial trained on 2 ranks" in words for words in rich.method)
+    assert not any("ranks" in words for words in report_of(run_of(cpu(4))).method)
+
+
+def test_ranks_that_share_too_few_steps_still_show_their_means() -> None:
+    short = trial_of(forward=0.02, steps=3, warmup_steps=1)
+    report = report_of(run_of(with_ranks(trial_of(forward=0.01, steps=3, warmup_steps=1), short)))
+    assert [row["Step"] for row in rows(report, "ranks_1")] == pytest.approx([10, 20])
+    assert "Ready last" not in rows(report, "ranks_1")[0]
+
+
+def test_memory_by_phase_and_a_measured_zero_beside_what_was_not_measured(rich: Report) -> None:
+    row = rows(rich, "phase_memory")[0]
+    assert (row["Data wait"], row["Optimizer"]) == pytest.approx((100, 140))  # MiB, 10 more a phase
+    assert chart(rich, "phase_memory_2").takeaway.startswith("The highest peak lies in optimizer: 140 MiB")
+    memory = rows(rich, "memory")[0]
+    assert memory["Own (USS)"] == pytest.approx(300)
+    assert memory["Swapped"] == 0  # measured, and none
+    assert "Shared (PSS)" not in memory  # nobody measured it
+
+
+def test_energy_is_told_gross_and_above_idle(rich: Report) -> None:
+    row = rows(rich, "energy")[0]
+    # 700 J over 100 steps of 8 samples, 400 of them above idle; 7 J either way
+    assert (row["Gross"], row["Above idle"]) == pytest.approx((0.875, 0.5))
+    assert row["±"] == pytest.approx(0.00875)
+    assert (row["Power"], row["Idle power"]) == pytest.approx((70, 30))
+    assert "CPU power" not in row
+    names = [series.name for series in chart(rich, "energy").series]
+    assert names == ["cuda:0", "cuda:0, above idle"]
+
+
+def test_what_measuring_added_is_said_or_why_it_is_not_known(rich: Report) -> None:
+    (words,) = (w for w in rich.method if w.startswith("What measuring adds"))
+    assert "cpu, batch 4: 6.0 to 11.0 µs (<0.1 % of the step)" in words  # 8 µs of 55 ms
+    spans = cpu(1, probe_overhead_low_s=-2e-6)
+    assert any("not to be told from nothing (-2 to 11 µs)" in w for w in report_of(run_of(spans)).method)
+    lost = trial_of(gaps={"probe_overhead_s": "no time was left"})
+    assert any("was not measured: no time was left." in w for w in report_of(run_of(lost)).method)
+    assert not any("measuring adds" in w for w in report_of(run_of(trial_of())).method)
+
+
+def test_sentinels_are_told_with_the_change_that_the_rule_saw(rich: Report) -> None:
+    (words,) = (w for w in rich.method if "whether the machine changed" in w)
+    assert "on cpu batch 1 ran 4 times, a step taking 10.0, 10.1, 10.2 and 10.3 ms" in words
+    assert "a change of +3.0 % over the sweep (95 % interval" in words  # 10.3 over 10
+    alone = report_of(run_of(cpu(1), sentinel(0, 0.01)))
+    (words,) = (w for w in alone.method if "whether the machine changed" in w)
+    assert "ran once" in words and "change of" not in words
+
+
+def test_every_format_shows_the_sections(rich: Report) -> None:
+    page, text = render_html(rich), render_markdown(rich)
+    for title in TITLES:
+        assert f">{title}</h2>" in page
+        assert f"## {title}\n" in text
+    told = json.loads(report_json(rich))
+    trial = next(t for t in told["data"]["trials"] if t["settings"]["batch_size"] == 4)
+    assert trial["work"]["intensity_flop_per_byte"] == pytest.approx(10)
+    assert trial["slow_steps"]["lost_s_by_cause"]["gc"] == pytest.approx(1.0)
+    assert trial["ranks"] == 2
+
+
+def test_slides_have_native_charts_for_the_sections_and_equal_bytes(rich: Report) -> None:
+    from pptx import Presentation
+    from pptx.enum.chart import XL_CHART_TYPE
+
+    written = render_pptx(rich)
+    assert written == render_pptx(rich)
+    drawn = [s.chart for slide in Presentation(io.BytesIO(written)).slides for s in slide.shapes if s.has_chart]
+    kinds = [c.chart_type for c in drawn]
+    assert XL_CHART_TYPE.XY_SCATTER in kinds and XL_CHART_TYPE.BAR_CLUSTERED in kinds
+    roof = next(c for c in drawn if c.chart_type == XL_CHART_TYPE.XY_SCATTER)
+    line, points = roof.plots[0].series
+    assert list(points.values) == pytest.approx([50, 50, 2 / 0.055])  # GFLOP/s
+    assert list(line.values)[1:] == pytest.approx([100, 100])
+    assert roof.value_axis.minimum_scale == 10 and roof.value_axis.maximum_scale == 100
+
+
+def test_rooflines_are_drawn_on_logarithmic_axes() -> None:
+    # Intensities 1, 10 and 100 lie equally far apart.
+    base = chart(report_of(run_of(cpu(1), cpu(2))), "roofline_1")
+    drawn = dataclasses.replace(
+        base,
+        categories=("1", "2", "4"),
+        x=(1.0, 10.0, 100.0),
+        series=(dataclasses.replace(base.series[0], values=(1.0, 10.0, 100.0)),),
+        lines=(),
+    )
+    root = ElementTree.fromstring(svg(drawn, PRINTED))
+    marks = [
+        group.findall("{http://www.w3.org/2000/svg}circle")[-1]
+        for group in root.iter("{http://www.w3.org/2000/svg}g")
+        if group.find("{http://www.w3.org/2000/svg}title") is not None
+    ]
+    xs, ys = [float(m.get("cx", "")) for m in marks], [float(m.get("cy", "")) for m in marks]
+    assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.11)
+    assert ys[0] - ys[1] == pytest.approx(ys[1] - ys[2], abs=0.11)
+
+
+def test_lying_bars_are_as_long_as_their_values_and_say_them(rich: Report) -> None:
+    root = ElementTree.fromstring(svg(chart(rich, "window"), PRINTED))
+    lengths = [float(r.get("width", "")) for r in root.iter("{http://www.w3.org/2000/svg}rect")]
+    assert lengths[0] / lengths[1] == pytest.approx(75 / 20, rel=0.01)
+    words = [t.text for t in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"computing", "75.0 %", "20.0 %", "5.0 %"} <= set(words)
+    assert all(math.isfinite(length) for length in lengths)
+
+
+def test_a_gpu_run_without_any_of_it_has_energy_only() -> None:
+    assert [s.title for s in report_of(run_of(gpu(8))).sections] == ["Energy"]
+
+
+def test_measured_zeros_do_not_break_a_report() -> None:
+    nothing = {"flops_per_step": 0.0, "traffic_bytes_per_step": 0.0, "energy_device": 0.0, "energy_device_steps": 100.0}
+    zeros = WORK | nothing | {"energy_device_window_s": 0.0, "energy_device_uncertainty": 1.0}
+    trials = [trial_of(forward=0.1, batch_size=b, device="cuda:0", quantities=zeros) for b in (1, 2)]
+    report = report_of(run_of(*trials))
+    assert not any(c.kind is ChartKind.ROOFLINE for c in report.charts)
+    assert rows(report, "work")[0]["Achieved"] == 0
+    assert rows(report, "energy")[0] == {"Configuration": "cuda:0", "Batch": 1, "Gross": 0.0}

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean
+from statistics import median
 from typing import Any
 
 import torch
@@ -228,7 +228,7 @@ def measure(contender: str, rows: int, block: int, blocks: int) -> dict[str, Any
         "block_s": block_s,
         "steps": WARM_UP_STEPS + block * blocks,
         "recorded": bench.recorded(),
-        "bytes_a_step": mean(grown[1:]) if len(grown) > 1 else None,
+        "bytes_a_step": median(grown[1:]) if len(grown) > 1 else None,  # a block may import something, once
     }
 
 

@@ -20,12 +20,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.other_verdicts import TRACEML_MISSING, OtherVerdict, thresholds, traceml
+from perf_diagnostics.diagnose.finding import Finding
+from perf_diagnostics.records import Run
 from tests.planted.bench import Workbench
 from tests.planted.plant import Plant, Seen, complaints
 from tests.planted.registry import PLANTS
-
-from perf_diagnostics.diagnose.finding import Finding
-from perf_diagnostics.records import Run
 
 #: Confidence is held against the rate of hits in these bins.
 BINS = (0.0, 0.3, 0.5, 0.7, 0.85, 1.01)

@@ -6,9 +6,9 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+
 from benchmarks import diagnosis as benchmark
 from benchmarks.other_verdicts import thresholds
-
 from perf_diagnostics.testing import run_of, throughput_sweep, trial_of
 from tests.planted.bench import Workbench
 from tests.planted.plant import Plant, Records

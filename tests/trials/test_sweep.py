@@ -201,6 +201,7 @@ def test_two_sweeps_cannot_write_one_run_and_two_runs_do_not_meet(tmp_path: Path
 
 SWEEP = [
     *(sys.executable, "-m", "perf_diagnostics", "sweep", "--workload", "mlp", "--option", "width=16"),
+    "--no-sentinel",
     *("--batch-sizes", "1 2 4 8", "--steps", "200", "--name", "run", "--quiet"),
 ]
 

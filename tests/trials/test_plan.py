@@ -107,3 +107,13 @@ def test_small_sweeps_are_over_before_a_machine_drifts(
     sizes: tuple[int, ...], budget_s: float | None, worth: bool
 ) -> None:
     assert worth_a_sentinel(Axes(workload="mlp", batch_sizes=sizes), budget_s) is worth
+
+
+def test_the_sentinel_at_the_end_is_kept_some_time() -> None:
+    trials = plan(Axes(workload="mlp", batch_sizes=(8, 128), sentinel=True))
+    last_but_one, sentinel = trials[-2:]
+    assert sentinel.role == "sentinel"
+    # Of 100 s 8 s are kept for it, of 20 s a fifth: 4 s.
+    assert sum(time_for(last_but_one, [last_but_one, sentinel], 100.0)[:1]) <= 92.0  # type: ignore[arg-type]
+    assert time_for(last_but_one, [last_but_one, sentinel], 20.0)[0] <= 16.0  # type: ignore[operator]
+    assert time_for(sentinel, [sentinel], 20.0)[0] == 20.0

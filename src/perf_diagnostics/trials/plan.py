@@ -26,6 +26,10 @@ _FIXED_COST_SAMPLES = 8
 #: The part of what is left that a trial may take for its least number of steps.
 _BORROWED = 0.5
 
+#: What is kept for the sentinel at the end: its set-up and a few steps, and never more than this part of what is left.
+_LAST_SENTINEL_S = 8.0
+_LAST_SENTINEL_SHARE = 0.2
+
 #: A sentinel only has to show whether the same steps take as long as before: so many steps at most, and half of the
 #: time that a trial of its batch size would get.
 SENTINEL_STEPS = 40
@@ -156,8 +160,16 @@ def time_for(trial: Trial, remaining: Sequence[Trial], left_s: float | None) -> 
     """
     if left_s is None:
         return None, None
+    left_s -= _kept_for_the_last(remaining, left_s)
     share_s = share_of_time(trial, remaining, left_s)
     return share_s, max(share_s, left_s * _BORROWED)
+
+
+def _kept_for_the_last(remaining: Sequence[Trial], left_s: float) -> float:
+    """Seconds that a sentinel at the end must find: large batches outrun their share by a step, which is all of its."""
+    if len(remaining) < 2 or remaining[-1].role != "sentinel":
+        return 0.0
+    return min(_LAST_SENTINEL_S, left_s * _LAST_SENTINEL_SHARE)
 
 
 def _weight(trial: Trial) -> float:

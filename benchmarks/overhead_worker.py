@@ -1,4 +1,4 @@
-"""Trains a small model in this process under one measuring tool, and writes down how long its steps took.
+"""Trains a small model in this process, in turns under one measuring tool and without it, and notes the steps' times.
 
     python benchmarks/overhead_worker.py CONTENDER --rows N --block STEPS --blocks N --out FILE
 
@@ -26,6 +26,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 #: Imports, first allocations, the tools' own warm-up.
 WARM_UP_STEPS = 50
+#: Before each block, at most: what a tool does in the first steps after it was turned on.
+SETTLING_STEPS = 10
 
 
 @dataclass
@@ -70,10 +72,15 @@ class _Same(IterableDataset[Any]):
 
 @dataclass
 class Bench:
-    """One contender at work: ``run`` trains so many steps, ``recorded`` counts what the tool kept (None: not known)."""
+    """One contender at work: ``run`` trains so many steps, ``recorded`` counts what the tool kept (None: not known).
+
+    ``on`` and ``off`` are called around each block that the tool measures, outside the time that is taken; a tool that
+    cannot be turned off in a process leaves them away, and its plain blocks then hold what it costs at rest.
+    """
 
     run: Callable[[int], None]
-    between: Callable[[], None] = lambda: None
+    on: Callable[[], None] = lambda: None
+    off: Callable[[], None] = lambda: None
     recorded: Callable[[], int | None] = lambda: None
 
 
@@ -105,52 +112,57 @@ def probe(work: Work) -> Iterator[Bench]:
                 work.optimizer.zero_grad()
             measured.end_step(samples=len(x))
 
-    def between() -> None:
+    def off() -> None:
         nonlocal kept
         measured.end_block()
         kept += len(measured.take())
-        measured.start()
 
-    measured.start()
-    yield Bench(run, between, lambda: kept)
-    measured.end_block()
-    kept += len(measured.take())
+    yield Bench(run, measured.start, off, lambda: kept)
 
 
 @contextlib.contextmanager
 def attach(work: Work) -> Iterator[Bench]:
     from perf_diagnostics.integrations import attach as attach_to
 
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        attach_to(work.model, work.optimizer, work.loader, results_dir=folder) as seen,
-    ):
-        yield Bench(work.plain, recorded=lambda: len(seen.run.results[0].steps[0]) if seen.run else None)
+    kept = 0
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as attached:
+        seen: Any = None
+
+        def on() -> None:
+            nonlocal seen
+            seen = attached.enter_context(attach_to(work.model, work.optimizer, work.loader, results_dir=folder))
+
+        def off() -> None:
+            nonlocal kept
+            attached.close()
+            kept += len(seen.run.results[0].steps[0]) if seen.run else 0
+
+        yield Bench(work.plain, on, off, lambda: kept)
 
 
 @contextlib.contextmanager
 def torch_profiler(work: Work) -> Iterator[Bench]:
     """Recording all the time; its work at the end of a recording is not in the steps."""
     activities = [torch.profiler.ProfilerActivity.CPU]
-    profiler = torch.profiler.profile(activities=activities)
+    profiler: Any = None
     kept = 0
+
+    def on() -> None:
+        nonlocal profiler
+        profiler = torch.profiler.profile(activities=activities)
+        profiler.start()
 
     def run(steps: int) -> None:
         for x, y in work.batches(steps):
             work.step(x, y)
             profiler.step()
 
-    def between() -> None:
-        nonlocal profiler, kept
+    def off() -> None:
+        nonlocal kept
         profiler.stop()
         kept += sum(event.key.startswith("Optimizer.step") for event in profiler.events())
-        profiler = torch.profiler.profile(activities=activities)
-        profiler.start()
 
-    profiler.start()
-    yield Bench(run, between, lambda: kept)
-    profiler.stop()
-    kept += sum(event.key.startswith("Optimizer.step") for event in profiler.events())
+    yield Bench(run, on, off, lambda: kept)
 
 
 @contextlib.contextmanager
@@ -207,29 +219,53 @@ CONTENDERS: dict[str, Callable[[Work], contextlib.AbstractContextManager[Bench]]
 
 
 def measure(contender: str, rows: int, block: int, blocks: int) -> dict[str, Any]:
-    """Mean seconds a step of each block, bytes a step that the process grew by, steps run and steps recorded."""
+    """Mean seconds a step of each block and of its plain neighbour, bytes a step of growth, steps run and recorded.
+
+    Blocks take turns as plain, measured, measured, plain, so that a drift that is even over two pairs cancels.
+    """
     work = Work(rows)
+    work.plain(WARM_UP_STEPS)
     block_s: list[float] = []
+    plain_s: list[float] = []
+    grown: list[float] = []
+    steps = 0
+    settling = max(3, min(SETTLING_STEPS, block))
     with CONTENDERS[contender](work) as bench:
-        bench.run(WARM_UP_STEPS)
-        bench.between()
-        grown: list[float] = []
-        for _ in range(blocks):
+
+        def measured() -> None:
+            nonlocal steps
+            bench.on()
+            bench.run(settling)
             before = resident_bytes()
-            began = time.perf_counter_ns()
-            bench.run(block)
-            block_s.append((time.perf_counter_ns() - began) / 1e9 / block)
+            block_s.append(timed(bench.run, block))
             after = resident_bytes()
+            bench.off()
+            steps += settling + block
             if before is not None and after is not None:
                 grown.append((after - before) / block)
-            bench.between()
+
+        def plain() -> None:
+            work.plain(settling)
+            plain_s.append(timed(work.plain, block))
+
+        for pair in range(blocks):
+            for turn in (measured, plain) if pair % 2 else (plain, measured):
+                turn()
     return {
         "contender": contender,
         "block_s": block_s,
-        "steps": WARM_UP_STEPS + block * blocks,
+        "plain_s": plain_s,
+        "steps": steps,
         "recorded": bench.recorded(),
         "bytes_a_step": median(grown[1:]) if len(grown) > 1 else None,  # a block may import something, once
     }
+
+
+def timed(run: Callable[[int], None], steps: int) -> float:
+    """Seconds a step."""
+    began = time.perf_counter_ns()
+    run(steps)
+    return (time.perf_counter_ns() - began) / 1e9 / steps
 
 
 def resident_bytes() -> int | None:

@@ -220,8 +220,8 @@ def test_two_workers_halve_the_wait_for_a_loader_that_sleeps(tmp_path: Path) -> 
     """Batch 8 sleeps 40 ms; two workers make a batch each in that time, so that a step takes 20 ms."""
     one = really(tmp_path, "faulty", SLEEPING, {"num_workers": 2, "persistent_workers": True}, 5)
     assert one.verdict is Trying.CONFIRMED
-    # Two workers cannot give a sample in less than 2.5 ms.
-    assert 0.25 < one.gain.value <= 1 - 2.5e-3 / one.base_s + 0.02
+    # Two workers cannot give a sample in less than 2.5 ms, but for one batch of 15 that may be ready at the beginning.
+    assert 0.25 < one.gain.value <= 1 - 2.5e-3 * 14 / 15 / one.base_s + 0.02
     assert one.base_s > 5e-3  # each sample sleeps 5 ms
 
 

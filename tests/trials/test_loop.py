@@ -80,6 +80,27 @@ def test_slow_steps_get_a_shorter_warm_up_and_at_least_three_steps() -> None:
     assert int(measured.table.columns["warmup"].sum()) == 2
 
 
+def wait_for_two_workers(step: int) -> float:
+    """The first step takes so long that the workers have four batches ready; afterwards one comes every 20 ms."""
+    return {0: 500.0, **dict.fromkeys(range(1, 5), 5.0)}.get(step, 20.0)
+
+
+def test_batches_fetched_ahead_during_the_first_step_are_used_up_before_measuring_begins() -> None:
+    # With a warm-up of 3, two of 15 steps would be fed from the queue: 18 ms a step instead of 20.
+    measured = Program(wait_for_two_workers).loop(Length.exactly(15, warmup_steps=3), prefetched=4).run()
+    assert int(measured.table.columns["warmup"].sum()) == 5
+    assert set(measured.table.steady.wall_ns) == {20_000_000}
+    assert "ahead" not in measured.warmup_ended
+
+
+def test_where_time_is_short_batches_fetched_ahead_are_left_and_that_is_said() -> None:
+    program = Program(lambda step: 1000)
+    measured = program.loop(Length(warmup_steps=3), budget_s=20, prefetched=16).run()
+    # 17 steps would use them up; a quarter of the budget after the least steps is 5 s: three times two steps.
+    assert int(measured.table.columns["warmup"].sum()) == 9
+    assert "up to 8 batches fetched ahead" in measured.warmup_ended and measured.steady
+
+
 def test_a_step_beyond_the_budget_is_skipped_with_the_reason() -> None:
     program = Program(lambda step: 10_000)
     measured = program.loop(Length(), budget_s=25).run()

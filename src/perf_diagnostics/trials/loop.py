@@ -58,6 +58,7 @@ class Loop:
         budget_s: seconds from the call of :meth:`run` after which no further step is begun, or None.
         floor_budget_s: seconds that the least number of steps may take where ``budget_s`` does not hold them; default:
             ``budget_s``. A trial that does not fit into this either is skipped.
+        prefetched: how many batches the loader's workers hold ready at most.
         stop_requested: asked between steps; a reason (``timeout``, ``interrupted``) ends the loop.
         on_block: called between blocks with what was measured so far, for example to write it down.
         clock: host clock in ns.
@@ -71,6 +72,7 @@ class Loop:
         *,
         budget_s: float | None = None,
         floor_budget_s: float | None = None,
+        prefetched: int = 0,
         stop_requested: Callable[[], Outcome | None] = lambda: None,
         on_block: Callable[[Measured], None] = lambda _measured: None,
         clock: Callable[[], int] = time.perf_counter_ns,
@@ -80,11 +82,13 @@ class Loop:
         self._length = length
         self._budget_s = budget_s
         self._floor_budget_s = budget_s if floor_budget_s is None else floor_budget_s
+        self._prefetched = prefetched
         self._stop_requested = stop_requested
         self._on_block = on_block
         self._clock = clock
         self._began = clock()
         self._step_s = 0.0
+        self._still_prefetched = 0
         self.measured = Measured()
         #: Called once, when the warm-up is over and the first measured step is about to begin.
         self.on_measuring: Callable[[], None] = lambda: None
@@ -114,7 +118,7 @@ class Loop:
             self._block(min(left, self._block_limit()) if self._steps_done() > 1 else 1)
             if self._asked_to_stop():
                 return False
-        if not self._settle():
+        if not (self._use_up_prefetched() and self._settle()):
             return False
         if self._steps_within(self._floor_budget_s) < self._length.floor_steps:
             self.measured.outcome = Outcome.SKIPPED_OVER_TIME_BUDGET
@@ -124,6 +128,21 @@ class Loop:
             )
             self.measured.stop_reason = "time_budget"
             return False
+        return True
+
+    def _use_up_prefetched(self) -> bool:
+        """Go on until the batches are used that workers fetched during the long first step; false if it ends here.
+
+        A window that begins with them lets a loader that is too slow look faster than it can be for long. It may cost
+        as much of the budget as settling may; where that is not enough, ``warmup_ended`` says so.
+        """
+        settled_by_ns = self._settled_by_ns(self._clock())
+        # The first step had the first batch.
+        while (left := 1 + self._prefetched - self._steps_done()) > 0 and self._clock() < settled_by_ns:
+            self._block(min(left, QUIET_STEPS))
+            if self._asked_to_stop():
+                return False
+        self._still_prefetched = max(0, left)
         return True
 
     def _settle(self) -> bool:
@@ -139,6 +158,8 @@ class Loop:
             if self._asked_to_stop():
                 return False
         measured.warmup_ended = "its least steps were done and nothing compiled or allocated any more"
+        if left := self._still_prefetched:
+            measured.warmup_ended += f"; up to {left} batches fetched ahead were still unused, for which time was short"
         return True
 
     def _settled_by_ns(self, began_ns: int) -> int:

@@ -5,10 +5,10 @@
 Steps of a small real training (one thread) of about 0.3, 1, 5 and 50 ms. Every round runs each contender once, in a
 process of its own and in random order; in a process, blocks of steps under the tool and without it take turns, and the
 round's figure is the median of the differences between neighbours. Printed are the added microseconds a step (mean over
-the rounds, Student's 95 % interval), the ratio, the bytes a step of growth, and the steps that the tool
-dropped. ``bare`` is compared with itself: what it "adds" is the noise. What a tool costs at rest in its process is in
-its plain blocks too (traceml-ai cannot be turned off), so its best block is also held against the best block of the bare
-processes. What is not installed is named and left out.
+the rounds, Student's 95 % interval), the ratio, the bytes a step of growth, and the steps that the tool dropped.
+``bare`` is compared with itself: what it "adds" is the noise. What a tool costs at rest in its process is in its plain
+blocks too (traceml-ai cannot be turned off), so its best block is also held against the best one of the bare processes.
+What is not installed is named and left out.
 """
 
 from __future__ import annotations

@@ -255,6 +255,16 @@ def test_bad_input_is_told() -> None:
         profiler.generate_bottleneck_report()
     with pytest.raises(InvalidSettings, match="at least one batch size"):
         profiler.run_diagnostics(loader, [])
+    with pytest.raises(InvalidSettings, match=r"such as \[8\]"):
+        profiler.run_diagnostics(loader, 8)  # type: ignore[arg-type]
+    with pytest.raises(InvalidSettings, match="-1 is no length of time"):
+        profiler.run_diagnostics(loader, [8], time_budget_s=-1)
+    with pytest.raises(InvalidSettings, match=r"torch\.nn\.Module, not NoneType"):
+        PerformanceDiagnostics(None, torch.nn.MSELoss(), optimizer)  # type: ignore[arg-type]
+    with pytest.raises(InvalidSettings, match="function or a module, not str"):
+        PerformanceDiagnostics(model, "mse", optimizer)  # type: ignore[arg-type]
+    with pytest.raises(InvalidSettings, match=r"torch\.optim\.Optimizer, not NoneType"):
+        PerformanceDiagnostics(model, torch.nn.MSELoss(), None)  # type: ignore[arg-type]
     with pytest.raises(InvalidSettings, match="batch_size=0"):
         profiler.profile_batch_size(loader, 0)
     with pytest.raises(InvalidSettings, match="0 steps"):

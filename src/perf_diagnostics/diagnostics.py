@@ -78,6 +78,9 @@ class PerformanceDiagnostics:
             their own ``.loss`` from ``model(**batch)``.
         optimizer: over the model's parameters; its class, hyperparameters and state are copied for each configuration.
         device: where to measure when a call names no device; default: the accelerator if there is one, else the CPU.
+
+    Raises:
+        InvalidSettings: one of the parts is not what it should be.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class PerformanceDiagnostics:
         optimizer: torch.optim.Optimizer,
         device: torch.device | str | None = None,
     ) -> None:
+        _check_parts(model, loss_fn, optimizer)
         self._model = model
         self._loss_fn = loss_fn
         self._optimizer = optimizer
@@ -157,6 +161,10 @@ class PerformanceDiagnostics:
         Raises:
             InvalidSettings: no batch size or device was given, or one that cannot be run.
         """
+        if isinstance(batch_sizes, int):
+            raise InvalidSettings(f"batch_sizes={batch_sizes} should be a list of sizes, such as [{batch_sizes}].")
+        if time_budget_s is not None and not time_budget_s >= 0:
+            raise InvalidSettings(f"time_budget_s={time_budget_s} is no length of time; give 0 or more seconds.")
         named = [_device_name(torch.device(device)) for device in (devices or [self.device])]
         settings = [
             Settings(batch_size=batch_size, device=name, precision=precision)
@@ -391,6 +399,16 @@ class PerformanceDiagnostics:
     def _copyable_loss(self) -> torch.nn.Module | None:
         """A loss that is a module may hold weights that must move to the device; a function is used as it is."""
         return self._loss_fn if isinstance(self._loss_fn, torch.nn.Module) else None
+
+
+def _check_parts(model: object, loss_fn: object, optimizer: object) -> None:
+    """Refuse parts that no trial could train, before a whole sweep of them crashes."""
+    if not isinstance(model, torch.nn.Module):
+        raise InvalidSettings(f"model should be a torch.nn.Module, not {type(model).__name__}.")
+    if loss_fn is not None and not callable(loss_fn):
+        raise InvalidSettings(f"loss_fn should be a function or a module, not {type(loss_fn).__name__}.")
+    if not hasattr(optimizer, "param_groups"):
+        raise InvalidSettings(f"optimizer should be a torch.optim.Optimizer, not {type(optimizer).__name__}.")
 
 
 def _default_device() -> torch.device:

@@ -281,6 +281,7 @@ COLUMNS: Mapping[str, Column] = {
         f"device_{phase}_ns": Column("float64", "ns", f"device stream time inside {phase} (NaN: event lost)")
         for phase in ALL_PHASES
     },
+    "prepare_ns": Column("int64", "ns", "part of other on the host between a batch and its forward, outside of phases"),
     "samples": Column("int64", "1", "samples trained on, a partial last batch counted as it is"),
     "tokens": Column("int64", "1", "tokens (or elements) processed, padding included"),
     "padding_tokens": Column("int64", "1", "those of the tokens that are padding"),
@@ -305,6 +306,10 @@ COLUMNS: Mapping[str, Column] = {
     "alloc_retries": Column("float64", "1", "allocations retried after emptying the cache, so far (NaN: not read)"),
     "device_allocs": Column("float64", "1", "allocations the allocator asked of the driver, so far (NaN: not read)"),
     "host_rss_bytes": Column("float64", "bytes", "resident memory of the process at the step's end (NaN: not read)"),
+    "exchange_ns": Column(
+        "float64", "ns", "an exchange of gradients before the step, from first bucket sent to last received (NaN: none)"
+    ),
+    "exchange_hidden_ns": Column("float64", "ns", "the part of it during which backward computed (NaN: not timed)"),
 }
 
 
@@ -461,6 +466,7 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
     "device_memory_peak_reserved": ("bytes", "peak of memory held by the device allocator"),
     "device_memory_total": ("bytes", "the device's memory"),
     "alloc_retries": ("1", "device allocations retried after emptying the cache, during the steady steps"),
+    "alloc_ooms": ("1", "device allocations that found no memory even then, during the steady steps"),
     "energy_device": ("J", "energy of the device over the measured window, gross"),
     "energy_device_window_s": ("s", "length of that window"),
     "energy_device_steps": ("1", "steps in that window"),
@@ -487,9 +493,34 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
     "device_memory_process_peak": ("bytes", "largest device memory in use by the trial's processes (driver's view)"),
     "device_memory_inactive_split": ("bytes", "free parts of split blocks in the allocator, at the end of the steps"),
     **{
-        f"memory_peak_{phase}": ("bytes", f"peak memory inside {phase}, from a pass of its own after the timed steps")
+        f"memory_peak_{phase}": ("bytes", f"peak memory inside {phase}, from steps of their own that are not timed")
         for phase in MEASURED_PHASES
     },
+    # what crosses between host and device, operator by operator, in a pass of its own after the timed steps
+    "copies_in_per_step": ("1", "copies of tensors from host to device a step"),
+    "copies_in_median_bytes": ("bytes", "median size of these copies"),
+    "copies_in_transfer_bytes": ("bytes", "what of them is copied inside transfer, a step"),
+    "small_copies_per_step": ("1", "copies of less than 64 KiB from host to device a step"),
+    "small_copies_cost_s": ("s", "host time they cost a step, waiting for a device at work left out"),
+    "small_copies_cost_low_s": ("s", "lower end of its 95 % interval"),
+    "small_copies_cost_high_s": ("s", "upper end of its 95 % interval"),
+    "reads_back_per_step": ("1", "operators a step that let the host wait for a value of the device"),
+    "reads_back_idle_s": ("s", "from such a wait's end to the device's next work, waits for data left out, a step"),
+    "reads_back_idle_low_s": ("s", "lower end of its 95 % interval"),
+    "reads_back_idle_high_s": ("s", "upper end of its 95 % interval"),
+    "waits_per_step": ("1", "the same, and calls a step that wait for the device explicitly (synchronize)"),
+    "waits_idle_s": ("s", "from the end of any of these to the device's next work, waits for data left out, a step"),
+    "waits_idle_low_s": ("s", "lower end of its 95 % interval"),
+    "waits_idle_high_s": ("s", "upper end of its 95 % interval"),
+    "optimizer_waits_per_step": ("1", "those of the waits that lie in the optimizer's phase"),
+    "optimizer_waits_idle_s": ("s", "what of that idle time follows them, a step"),
+    "optimizer_waits_idle_low_s": ("s", "lower end of its 95 % interval"),
+    "optimizer_waits_idle_high_s": ("s", "upper end of its 95 % interval"),
+    "host_to_device_bandwidth": ("bytes/s", "what a large copy from pinned memory to the device moves"),
+    "host_to_device_bandwidth_near": ("bytes/s", "the same with thread and memory on the device's NUMA node"),
+    # where the trial ran, as the device sees it
+    "numa_nodes": ("1", "NUMA nodes of the machine that have cores"),
+    "usable_cores_near": ("1", "cores that the trial may run on and that are on the device's NUMA node"),
     # energy
     "energy_device_net": ("J", "energy of the device over the window less what it draws when idle"),
     "energy_device_uncertainty": ("J", "how far the device's energy may be off: counter ticks at both ends"),
@@ -522,6 +553,10 @@ SERIES: Mapping[str, tuple[str, str]] = {
     "gpu_temperature": ("°C", "temperature of the GPU die"),
     "gpu_throttle_reasons": ("bitmask", "NVML clocks event reasons"),
     "gpu_energy": ("J", "NVML total energy counter since the trial began"),
+    "gpu_pcie_received": ("bytes/s", "what the board received over its PCIe link, over 20 ms before each sample"),
+    "gpu_pcie_generation": ("1", "generation of PCIe at which the board's link runs (lower while it is idle)"),
+    "gpu_pcie_width": ("1", "lanes of the board's PCIe link in use"),
+    "near_device": ("1", "1 where the trial's own thread was on a core of the device's NUMA node"),
     "cpu_power": ("W", "power of CPU package and memory (RAPL)"),
 }
 

@@ -75,7 +75,7 @@ def test_unknown_flags_and_commands_exit_with_2() -> None:
     "spelling", [["--batch-sizes", "2,4"], ["--batch-sizes", "2", "4"], ["--batch_sizes", "2", "4"]]
 )
 def test_both_spellings_of_a_list(spelling: list[str]) -> None:
-    assert main(["sweep", *TINY, *spelling, "--name", "run", "--time-budget", "-1"]) == 0
+    assert main(["sweep", *TINY, *spelling, "--name", "run", "--time-budget", "1e-9"]) == 0
     run = find_run("run", "results").read()
     assert {trial.settings.batch_size for trial in run.planned} == {2, 4}
 
@@ -93,7 +93,7 @@ def config(values: dict[str, Any]) -> str:
 
 def test_a_flag_overrides_the_config_only_if_it_is_given() -> None:
     name = config({"workload": "mlp", "batch-sizes": [2, 8], "steps": 4, "warmup": 1, "option": {"width": 16}})
-    tail = ["--config", name, "--quiet", "--time-budget", "-1"]
+    tail = ["--config", name, "--quiet", "--time-budget", "1e-9"]
     assert main(["sweep", *tail, "--name", "a"]) == 0
     assert main(["sweep", *tail, "--name", "b", "--batch-sizes", "4"]) == 0
     a, b = (find_run(run, "results").read() for run in "ab")

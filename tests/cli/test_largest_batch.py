@@ -46,7 +46,7 @@ def test_only_what_ran_is_recommended_and_a_faster_size_is_named() -> None:
     lines = answer(LargestBatch((fits, largest, above, slower), slower), Bounds())
     assert lines == [
         "Largest batch that ran: batch 64 (290 samples/s).",
-        "Smallest that did not fit: batch 65: CUDA out of memory",
+        "Smallest that did not run: batch 65: CUDA out of memory",
         "To train with, 5% below it, and run: batch 60 (300 samples/s).",
         "The largest size that fits may be slower. Fastest over three steps: batch 16 (500 samples/s).",
     ]

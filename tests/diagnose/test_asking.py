@@ -143,6 +143,14 @@ def test_a_question_that_does_not_arise_in_one_group_is_no_news():
     assert item.why == "lost (synthetic on cpu)"
 
 
+def test_a_reason_that_holds_in_all_groups_is_said_once():
+    (item,) = told(dict.fromkeys((8, 16), NotMeasured("x", "lost")), TWO_GROUPS).unchecked
+    assert item.why == "lost"
+    answers = {8: NotMeasured("x", "lost"), 16: NotMeasured("x", "never there")}
+    whys = [item.why for item in told(answers, TWO_GROUPS).unchecked]
+    assert whys == ["lost (synthetic on cpu)", "never there (synthetic on cuda:0)"]
+
+
 def test_a_question_that_arises_nowhere_is_unchecked():
     (item,) = told({8: NotApplicable("x", "no device")}, run_of(trial_of())).unchecked
     assert item.why == "no device"

@@ -10,7 +10,7 @@ from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Severity
 from perf_diagnostics.testing import run_of, trial_of
-from tests.diagnose.trace.builder import LOADER, TraceBuilder, repeated
+from tests.diagnose.trace.builder import LOADER, TO_HOST, TraceBuilder, repeated
 
 #: A step of the windows, in µs.
 STEP = 10_000
@@ -77,6 +77,21 @@ def test_what_the_profiler_may_have_added_is_no_fault(tmp_path: Path) -> None:
     assert found(diagnosed(path, forward=0.008), "HST004").severity is Severity.INFO
     # Undisturbed it takes 10 ms as well: nothing was added.
     assert found(diagnosed(path, forward=0.010), "HST004").severity is Severity.CRITICAL
+
+
+def test_what_the_profiler_may_have_added_to_a_wait_is_no_fault(tmp_path: Path) -> None:
+    """XFR005 is about transfers, and yet about time of the host's: 15 % of a window that is 20 % longer."""
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        for at in (start + part * 1000 for part in range(10)):
+            builder.kernel(at, at + 6, at + 848)
+            builder.copy(at + 10, at + 848, at + 850, name=TO_HOST, bytes=4)
+            builder.call("cudaStreamSynchronize", at + 16, at + 851)
+
+    path = write(tmp_path / "t.json", fill)
+    given = {"device": "cuda:0", "noise": 0.01}
+    assert found(diagnosed(path, forward=0.010, **given), "XFR005").severity is Severity.CRITICAL
+    assert found(diagnosed(path, forward=0.008, **given), "XFR005").severity is Severity.INFO
 
 
 def test_rules_about_devices_are_unchecked_on_the_cpu(tmp_path: Path) -> None:

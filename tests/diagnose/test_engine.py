@@ -137,6 +137,37 @@ def test_nothing_completed():
     assert diagnosis.verdict is None
     assert diagnosis.no_verdict_because == "none of 2 trials completed (crashed)"
     assert codes(diagnosis, Severity.CRITICAL) == ["EXP002"]
+    # All rules that wanted a completed trial share one reason.
+    assert len(diagnosis.not_checked_because["no trial completed"]) > 20
+
+
+def test_a_training_that_crashed_is_no_sweep():
+    diagnosis = diagnose(run_of(trial_of(steps=19, outcome=Outcome.CRASHED, reason="KeyError: 'x'")))
+    assert diagnosis.no_verdict_because == "the only trial did not complete (crashed)"
+    assert "batch 8 crashed (KeyError: 'x')" in diagnosis.findings[0].summary
+
+
+def test_a_training_that_crashed_late_has_measured_what_came_before():
+    late = trial_of(data_wait=0.5, forward=0.5, steps=200, outcome=Outcome.CRASHED, reason="KeyError: 'x'")
+    diagnosis = diagnose(run_of(late))
+    assert diagnosis.verdict is not None and diagnosis.verdict.code == "INP001"
+    assert faults(diagnosis)[0] == "EXP002"
+    # Beside a trial that completed it enters no number.
+    beside = diagnose(run_of(late, trial_of(data_wait=0.0, forward=1.0, repeat=1)))
+    assert "INP001" not in faults(beside)
+
+
+def test_steps_up_to_a_loss_that_is_no_number_are_not_used():
+    diagnosis = diagnose(run_of(trial_of(data_wait=0.5, forward=0.5, steps=200, outcome=Outcome.NAN_LOSS)))
+    assert diagnosis.verdict is None and "INP001" not in faults(diagnosis)
+
+
+def test_without_a_verdict_the_parts_of_a_step_are_said():
+    # 0.1 + 0.14 + 0.14 is no fault of any rule, and 0.5 of forward and backward less than the 0.6 of CMP002.
+    run = run_of(trial_of(data_wait=0.04, optimizer=0.14, forward=0.3, backward=0.25, transfer=0.18, other=0.09))
+    diagnosis = diagnose(run)
+    assert diagnosis.verdict is None
+    assert "a step of 1.00 s is 30 % forward, 25 % backward and 18 % transfer" in diagnosis.no_verdict_because
 
 
 def test_two_steps_are_no_evidence():

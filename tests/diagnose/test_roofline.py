@@ -106,5 +106,14 @@ def test_what_holds_the_arithmetic_back(shares, says):
 
 
 def test_a_device_that_runs_dry_is_held_back_by_its_host():
-    assert "the host" in roofline.held_back_by(facts_of(device="cuda:0", columns={"starved": 1.0}))
+    assert "the host" in roofline.held_back_by(facts_of(device="cuda:0", columns={"starved": 1.0, "borders_idle": 6}))
     assert roofline.held_back_by(facts_of(device="cuda:0", columns={"starved": 0.0})) is None
+
+
+def test_a_loop_that_waits_for_its_device_once_a_step_is_not_paced_by_its_host():
+    # loss.item() at the end of each step: the step before is always done, and the queue empty at 4 of 6 borders only.
+    assert roofline.held_back_by(facts_of(device="cuda:0", columns={"starved": 1.0, "borders_idle": 4})) is None
+    assert roofline.held_back_by(facts_of(device="cuda:0", columns={"starved": 1.0, "borders_idle": 5})) is not None
+    # Where nobody looked at the borders, running dry has to do.
+    facts = facts_of(device="cuda:0", columns={"starved": 1.0}, without=["borders", "borders_idle"])
+    assert "the host" in roofline.held_back_by(facts)

@@ -9,9 +9,11 @@ import pytest
 
 from perf_diagnostics.diagnose.statistics import (
     Interval,
+    event_interval,
     mean_interval,
     median_absolute_deviation,
     pooled,
+    proportion,
     quotient,
     ratio_interval,
     squared_correlation,
@@ -170,3 +172,54 @@ def test_squared_correlation():
     assert squared_correlation(x, 3 * x + 1) == pytest.approx(1.0)
     assert squared_correlation(x, np.ones(10)) is None
     assert squared_correlation(x, (x - 4.5) ** 2) == pytest.approx(0.0, abs=1e-12)
+
+
+# -- events and proportions
+
+
+def test_equal_events_have_garwoods_interval():
+    # Ten events of 1 in 100 steps of 1; Poisson's exact bounds for 10 are 4.795 and 18.390 (Garwood, 1936).
+    lost = np.zeros(100)
+    lost[5::10] = 1.0
+    found = event_interval(lost, np.ones(100))
+    assert (found.value, found.low, found.high) == pytest.approx((0.1, 0.04795, 0.1839), rel=1e-3)
+
+
+def test_neighbouring_steps_are_one_event():
+    once, spread = np.zeros(100), np.zeros(100)
+    once[40:44], spread[[10, 30, 50, 70]] = 1.0, 1.0
+    one, four = (event_interval(lost, np.ones(100)) for lost in (once, spread))
+    assert one.value == four.value == 0.04
+    assert one.low < four.low and one.high > four.high
+
+
+def test_no_event_is_nothing_and_what_steps_won_is_no_event():
+    assert event_interval(np.zeros(10), np.ones(10)).value == 0.0
+    assert event_interval(np.full(10, -1.0), np.ones(10)).value == 0.0
+    with pytest.raises(ValueError, match="add up to 0"):
+        event_interval(np.zeros(10), np.zeros(10))
+    with pytest.raises(ValueError, match="equal length"):
+        event_interval(np.zeros(10), np.ones(9))
+
+
+def test_events_that_come_by_chance_are_covered_and_found_sooner_than_by_batches():
+    rng = np.random.default_rng(5)
+    inside, by_events, by_batches, share, runs = 0, 0, 0, 0.05, 400
+    for _ in range(runs):
+        lost = np.where(rng.random(600) < share, 1.0, 0.0)
+        events, batches = event_interval(lost, np.ones(600)), ratio_interval(lost, np.ones(600))
+        inside += events.low <= share <= events.high
+        by_events += events.surely_at_least(share / 2)
+        by_batches += batches.surely_at_least(share / 2)
+    assert inside >= 0.95 * runs
+    assert by_events >= 0.8 * runs > 0.7 * runs >= by_batches  # simulated: 88 and 62 %
+
+
+def test_a_proportion_has_clopper_and_pearsons_interval():
+    found = proportion(1, 10)
+    assert (found.value, found.low, found.high) == pytest.approx((0.1, 0.00253, 0.44502), rel=1e-3)
+    assert (proportion(0, 5).low, proportion(5, 5).high) == (0.0, 1.0)
+    assert proportion(0, 5).high == pytest.approx(1 - 0.025**0.2)
+    for hits, of in ((1, 0), (3, 2), (-1, 2)):
+        with pytest.raises(ValueError, match="is no share"):
+            proportion(hits, of)

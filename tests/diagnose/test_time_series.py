@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.statistics import ratio_interval
-from perf_diagnostics.diagnose.time_series import autocorrelation, cycle_ratio, period_of
+from perf_diagnostics.diagnose.statistics import event_interval, ratio_interval
+from perf_diagnostics.diagnose.time_series import autocorrelation, cycle_ratio, lost_ratio, period_of
 
 
 def test_a_series_is_like_itself_one_period_later():
@@ -63,3 +63,24 @@ def test_whole_cycles_give_a_share_its_true_interval():
 def test_too_few_cycles_fall_back_to_the_steps():
     lost, wall = np.array([1.0, 0, 0, 1.0, 0, 0]), np.full(6, 2.0)
     assert cycle_ratio(lost, wall, np.array([0, 3])) == ratio_interval(lost, wall)
+
+
+def test_losses_are_taken_by_cycles_by_events_or_by_batches():
+    wall, rng = np.ones(200), np.random.default_rng(2)
+    beat, rare, common = np.zeros(200), np.zeros(200), np.where(rng.random(200) < 0.5, 1.0, 0.0)
+    beat[19::20] = 1.0
+    rare[rng.choice(200, 8, replace=False)] = 1.0
+    assert lost_ratio(beat, wall, period_of(beat)) == cycle_ratio(beat, wall, np.arange(19, 200, 20))
+    assert lost_ratio(rare, wall) == event_interval(rare, wall)
+    assert lost_ratio(common, wall) == ratio_interval(common, wall)
+
+
+def test_a_few_long_pauses_are_counted_beside_the_many_short_ones():
+    """Each of 240 steps of 1 loses 0.01 to a short pause, and three of them 8 more: 10 % and 1 %."""
+    lost = np.full(240, 0.01)
+    lost[[31, 117, 200]] = 8.01
+    found, batches = lost_ratio(lost, np.ones(240)), ratio_interval(lost, np.ones(240))
+    assert found.value == batches.value == pytest.approx(0.11)
+    # Three events are 0.62 at least (Garwood): 0.1 x 0.62 / 3 of all time, and the short pauses.
+    assert found.low == pytest.approx(0.01 + 0.1 * 0.6187 / 3, rel=1e-3)
+    assert batches.low < 0.02 < found.low

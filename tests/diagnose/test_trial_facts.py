@@ -92,7 +92,7 @@ def test_closure_against_a_clock_of_its_own():
 
 def test_closure_that_nobody_measured():
     facts = facts_of(without=["measured_wall_s"])
-    assert "measured_wall_s was not recorded" in why(lambda: facts.closure_error)
+    assert "measured_wall_s was not recorded: wall time of the steady blocks" in why(lambda: facts.closure_error)
     assert facts.coverage == 1.0
 
 

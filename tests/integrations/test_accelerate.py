@@ -26,7 +26,7 @@ accelerate = pytest.importorskip(
     "accelerate", reason="accelerate is missing: pip install 'perf-diagnostics[accelerate]'"
 )
 
-from perf_diagnostics.integrations import accelerated_watch, attach  # noqa: E402 - not without accelerate
+from perf_diagnostics.integrations import accelerated_watch, attach, ranks  # noqa: E402 - not without accelerate
 from perf_diagnostics.integrations.accelerate import attach_accelerator  # noqa: E402
 
 STEPS = 10
@@ -189,9 +189,9 @@ def test_attach_counts_the_batches_of_a_prepared_loader_where_they_are_trained_o
     assert result.steps[0].samples.tolist() == [4] * (STEPS - 1) + [2]
 
 
-def test_other_processes_than_the_main_one_record_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_rank_than_the_first_makes_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop()
-    monkeypatch.setattr(type(loop.accelerator), "is_main_process", False)
+    monkeypatch.setattr(ranks, "rank", lambda: 1)
     with attach_accelerator(loop.accelerator, results_dir=tmp_path / "results") as seen:
         loop.train()
     assert seen.run is None and not (tmp_path / "results").exists()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from perf_diagnostics.integrations import ranks
 from perf_diagnostics.records import Outcome, Phase
 from tests.integrations.planted import (
     DOSE_S,
@@ -299,7 +300,7 @@ def test_at_the_end_it_says_where_the_run_lies_and_what_limits_it(lightning, tmp
 
 def test_a_trainer_that_lacks_what_is_measured_is_trained_and_not_measured(lightning, tmp_path: Path, capsys) -> None:
     callback, _ = measuring("callback", tmp_path, quiet=False)
-    callback.on_train_start(types.SimpleNamespace(optimizers=[], is_global_zero=True), torch.nn.Linear(1, 1))
+    callback.on_train_start(types.SimpleNamespace(optimizers=[]), torch.nn.Linear(1, 1))
     assert "this training is not measured: AttributeError" in capsys.readouterr().err
     callback.on_train_batch_end(None, None, None, None, 0)
     callback.on_train_end(None, None)
@@ -307,10 +308,10 @@ def test_a_trainer_that_lacks_what_is_measured_is_trained_and_not_measured(light
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_other_processes_than_the_first_record_nothing(lightning, tmp_path: Path, monkeypatch, how: str) -> None:
+def test_another_rank_than_the_first_makes_no_run(lightning, tmp_path: Path, monkeypatch, how: str) -> None:
     measured, given = measuring(how, tmp_path)
     trainer = trainer_of(lightning, **given)
-    monkeypatch.setattr(type(trainer), "is_global_zero", False)
+    monkeypatch.setattr(ranks, "rank", lambda: 1)
     trainer.fit(module_of(lightning), DataLoader(Rows(96), batch_size=4))
     assert measured.diagnostics.run is None and not (tmp_path / "results").exists()
 

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.integrations import OwnLoop, marked
-from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, TRAINS, LoopProbe
+from perf_diagnostics.integrations.loop_probe import (
+    BACKWARD,
+    DATA_WAIT,
+    FORWARD,
+    OPTIMIZER,
+    OTHER,
+    TRAINS,
+    TRANSFER,
+    LoopProbe,
+)
 from perf_diagnostics.measure.steady import cut_transient
 from perf_diagnostics.records import ALL_PHASES, Phase, StepTable
 from tests.measure.simulated_device import HostClock, SimulatedDevice
@@ -83,6 +92,18 @@ def test_a_wait_that_is_given_back_is_other_and_one_that_was_used_stays() -> Non
     spend(probe, host, DATA_WAIT, 40)
     probe.give_back_wait()
     assert only_row(probe) == {"data_wait": 5, "forward": 1, "other": 40}
+
+
+def test_the_copy_of_a_batch_that_is_given_back_is_other_too() -> None:
+    host = HostClock()
+    probe = bridged(host)
+    for used in (True, False):
+        spend(probe, host, DATA_WAIT, 5)
+        spend(probe, host, TRANSFER, 3)
+        if used:
+            spend(probe, host, TRAINS, 1)
+    probe.give_back_wait()
+    assert only_row(probe) == {"data_wait": 5, "transfer": 3, "forward": 1, "other": 8}
 
 
 def test_lost_ends_leave_the_time_since_the_last_border_to_other() -> None:

@@ -6,37 +6,53 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.rank_facts import RankFacts
+from perf_diagnostics.diagnose.several_runs import together
 from perf_diagnostics.integrations import ranks
-from perf_diagnostics.records import Phase, Run
+from perf_diagnostics.integrations.ranks import ALONE_AFTER, Meeting
+from perf_diagnostics.records import Phase, Run, TrialResult
 from perf_diagnostics.store.find import list_runs
+from perf_diagnostics.store.run_folder import RunFolder
+from tests.planted.bench import free_port
 
-SCRIPT = Path(__file__).parent / "scripts" / "ranks.py"
+SCRIPTS = Path(__file__).parent / "scripts"
+COMMAND = [sys.executable, "-m", "perf_diagnostics", "run", "--results-dir"]
 
 
-def job(tmp_path: Path, planted: str) -> tuple[Run, list[subprocess.CompletedProcess[str]]]:
-    """Run the script as two ranks, each under ``perf-diagnostics run``, and read what they recorded together."""
-    command = [sys.executable, "-m", "perf_diagnostics", "run", "--results-dir", str(tmp_path / "results"), str(SCRIPT)]
-    started = [
+def started(command: list[str], count: int = 2) -> list[subprocess.CompletedProcess[str]]:
+    """The command as so many ranks, with the variables that torchrun sets."""
+    for_all = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    running = [
         subprocess.Popen(
-            [*command, str(tmp_path / "store"), planted],
-            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"},
+            command,
+            env={**for_all, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in range(2)
+        for rank in range(count)
     ]
     ended = []
-    for process in started:
-        out, err = process.communicate(timeout=120)
+    for process in running:
+        out, err = process.communicate(timeout=240)
+        assert process.returncode == 0, err
         ended.append(subprocess.CompletedProcess(process.args, process.returncode, out, err))
-    assert [(process.returncode, process.stdout) for process in ended] == [(0, "rank 0 ends\n"), (0, "rank 1 ends\n")]
-    (folder,) = list_runs(tmp_path / "results")
+    return ended
+
+
+def job(tmp_path: Path, planted: str, steps: int = 60) -> tuple[Run, list[subprocess.CompletedProcess[str]]]:
+    """Run the script as two ranks, each under ``perf-diagnostics run``, and read what they recorded together."""
+    results = tmp_path / "results"
+    words = [str(SCRIPTS / "ranks.py"), str(tmp_path / "store"), planted, str(steps)]
+    ended = started([*COMMAND, str(results), *words])
+    assert [process.stdout for process in ended] == ["rank 0 ends\n", "rank 1 ends\n"]
+    (folder,) = list_runs(results)
+    assert [path.name for path in results.iterdir()] == [folder.path.name]  # nobody left anything else behind
     return folder.read(), ended
 
 
@@ -44,7 +60,9 @@ def job(tmp_path: Path, planted: str) -> tuple[Run, list[subprocess.CompletedPro
 def test_the_rank_that_waits_for_its_data_is_the_straggler(tmp_path: Path) -> None:
     run, ended = job(tmp_path, "late")
     (result,) = run.results
-    assert result.facts["ranks"] == 2
+    assert result.facts["ranks"] == 2 and result.facts["backend"] == "gloo"
+    assert result.trial.options == {"ranks": 2}
+    assert result.facts["exchanges_per_step_least"] == result.facts["exchanges_per_step_most"] == 1
     assert [len(table) for table in result.steps] == [60, 60]
     facts = RankFacts.of(result)
     # rank 1 waits 40 ms in all, rank 0 10 ms, and then inside its backward for rank 1
@@ -71,11 +89,234 @@ def test_equal_ranks_are_clear(tmp_path: Path) -> None:
     assert {"COM002", "COM004"}.isdisjoint(finding.code for finding in diagnose(run).findings)
 
 
+@pytest.mark.slow
+def test_a_training_that_is_over_before_there_is_a_run_has_all_its_ranks(tmp_path: Path) -> None:
+    (result,) = job(tmp_path, "even", steps=8)[0].results  # 8 steps of 10 ms, and its process group is gone at its end
+    assert [len(table) for table in result.steps] == [8, 8]
+    # Three steps, and the one in which a rank may wait for what we do aside on another.
+    assert [int(table.columns["warmup"].sum()) for table in result.steps] == [4, 4]
+    assert not any(gap.signal in ("ranks", "records") for gap in result.gaps)
+
+
+@pytest.mark.slow
+def test_one_rank_and_two_are_read_together(tmp_path: Path) -> None:
+    for count in (1, 2):
+        words = ["--name", f"of-{count}", str(SCRIPTS / "ranks.py"), str(tmp_path / f"store-{count}"), "even", "30"]
+        started([*COMMAND, str(tmp_path), *words], count)
+    runs = [RunFolder.open(tmp_path / f"of-{count}").read() for count in (1, 2)]
+    alone, both = diagnose(runs[1]), diagnose(together(runs))
+    assert "COM005" in {rule.code for rule in alone.unchecked}
+    # How well two ranks scale depends on the machine; that it is asked and answered does not.
+    assert "COM005" in {answer.code for answer in (*both.findings, *both.cleared)}
+
+
+def of_a_framework(tmp_path: Path, name: str, *, launch: bool = True) -> TrialResult:
+    """The result of a training of two ranks on a framework, from the folder that both had."""
+    command = [sys.executable, str(SCRIPTS / f"ranks_{name}.py"), str(tmp_path / "results")]
+    # Lightning starts its other ranks itself.
+    ended = started(command) if launch else started_alone(command)
+    assert [process.stderr.count("perf-diagnostics: ") for process in ended] == [1, 0][: len(ended)]  # rank 0 speaks
+    (folder,) = list_runs(tmp_path / "results")
+    assert folder.path.name == "ranks" and len(list((tmp_path / "results").iterdir())) == 1
+    (result,) = folder.read().results
+    assert result.facts["ranks"] == 2 and result.facts["backend"] == "gloo"
+    assert result.facts["exchanges_per_step_least"] == result.facts["exchanges_per_step_most"] == 1
+    return result
+
+
+def started_alone(command: list[str]) -> list[subprocess.CompletedProcess[str]]:
+    given = {name: value for name, value in os.environ.items() if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
+    ended = subprocess.run(
+        command, env={**given, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False, timeout=240
+    )
+    assert ended.returncode == 0, ended.stderr
+    return [ended]
+
+
+@pytest.mark.slow
+def test_the_ranks_of_transformers_trainer_are_one_record(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    result = of_a_framework(tmp_path, "huggingface")
+    assert [len(table) for table in result.steps] == [20, 20]
+    assert result.facts["accumulation_steps"] == 2
+
+
+@pytest.mark.slow
+def test_the_ranks_of_accelerate_are_one_record(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    result = of_a_framework(tmp_path, "accelerate")
+    assert [len(table) for table in result.steps] == [20, 20]  # 320 rows, 2 ranks, 4 a batch, 2 batches a step
+
+
+@pytest.mark.slow
+def test_the_ranks_that_lightning_starts_are_one_record(tmp_path: Path) -> None:
+    pytest.importorskip("lightning")
+    result = of_a_framework(tmp_path, "lightning", launch=False)
+    assert [len(table) for table in result.steps] == [40, 40]
+
+
 @pytest.mark.parametrize(("text", "rank"), [("", 0), ("3", 3), ("x", 0)])
-def test_the_rank_is_the_launchers_word(monkeypatch: pytest.MonkeyPatch, text: str, rank: int) -> None:
+def test_without_a_group_the_rank_is_the_launchers_word(monkeypatch: pytest.MonkeyPatch, text: str, rank: int) -> None:
     monkeypatch.setenv("RANK", text)
     assert ranks.rank() == rank
 
 
-def test_without_a_process_group_nobody_can_be_asked() -> None:
-    assert ranks.published() is None
+def test_in_a_group_the_rank_is_the_groups(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import torch.distributed as dist
+
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        assert (ranks.rank(), ranks.world_size()) == (0, 1)
+        assert ranks._backends()["cpu"] == "gloo"
+    finally:
+        dist.destroy_process_group()
+    assert (ranks.rank(), ranks.world_size()) == (3, 8)
+
+
+class Store:
+    """What ranks share, without a wire."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self.kept[key] = value.encode()
+
+    def get(self, key: str) -> bytes:
+        return self.kept[key]
+
+    def add(self, key: str, amount: int) -> int:
+        self.kept[key] = str(int(self.kept.get(key, b"0")) + amount).encode()
+        return int(self.kept[key])
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.kept for key in keys)
+
+
+class Job:
+    """Two ranks in one process: whoever's turn it is."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.store = 0, Store()
+        numbers: dict[str, Any] = {"count": [iter(range(9)), iter(range(9))]}
+        monkeypatch.setattr(ranks, "rank", lambda: self.now)
+        monkeypatch.setattr(ranks, "world_size", lambda: 2)
+        monkeypatch.setattr(ranks, "_store", lambda: self.store)
+        monkeypatch.setattr(
+            ranks, "_TRAININGS", type("Count", (), {"__next__": lambda _: next(numbers["count"][self.now])})()
+        )
+        self.results, self.place = tmp_path / "results", tmp_path / "results" / "run" / "trials" / "1"
+        self.place.mkdir(parents=True)
+
+    def rank(self, rank: int) -> Meeting:
+        self.now = rank
+        return Meeting(self.results)
+
+    def agree(self, *meetings: Meeting) -> None:
+        for meeting in meetings:
+            self.now = meeting.rank
+            meeting.agree()
+
+    def leaves(self, meeting: Meeting) -> None:
+        room = meeting.room()
+        assert room is not None
+        (room / f"steps.rank{meeting.rank}-000.parquet").write_text("steps")
+        meeting.leave(room)
+
+    def makes_the_run(self, meeting: Meeting) -> None:
+        (self.place / "steps.rank0-000.parquet").write_text("steps")
+        meeting.tell(self.place)
+
+    @property
+    def brought(self) -> list[str]:
+        return sorted(path.name for path in self.place.iterdir())
+
+
+BOTH = ["steps.rank0-000.parquet", "steps.rank1-000.parquet"]
+
+
+@pytest.fixture
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    return Job(tmp_path, monkeypatch)
+
+
+def test_what_a_rank_left_before_there_was_a_run_is_brought_to_it(two: Job) -> None:
+    zero, one = two.rank(0), two.rank(1)
+    two.agree(zero, one)
+    two.leaves(one)
+    assert one.place() is None and two.brought == []
+    two.makes_the_run(zero)
+    zero.collect(two.place)
+    assert two.brought == BOTH
+    assert [path.name for path in two.results.iterdir()] == ["run"]
+
+
+def test_a_rank_that_ends_after_rank_0_brings_its_steps_itself(two: Job) -> None:
+    zero, one = two.rank(0), two.rank(1)
+    two.agree(zero, one)
+    two.makes_the_run(zero)
+    zero.collect(two.place)
+    assert one.place() == two.place
+    two.leaves(one)
+    assert two.brought == BOTH
+    assert [path.name for path in two.results.iterdir()] == ["run"]
+
+
+def test_who_asks_too_early_asks_again(two: Job) -> None:
+    zero, one = two.rank(0), two.rank(1)
+    two.agree(one)
+    assert one.path is None and one.room() is None and one.place() is None
+    two.agree(zero, one)
+    assert one.path == zero.path is not None
+
+
+def test_each_training_of_a_process_has_a_place_of_its_own(two: Job) -> None:
+    first, second = two.rank(0), two.rank(0)
+    two.agree(first, second)
+    one, other = two.rank(1), two.rank(1)
+    two.agree(one, other)
+    assert one.path == first.path != second.path == other.path
+
+
+def test_a_rank_that_cannot_see_the_folder_has_nowhere_to_go(two: Job) -> None:
+    zero, one = two.rank(0), two.rank(1)
+    two.agree(zero)
+    zero.close()  # stands for another machine, which has no such folder
+    two.agree(one)
+    assert one.path is None and one.room() is None
+
+
+def test_where_only_rank_0_is_measured_nothing_is_left_behind(two: Job) -> None:
+    zero = two.rank(0)
+    two.agree(*[zero] * ALONE_AFTER)
+    two.makes_the_run(zero)
+    zero.collect(two.place)
+    assert [path.name for path in two.results.iterdir()] == ["run"]
+
+
+def test_another_rank_may_still_come_where_few_steps_were_seen(two: Job) -> None:
+    zero, one = two.rank(0), two.rank(1)
+    two.agree(zero)
+    two.makes_the_run(zero)
+    zero.collect(two.place)
+    two.agree(one)
+    two.leaves(one)
+    assert two.brought == BOTH
+
+
+def test_one_process_alone_makes_no_folder(tmp_path: Path) -> None:
+    meeting = Meeting(tmp_path / "results")
+    meeting.agree()
+    assert meeting.path is None and not meeting.several and not (tmp_path / "results").exists()
+    meeting.tell(tmp_path)
+    meeting.collect(tmp_path)
+
+
+def test_a_job_without_a_group_has_several_ranks_and_no_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    meeting = Meeting(tmp_path / "results")
+    meeting.agree()
+    assert meeting.several and meeting.path is None and meeting.backends == {}

@@ -34,6 +34,11 @@ class PretendedBoard:
     sm_clock_mhz: int = 1590
     temperature: int = 71
     reasons: int = 0x4
+    received_kb_per_s: int = 6_200_000
+    link_generation: int = 3
+    link_width: int = 8
+    link_generation_max: int = 3
+    link_width_max: int = 16
     processes: dict[int, int] = field(default_factory=dict)
     mig: int | None = None
     #: Return codes by C function, or by "field 186" for a field of its own.
@@ -179,6 +184,13 @@ def _processes(board: PretendedBoard, count: Any, out: Any) -> int:
     return SUCCESS
 
 
+def _throughput(board: PretendedBoard, counter: Any, out: Any) -> int:
+    if counter.value != pynvml.NVML_PCIE_UTIL_RX_BYTES:
+        return int(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    out._obj.value = board.received_kb_per_s
+    return SUCCESS
+
+
 _OF_NO_BOARD = {
     "nvmlInitWithFlags",
     "nvmlShutdown",
@@ -213,4 +225,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "nvmlDeviceGetCurrentClocksEventReasons": _number("reasons"),
     "nvmlDeviceGetCurrentClocksThrottleReasons": _number("reasons"),
     "nvmlDeviceGetComputeRunningProcesses_v3": _processes,
+    "nvmlDeviceGetPcieThroughput": _throughput,
+    "nvmlDeviceGetCurrPcieLinkGeneration": _number("link_generation"),
+    "nvmlDeviceGetCurrPcieLinkWidth": _number("link_width"),
+    "nvmlDeviceGetMaxPcieLinkGeneration": _number("link_generation_max"),
+    "nvmlDeviceGetMaxPcieLinkWidth": _number("link_width_max"),
 }

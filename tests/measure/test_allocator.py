@@ -16,6 +16,7 @@ COUNTERS = {
     "reserved_bytes": {"all": {"current": 8_000}},
     "inactive_split_bytes": {"all": {"current": 1_500}},
     "num_alloc_retries": 2,
+    "num_ooms": 1,
     "num_device_alloc": 17,
 }
 
@@ -64,8 +65,20 @@ def test_one_failure_is_forgiven() -> None:
 
 
 def test_the_state_at_the_end_tells_not_counted_from_zero() -> None:
-    assert AllocatorState.of(COUNTERS) == AllocatorState(2, 1_500)
-    assert AllocatorState.of({"num_alloc_retries": 0}) == AllocatorState(0, None)
+    assert AllocatorState.of(COUNTERS) == AllocatorState(retries=2, inactive_split_bytes=1_500, ooms=1)
+    assert AllocatorState.of({"num_alloc_retries": 0}) == AllocatorState(0, None, None)
+
+
+def test_failed_allocations_are_counted_from_when_the_steps_began() -> None:
+    before, after = AllocatorState(retries=2, inactive_split_bytes=0, ooms=1), AllocatorState.of(COUNTERS)
+    later = AllocatorState.of(COUNTERS | {"num_alloc_retries": 7, "num_ooms": 4})
+    found = {q.name: q.value for q in later.failures_since(before)}
+    assert found == {"alloc_retries": 5.0, "alloc_ooms": 3.0}
+    none = {q.name: q.value for q in after.failures_since(before)}
+    assert none == {"alloc_retries": 0.0, "alloc_ooms": 0.0}  # measured, and none
+    uncounted = AllocatorState.of({"num_alloc_retries": 7})
+    assert [q.name for q in uncounted.failures_since(before)] == ["alloc_retries"]
+    assert after.failures_since(None) == []  # the steps never began
 
 
 def test_the_cpu_keeps_no_such_counters() -> None:

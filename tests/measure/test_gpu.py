@@ -8,7 +8,14 @@ import pytest
 from perf_diagnostics.measure import memory
 from perf_diagnostics.measure.boards import Board, PowerKind
 from perf_diagnostics.measure.devices import DeviceInfo
-from perf_diagnostics.measure.gpu import FAST_SIGNALS, PROCESS_MEMORY, SLOW_SIGNALS, GpuInstrument, gpu_instruments
+from perf_diagnostics.measure.gpu import (
+    FAST_SIGNALS,
+    LINK_SIGNALS,
+    PROCESS_MEMORY,
+    SLOW_SIGNALS,
+    GpuInstrument,
+    gpu_instruments,
+)
 from perf_diagnostics.measure.nvml import NvmlReader
 from perf_diagnostics.measure.observation import Observations, Sampler, Unreadable
 from perf_diagnostics.measure.power import Energy, EnergyMethod, energy
@@ -32,7 +39,9 @@ class Reader:
     unlisted: tuple[str, ...] = ()
 
     def __init__(self, **readings: float | Exception) -> None:
-        self.readings: dict[str, float | Exception] = dict.fromkeys((*FAST_SIGNALS, *SLOW_SIGNALS), 1.0) | readings
+        self.readings: dict[str, float | Exception] = (
+            dict.fromkeys((*FAST_SIGNALS, *SLOW_SIGNALS, *LINK_SIGNALS), 1.0) | readings
+        )
         self.by_pid: dict[int, int] = {}
         self.asked: list[str] = []
 
@@ -70,6 +79,21 @@ def test_power_and_energy_are_read_each_time_the_rest_each_200_ms() -> None:
     found, _ = sampled(Reader(), times_ms=[0, 50, 100, 150, 200, 250])
     assert found["gpu_power"].times_ns.tolist() == [t * MS for t in (0, 50, 100, 150, 200, 250)]
     assert found["gpu_temperature"].times_ns.tolist() == [0, 200 * MS]
+
+
+def test_the_link_is_read_each_500_ms_for_the_driver_counts_20_ms_of_it() -> None:
+    reader = Reader(gpu_pcie_received=0.0, gpu_pcie_generation=4.0, gpu_pcie_width=16.0)
+    found, _ = sampled(reader, times_ms=list(range(0, 1001, 50)))
+    assert found["gpu_pcie_received"].times_ns.tolist() == [0, 500 * MS, 1000 * MS]
+    assert found["gpu_pcie_received"].values.tolist() == [0.0, 0.0, 0.0]  # measured: nothing came in
+    assert found["gpu_pcie_width"].values.tolist() == [16.0, 16.0, 16.0]
+
+
+def test_a_board_that_does_not_count_its_link_leaves_a_gap_and_no_zero() -> None:
+    reader = Reader(gpu_pcie_received=Unreadable("GPU-1: this board does not report it", lasting=True))
+    found, gaps = sampled(reader, times_ms=[0, 500, 1000])
+    assert "gpu_pcie_received" not in found and reader.asked.count("gpu_pcie_received") == 1
+    assert Gap("gpu_pcie_received", "GPU-1: this board does not report it") in gaps
 
 
 def test_every_series_names_the_board() -> None:
@@ -223,7 +247,7 @@ def test_without_a_driver_library_each_signal_has_its_gap() -> None:
 
     observations = Observations()
     assert gpu_instruments([gpu(0, "aa")], observations, open_reader=none_here) == ()
-    signals = (*FAST_SIGNALS, *SLOW_SIGNALS, PROCESS_MEMORY)
+    signals = (*FAST_SIGNALS, *SLOW_SIGNALS, *LINK_SIGNALS, PROCESS_MEMORY)
     assert observations.gaps == tuple(Gap(signal, "no NVIDIA driver library") for signal in signals)
 
 

@@ -27,6 +27,8 @@ def test_a_board_is_described_in_si_units() -> None:
                 power_limit_w=60.0,
                 default_power_limit_w=70.0,
                 power_kind=PowerKind.INSTANT,
+                pcie_generation_max=3,
+                pcie_width_max=16,
             ),
         )
 
@@ -41,6 +43,9 @@ def test_every_signal_is_read_in_its_unit() -> None:
         assert reader.read(UUID, "gpu_sm_clock") == 1590
         assert reader.read(UUID, "gpu_temperature") == 71
         assert reader.read(UUID, "gpu_throttle_reasons") == 4
+        assert reader.read(UUID, "gpu_pcie_received") == 6.2e9  # 6,200,000 KB/s
+        assert reader.read(UUID, "gpu_pcie_generation") == 3
+        assert reader.read(UUID, "gpu_pcie_width") == 8
         assert reader.process_memory(UUID) == {10: 5, 11: 7}
 
 

@@ -20,7 +20,9 @@ from perf_diagnostics.measure.tape import (
     OTHER,
     START,
     TRAINS,
+    TRANSFER,
     labels_of,
+    preparing,
     read_tape,
 )
 
@@ -52,6 +54,45 @@ def test_waits_are_given_back_only_since_the_last_training_forward() -> None:
 def test_a_forward_in_a_backward_is_backward_and_lost_ends_are_forgotten() -> None:
     assert bridged(BACKWARD, FORWARD, LEAVE, LEAVE, END) == (OTHER, BACKWARD, BACKWARD, BACKWARD, OTHER)
     assert bridged(OPTIMIZER, ABANDON, LEAVE, END) == (OTHER, OTHER, OTHER, OTHER)
+
+
+def prepares(*codes: int) -> tuple[int, ...]:
+    """The numbers of the stretches between a batch and its forward."""
+    return tuple(np.flatnonzero(preparing(bytes(codes), bridged=True, recomputes=True)).tolist())
+
+
+def test_what_lies_between_a_batch_and_its_forward_is_preparation() -> None:
+    assert prepares(DATA_WAIT, LEAVE, FORWARD, LEAVE, END) == (2,)
+    # copies and zero_grad in between are phases of their own
+    assert prepares(DATA_WAIT, LEAVE, TRANSFER, LEAVE, OPTIMIZER, LEAVE, TRAINS, LEAVE, END) == (2, 4, 6)
+    # after the forward, or without one, it is none; nor is work around an evaluation (its batches are given back)
+    assert prepares(DATA_WAIT, LEAVE, FORWARD, LEAVE, BACKWARD, LEAVE, OPTIMIZER, LEAVE, END) == (2,)
+    assert prepares(DATA_WAIT, LEAVE, END) == ()
+    assert prepares(FORWARD, LEAVE, END) == ()
+    assert prepares(DATA_WAIT, LEAVE, OTHER, LEAVE, GIVE_BACK, FORWARD, LEAVE, END) == ()
+
+
+def test_each_batch_of_an_accumulated_step_is_prepared() -> None:
+    one = (DATA_WAIT, LEAVE, FORWARD, LEAVE, BACKWARD, LEAVE)
+    assert prepares(*one, *one, OPTIMIZER, LEAVE, END) == (2, 8)
+
+
+@pytest.mark.parametrize("kinds", [1, 40])
+def test_preparation_is_added_up_step_by_step(kinds: int) -> None:
+    marks, now = [(0, START)], 0
+    for step in range(80):
+        extra = (TRANSFER, LEAVE) * (step % kinds)
+        for took, code in zip(
+            (1, 2, 30, *(5,) * len(extra), 4, 6),
+            (DATA_WAIT, LEAVE, *extra, FORWARD, LEAVE, END),
+            strict=True,
+        ):
+            now += took
+            marks.append((now, code))
+    read = read_tape(tape(*marks))
+    # 30 before whatever follows the batch, then 5 between each copy and what follows it
+    assert read.prepare_ns.tolist() == [30 + 5 * (step % kinds) for step in range(80)]
+    assert (read.prepare_ns <= read.phases_ns[:, OTHER]).all()
 
 
 def tape(*marks: tuple[int, int]) -> array[int]:

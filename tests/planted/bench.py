@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,13 +23,37 @@ from perf_diagnostics.store.find import find_run
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.trials.launcher import ForkServer, Launcher
 from perf_diagnostics.trials.sweep import Sweep
-from tests.planted.plant import Arm, Records, Script, Seen, Trace, Trials
+from tests.planted.plant import Arm, Plant, Records, Script, Seen, Torchrun, Trace, Trials
 
 _SCRIPTS = Path(__file__).parent / "scripts"
 _HOG = "while True: pass"
 
 #: Stands in the folder of an arm whose runs are whole.
 _DONE = "done"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one turn of a plant's arms brought."""
+
+    faulty: Seen
+    control: Seen | None = None
+    fix: Seen | None = None
+
+    @property
+    def gain(self) -> float | None:
+        """The part of the time a sample takes that the fix saves; None without one."""
+        return None if self.fix is None else 1 - self.fix.s_per_sample / self.faulty.s_per_sample
+
+
+def mean_gain(turns: Sequence[Turn]) -> float | None:
+    """The gain over all turns, by the geometric mean of what is left; None without a fix."""
+    left = [1 - gain for turn in turns if (gain := turn.gain) is not None]
+    return 1 - math.prod(left) ** (1 / len(left)) if left else None
+
+
+def _key(arm: Arm, seed: int, turn: str) -> str:
+    return f"{arm!r} {seed} {turn}".rstrip()
 
 
 @dataclass
@@ -41,13 +67,33 @@ class Workbench:
     keep: bool = False
     launch: Launcher = field(default_factory=ForkServer)
     _seen: dict[str, Seen] = field(default_factory=dict)
+    _turn: str = ""
 
-    def see(self, arm: Arm, seed: int = 0) -> Seen:
-        """Run an arm (once for all plants that share it) and diagnose it."""
-        key = f"{arm!r} {seed}"
+    def see(self, arm: Arm, seed: int = 0, *, turn: str = "") -> Seen:
+        """Run an arm and diagnose it: once for all plants that share it, or once for each ``turn``."""
+        self._turn = turn
+        key = _key(arm, seed, turn)
         if key not in self._seen:
             self._seen[key] = self._look(arm, seed)
         return self._seen[key]
+
+    def abba(self, plant: Plant, seed: int) -> tuple[Turn, Turn]:
+        """Each arm of a real plant twice, in fresh processes: control, faulty, fix, fix, faulty, control.
+
+        A machine that gets slower all the while does so to all arms alike. Every second seed begins with the fix. Two
+        arms that are the same run once a turn.
+        """
+        arms = {repr(arm): arm for arm in (plant.control, plant.faulty, plant.fix) if arm is not None}
+        order = list(arms) if seed % 2 == 0 else list(arms)[::-1]
+        seen = [
+            {name: self.see(arms[name], seed, turn=f"{plant.name} {turn}") for name in names}
+            for turn, names in enumerate((order, order[::-1]))
+        ]
+        first, second = (
+            Turn(found[repr(plant.faulty)], found.get(repr(plant.control)), found.get(repr(plant.fix)))
+            for found in seen
+        )
+        return first, second
 
     def close(self) -> None:
         self.launch.close()
@@ -58,9 +104,11 @@ class Workbench:
         run = self._run(arm, seed)
         return Seen(run, diagnose(run))
 
-    def _run(self, arm: Trials | Script | Records, seed: int) -> Run:
+    def _run(self, arm: Trials | Script | Torchrun | Records, seed: int) -> Run:
         if isinstance(arm, Records):
             return arm.build(seed)
+        if isinstance(arm, Torchrun):
+            return self.torchrun(arm, seed)
         return self.trials(arm, seed) if isinstance(arm, Trials) else self.script(arm, seed)
 
     def trials(self, arm: Trials, seed: int) -> Run:
@@ -105,11 +153,35 @@ class Workbench:
         (results / _DONE).touch()
         return find_run("latest", results).read()
 
-    def _kept(self, arm: Trials | Script, seed: int) -> Path:
+    def torchrun(self, arm: Torchrun, seed: int) -> Run:
+        """As torchrun starts it: a process a rank, which find each other by the variables that torchrun sets."""
+        results = self._kept(arm, seed)
+        if (results / _DONE).exists():
+            return find_run("latest", results).read()
+        words = [sys.executable, "-m", "perf_diagnostics", "run", "--quiet", "--results-dir", str(results)]
+        words += [str(_SCRIPTS / "ranks.py"), "--fault", arm.fault, "--steps", str(arm.steps), "--seed", str(seed)]
+        for_all = {**os.environ, "WORLD_SIZE": str(arm.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+        started = [
+            subprocess.Popen(
+                words,
+                env={**for_all, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(arm.ranks)
+        ]
+        said = [process.communicate(timeout=180)[1] for process in started]
+        if any(process.returncode for process in started):
+            raise RuntimeError(f"{words} ended with {[process.returncode for process in started]}:\n{said}")
+        (results / _DONE).touch()
+        return find_run("latest", results).read()
+
+    def _kept(self, arm: Trials | Script | Torchrun, seed: int) -> Path:
         """The folder of an arm's runs; empty, unless they are kept and whole."""
         if not self.keep:
             return self.folder()
-        path = self.root / f"{hashlib.sha256(f'{arm!r} {seed}'.encode()).hexdigest()[:16]}"
+        path = self.root / hashlib.sha256(_key(arm, seed, self._turn).encode()).hexdigest()[:16]
         if path.exists() and not (path / _DONE).exists():
             shutil.rmtree(path)
         path.mkdir(parents=True, exist_ok=True)
@@ -119,6 +191,13 @@ class Workbench:
         """A new, empty folder."""
         self.root.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(dir=self.root))
+
+
+def free_port() -> str:
+    """A port of this machine that nobody listens at."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -82,6 +82,8 @@ class Bench(Protocol):
 
     def script(self, arm: Script, seed: int) -> Run: ...
 
+    def torchrun(self, arm: Torchrun, seed: int) -> Run: ...
+
     def folder(self) -> Path: ...
 
 
@@ -107,6 +109,16 @@ class Script:
     kind: Literal["script"] = "script"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Torchrun:
+    """A real training of several processes, each under ``perf-diagnostics run``, into one record."""
+
+    fault: str = "none"
+    steps: int = 40
+    ranks: int = 2
+    kind: Literal["torchrun"] = "torchrun"
+
+
 @dataclass(frozen=True)
 class Records:
     """Records made up with visible arithmetic: what a machine with a GPU would have written."""
@@ -123,7 +135,7 @@ class Trace:
     kind: Literal["trace"] = "trace"
 
 
-Arm = Trials | Script | Records | Trace
+Arm = Trials | Script | Torchrun | Records | Trace
 
 #: Whether the fault bit, by something else than the rule that is to find it: an empty text, or why it is inert.
 Check = Callable[[Seen, Seen | None], str]
@@ -164,7 +176,7 @@ class Plant:
 
     @property
     def real(self) -> bool:
-        return self.faulty.kind in ("trials", "script")
+        return self.faulty.kind in ("trials", "script", "torchrun")
 
 
 def complaints(plant: Plant, seen: Seen, control: Seen | None) -> list[str]:

@@ -16,6 +16,12 @@ def test_a_report_of_records_shows_itself_in_a_notebook() -> None:
     assert "<script" not in shown and "INP001" in shown
 
 
+def test_an_interactive_session_shows_the_verdict_and_not_the_records() -> None:
+    report = BottleneckReport.of(run_of(trial_of(data_wait=0.5, forward=0.5)), generated_at="2026-11-21T09:30:00Z")
+    assert repr(report).startswith("<The training waits for data 50 %")
+    assert ".save('report.html')" in repr(report) and len(repr(report)) < 400
+
+
 def test_without_a_run_it_says_what_to_do() -> None:
     with pytest.raises(InvalidSettings, match="after the block"):
         BottleneckReport.of(None)

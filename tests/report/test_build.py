@@ -7,10 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 
+from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Unchecked
 from perf_diagnostics.records import Gap, Length, Outcome, Phase, Quantity, Run, StepTable
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.model import ChartKind, Report, ReportTable
+from perf_diagnostics.testing import run_of, trial_of
 from tests.report.conftest import CPU_BATCHES, GENERATED_AT, cpu_result, gpu_result
 
 NOTHING = Diagnosis(verdict=None)
@@ -321,8 +323,10 @@ def test_outcomes_that_are_no_fault_are_worded(run):
     ended = dataclasses.replace(cpu_result(8), outcome=Outcome.TIMEOUT, stop_reason="timeout", reason="over 60 s")
     report = report_of(ended)
     assert column(table(report, "trials"), "Outcome") == ["timed out"]
-    assert report.charts == ()  # measured, but not to its planned end
     assert column(table(report, "trials"), "Steps") == [80]
+    assert report.charts  # nothing else completed, and 80 steps tell where their time went
+    few = StepTable({name: values[:22] for name, values in ended.steps[0].columns.items()})  # 3 of them warm-up
+    assert report_of(dataclasses.replace(ended, steps=(few,))).charts == ()
 
 
 def test_rules_that_looked_and_found_nothing():
@@ -330,3 +334,18 @@ def test_rules_that_looked_and_found_nothing():
     report = report_of(cpu_result(8), diagnosis=diagnosis)
     assert "No rule found anything that would speed up training at these batch sizes." in report.answer
     assert "No rule could look for what would help." in report_of(cpu_result(8)).answer
+
+
+def test_a_sentinel_that_did_not_run_is_counted_apart() -> None:
+    skipped = trial_of(outcome=Outcome.SKIPPED_OVER_TIME_BUDGET, reason="no time was left", steps=0, warmup_steps=0)
+    sentinel = dataclasses.replace(skipped, trial=dataclasses.replace(skipped.trial, role="sentinel"))
+    run = run_of(trial_of(), trial_of(batch_size=16), sentinel)
+    report = build_report(run, diagnose(run), generated_at=GENERATED_AT)
+    assert report.subtitle.endswith("2 of 2 trials completed · 1 of 1 sentinel skipped")
+    figure = next(figure for figure in report.key_figures if figure.label == "Trials completed")
+    assert (figure.value, figure.note) == ("2 of 2", "1 of 1 sentinel skipped")
+    assert report.incomplete == ("sentinel synthetic cpu batch 8: skipped, out of time. No time was left",)
+    lost = run_of(sentinel, dataclasses.replace(skipped, outcome=Outcome.CRASHED))
+    told = build_report(lost, diagnose(lost), generated_at=GENERATED_AT)
+    assert told.answer[0].startswith("None of 1 trial completed (1 crashed)")
+    assert told.headline == "No verdict: the only trial did not complete (crashed)"

@@ -183,13 +183,20 @@ def test_energy_is_told_gross_and_above_idle(rich: Report) -> None:
 
 
 def test_what_measuring_added_is_said_or_why_it_is_not_known(rich: Report) -> None:
-    (words,) = (w for w in rich.method if w.startswith("What measuring adds"))
-    assert "cpu, batch 4: 6.0 to 11.0 µs (<0.1 % of the step)" in words  # 8 µs of 55 ms
+    (words,) = (w for w in rich.method if "easuring itself costs" in w)
+    # 8 µs of 55 ms are 0.01 %.
+    assert words.startswith(
+        "On cpu at batch size 4, measuring itself costs 8.0 µs a step (6.0 to 11.0), 0.01 % of a step; measured on"
+    )
+    assert words.endswith("measured on synthetic.")
     spans = cpu(1, probe_overhead_low_s=-2e-6)
-    assert any("not to be told from nothing (-2 to 11 µs)" in w for w in report_of(run_of(spans)).method)
+    assert any(
+        "at most 11 µs a step, 0.1 % of a step, not to be told from nothing (-2 to 11)" in w
+        for w in report_of(run_of(spans)).method
+    )
     lost = trial_of(gaps={"probe_overhead_s": "no time was left"})
     assert any("was not measured: no time was left." in w for w in report_of(run_of(lost)).method)
-    assert not any("measuring adds" in w for w in report_of(run_of(trial_of())).method)
+    assert not any("easuring" in w and "cost" in w for w in report_of(run_of(trial_of())).method)
 
 
 def test_sentinels_are_told_with_the_change_that_the_rule_saw(rich: Report) -> None:

@@ -188,7 +188,7 @@ def test_the_answer_names_what_ran_what_did_not_and_what_is_faster(
     bounds = Bounds(resolution=0.0)
     lines = "\n".join(answer(search(attempt, bounds), bounds))
     assert "Largest batch that ran: batch 64 (6.43 GiB on the host" in lines
-    assert "Smallest that did not fit: batch 65: CUDA out of memory" in lines
+    assert "Smallest that did not run: batch 65: CUDA out of memory" in lines
     assert "To train with, 5% below it, and run: batch 60" in lines
     assert "The largest size that fits may be slower. Fastest over three steps: batch 64" in lines
 

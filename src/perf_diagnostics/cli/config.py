@@ -58,6 +58,8 @@ def _checked(name: str, value: Any, path: Path) -> Any:
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         wanted = " or ".join(kind.__name__ for kind in kinds)
         raise InvalidSettings(f"--config {path}: {name} should be {wanted}, not {value!r:.80}.")
+    if name in ("time_budget", "trial_timeout") and isinstance(value, int | float) and not value > 0:
+        raise InvalidSettings(f"--config {path}: {name}={value!r} should be more than 0 seconds.")
     if name in ("devices", "batch_sizes", "precisions", "num_workers", "threads") and not isinstance(value, list):
         return [str(value)]
     if name == "set" and isinstance(value, dict):

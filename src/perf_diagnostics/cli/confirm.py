@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED
-from perf_diagnostics.cli.lists import split_names
+from perf_diagnostics.cli.lists import seconds, some_seconds, split_names
 from perf_diagnostics.cli.runs import add_run, folder_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--trial-timeout",
         "--trial_timeout",
-        type=float,
+        type=some_seconds,
         metavar="S",
         help="end a trial from outside after so many seconds",
     )
@@ -50,7 +50,7 @@ def add_budget(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--time-budget",
         "--time_budget",
-        type=float,
+        type=seconds,
         metavar="S",
         help="seconds for everything that is tried (default: 600)",
     )

@@ -22,6 +22,15 @@ def add(commands: Any) -> None:
         allow_abbrev=False,
     )
     add_run(command)
+    command.add_argument(
+        "--with",
+        dest="others",
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="read this run together with the first, such as the same training with other numbers of ranks (COM005); "
+        "may be given several times",
+    )
     command.add_argument("--json", action="store_true", help="print JSON")
     command.add_argument(
         "--threshold",
@@ -42,14 +51,20 @@ def run(given: argparse.Namespace) -> int:
 
     from perf_diagnostics.cli.text import diagnosis_text
     from perf_diagnostics.diagnose.engine import diagnose, diagnosis_to_json
+    from perf_diagnostics.diagnose.several_runs import together
+    from perf_diagnostics.store.find import find_run
     from perf_diagnostics.trials.experiments import read_experiments
 
     folder = folder_of(given)
     limits = thresholds(given.threshold)
     if given.confirm and not _confirmed(folder, limits, given):
         return INTERRUPTED
+    others = [find_run(other, given.results_dir).read() for other in given.others]
     diagnosis = diagnose(
-        folder.read(), thresholds=limits, traces=folder.traces(), experiments=read_experiments(folder.path)
+        together([folder.read(), *others]),
+        thresholds=limits,
+        traces=folder.traces(),
+        experiments=read_experiments(folder.path),
     )
     if given.json:
         print(json.dumps(diagnosis_to_json(diagnosis), indent=2, ensure_ascii=False, allow_nan=False))

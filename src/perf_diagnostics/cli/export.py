@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE
 from perf_diagnostics.cli.lists import split_names
-from perf_diagnostics.cli.runs import add_run, folder_of
+from perf_diagnostics.cli.runs import add_run, folder_of, make_folder
 from perf_diagnostics.errors import InvalidSettings
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def run(given: argparse.Namespace) -> int:
         raise InvalidSettings(f"There is no export to {unknown[0]!r}; there are {', '.join(FORMATS)}.")
     folder = folder_of(given)
     directory = Path(given.output) if given.output else folder.path / "exports"
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     records = folder.read()
     for name in dict.fromkeys(names):
         for path in _WRITERS[name](folder, records, directory):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED, SOME_TRIALS_FAILED
-from perf_diagnostics.cli.lists import split_assignment
+from perf_diagnostics.cli.lists import some_seconds, split_assignment
 from perf_diagnostics.cli.runs import add_results_folder
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def add(commands: Any) -> None:
     where.add_argument(
         "--time-budget",
         "--time_budget",
-        type=float,
+        type=some_seconds,
         default=TIME_BUDGET_S,
         metavar="S",
         help=f"seconds for the whole search (default: {TIME_BUDGET_S:.0f})",
@@ -114,7 +114,7 @@ def answer(found: LargestBatch, bounds: Bounds) -> list[str]:
         return lines or ["No batch size was tried."]
     lines.append(f"Largest batch that ran: {_sized(largest)}.")
     if found.too_large is not None:
-        lines.append(f"Smallest that did not fit: batch {found.too_large.size}: {found.too_large.why}")
+        lines.append(f"Smallest that did not run: batch {found.too_large.size}: {found.too_large.why}")
     elif found.ended_by is None:
         lines.append(f"That is the most that was to be tried ({bounds.most}); larger ones may fit.")
     if chosen is not None:
@@ -126,10 +126,12 @@ def answer(found: LargestBatch, bounds: Bounds) -> list[str]:
 
 def _sized(one: Tried) -> str:
     """``batch 64 (1.25 GiB on the host, 812 samples/s)``."""
+    from perf_diagnostics.cli.text import legible
+
     known = [
         *([] if one.device_peak_bytes is None else [f"{one.device_peak_bytes / 2**30:.3g} GiB on the device"]),
         *([] if one.host_peak_bytes is None else [f"{one.host_peak_bytes / 2**30:.3g} GiB on the host"]),
-        *([] if one.samples_per_s is None else [f"{one.samples_per_s:.4g} samples/s"]),
+        *([] if one.samples_per_s is None else [f"{legible(one.samples_per_s)} samples/s"]),
     ]
     return f"batch {one.size}" + (f" ({', '.join(known)})" if known else "")
 
@@ -174,6 +176,7 @@ def _folder(given: argparse.Namespace) -> RunFolder:
 
 def _first_trial(given: argparse.Namespace) -> Trial:
     from perf_diagnostics.cli.sweep import parsed_value
+    from perf_diagnostics.errors import InvalidSettings
     from perf_diagnostics.records import Settings, Trial
     from perf_diagnostics.trials.batch_trials import LENGTH, with_longest_sequences
     from perf_diagnostics.workloads import registry
@@ -185,6 +188,8 @@ def _first_trial(given: argparse.Namespace) -> Trial:
     )
     for text in given.set:
         name, value = split_assignment(text, of="--set")
+        if name.replace("-", "_") == "batch_size":
+            raise InvalidSettings(f"--set {text}: the batch size is searched for; bound it by --start and --max.")
         settings = settings.replace(**{name.replace("-", "_"): parsed_value(value)})
     options = {}
     for text in given.option:

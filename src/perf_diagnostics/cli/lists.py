@@ -1,7 +1,9 @@
-"""Lists on the command line: ``1,2 4`` and ``1 2 4`` mean the same."""
+"""Values on the command line: lists, in which ``1,2 4`` and ``1 2 4`` mean the same, assignments, and seconds."""
 
 from __future__ import annotations
 
+import argparse
+import math
 from collections.abc import Iterable
 
 from perf_diagnostics.errors import InvalidSettings
@@ -37,3 +39,18 @@ def split_assignment(text: str, *, of: str) -> tuple[str, str]:
     if not sign or not name.strip():
         raise InvalidSettings(f"{of} {text!r} is not NAME=VALUE.")
     return name.strip(), value
+
+
+def seconds(text: str) -> float:
+    """Seconds, 0 or more, as the type of an argument."""
+    value = float(text)
+    if math.isnan(value) or value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is no length of time; give 0 or more seconds.")
+    return value
+
+
+def some_seconds(text: str) -> float:
+    """Seconds, more than 0, as the type of an argument."""
+    if not (value := seconds(text)):
+        raise argparse.ArgumentTypeError("0 leaves no time at all; give more than 0 seconds.")
+    return value

@@ -22,6 +22,7 @@ def progress(*, quiet: bool) -> Progress:
 def outcome_line(result: TrialResult) -> str:
     """``batch 8: 412 samples/s over 40 steps`` or what went wrong."""
     from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts
+    from perf_diagnostics.diagnose.wording import significant
 
     name = f"{result.trial.settings.device} batch {result.trial.settings.batch_size}"
     name = f"{result.trial.role} {name}" if result.trial.role else name
@@ -38,8 +39,8 @@ def outcome_line(result: TrialResult) -> str:
         rate = facts.throughput
     except NotMeasured as missing:
         return f"{name}  completed; throughput not measured: {missing}"
-    width = "" if rate.low is None or rate.high is None else f" ± {(rate.high - rate.low) / 2:.2g}"
-    return f"{name}  {rate.value:.4g}{width} samples/s over {facts.steps} steps ({result.stop_reason})"
+    width = "" if rate.low is None or rate.high is None else f" ± {significant((rate.high - rate.low) / 2, 2)}"
+    return f"{name}  {significant(rate.value, 4)}{width} samples/s over {facts.steps} steps ({result.stop_reason})"
 
 
 class PlainProgress:

@@ -9,7 +9,7 @@ from typing import Any
 
 from perf_diagnostics.cli.exit_codes import DONE, GATE_FAILED
 from perf_diagnostics.cli.lists import split_names
-from perf_diagnostics.cli.runs import add_run, folder_of
+from perf_diagnostics.cli.runs import add_run, folder_of, make_folder
 
 FORMATS = ("html", "pdf", "pptx", "md", "json", "plots")
 
@@ -57,7 +57,7 @@ def run(given: argparse.Namespace) -> int:
     diagnosis = diagnose(records, traces=folder.traces(), experiments=read_experiments(folder.path))
     report = build_report(records, diagnosis, generated_at=generated_at)
     directory = Path(given.output) if given.output else folder.path
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     skipped = False
     for outcome in write_report(report, directory, formats):
         if isinstance(outcome, Skipped):

@@ -38,3 +38,17 @@ def folder_of(given: argparse.Namespace) -> RunFolder:
     from perf_diagnostics.store.find import find_run
 
     return find_run(given.of_run, Path(given.results_dir))
+
+
+def make_folder(directory: Path) -> None:
+    """Make the folder that was asked for, unless it is there.
+
+    Raises:
+        InvalidSettings: it cannot be made.
+    """
+    from perf_diagnostics.errors import InvalidSettings
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidSettings(f"{directory} cannot be made: {error.strerror}.") from error

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED, SOME_TRIALS_FAILED
-from perf_diagnostics.cli.lists import split_assignment, split_names, split_whole_numbers
+from perf_diagnostics.cli.lists import some_seconds, split_assignment, split_names, split_whole_numbers
 from perf_diagnostics.cli.runs import add_results_folder
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ def add(commands: Any) -> None:
     how.add_argument(
         "--time-budget",
         "--time_budget",
-        type=float,
+        type=some_seconds,
         metavar="S",
         help="seconds for the whole sweep (default: 240 a device kind)",
     )
     how.add_argument(
         "--trial-timeout",
         "--trial_timeout",
-        type=float,
+        type=some_seconds,
         metavar="S",
         help="end a trial from outside after so many seconds",
     )
@@ -218,7 +218,8 @@ def _summarise(folder: RunFolder, end: SweepEnd) -> None:
     else:
         print(f"\nNo verdict: {diagnosis.no_verdict_because}", file=sys.stderr)
     if end.failed:
-        print(f"{len(end.failed)} of {len(end.results)} trials failed; the report says how.", file=sys.stderr)
+        trials = "trial" if len(end.results) == 1 else "trials"
+        print(f"{len(end.failed)} of {len(end.results)} {trials} failed; the report says how.", file=sys.stderr)
     print(f"Next: perf-diagnostics report {folder.path}", file=sys.stderr)
 
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 _WIDTH = 100
 
+#: More rules than this that share a reason go by their codes alone.
+_NAMED = 3
+
 
 def diagnosis_text(diagnosis: Diagnosis) -> str:
     """Verdict, findings with evidence and remedies, what was cleared, what could not be checked."""
@@ -23,10 +26,15 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     if diagnosis.cleared:
         names = ", ".join(f"{cleared.name} ({cleared.code})" for cleared in diagnosis.cleared)
         lines += [*_wrapped(f"Cleared: {names}."), ""]
+    # What the tool itself costs is told also where it is nothing to worry about.
+    for own_cost in (cleared.summary for cleared in diagnosis.cleared if cleared.code == "EXP009"):
+        lines += [*_wrapped(f"{own_cost[:1].upper()}{own_cost[1:]}."), ""]
     if diagnosis.not_checked:
         lines.append("Not checked:")
-        for unchecked in diagnosis.not_checked:
-            lines += _wrapped(f"{unchecked.name} ({unchecked.code}): {unchecked.why}", indent="  ")
+        for why, rules in diagnosis.not_checked_because.items():
+            names = ", ".join(f"{rule.name} ({rule.code})" for rule in rules[:_NAMED])
+            names = names if len(rules) <= _NAMED else ", ".join(rule.code for rule in rules)
+            lines += _wrapped(f"{names}: {why}", indent="  ")
         lines.append("")
     if diagnosis.does_not_apply:
         lines.append("Does not apply here:")
@@ -57,16 +65,21 @@ def _finding(finding: Finding) -> list[str]:
 
 def evidence_line(evidence: Evidence) -> str:
     """``share of data_wait = 0.31 (limit 0.2, n = 40)``"""
-    value = evidence.value if isinstance(evidence.value, str) else f"{evidence.value:.4g}"
+    value = evidence.value if isinstance(evidence.value, str) else legible(evidence.value)
     unit = "" if evidence.unit in ("", "1") else f" {evidence.unit}"
     notes = []
     if evidence.low is not None and evidence.high is not None:
-        notes.append(f"95 % interval {evidence.low:.4g} to {evidence.high:.4g}")
+        notes.append(f"95 % interval {legible(evidence.low)} to {legible(evidence.high)}")
     if evidence.limit is not None:
         notes.append(f"limit {evidence.limit:g}")
     if evidence.n is not None:
         notes.append(f"n = {evidence.n}")
     return f"{evidence.metric} = {value}{unit}" + (f" ({', '.join(notes)})" if notes else "")
+
+
+def legible(value: float) -> str:
+    """Four digits, and no exponent where a reader would have to count: ``12,429``."""
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def _wrapped(text: str, *, indent: str = "") -> list[str]:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 _BAR = 30
 
+#: The parts that a step has without a device as well; the others are not measured there, and no zeros.
+_ON_ANY = ("compute", "waiting_for_input", "other_host_work")
+
 
 def add(commands: Any) -> None:
     command = commands.add_parser(
@@ -62,12 +65,15 @@ def waterfall_lines(waterfall: Waterfall) -> list[str]:
     left_out = f", {waterfall.warm_up} before them left out as warm-up" if waterfall.warm_up else ""
     lines = [f"{waterfall.label}: {steps} of {waterfall.wall_ns / each:.1f} ms{left_out}"]
     for part, ns, share in waterfall.parts:
+        if not (waterfall.on_device or ns or part in _ON_ANY):
+            continue
         bar = "#" * round(share.value * _BAR)
         lines.append(f"  {part.replace('_', ' '):24}{ns / each:10.2f} ms {share.value * 100:6.1f} %  {bar}".rstrip())
     lines.append(f"  {'together':24}{waterfall.wall_ns / each:10.2f} ms {100:6.1f} %")
     if waterfall.prompt_share is not None and waterfall.delay_s is not None:
         lines.append(
-            f"  f20 {percent(waterfall.prompt_share)}; from launch to start {waterfall.delay_s * 1e6:.0f} µs on average"
+            f"  {percent(waterfall.prompt_share)} of the kernels start within 20 µs of their launch (f20); from launch "
+            f"to start {waterfall.delay_s * 1e6:,.0f} µs on average"
         )
     for row in waterfall.phases:
         launched = f", {row.device_ns / each:.1f} ms of device work launched" if waterfall.on_device else ""

@@ -180,19 +180,21 @@ def filed(rule: Named, replies: Sequence[tuple[str | None, Reply]], recommended:
     if len(missing) < len(replies):
         # Where another group answered, that the question does not arise in this one is no news.
         missing = [(label, reply) for label, reply in missing if not isinstance(reply, NotApplicable)]
-    whys = dict.fromkeys(
-        (reply.signal, _why(reply, label, of=len(replies)), not isinstance(reply, NotApplicable))
-        for label, reply in missing
-    )
     return Replies(
         placed,
         clear[:1] if not placed else (),
-        tuple(Unchecked(rule.code, rule.name, *why) for why in whys),
+        tuple(Unchecked(rule.code, rule.name, *why) for why in _whys(missing, of=len(replies))),
     )
 
 
-def _why(reply: NotMeasured, label: str | None, *, of: int) -> str:
-    return reply.why if label is None or of == 1 else f"{reply.why} ({label})"
+def _whys(missing: Sequence[tuple[str | None, NotMeasured]], *, of: int) -> Iterable[tuple[str, str, bool]]:
+    """Signal, reason and whether the rule applies: each once, with the groups it holds for unless it is all of them."""
+    groups: dict[tuple[str, str, bool], list[str]] = {}
+    for label, reply in missing:
+        key = (reply.signal, reply.why, not isinstance(reply, NotApplicable))
+        groups.setdefault(key, []).append(label or "")
+    for (signal, why, applies), labels in groups.items():
+        yield signal, why if len(labels) == of else f"{why} ({listing(labels)})", applies
 
 
 def _holds_there(finding: Finding, recommended: int | None) -> bool:

@@ -29,6 +29,9 @@ _SOURCE = "profiler window"
 #: What the profiler itself adds to.
 _OF_THE_HOST = (Family.HOST, Family.INPUT)
 
+#: And of transfers what is time of the host's own: between a wait and the next launch.
+_OF_ITS_CALLS = ("XFR003", "XFR005")
+
 
 @dataclass(frozen=True, eq=False)
 class Window:
@@ -130,7 +133,8 @@ def _allowing_for_the_profiler(finding: Finding, window: Window) -> Finding:
         ),
     )
     limit = finding.evidence[0].limit
-    if finding.family not in _OF_THE_HOST or limit is None or not finding.claims:
+    of_the_host = finding.family in _OF_THE_HOST or finding.code in _OF_ITS_CALLS
+    if not of_the_host or limit is None or not finding.claims:
         return finding
     least = sum(finding.claims.values()) * slower - max(0.0, slower - 1)
     return finding if least >= limit / 100 else dataclasses.replace(finding, severity=Severity.INFO)

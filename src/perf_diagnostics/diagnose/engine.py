@@ -6,19 +6,21 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from perf_diagnostics.diagnose.asked_for import asked_for
 from perf_diagnostics.diagnose.asking import Placed, ask_all, void_trials
 from perf_diagnostics.diagnose.deep import ask_windows, waterfall, windows_of, with_windows
 from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
 from perf_diagnostics.diagnose.experiments import Experiments
-from perf_diagnostics.diagnose.facts import SweepFacts
+from perf_diagnostics.diagnose.facts import SweepFacts, ask
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Severity
+from perf_diagnostics.diagnose.followed import held_against_run
 from perf_diagnostics.diagnose.installed import all_rules
 from perf_diagnostics.diagnose.ranking import ranked, verdict
 from perf_diagnostics.diagnose.rule import Rule, configured
 from perf_diagnostics.diagnose.tried import tried_of, with_tried
 from perf_diagnostics.diagnose.trust import tempered
-from perf_diagnostics.diagnose.wording import counted
-from perf_diagnostics.records import Run
+from perf_diagnostics.diagnose.wording import counted, duration, listing, percent
+from perf_diagnostics.records import ALL_PHASES, Run
 
 __all__ = ["diagnose", "diagnosis_to_json"]
 
@@ -55,11 +57,13 @@ def diagnose(
     replies = with_windows(replies, ask_windows(windows, sound, thresholds)) if windows else replies
     primary = None if sound.primary is None else sound.primary.label
     tried = () if experiments is None else tried_of(experiments)
-    ordered = ranked(with_tried(_told_where(tempered(replies.placed)), tried), primary)
+    told = held_against_run(_told_where(tempered(replies.placed)), sound, tried)
+    ordered = ranked(with_tried(told, tried), primary)
     if primary is None:
         best, why = None, _nothing_sound(sweep, ordered)
     else:
         best, why = verdict(ordered, primary)
+        why = f"{why}{_largest_parts(sound)}" if why else ""
     return Diagnosis(
         verdict=best,
         findings=tuple(item.finding for item in ordered),
@@ -82,13 +86,27 @@ def _told_where(placed: Sequence[Placed]) -> list[Placed]:
     ]
 
 
+def _largest_parts(sound: SweepFacts) -> str:
+    """Without a verdict, at least where the time of a step goes; empty where that is not known."""
+    group = sound.primary
+    if group is None or not group.points:
+        return ""
+    facts = group.recommended.trials[0]
+    shares = [(share.value, phase) for phase in ALL_PHASES if (share := ask(facts.share, phase)) is not None]
+    parts = [f"{percent(share)} {str(phase).replace('_', ' ')}" for share, phase in sorted(shares, reverse=True)[:3]]
+    return f"; a step of {duration(facts.step_time_s.value)} is {listing(parts)}" if parts else ""
+
+
 def _nothing_sound(sweep: SweepFacts, ordered: Sequence[Placed]) -> str:
     """Why there is no trial to conclude anything from."""
-    if not sweep.run.results:
+    results = asked_for(sweep.run).results
+    if not results:
         return "no trial was run"
     if not sweep.trials:
-        ended = sorted({str(result.outcome).replace("_", " ") for result in sweep.run.results})
-        return f"none of {counted(len(sweep.run.results), 'trial')} completed ({', '.join(ended)})"
+        ended = sorted({str(result.outcome).replace("_", " ") for result in results})
+        if len(results) == 1:
+            return f"the only trial did not complete ({ended[0]})"
+        return f"none of {counted(len(results), 'trial')} completed ({', '.join(ended)})"
     if all("ceiling" in group.settings for group in sweep.groups):
         return "the run holds ceiling experiments only, and none of them is a way to train"
     reasons = [item.finding.summary for item in ordered if item.finding.severity is Severity.CRITICAL]

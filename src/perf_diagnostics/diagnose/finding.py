@@ -210,6 +210,14 @@ class Diagnosis:
         return tuple(rule for rule in self.unchecked if rule.applies)
 
     @property
+    def not_checked_because(self) -> Mapping[str, tuple[Unchecked, ...]]:
+        """The same rules by the reason, which many may share."""
+        reasons: dict[str, list[Unchecked]] = {}
+        for rule in self.not_checked:
+            reasons.setdefault(rule.why, []).append(rule)
+        return {why: tuple(rules) for why, rules in reasons.items()}
+
+    @property
     def does_not_apply(self) -> Mapping[str, tuple[Unchecked, ...]]:
         """The rules whose question does not arise in this run, by the reason."""
         reasons: dict[str, list[Unchecked]] = {}

@@ -16,7 +16,9 @@ from perf_diagnostics.diagnose.statistics import Interval
 
 #: Realised over predicted gain, 10th percentile, by family. Input: from one published before-and-after trace and a
 #: pilot of planted faults (realised 0 to 0.95). Optimizer: one paired experiment (1.06 realised) with the optimizer's
-#: memory floor known. All others: judgement, until planted faults have been measured.
+#: memory floor known. All others: judgement. benchmarks/diagnosis.py keeps the ledger (realised over the upper end that
+#: was predicted, by family). Its first fifteen gains were measured one arm after another on a busy machine: what no fix
+#: touches (forward, backward, optimizer) moved up to fourfold between arms, so they say nothing about these numbers.
 KAPPA: Mapping[Family, float] = MappingProxyType({Family.INPUT: 0.2, Family.OPTIMIZER: 0.8})
 KAPPA_UNMEASURED = 0.3
 

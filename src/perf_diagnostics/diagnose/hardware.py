@@ -55,6 +55,18 @@ def peak(device_name: str | None) -> Peak | None:
     return PEAKS.get(name)
 
 
+def half_precision(device_name: str | None) -> str:
+    """The 16-bit format to train in on a device: bfloat16, or float16 where the sheet has no units for bfloat16.
+
+    There (a T4, a P100, a V100) torch computes bfloat16 by way of float32, slower than float32 itself.
+
+    >>> half_precision("Tesla T4"), half_precision("NVIDIA L4"), half_precision("a device of tomorrow")
+    ('float16', 'bfloat16', 'bfloat16')
+    """
+    sheet = peak(device_name)
+    return "float16" if sheet is not None and sheet.bfloat16 is None and sheet.float16 is not None else "bfloat16"
+
+
 def _peak(
     teraflops: tuple[float | None, float | None, float | None, float | None], gigabytes: float, says: str
 ) -> Peak:
@@ -71,8 +83,12 @@ def _peak(
 
 
 _T4 = _peak((8.1, None, 65, None), 320, "NVIDIA T4 data sheet: 8.1 / 65 TFLOPS, 320 GB/s")
-_P100_PCIE = "NVIDIA Tesla P100 PCIe data sheet: 9.3 / 18.7 TFLOPS (half precision without tensor cores)"
-_P100_SXM2 = "NVIDIA Tesla P100 NVLink data sheet: 10.6 / 21.2 TFLOPS (half precision without tensor cores), 732 GB/s"
+#: Without tensor cores, twice the rate in half precision (18.7 and 21.2) is that of float16 accumulation, which torch
+#: does not use: cuBLAS computes its float16 products there in float32.
+_P100_PCIE = "NVIDIA Tesla P100 PCIe data sheet: 9.3 TFLOPS (18.7 in half precision are with float16 accumulation)"
+_P100_SXM2 = (
+    "NVIDIA Tesla P100 NVLink data sheet: 10.6 TFLOPS (21.2 in half precision are with float16 accumulation), 732 GB/s"
+)
 _V100_PCIE = _peak((14, None, 112, None), 900, "NVIDIA V100 data sheet, PCIe: 14 / 112 TFLOPS, 900 GB/s")
 _V100_SXM2 = _peak((15.7, None, 125, None), 900, "NVIDIA V100 data sheet, SXM2: 15.7 / 125 TFLOPS, 900 GB/s")
 _V100S = _peak((16.4, None, 130, None), 1134, "NVIDIA V100 data sheet, V100S PCIe: 16.4 / 130 TFLOPS, 1134 GB/s")
@@ -134,9 +150,9 @@ PEAKS: Mapping[str, Peak] = MappingProxyType(
     {
         "Tesla T4": _T4,
         "T4": _T4,
-        "Tesla P100-PCIE-16GB": _peak((9.3, None, 18.7, None), 732, f"{_P100_PCIE}, 16 GB: 732 GB/s"),
-        "Tesla P100-PCIE-12GB": _peak((9.3, None, 18.7, None), 549, f"{_P100_PCIE}, 12 GB: 549 GB/s"),
-        "Tesla P100-SXM2-16GB": _peak((10.6, None, 21.2, None), 732, _P100_SXM2),
+        "Tesla P100-PCIE-16GB": _peak((9.3, None, 9.3, None), 732, f"{_P100_PCIE}, 16 GB: 732 GB/s"),
+        "Tesla P100-PCIE-12GB": _peak((9.3, None, 9.3, None), 549, f"{_P100_PCIE}, 12 GB: 549 GB/s"),
+        "Tesla P100-SXM2-16GB": _peak((10.6, None, 10.6, None), 732, _P100_SXM2),
         "Tesla V100-PCIE-16GB": _V100_PCIE,
         "Tesla V100-PCIE-32GB": _V100_PCIE,
         "Tesla V100-SXM2-16GB": _V100_SXM2,

@@ -171,7 +171,7 @@ def throttled_steps(table: StepTable, series: Series, began_s: float) -> Bools |
     if starts is None or not len(table) or not series.values.size:
         return None
     begin = starts - starts[0] + int(began_s * 1e9)
-    bad = (series.values.astype(np.int64) & THROTTLE_BITS) != 0
+    bad = (np.nan_to_num(series.values).astype(np.int64) & THROTTLE_BITS) != 0
     so_far = np.concatenate([[0], np.cumsum(bad)])
     first = np.maximum(0, np.searchsorted(series.times_ns, begin, side="right") - 1)
     after = np.searchsorted(series.times_ns, begin + table.wall_ns, side="right")

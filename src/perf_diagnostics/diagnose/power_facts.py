@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.statistics import proportion
 from perf_diagnostics.records import Bools, Float64, Series
 
 #: Clocks event reasons of NVML (nvml.h, nvmlClocksEventReason*).
@@ -30,7 +31,11 @@ class Reasons:
 
     def share(self, mask: int) -> float:
         """The part of the samples in which any of these bits was set, 0…1."""
-        return float(np.mean((self.bits.astype(np.int64) & mask) != 0))
+        return self.interval(mask).value
+
+    def interval(self, mask: int) -> Interval:
+        """The same, as far as so many looks at the driver can tell."""
+        return proportion(int(np.count_nonzero((self.bits.astype(np.int64) & mask) != 0)), self.samples)
 
 
 def within_steps(facts: TrialFacts, name: str) -> Series:
@@ -98,4 +103,7 @@ def joules_per_sample(facts: TrialFacts) -> float:
     """
     facts.require_accelerator("energy_device")
     per_step = facts.quantity("energy_device") / facts.quantity("energy_device_steps")
-    return per_step / float(facts.column("samples").mean())
+    samples = float(facts.column("samples").mean())
+    if not samples > 0:
+        raise NotMeasured("samples", "no sample was trained on")
+    return per_step / samples

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import math
 
-from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.outliers import off_processor_ns
 from perf_diagnostics.records import Phase
 
 NS_PER_S = 1e9
+
+#: Others' share of the cores, and the idle share, from which and up to which the one is at the other's cost: as EXP010.
+CROWDED = 0.10
 
 #: Workers that compute get more of a core than this even where every core is wanted by three.
 _ASLEEP = 0.15
@@ -22,7 +25,10 @@ _COMPUTE = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 def window_s(facts: TrialFacts) -> float:
     """Length of the stretch over which the kernel's counters were read, in s."""
     counted = ask(facts.number, "cpu_window_s")
-    return facts.quantity("measured_wall_s") if counted is None else counted
+    window = facts.quantity("measured_wall_s") if counted is None else counted
+    if not window > 0:
+        raise NotMeasured("measured_wall_s", f"the clock around the steps read {window:g} s")
+    return window
 
 
 def quota_cores(facts: TrialFacts) -> float | None:
@@ -76,6 +82,23 @@ def idle_share(facts: TrialFacts) -> float:
     """What nobody used of the time of these cores; others' use of a machine with idle cores costs the trial little."""
     used = sum(facts.quantity(name) for name in ("process_cpu_s", "workers_cpu_s", "other_cpu_s"))
     return max(0.0, 1 - used / (facts.number("cpu_count") * window_s(facts)))
+
+
+def crowded(facts: TrialFacts) -> bool:
+    """Whether others took cores that the trial's own processes could have used: a tenth of them, and none was idle."""
+    return others_share(facts) >= CROWDED > idle_share(facts)
+
+
+def workers_lack_cores(facts: TrialFacts) -> bool:
+    """Whether loader workers wait for cores that others have, and would keep up with a core each.
+
+    In a trial on the CPU: for a batch they compute less, one beside the other, than the loop's own process does for a
+    step. (In untouched loops on a machine that others used, 0.7 to 1.6 ms against 5.6 to 6.5; the loop waited 2 to 12.)
+    """
+    workers = 0.0 if facts.on_accelerator else facts.number("num_workers")
+    if not workers or not crowded(facts):
+        return False
+    return facts.quantity("workers_cpu_s") / workers < facts.quantity("process_cpu_s")
 
 
 def throttled_share(facts: TrialFacts) -> float:

@@ -6,9 +6,30 @@ from perf_diagnostics.diagnose import roofline
 from perf_diagnostics.diagnose.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.rule import Answer, Named, cleared, evidence
+from perf_diagnostics.diagnose.hardware import half_precision
+from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, Named, cleared, evidence
 from perf_diagnostics.diagnose.wording import percent, significant
 from perf_diagnostics.records import Phase
+
+
+def in_16_bits(facts: TrialFacts, *, because: str = "") -> tuple[Remedy, ...]:
+    """Training in 16 bits, in the format that the device has units for; none where it already does, or on a CPU.
+
+    Args:
+        facts: the trial.
+        because: what is added to the advice, such as ``, which halves the bytes``.
+    """
+    if not facts.on_accelerator or roofline.computes_in(facts) in roofline.HALF:
+        return ()
+    name = half_precision(facts.word("device_name"))
+    return (Remedy(f"Train in {name}{because}. {CHANGES_TRAINING}", {"precision": name}),)
+
+
+def without_scaler(facts: TrialFacts) -> tuple[Remedy, ...]:
+    """From float16 to bfloat16, which needs no scaler; none on a device without units for it."""
+    if half_precision(facts.word("device_name")) != "bfloat16":
+        return ()
+    return (Remedy("Train in bfloat16, which needs no scaler.", {"precision": "bfloat16"}),)
 
 
 def faster_products(
@@ -46,7 +67,7 @@ def faster_products(
         family=rule.family,
         severity=Severity.WARNING if computing.surely_at_least(roofline.COMPUTING) else Severity.INFO,
         summary=f"Forward and backward take {percent(computing.value)} of the step, in "
-        f"{facts.result.trial.settings.precision}; by its sheet this device does {what} {significant(faster, 2)} times "
+        f"{_words(facts)}; by its sheet this device does {what} {significant(faster, 2)} times "
         "as fast.",
         scope=facts.label,
         evidence=tuple(numbers),
@@ -60,3 +81,9 @@ def faster_products(
         ),
         claims={str(phase): facts.share(phase).value for phase in (Phase.FORWARD, Phase.BACKWARD)},
     )
+
+
+def _words(facts: TrialFacts) -> str:
+    """The precision of the trial, and what its products are really computed in where that is something else."""
+    precision, really = str(facts.result.trial.settings.precision), roofline.computes_in(facts)
+    return precision if really == precision else f"{precision} ({really} products)"

@@ -16,13 +16,53 @@ from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.statistics import Interval, ratio_interval
-from perf_diagnostics.records import Float64, Phase, StepTable, TrialResult
+from perf_diagnostics.records import Bools, Float64, Phase, StepTable, TrialResult
 
 #: What a rank does before its gradients can be exchanged.
 BEFORE_COLLECTIVES = (Phase.DATA_WAIT, Phase.TRANSFER, Phase.FORWARD, Phase.OTHER)
 
 #: Fewer steps in common say nothing about who is last how often.
 LEAST_SHARED_STEPS = 10
+
+#: Who is late how much is asked of steps up to so many times the middle one. A longer one is a stall, and no habit of a
+#: rank; it may also be a rank that waits for what this tool does between the steps of another.
+LONGEST_STEP = 4.0
+
+#: Time outside of all phases beyond the middle step is a stop from this part of a step on.
+LEAST_STOP = 0.25
+
+
+def require_several(result: TrialResult) -> None:
+    """Raise NotApplicable where a training has one rank."""
+    told = result.facts.get("ranks")
+    if len(result.steps) < 2 and not (isinstance(told, int) and told > 1):
+        raise NotApplicable("ranks", "the trial has one rank")
+
+
+def require_ranks(result: TrialResult) -> None:
+    """Raise NotApplicable where a training has one rank, NotMeasured where others of several were not recorded."""
+    require_several(result)
+    told, recorded = result.facts.get("ranks"), len(result.steps)
+    if isinstance(told, int) and told > recorded:
+        # The rank that the others wait for may be one of those that are missing.
+        were = "one was" if recorded == 1 else f"{recorded} were"
+        raise NotMeasured("ranks", f"of {told} ranks {were} recorded; they need a results folder that all can see")
+
+
+def shared_steps(result: TrialResult) -> tuple[StepTable, ...]:
+    """A table a rank with the steady steps that all of them recorded whole, matched by their number.
+
+    A step of which one rank's device lost a timing event is left out.
+    """
+    shared = min(len(table) for table in result.steps)
+    steady = np.all([~table.columns["warmup"][:shared] for table in result.steps], axis=0)
+    for table in result.steps:
+        for name, values in table.columns.items():
+            if name.startswith("device_") and name.endswith("_ns"):
+                steady &= np.isfinite(values[:shared])
+    if int(steady.sum()) < LEAST_SHARED_STEPS:
+        raise NotMeasured("ranks", f"the ranks share {int(steady.sum())} steady steps; {LEAST_SHARED_STEPS} are needed")
+    return tuple(rows_of(table, np.flatnonzero(steady)) for table in result.steps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,16 +76,8 @@ class RankFacts:
 
     @classmethod
     def of(cls, result: TrialResult) -> RankFacts:
-        if len(result.steps) < 2:
-            raise NotApplicable("ranks", "the trial has one rank")
-        shared = min(len(table) for table in result.steps)
-        steady = np.all([~table.columns["warmup"][:shared] for table in result.steps], axis=0)
-        if int(steady.sum()) < LEAST_SHARED_STEPS:
-            raise NotMeasured(
-                "ranks", f"the ranks share {int(steady.sum())} steady steps; {LEAST_SHARED_STEPS} are needed"
-            )
-        rows = [np.flatnonzero(steady)] * len(result.steps)
-        return cls(tuple(_rows(table, row) for table, row in zip(result.steps, rows, strict=True)))
+        require_ranks(result)
+        return cls(shared_steps(result))
 
     @property
     def count(self) -> int:
@@ -97,7 +129,8 @@ class RankFacts:
     def excess(self, rank: int) -> Interval:
         """How much longer a rank takes than the median of the others, over the mean wall time of a step."""
         others = np.delete(self.own_ns, rank, axis=0)
-        return ratio_interval(self.own_ns[rank] - np.median(others, axis=0), self.wall_ns)
+        late = self.own_ns[rank] - np.median(others, axis=0)
+        return ratio_interval(late[self._usual], self.wall_ns[self._usual])
 
     def excess_by_phase(self, rank: int) -> dict[Phase, float]:
         """The same, split into the phases it is made of; these add up to the excess over the mean of the others."""
@@ -110,7 +143,33 @@ class RankFacts:
     @cached_property
     def waited(self) -> Interval:
         """What a rank waits on average for the one that is ready last, over the wall time of a step."""
-        return ratio_interval((self.own_ns.max(axis=0) - self.own_ns).mean(axis=0), self.wall_ns)
+        waits = (self.own_ns.max(axis=0) - self.own_ns).mean(axis=0)
+        return ratio_interval(waits[self._usual], self.wall_ns[self._usual])
+
+    @cached_property
+    def _usual(self) -> Bools:
+        """The steps that are no stalls, shape ``(steps,)``."""
+        usual: Bools = self.wall_ns <= LONGEST_STEP * float(np.median(self.wall_ns))
+        return usual
+
+    def pauses_ns(self) -> Float64:
+        """Pauses of each rank that have nothing to do with its batch, shape ``(ranks, steps)``, in ns.
+
+        Python's collections and, outside of all phases, what lasts beyond the rank's middle step by a quarter of a step
+        or more: saving, evaluating, logging.
+        """
+        pauses = []
+        for table in self.tables:
+            collected, other = table.get("gc_ns"), table.phase_ns(Phase.OTHER)
+            if collected is None and other is None:
+                raise NotMeasured("gc_ns", "neither collections nor the time outside of the phases were recorded")
+            found = np.zeros(self.steps) if collected is None else np.asarray(collected, dtype=np.float64)
+            if other is not None:
+                beyond = np.asarray(other, dtype=np.float64) - float(np.nanmedian(other))
+                stops = np.where(beyond >= LEAST_STOP * float(np.median(self.wall_ns)), beyond, 0.0)
+                found = np.maximum(found, stops)
+            pauses.append(found)
+        return np.asarray(pauses)
 
     def load(self, column: str) -> Float64:
         """``samples`` or ``tokens`` of each rank's steps, shape ``(ranks, steps)``."""
@@ -128,5 +187,5 @@ class RankFacts:
         return float(((loads.max(axis=0) - means) / means).mean())
 
 
-def _rows(table: StepTable, rows: Sequence[int] | NDArray[np.intp]) -> StepTable:
+def rows_of(table: StepTable, rows: Sequence[int] | NDArray[np.intp]) -> StepTable:
     return StepTable({name: values[rows] for name, values in table.columns.items()})

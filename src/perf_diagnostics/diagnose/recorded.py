@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.statistics import Interval, ratio_interval
-from perf_diagnostics.records import Float64, Phase, StepTable, TrialResult
+from perf_diagnostics.records import COLUMNS, QUANTITIES, Float64, Phase, StepTable, TrialResult
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,6 +41,11 @@ class Recorded:
         return not self.result.trial.settings.device.startswith("cpu")
 
     @property
+    def compiled(self) -> bool:
+        """Whether the model is known to be compiled, by the trial's settings or by what was seen of it."""
+        return self.result.trial.settings.compile_mode is not None or self.result.facts.get("compiled") is True
+
+    @property
     def steps(self) -> int:
         """Steady steps, warm-up excluded; 0 where there are none."""
         return len(self.table)
@@ -61,7 +66,7 @@ class Recorded:
         """A quantity about the whole trial, in the unit that :data:`QUANTITIES` gives."""
         value = self.result.value(name)
         if value is None:
-            raise self.missing(name, f"{name} was not recorded")
+            raise self.missing(name, _not_recorded(name))
         return value
 
     def column(self, name: str, *, least: int = 1) -> NDArray[Any]:
@@ -71,7 +76,7 @@ class Recorded:
             raise NotMeasured("steps", f"{self.steps} steady steps; this needs at least {least}{ended}")
         values = self.table.get(name)
         if values is None:
-            raise self.missing(name, f"{name} was not recorded")
+            raise self.missing(name, _not_recorded(name))
         return values
 
     def finite_column(self, name: str) -> Float64:
@@ -105,3 +110,9 @@ class Recorded:
         """What to raise for a signal that is not there: with the trial's own reason, if it recorded one."""
         gap = self.result.gap(signal)
         return NotMeasured(signal, otherwise if gap is None else gap.why)
+
+
+def _not_recorded(name: str) -> str:
+    """The bare name of a signal says nothing to a reader who does not know the records."""
+    says = QUANTITIES[name][1] if name in QUANTITIES else COLUMNS[name].says if name in COLUMNS else ""
+    return f"{name} was not recorded: {says}" if says else f"{name} was not recorded"

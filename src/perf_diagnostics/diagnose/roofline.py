@@ -15,9 +15,16 @@ from perf_diagnostics.records import Phase
 #: A measured ceiling is the best of a few products beside others' work; so much above it is still no contradiction.
 CEILING_TOLERANCE = 0.10
 
+#: The formats of 16 bits.
+HALF = ("bfloat16", "float16")
+
+#: Parameters in convolutions from which most of the operations are (ResNet-50: 92 % of the one, 99 % of the other).
+_CONVOLVES = 0.5
+
 #: What takes this part of a step sets its pace, and not the arithmetic.
 PACE = {"wait for data": 0.20, "copies to the device": 0.15, "optimizer": 0.30}
 DRY = 0.50
+EMPTY = 0.80
 COMPUTING = 0.60
 
 
@@ -36,9 +43,28 @@ def sheet(facts: TrialFacts) -> Peak:
     return found
 
 
-def sheet_flops(facts: TrialFacts) -> float:
-    """The sheet's operations a second in the trial's precision."""
+def computes_in(facts: TrialFacts) -> str:
+    """The format that the trial's products are computed in, which its precision alone does not say.
+
+    A model whose own parameters have 16 bits computes in these without autocast. Float32 is TF32 on a device that has
+    it where torch's matmul precision allows it, and in convolutions, for which cuDNN allows it unless told otherwise.
+    """
     precision = str(facts.result.trial.settings.precision)
+    if precision in HALF:
+        return precision
+    types = facts.result.facts.get("parameter_types")
+    if isinstance(types, list) and len(types) == 1 and types[0] in HALF:
+        return str(types[0])
+    known = peak(facts.word("device_name"))
+    if precision == "float32" and known is not None and known.tf32 is not None:
+        convolves = (ask(facts.number, "convolution_parameter_share") or 0.0) >= _CONVOLVES
+        return "tf32" if convolves or facts.word("matmul_precision") in ("high", "medium") else precision
+    return precision
+
+
+def sheet_flops(facts: TrialFacts) -> float:
+    """The sheet's operations a second in the format that the trial computes in."""
+    precision = computes_in(facts)
     found = sheet(facts).flops(precision)
     if found is None:
         raise NotMeasured("peak", f"the sheet of {facts.word('device_name')} has no figure for {precision}")
@@ -93,12 +119,22 @@ def computing(facts: TrialFacts) -> Interval:
     return facts.joint_share(Phase.FORWARD, Phase.BACKWARD)
 
 
+def paced_by_host(facts: TrialFacts) -> bool:
+    """The device ran dry in most steps, and its queue was empty at nearly all borders, where these were looked at.
+
+    Running dry alone does not say it: a loop that waits for the device once a step (``loss.item()``) finds the step
+    before done whenever it ends one, however full the queue was in between.
+    """
+    empty = ask(lambda: facts.queue_empty_rate)
+    return facts.starved_share.value >= DRY and (empty is None or empty.value >= EMPTY)
+
+
 def held_back_by(facts: TrialFacts) -> str | None:
     """What sets the pace instead of the arithmetic, in words with its share; None if nothing else was seen to.
 
-    On a device that is also its host, if the device ran dry in most steps.
+    On a device that is also its host (:func:`paced_by_host`).
     """
-    if facts.on_accelerator and facts.starved_share.value >= DRY:
+    if facts.on_accelerator and paced_by_host(facts):
         return f"the host, which let the device run dry in {percent(facts.starved_share.value)} of the steps"
     waits = ask(lambda: facts.exposed_data_wait_share)
     shares = {

@@ -13,7 +13,7 @@ from perf_diagnostics.diagnose.excess import phase_parts
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Remedy
 from perf_diagnostics.diagnose.outliers import Cause
-from perf_diagnostics.diagnose.time_series import Period, cycle_ratio, period_of
+from perf_diagnostics.diagnose.time_series import Period, lost_ratio, period_of
 from perf_diagnostics.records import Bools, Float64, Phase
 
 #: Causes whose seconds no other rule speaks about: collections, epochs, compilation, allocation, clocks and other
@@ -38,10 +38,14 @@ LEAST_UNOWNED = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Stalls:
-    """The stalls among a trial's steady steps; ``lost_ns`` is 0 in all other steps, both of shape ``(steps,)``."""
+    """The stalls among a trial's steady steps; ``lost_ns`` is 0 in all other steps, both of shape ``(steps,)``.
+
+    ``placed_ns`` is the part of it in the phase that holds most of it.
+    """
 
     wall_ns: Float64
     lost_ns: Float64
+    placed_ns: Float64
     by_phase: Mapping[Phase, float]
 
     @property
@@ -61,16 +65,15 @@ class Stalls:
     @cached_property
     def share(self) -> Interval:
         """What the stalls took beyond the median step, over all time."""
-        period = self.period
-        beats = np.empty(0, dtype=np.intp)
-        if period is not None:
-            beats = np.arange(period.offset, self.wall_ns.size, period.steps)
-        return cycle_ratio(self.lost_ns, self.wall_ns, beats).within(0.0, 1.0)
+        return lost_ratio(self.lost_ns, self.wall_ns, self.period).within(0.0, 1.0)
 
     @cached_property
     def period(self) -> Period | None:
-        """The rhythm in which they come, if they have one."""
-        return period_of(self.lost_ns)
+        """The rhythm in which they come, if they have one; else that of what lies in the one phase.
+
+        On a machine with other users, their long steps between the beats would hide a rhythm of the loop's own.
+        """
+        return period_of(self.lost_ns) or period_of(self.placed_ns)
 
     @property
     def place(self) -> tuple[Phase, float] | None:
@@ -93,7 +96,19 @@ def stalls_of(facts: TrialFacts) -> Stalls:
     unowned = np.sum([long.by_cause[cause] for cause in UNOWNED if cause in long.by_cause], axis=0)
     lost = np.zeros(wall.size)
     lost[long.steps] = np.where(unowned >= LEAST_UNOWNED * long.excess_s, unowned, 0.0) * 1e9
-    return Stalls(wall, lost, phase_parts(facts, lost > 0))
+    by_phase = phase_parts(facts, lost > 0)
+    return Stalls(wall, lost, _placed(facts, lost, by_phase), by_phase)
+
+
+def _placed(facts: TrialFacts, lost: Float64, by_phase: Mapping[Phase, float]) -> Float64:
+    """What each step lost in the phase that holds most of all that was lost."""
+    times = facts.table.phase_ns(max(by_phase, key=lambda phase: by_phase[phase])) if by_phase else None
+    if times is None:
+        return np.zeros_like(lost)
+    above = np.nan_to_num(times - float(np.nanmedian(times)))
+    # Scatter of the phase in steps that were long for another reason is no event of it.
+    placed: Float64 = np.where(above >= LEAST_UNOWNED * lost, np.clip(above, 0.0, lost), 0.0)
+    return placed
 
 
 def explained_by_length(facts: TrialFacts, least: float) -> float | None:

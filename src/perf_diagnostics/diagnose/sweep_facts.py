@@ -212,16 +212,39 @@ class DevicePair:
         return quotient(self.accelerator.throughput, self.cpu.throughput)
 
 
+#: With fewer steps than these (V1 of the catalogue of rules: no verdict below 20) a trial that broke off tells nothing.
+LEAST_BROKEN_OFF = 20
+#: What ends in these has no steps, or none that mean anything.
+_MEANINGLESS = (Outcome.NAN_LOSS, Outcome.INVALID_SETTINGS)
+
+
+def _broken_off(run: Run) -> list[TrialResult]:
+    return [
+        result
+        for result in run.results
+        if result.outcome.failed
+        and result.outcome not in _MEANINGLESS
+        and not result.trial.role
+        and result.steps
+        and len(result.steps[0].steady) >= LEAST_BROKEN_OFF
+    ]
+
+
 @dataclass(frozen=True, eq=False)
 class SweepFacts:
-    """A whole run: its groups, what failed, and the trials that only one group holds; ``trials`` has no sentinel."""
+    """A whole run: its groups, what failed, and the trials that only one group holds; ``trials`` has no sentinel.
+
+    Where not one trial completed, ``trials`` are those that broke off after :data:`LEAST_BROKEN_OFF` steady steps or
+    more: a training that crashes after hours has measured them. They are among the failures as well.
+    """
 
     run: Run
     trials: tuple[TrialFacts, ...]
 
     @classmethod
     def of(cls, run: Run) -> SweepFacts:
-        return cls(run, tuple(TrialFacts.of(result) for result in run.completed if not result.trial.role))
+        completed = [result for result in run.completed if not result.trial.role]
+        return cls(run, tuple(TrialFacts.of(result) for result in completed or _broken_off(run)))
 
     def without(self, unsound: Collection[TrialFacts]) -> SweepFacts:
         """The same run, its groups made of the other trials only."""
@@ -303,8 +326,8 @@ def _tokens_per_step(point: Point) -> float:
 def _group(first: Trial, label: str, trials: Sequence[TrialFacts], failures: Sequence[TrialResult]) -> Group:
     by_size: dict[int, list[TrialFacts]] = {}
     for trial in trials:
-        # Without steps or samples there is no throughput, so the trial is no point of a sweep.
-        if trial.steps and trial.samples:
+        # Without steps, samples or time there is no throughput, so the trial is no point of a sweep.
+        if trial.steps and trial.samples > 0 and not trial.impossible_times:
             by_size.setdefault(trial.batch_size, []).append(trial)
     return Group(
         workload=first.workload,

@@ -12,11 +12,15 @@ from numpy.typing import NDArray
 from perf_diagnostics.diagnose import stability
 from perf_diagnostics.diagnose.not_measured import NotMeasured
 from perf_diagnostics.diagnose.outliers import Outliers, outliers, throttled_steps
+from perf_diagnostics.diagnose.possible import without_impossible
 from perf_diagnostics.diagnose.recorded import Recorded, ask
 from perf_diagnostics.diagnose.statistics import Interval, mean_interval, squared_correlation
 from perf_diagnostics.records import ALL_PHASES, Phase, StepTable, TrialResult
 
 NS_PER_S = 1e9
+
+#: What 64 bits of nanoseconds hold.
+_CENTURIES_NS = 2.0**63
 
 #: Under so few steps a number is a hint; under :data:`LEAST_STEPS` it is no evidence at all.
 INDICATIVE_STEPS = 5
@@ -37,7 +41,8 @@ class TrialFacts(Recorded):
 
     @classmethod
     def of(cls, result: TrialResult) -> TrialFacts:
-        return cls(result, result.steps[0].steady if result.steps else StepTable.empty())
+        sound = without_impossible(result)
+        return cls(sound, sound.steps[0].steady if sound.steps else StepTable.empty())
 
     @property
     def label(self) -> str:
@@ -57,8 +62,21 @@ class TrialFacts(Recorded):
 
     @cached_property
     def step_time_s(self) -> Interval:
-        """Mean wall time of a step, in s."""
-        return mean_interval(self.column("wall_ns")).scaled(1 / NS_PER_S)
+        """Mean wall time of a step, in s; NotMeasured where :attr:`impossible_times` says why there is none."""
+        return mean_interval(self._possible(1)).scaled(1 / NS_PER_S)
+
+    @cached_property
+    def impossible_times(self) -> str:
+        """Why no clock can have read the steps' wall times: negative, all 0, or of centuries. Empty where it can."""
+        wall = self.table.wall_ns
+        backwards = int(np.count_nonzero(wall < 0))
+        if backwards:
+            return f"{backwards} of {wall.size} steps have a negative wall time: the clock ran backwards"
+        if wall.size and not wall.any():
+            return "every step has a wall time of 0: the clock stood still"
+        if float(wall.sum(dtype=np.float64)) >= _CENTURIES_NS:
+            return "the steps' wall times add up to more than 292 years: the clock jumped"
+        return ""
 
     @cached_property
     def throughput(self) -> Interval:
@@ -97,7 +115,7 @@ class TrialFacts(Recorded):
     def overlap_share(self) -> float:
         """Time that phases claim beyond the wall time of their steps, as a share of all; more than 0 is a fault."""
         beyond = -np.minimum(self._phase(Phase.OTHER), 0)
-        return float(beyond.sum()) / float(self._time_line[1].sum())
+        return max(0.0, self.ratio(f"{Phase.OTHER}", beyond, self._time_line[1]).value)
 
     @property
     def coverage(self) -> float:
@@ -152,7 +170,10 @@ class TrialFacts(Recorded):
     @cached_property
     def padding_share(self) -> Interval:
         """Padding over all tokens."""
-        return self.ratio("padding_tokens", self.column("padding_tokens"), self.column("tokens")).within(0.0, 1.0)
+        share = self.ratio("padding_tokens", self.column("padding_tokens"), self.column("tokens"))
+        if share.value > 1:
+            raise NotMeasured("padding_tokens", "more padding was counted than tokens, of which it is a part")
+        return share.within(0.0, 1.0)
 
     @cached_property
     def tokens_per_sample(self) -> Interval:
@@ -197,20 +218,20 @@ class TrialFacts(Recorded):
 
     @cached_property
     def drift(self) -> stability.Drift:
-        return stability.drift(self.column("wall_ns", least=TREND_STEPS))
+        return stability.drift(self._ticking(TREND_STEPS))
 
     @cached_property
     def noise(self) -> float:
         """Scaled median absolute deviation of the step times over their median."""
-        return stability.relative_noise(self.column("wall_ns", least=INDICATIVE_STEPS))
+        return stability.relative_noise(self._ticking(INDICATIVE_STEPS))
 
     @cached_property
     def outliers(self) -> Outliers:
         """The steps that took much longer than the others, and what their excess went to."""
-        self.column("wall_ns", least=TREND_STEPS)
+        self._possible(TREND_STEPS)
         timed = ask(lambda: self._time_line) is not None
         found = {phase: self.table.phase_ns(phase) for phase in ALL_PHASES} if timed else {}
-        series, began_s = self.result.series_named("gpu_throttle_reasons"), self.result.value("steps_began_s")
+        series, began_s = self.result.series_named("gpu_throttle_reasons"), ask(self.quantity, "steps_began_s")
         return outliers(
             self.table,
             {phase: times for phase, times in found.items() if times is not None},
@@ -220,7 +241,7 @@ class TrialFacts(Recorded):
 
     @cached_property
     def outlier_lost_share(self) -> float:
-        return stability.outlier_lost_share(self.column("wall_ns", least=TREND_STEPS))
+        return stability.outlier_lost_share(self._possible(TREND_STEPS))
 
     @cached_property
     def infinite_losses(self) -> int:
@@ -235,7 +256,7 @@ class TrialFacts(Recorded):
     @cached_property
     def host_memory_peak(self) -> float:
         """Peak resident memory of the trial's process tree, or of its process where nobody sampled the tree."""
-        tree = self.result.value("host_tree_memory_peak")
+        tree = ask(self.quantity, "host_tree_memory_peak")
         return self.quantity("host_memory_peak") if tree is None else tree
 
     @cached_property
@@ -261,13 +282,27 @@ class TrialFacts(Recorded):
     def alloc_retries(self) -> int:
         """Device allocations that had to empty the allocator's cache first, in the steady steps."""
         self.require_accelerator("alloc_retries")
-        counted = self.result.value("alloc_retries")
+        counted = ask(self.quantity, "alloc_retries")
         if counted is not None:
             return int(counted)
-        so_far = self.column("alloc_retries")
+        so_far = self.finite_column("alloc_retries")
         return int(so_far[-1] - so_far[0])
 
     # -- inside
+
+    def _possible(self, least: int) -> NDArray[Any]:
+        """Wall times that a clock can have read, and that add up to more than 0."""
+        wall = self.column("wall_ns", least=least)
+        if self.impossible_times:
+            raise NotMeasured("wall_ns", self.impossible_times)
+        return wall
+
+    def _ticking(self, least: int) -> NDArray[Any]:
+        """Wall times of which each is above 0, so that ratios of their medians mean something."""
+        wall = self._possible(least)
+        if not wall.min() > 0:
+            raise NotMeasured("wall_ns", f"a step has a wall time of {wall.min()} ns: the clock is too coarse")
+        return wall
 
     @cached_property
     def _time_line(self) -> tuple[dict[Phase, NDArray[Any]], NDArray[Any]]:

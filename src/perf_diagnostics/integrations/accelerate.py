@@ -23,7 +23,7 @@ from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations.attached import RESULTS_DIR, Attached, check_name
 from perf_diagnostics.integrations.endings import ending_of
 from perf_diagnostics.integrations.mixed_precision import autocast_named
-from perf_diagnostics.integrations.recording import disabled, recorded_here
+from perf_diagnostics.integrations.recording import disabled
 from perf_diagnostics.integrations.telling import tell
 from perf_diagnostics.records import Outcome
 
@@ -59,18 +59,20 @@ def attach_accelerator(
         InvalidSettings: nothing is prepared, or the name cannot be one.
         RunError: there is a run of that name.
     """
-    check_name(name, Path(results_dir))
+    if accelerator.is_main_process:
+        check_name(name, Path(results_dir))
     if not accelerator._dataloaders:
         raise InvalidSettings("the accelerator has no loader yet; call accelerator.prepare() before, or use attach().")
     models, optimizers = list(accelerator._models), [one.optimizer for one in accelerator._optimizers]
     if not models or not optimizers:
         raise InvalidSettings("the accelerator has no model or no optimizer yet; call accelerator.prepare() before.")
-    if disabled() or not recorded_here() or not accelerator.is_main_process:
+    if disabled():
         yield Attached(None)
         return
-    from perf_diagnostics.integrations import patches
+    from perf_diagnostics.integrations import loader_patches, patches
     from perf_diagnostics.integrations.accelerated_watch import AcceleratedWatch
     from perf_diagnostics.integrations.describe import class_name
+    from perf_diagnostics.integrations.own_cost import with_own_cost
 
     watch = AcceleratedWatch(
         models=models,
@@ -79,13 +81,14 @@ def attach_accelerator(
         name=name,
         results_dir=Path(results_dir).absolute(),
     )
+    watch.recording.with_own_cost = with_own_cost
     ending = Outcome.COMPLETED, "", "loop_ended"
     with ExitStack() as installed:
         with watch.observations.guard("steps"):
             watch.computes_in(autocast_named(accelerator.mixed_precision))
             patches.watch_backward(watch, installed)
             patches.watch_optimizers(watch, optimizers, installed)
-            patches.watch_loaders(watch, None, installed)
+            loader_patches.watch_loaders(watch, None, installed)
             watch.watch_transfers(_data, "send_to_device", installed)
         try:
             yield Attached(watch)
@@ -95,5 +98,5 @@ def attach_accelerator(
         finally:
             installed.close()
             watch.end(*ending)
-            if not quiet:
+            if not quiet and watch.recording.speaks:
                 tell(watch.recording, watch.observations)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from perf_diagnostics.integrations.loop_probe import TRANSFER
-from perf_diagnostics.integrations.patches import _replace
+from perf_diagnostics.integrations.patches import replace
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.watch import Watch
 
@@ -23,7 +23,7 @@ class AcceleratedWatch(Watch):
 
         @functools.wraps(original)
         def moved(*args: Any, **kwargs: Any) -> Any:
-            if not self.watches() or not self._training():
+            if not self.watches() or not self.trains_now():
                 return original(*args, **kwargs)
             self._transfer_begins()
             try:
@@ -31,21 +31,21 @@ class AcceleratedWatch(Watch):
             finally:
                 self._transfer_ends()
 
-        _replace(owner, method, moved, patches)
+        replace(owner, method, moved, patches)
 
     def computes_in(self, dtype: torch.dtype | None) -> None:
         """What the mixed precision computes in, where the model's caller does not see its autocast region."""
-        self._called = True
-        self._autocast = dtype
+        self.state.called = True
+        self.trained.autocast = dtype
 
     def _transfer_begins(self) -> None:
         try:
             self.probe.enter(TRANSFER)
         except FAULTS as fault:
-            self._shield.take(fault)
+            self.fails(fault)
 
     def _transfer_ends(self) -> None:
         try:
-            self.probe.leave()
+            self.leave()
         except FAULTS as fault:
-            self._shield.take(fault)
+            self.fails(fault)

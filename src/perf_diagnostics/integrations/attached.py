@@ -30,7 +30,7 @@ class Attached:
     @property
     def steps(self) -> int:
         """Steps seen so far, warm-up included; 0 where measuring is turned off."""
-        return 0 if self._watch is None else self._watch.recording.steps
+        return 0 if self._watch is None else self._watch.recording.steps + self._watch.probe.state.plain_steps
 
     @property
     def folder(self) -> Path | None:
@@ -78,9 +78,10 @@ def attach(
     import torch
     from torch.utils.data import DataLoader
 
-    from perf_diagnostics.integrations import patches
+    from perf_diagnostics.integrations import loader_patches, patches, transfers
     from perf_diagnostics.integrations.describe import class_name
     from perf_diagnostics.integrations.endings import ending_of
+    from perf_diagnostics.integrations.own_cost import with_own_cost
     from perf_diagnostics.integrations.watch import Watch
 
     models = [model] if isinstance(model, torch.nn.Module) else list(model)
@@ -94,16 +95,18 @@ def attach(
         name=name,
         results_dir=Path(results_dir),
     )
+    watch.recording.with_own_cost = with_own_cost
     ending = Outcome.COMPLETED, "", "loop_ended"
     with contextlib.ExitStack() as installed:
         with watch.observations.guard("steps"):
             patches.watch_backward(watch, installed)
+            watch.when_on_device = lambda: transfers.watch_transfers(watch, installed)
             patches.watch_optimizers(watch, optimizers, installed)
             if loader is None or isinstance(loader, DataLoader):
                 # What Accelerate prepares is no loader itself, but reads one.
                 inner = None if loader is None else (loader, getattr(loader, "base_dataloader", loader))
-                patches.watch_loaders(watch, inner, installed)
-            elif not patches.watch_iterable(watch, loader, installed):
+                loader_patches.watch_loaders(watch, inner, installed)
+            elif not loader_patches.watch_iterable(watch, loader, installed):
                 why = f"a {type(loader).__name__} cannot be watched; use OwnLoop.batches(). Its time is in other"
                 watch.about.why_unseen["data_wait"] = why
         try:

@@ -17,9 +17,13 @@ class Cycle:
             until then steps end without them.
     """
 
+    __slots__ = ("_now", "_usual", "alone")
+
     def __init__(self, optimizers: Iterable[int] = ()) -> None:
         self._usual: dict[int, int] = dict.fromkeys(optimizers, 1)
         self._now: dict[int, int] = {}
+        #: The identity of the only optimizer, each step of which ends the loop's; None where several take turns.
+        self.alone: int | None = None
 
     def __len__(self) -> int:
         """How many optimizers take turns."""
@@ -28,8 +32,6 @@ class Cycle:
     def stepped(self, optimizer: int) -> bool:
         """The optimizer of this identity has stepped; true where that ends the step."""
         now, usual = self._now, self._usual
-        if len(usual) == 1 and not now and optimizer in usual:
-            return True
         now[optimizer] = count = now.get(optimizer, 0) + 1
         learned = optimizer not in usual  # it is the last of its cycle, for those before it were not waited for
         if len(now) < len(usual) and not learned:
@@ -38,4 +40,5 @@ class Cycle:
             usual.clear()  # those that did not step for so long are out of use
         usual.update(now)
         now.clear()
+        self.alone = optimizer if len(usual) == 1 else None
         return True

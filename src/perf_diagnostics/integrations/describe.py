@@ -92,7 +92,8 @@ def precision_of(parameters: Sequence[torch.Tensor], device: torch.device, autoc
 
 def autocast_dtype(kind: str) -> torch.dtype | None:
     """The type of the autocast region the caller is in, for a kind of device, or None."""
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    known = torch.amp.is_autocast_available(kind)  # of other kinds torch refuses to say whether it is enabled
+    return torch.get_autocast_dtype(kind) if known and torch.is_autocast_enabled(kind) else None
 
 
 def sizes(parameters: Sequence[torch.nn.Parameter], device: torch.device) -> list[Quantity]:

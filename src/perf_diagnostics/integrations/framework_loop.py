@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.integrations.endings import Ending
 from perf_diagnostics.integrations.marked import MarkedLoop
+from perf_diagnostics.integrations.own_cost import with_own_cost
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +50,7 @@ class FrameworkLoop:
             device=None,
             clock=clock,
         )
+        self.marked.recording.with_own_cost = with_own_cost
         self.patches = ExitStack()
 
     def time(

@@ -68,8 +68,6 @@ class PerformanceDiagnosticsCallback(_TrainerCallback):  # type: ignore[misc]
         return self._trainings.last
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        if not state.is_world_process_zero:
-            return
         trainer = _calling_trainer()
         self._trainings.begin(functools.partial(_loop_of, trainer, others, self._trainings.end))
 
@@ -121,6 +119,7 @@ def _loop_of(
         optimizer=getattr(optimizer, "optimizer", optimizer),
     )
     marked, accelerator = loop.marked, trainer.accelerator
+    marked.recording.exchanges.modules = lambda: [trainer.model_wrapped]
     marked.autocast = autocast_named(accelerator.mixed_precision)
     _note_facts(loop, trainer)
     inside = _Inside()

@@ -85,8 +85,7 @@ class PerformanceDiagnosticsCallback(_Callback):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._stepped = False
-        if trainer.is_global_zero:  # the processes that Lightning starts have no RANK in their environment
-            self._trainings.begin(functools.partial(self._loop_of, trainer, pl_module))
+        self._trainings.begin(functools.partial(self._loop_of, trainer, pl_module))
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         if self._trainings.loop is not None:
@@ -203,8 +202,7 @@ class PerformanceDiagnosticsProfiler(_Profiler):  # type: ignore[misc]
         self._stepped = False
         self._handled = sys.exc_info()[1]  # fit() may be called where somebody is handling an error
         self._phases = {}
-        if self._lightning_module.trainer.is_global_zero:
-            self._trainings.begin(self._loop_of)
+        self._trainings.begin(self._loop_of)
 
     def _loop_of(self, name: str | None, results_dir: Path) -> FrameworkLoop:
         trainer = self._lightning_module.trainer
@@ -252,6 +250,7 @@ def _new_loop(trainer: Any, module: Any, name: str | None, results_dir: Path) ->
         model=module,
         optimizer=optimizers[0] if optimizers else None,
     )
+    loop.marked.recording.exchanges.modules = lambda: [trainer.strategy.model]
     package = type(trainer).__module__.partition(".")[0]
     version = getattr(sys.modules.get(package), "__version__", "")
     loop.marked.autocast = autocast_named(trainer.precision)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from perf_diagnostics.integrations.step_state import NOTHING, StepState
 from perf_diagnostics.measure.beside_steps import MemoryReading
 from perf_diagnostics.measure.device_clock import DeviceClock, EventSource
 from perf_diagnostics.measure.probe import Probe
@@ -61,22 +62,26 @@ class LoopProbe(Probe):
         super().__init__(clock=clock, thread_cpu=thread_cpu, memory=memory)
         self._bridged = bridged
         self._wait_cpu_start = 0
-        #: Whether the thread's CPU time is read around waits, and at the ends of steps.
-        self.cpu_clock = self.step_clock = True
+        #: The open phases around :attr:`StepState.inside`, outermost first.
+        self.open: list[int] = []
+        #: Whether the thread's CPU time is read at the ends of steps.
+        self.step_clock = True
+        #: What writes the marks, and what a watch knows of the step.
+        self.state = StepState(self._mark_first, thread_cpu)
 
     @property
     def running(self) -> bool:
         return self._running
 
     @property
-    def depth(self) -> int:
-        """How many phases are open."""
-        return len(self.open)
+    def cpu_clock(self) -> bool:
+        """Whether the thread's CPU time is read around waits."""
+        return self.state.wait_cpu is not None
 
     @property
-    def phase(self) -> int:
-        """The innermost open phase, as an index into ALL_PHASES."""
-        return self.open[-1] if self.open else OTHER
+    def depth(self) -> int:
+        """How many phases are open."""
+        return 0 if self.state.inside == NOTHING else 1 + len(self.open)
 
     @property
     def block_began_ns(self) -> int:
@@ -95,53 +100,67 @@ class LoopProbe(Probe):
     def enter(self, code: int) -> None:
         """A phase begins, as an index into ALL_PHASES; OTHER marks what must not count as the phase around it.
 
-        TRAINS is a forward that makes use of the batches waited for so far. Runs several times in each step of
-        somebody's training, hence in one piece: calls are what Python is slow at.
+        TRAINS is a forward that makes use of the batches waited for so far.
         """
-        if not self._running:
-            self.start()
-        self._mark(self._clock() << BITS | code)
-        if self._device is not None:
-            self._device.border()
+        self.state.mark(self._clock() << BITS | code)
+        inside = self.state.inside
         if code == TRAINS:
-            self.unused_wait = False
             code = FORWARD
-        if code == FORWARD and self.open and self.open[-1] == BACKWARD:
+        if code == FORWARD and inside == BACKWARD:
             code = BACKWARD
-        self.open.append(code)
-        if code == DATA_WAIT and self.cpu_clock:
-            self._wait_cpu_start = self._thread_cpu()
+        if inside != NOTHING:
+            self.open.append(inside)
+        self.state.inside = code
+        if code == DATA_WAIT and self.state.wait_cpu is not None:
+            self._wait_cpu_start = self.state.wait_cpu()
 
     def leave(self) -> int:
         """The innermost phase ends, and is given as an index; without one nothing happens, and that is OTHER."""
-        if not self.open:
+        ended = self.state.inside
+        if ended == NOTHING:
             return OTHER
-        ended = self.open.pop()
+        self.state.inside = self.open.pop() if self.open else NOTHING
         if ended == DATA_WAIT:
-            if self.cpu_clock:
-                self._wait_cpu_ns += self._thread_cpu() - self._wait_cpu_start
+            if self.state.wait_cpu is not None:
+                self.add_wait_cpu(self.state.wait_cpu() - self._wait_cpu_start)
             if not self._waited:
                 self._waited = True
                 self._step_epoch = self.epoch
-            self.unused_wait = True
-        self._mark(self._clock() << BITS | LEAVE)
-        if self._device is not None:
-            self._device.border()
+        self.state.mark(self._clock() << BITS | LEAVE)
         return ended
+
+    def add_wait_cpu(self, cpu_ns: int) -> None:
+        """The thread used so much CPU time in a wait for a batch."""
+        self._wait_cpu_ns += cpu_ns
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is nothing to a step's end but its time."""
+        return self._device is None and self._memory is None and not self._reads_cpu
+
+    def ended(self, steps: int) -> None:
+        """So many steps more were ended on the tape, and are like the one before them."""
+        self._steps += steps
+
+    def epoch_begins(self, epoch: int, *, of_step: bool) -> None:
+        """A pass over the data begins; ``of_step`` where the step that is under way has no batch of an earlier one."""
+        self.epoch = epoch
+        self.state.same = None
+        if of_step:
+            self._step_epoch = epoch
 
     def abandon(self) -> None:
         """Forget all open phases, for their ends got lost (an exception); the time since the last border is other."""
-        self.open.clear()
-        self._put(ABANDON)
+        self._close_all()
+        self.state.mark(self._clock() << BITS | ABANDON)
 
     def give_back_wait(self) -> None:
         """The waits for the batches that were fetched last were for an evaluation: they are other."""
-        self.unused_wait = False
-        self._put(GIVE_BACK)
+        self.state.mark(self._clock() << BITS | GIVE_BACK)
 
     def stop_wait_clock(self) -> None:
         """Read the thread's CPU time around waits no more: a system call at both ends of each. Between blocks only."""
-        self.cpu_clock = False
+        self.state.wait_cpu = None
         self._reads_cpu = self.step_clock
 
     def stop_step_clock(self) -> None:
@@ -176,7 +195,38 @@ class LoopProbe(Probe):
         """Steps since the last take."""
         return self._steps
 
-    def _put(self, code: int) -> None:
-        self._mark(self._clock() << BITS | code)
+    def end_step(
+        self, *, samples: int, tokens: int | None = None, padding_tokens: int | None = None, loss: Any = None
+    ) -> int:
+        now = super().end_step(samples=samples, tokens=tokens, padding_tokens=padding_tokens, loss=loss)
+        self._close_all()
+        return now
+
+    def start(self) -> None:
+        super().start()
+        self._close_all()
+        self.state.same = None
+        self.state.mark = self._mark if self._device is None else self._mark_both
+
+    def end_block(self) -> None:
+        super().end_block()
+        self.state.mark = self._mark_first
+
+    def _on_gc(self, moment: str, info: dict[str, int]) -> None:
+        super()._on_gc(moment, info)
+        self.state.same = None
+
+    def _mark_first(self, mark: int) -> None:
+        """The first phase that is entered starts the clock, and what was read before it is no time of the block's."""
+        self.start()
+        self.state.mark(self._clock() << BITS | mark & (1 << BITS) - 1)
+
+    def _close_all(self) -> None:
+        self.state.inside = NOTHING
+        self.open.clear()
+
+    def _mark_both(self, mark: int) -> None:
+        """A border on the host's clock and on the device's."""
+        self._mark(mark)
         if self._device is not None:
             self._device.border()

@@ -88,6 +88,7 @@ class MarkedLoop:
         self._shield = Shield(self.observations, self._trip)
         self._off = False
         self._models = [] if model is None else [model]
+        self.recording.exchanges.modules = lambda: self._models
         self._optimizers = [] if optimizer is None else [optimizer]
         self._device = None if device is None else torch.device(device)
         self._ended = False

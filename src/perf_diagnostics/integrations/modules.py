@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from threading import get_ident
@@ -10,22 +11,35 @@ from typing import Any, Protocol
 
 import torch
 
+from perf_diagnostics.integrations.loop_probe import FORWARD, TRAINS, LoopProbe
+from perf_diagnostics.integrations.shield import FAULTS
+from perf_diagnostics.integrations.step_state import NOTHING, StepState
+from perf_diagnostics.measure.tape import BITS, LEAVE
+from perf_diagnostics.workloads.workload import BatchCount
+
 #: torch.nn.Module looks for this on every call and calls it instead; it leaves it out of copies and pickles. Compiling
 #: in place (``model.compile()``) uses it too. It has been there since torch 2.1.
 _CALL = "_compiled_call_impl"
 
+_clock = time.perf_counter_ns
+
 
 class CallWatch(Protocol):
-    """Is told of a module's calls, while it is ``active`` and on its ``thread``."""
+    """What times a module's calls: the plain ones by its state, the others by its functions."""
 
-    active: bool
+    state: StepState
+    probe: LoopProbe
+    batches: list[int | BatchCount | None]
     thread: int
 
-    def module_begins(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A call begins."""
+    def call_begins(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A call begins, perhaps inside something else, and perhaps not to be trained."""
 
-    def module_ends(self) -> None:
-        """It has ended, or raised."""
+    def count_rows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The model is called to be trained, and no batch was seen."""
+
+    def fails(self, fault: Exception) -> None:
+        """Something of ours went wrong."""
 
 
 def watch_calls(module: torch.nn.Module, watch: CallWatch) -> Callable[[], None]:
@@ -36,18 +50,35 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> Callable[[], None]
     """
     before = module.__dict__.get(_CALL)
     alive = weakref.ref(module)  # a strong reference from the module to itself would delay the end of its memory
-    compiling = torch.compiler.is_compiling
+    compiling, grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
+    state, around, batches, thread = watch.state, watch.probe.open, watch.batches, watch.thread
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         module: Any = alive()
         call = module._call_impl if before is None else before
-        if compiling() or not watch.active or get_ident() != watch.thread:
+        if compiling() or not state.active or get_ident() != thread:
             return call(*args, **kwargs)
-        watch.module_begins(module, args, kwargs)
+        try:
+            if state.inside != NOTHING or not state.called or not module.training or not grad_enabled():
+                watch.call_begins(module, args, kwargs)
+            else:
+                state.evaluated = state.unused_wait = False
+                state.forwards += 1
+                if not batches:
+                    watch.count_rows(args, kwargs)
+                state.mark(_clock() << BITS | TRAINS)
+                state.inside = FORWARD
+        except FAULTS as fault:
+            watch.fails(fault)
         try:
             return call(*args, **kwargs)
         finally:
-            watch.module_ends()
+            try:
+                if state.inside != NOTHING:
+                    state.inside = around.pop() if around else NOTHING
+                    state.mark(_clock() << BITS | LEAVE)
+            except FAULTS as fault:
+                watch.fails(fault)
 
     # Not setattr: the wrapper that torch.compile returns would pass it on to the module inside.
     module.__dict__[_CALL] = timed

@@ -73,6 +73,7 @@ class OwnLoop(Attached):
         self._loop: MarkedLoop | None = None
         if not disabled():
             from perf_diagnostics.integrations.marked import MarkedLoop
+            from perf_diagnostics.integrations.own_cost import with_own_cost
 
             self._loop = MarkedLoop(
                 workload=workload,
@@ -83,6 +84,7 @@ class OwnLoop(Attached):
                 device=device,
                 clock=clock,
             )
+            self._loop.recording.with_own_cost = with_own_cost
         super().__init__(self._loop)
 
     def __enter__(self) -> OwnLoop:

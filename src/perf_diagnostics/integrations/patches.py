@@ -1,52 +1,118 @@
-"""Puts a watch into torch's own calls (backward, DataLoader, optimizers), and takes it out again without a trace."""
+"""Puts a watch into torch's own calls (backward, optimizers), and takes it out again without a trace.
+
+What stands in a call writes the marks of a plain step itself, in one piece and from local names, and asks the watch
+about everything else: in steps of a third of a millisecond each call of a Python function is seen.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+import sys
+import time
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from threading import get_ident
 from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils.data import DataLoader, dataloader
 
+from perf_diagnostics.integrations.loop_probe import BACKWARD, OPTIMIZER
+from perf_diagnostics.integrations.shield import FAULTS
+from perf_diagnostics.integrations.step_state import NOTHING, QUICK_NS
+from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watch import Watch
+from perf_diagnostics.measure.tape import BITS, END, LEAVE
 
-#: Marks an iterator whose batches count.
-_COUNTS = "_perf_diagnostics_counts"
+_clock = time.perf_counter_ns
 
 
 def watch_backward(watch: Watch, patches: ExitStack) -> None:
-    """Time ``Tensor.backward`` and ``torch.autograd.backward``; the second is called by the first, and counts once."""
-    for owner in (torch.Tensor, torch.autograd):
-        original: Callable[..., Any] = owner.backward
+    """Time ``torch.autograd.backward``, which ``Tensor.backward`` calls, too."""
+    original: Callable[..., Any] = torch.autograd.backward
+    state, around, losses, thread = watch.state, watch.probe.open, watch.losses, watch.thread
 
-        @functools.wraps(original)
-        def backward(*args: Any, _original: Callable[..., Any] = original, **kwargs: Any) -> Any:
-            if not watch.active or get_ident() != watch.thread or watch.in_backward:
-                return _original(*args, **kwargs)
-            watch.backward_begins()
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        inside = state.inside
+        if not state.active or get_ident() != thread or inside == BACKWARD or BACKWARD in around:
+            return original(*args, **kwargs)
+        try:
+            if inside == NOTHING:
+                state.mark(_clock() << BITS | BACKWARD)
+                state.inside = BACKWARD
+            else:
+                watch.backward_begins()
+        except FAULTS as fault:
+            watch.fails(fault)
+        try:
+            return original(*args, **kwargs)
+        finally:
             try:
-                return _original(*args, **kwargs)
-            finally:
-                watch.backward_ends(args[0] if args else kwargs.get("tensors"))
+                if state.inside != NOTHING:
+                    state.inside = around.pop() if around else NOTHING
+                    state.mark(_clock() << BITS | LEAVE)
+                if not state.due_ns and losses.wanted:
+                    losses.backward(args[0] if args else kwargs.get("tensors"))
+            except FAULTS as fault:
+                watch.fails(fault)
 
-        _replace(owner, "backward", backward, patches)
+    untraced(backward, and_what_they_call=False)
+    replace(torch.autograd, "backward", backward, patches)
 
 
 def watch_optimizers(watch: Watch, optimizers: Iterable[torch.optim.Optimizer] | None, patches: ExitStack) -> None:
     """Time the steps of these optimizers, or of every optimizer in the process (None)."""
+    state, around, cycle, thread = watch.state, watch.probe.open, watch.cycle, watch.thread
+    met, stepping, batches = watch.met, watch.stepping, watch.batches
 
     def begins(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if watch.active and get_ident() == watch.thread:
-            watch.optimizer_begins(optimizer)
+        if not state.active or get_ident() != thread:
+            return
+        try:
+            if state.inside != NOTHING:
+                watch.step_begins_inside()
+            this = id(optimizer)
+            known = met.get(this)
+            if known is None or known() is not optimizer:
+                watch.meet(optimizer, sys._getframe(1))
+            state.mark(_clock() << BITS | OPTIMIZER)
+            state.inside = OPTIMIZER
+            stepping.append(this)
+        except FAULTS as fault:
+            watch.fails(fault)
 
     def ends(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if watch.active and get_ident() == watch.thread:
-            watch.optimizer_ends(optimizer)
+        if not state.active:
+            return
+        try:
+            this = id(optimizer)
+            if not stepping or stepping[-1] != this:
+                return  # it began before the watch did
+            stepping.pop()
+            now = _clock()
+            state.inside = around.pop() if around else NOTHING
+            if state.inside != NOTHING or not (cycle.alone == this or cycle.stepped(this)):
+                state.mark(now << BITS | LEAVE)
+            elif (  # the loop's step ends, too; was it like the one before?
+                now < state.due_ns
+                and now - state.ended_ns < QUICK_NS
+                and batches == state.same
+                and state.forwards
+                and not state.evaluated
+            ):
+                state.mark(now << BITS | END)
+                state.ended_ns = now
+                state.plain_steps += 1
+                state.forwards = 0
+                state.unused_wait = False
+                batches.clear()
+            else:
+                watch.step_ends()
+        except FAULTS as fault:
+            watch.fails(fault)
 
+    untraced(begins, ends, and_what_they_call=True)
     if optimizers is None:
         handles = [register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ends)]
     else:
@@ -59,99 +125,7 @@ def watch_optimizers(watch: Watch, optimizers: Iterable[torch.optim.Optimizer] |
         patches.callback(handle.remove)
 
 
-def watch_loaders(watch: Watch, loaders: tuple[DataLoader[Any], ...] | None, patches: ExitStack) -> None:
-    """Time the batches of these DataLoaders, or of every DataLoader in the process (None).
-
-    The classes' own methods are replaced, so an iterator keeps its type, and nothing draws a random number.
-    """
-    make: Callable[..., Any] = DataLoader.__iter__
-    base = dataloader._BaseDataLoaderIter
-    fetch: Callable[..., Any] = base.__next__
-
-    @functools.wraps(make)
-    def __iter__(self: DataLoader[Any]) -> Any:  # noqa: N807 - stands in for the class's own
-        counts = loaders is None or any(self is loader for loader in loaders)
-        if not counts or not watch.watches():
-            return make(self)
-        watch.pass_begins(self)
-        try:
-            iterator = make(self)
-        finally:
-            watch.pass_began()
-        if isinstance(iterator, base):
-            iterator.__dict__[_COUNTS] = True
-        return iterator
-
-    @functools.wraps(fetch)
-    def __next__(self: Any) -> Any:  # noqa: N807 - stands in for the class's own
-        if not watch.active or get_ident() != watch.thread or _COUNTS not in self.__dict__:
-            return fetch(self)
-        batch = None
-        watch.fetch_begins()
-        try:
-            batch = fetch(self)
-        finally:
-            watch.fetch_ends(batch)
-        return batch
-
-    _replace(DataLoader, "__iter__", __iter__, patches)
-    _replace(base, "__next__", __next__, patches)
-
-
-def watch_iterable(watch: Watch, loader: Any, patches: ExitStack) -> bool:
-    """Time the batches of a loader of the user's own class; false where its class cannot be watched.
-
-    Its iterator is wrapped, for nothing is known about its type; it passes on whatever else it is asked for.
-    """
-    kind = type(loader)
-    make: Callable[..., Any] | None = getattr(kind, "__iter__", None)
-    if make is None or not kind.__flags__ & _HEAP_TYPE:
-        return False
-
-    @functools.wraps(make)
-    def __iter__(self: Any) -> Any:  # noqa: N807 - stands in for the class's own
-        if self is not loader or not watch.watches():
-            return make(self)
-        watch.pass_begins(self)
-        try:
-            return TimedIterator(iter(make(self)), watch)
-        finally:
-            watch.pass_began()
-
-    _replace(kind, "__iter__", __iter__, patches)
-    return True
-
-
-#: CPython's flag of a class made by a ``class`` statement; built-in ones cannot be changed.
-_HEAP_TYPE = 1 << 9
-
-
-class TimedIterator:
-    """An iterator whose ``next`` is the wait for data."""
-
-    def __init__(self, iterator: Iterator[Any], watch: Watch) -> None:
-        self._iterator = iterator
-        self._watch = watch
-
-    def __iter__(self) -> TimedIterator:
-        return self
-
-    def __next__(self) -> Any:
-        if not self._watch.watches():
-            return next(self._iterator)
-        batch = None
-        self._watch.fetch_begins()
-        try:
-            batch = next(self._iterator)
-        finally:
-            self._watch.fetch_ends(batch)
-        return batch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._iterator, name)
-
-
-def _replace(owner: Any, name: str, new: Callable[..., Any], patches: ExitStack) -> None:
+def replace(owner: Any, name: str, new: Any, patches: ExitStack) -> None:
     """Set an attribute until ``patches`` closes; an inherited one disappears again instead of being copied down."""
     own = vars(owner).get(name)
     setattr(owner, name, new)

@@ -1,54 +1,185 @@
 """Several processes of one training (torchrun) agree on one record, through the store they found each other by.
 
-Rank 0 makes the run; the others ask where it lies and write their own steps beside it. Nobody waits inside a step, and
-no collective is called: a store answers by itself.
+Rank 0 makes the run; the others write their own steps beside its own. Nobody waits inside a step, and no collective is
+called: a store answers by itself. All that goes through the store is the name of a meeting place in the results folder,
+as soon as there is a process group; the rest are files, so that it also works when the group is gone again.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import shutil
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
-_KEY = "perf_diagnostics/trial_directory"
+from perf_diagnostics.store.files import write_atomic
+
+_KEY = "perf_diagnostics/meeting"
+
+#: In a meeting place: the file that says where the trial's files lie.
+_PLACE = "place"
+
+#: The trainings of this process one after another, of which each meets at a place of its own: all ranks count alike.
+_TRAININGS = itertools.count()
+
+#: If no other rank is recorded by the time rank 0 has asked so often, once a step, none is: the script measures rank 0
+#: only, and nobody will come for the place.
+ALONE_AFTER = 5
 
 #: Until rank 0 has said where the record lies, the others ask so often.
 ASK_AGAIN_NS = 250_000_000
 
 
 def rank() -> int:
-    """This process' rank as torchrun, SLURM's or MPI's launchers tell it; 0 where there is one process."""
-    text = os.environ.get("RANK", "0").strip()
-    return int(text) if text.isdigit() else 0
+    """This process' number in its process group or, without one, by its launcher's word; 0 where there is one."""
+    distributed = _initialised()
+    return _number("RANK", 0) if distributed is None else int(distributed.get_rank())
 
 
 def world_size() -> int:
     """How many processes the training has."""
-    text = os.environ.get("WORLD_SIZE", "1").strip()
-    return max(1, int(text)) if text.isdigit() else 1
+    distributed = _initialised()
+    return max(1, _number("WORLD_SIZE", 1)) if distributed is None else int(distributed.get_world_size())
 
 
-def publish(directory: Path) -> None:
-    """Tell the other ranks where the trial's files lie."""
-    store = _store()
-    if store is not None:
-        store.set(_KEY, str(directory.absolute()))
+class Meeting:
+    """Where the ranks of one training leave what they have measured, until rank 0 has made the run.
+
+    A training of under a second ends before there is a run, and its process group with it. The ranks therefore agree
+    on a folder while the group is there; at the end whoever comes last, rank 0 or another, takes the steps from there
+    to the trial's files.
+
+    Args:
+        results_dir: where runs lie; the place is made in it, under a name that no run can have.
+    """
+
+    def __init__(self, results_dir: Path) -> None:
+        self._results_dir = results_dir.absolute()
+        #: The folder, once it is agreed on and can be seen from here.
+        self.path: Path | None = None
+        #: The largest number of ranks seen: a group that has ended says 1.
+        self.ranks = 1
+        self.rank = rank()
+        #: What the group talks through (``gloo``, ``nccl``), by kind of device; empty as long as there is no group.
+        self.backends: dict[str, str] = {}
+        self._key = ""
+        self._asked: Path | None = None
+        self._others = self._looks = 0
+
+    @property
+    def several(self) -> bool:
+        """Whether the training has more than one process, as of the last look."""
+        return self.ranks > 1
+
+    def agree(self) -> None:
+        """Rank 0 names the folder, the others ask for its name. Cheap, and done where the name is known."""
+        self.ranks = max(self.ranks, world_size())
+        self.backends = self.backends or _backends()
+        store = _store() if self.several else None
+        if store is None:
+            return
+        self._key = self._key or f"{_KEY}/{next(_TRAININGS)}"
+        self.rank = rank()
+        if self.rank:
+            self._ask(store)
+        else:
+            self._name(store)
+
+    def _name(self, store: Any) -> None:
+        if self.path is None:
+            path = self._results_dir / f".ranks-{uuid.uuid4().hex[:12]}"
+            path.mkdir(parents=True)
+            self.path = path
+            store.set(self._key, str(path))
+        self._looks += 1
+        if not self._others:
+            self._others = int(store.add(f"{self._key}/others", 0))
+
+    def _ask(self, store: Any) -> None:
+        if self.path is not None:
+            return
+        if self._asked is None and store.check([self._key]):
+            self._asked = Path(store.get(self._key).decode())
+            store.add(f"{self._key}/others", 1)
+        if self._asked is not None and self._asked.is_dir():  # else rank 0 writes where this machine cannot
+            self.path = self._asked
+
+    def tell(self, place: Path) -> None:
+        """Rank 0 has made the run: say where the trial's files lie."""
+        if self.path is not None:
+            write_atomic(self.path / _PLACE, str(place.absolute()).encode(), fsync=False)
+
+    def place(self) -> Path | None:
+        """Where the trial's files lie; None as long as rank 0 has not said."""
+        if self.path is None:
+            return None
+        try:
+            return Path((self.path / _PLACE).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+
+    def room(self) -> Path | None:
+        """A folder for this rank's steps while there is no run; :meth:`leave` hands it over."""
+        if self.path is None:
+            return None
+        room = self.path / f".rank{self.rank}"
+        room.mkdir(exist_ok=True)
+        return room
+
+    def leave(self, room: Path) -> None:
+        """The steps in there are whole: rank 0 takes them or, if it has ended meanwhile, this rank does."""
+        if self.path is None:
+            return
+        room.rename(self.path / f"rank{self.rank}")
+        place = self.place()
+        if place is not None:
+            self.collect(place)
+
+    def collect(self, place: Path) -> None:
+        """Bring what the ranks have left to the trial's files; where all are there, nobody needs this place."""
+        if self.path is None:
+            return
+        for left in sorted(self.path.glob("rank*/*.parquet")):
+            with contextlib.suppress(FileNotFoundError):  # another rank, which ends now, was faster
+                left.rename(place / left.name)
+        here = {part.name.partition("-")[0] for part in place.glob("steps.rank*-*.parquet")}
+        alone = self.rank == 0 and not self._others and self._looks >= ALONE_AFTER
+        if alone or len(here) >= self.ranks:
+            self.close()
+
+    def close(self) -> None:
+        """Take the folder away."""
+        if self.path is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
 
 
-def published() -> Path | None:
-    """Where rank 0 keeps the trial's files; None as long as it has not said, or where this process cannot ask it."""
-    store = _store()
-    if store is None or not store.check([_KEY]):
+def _number(variable: str, otherwise: int) -> int:
+    text = os.environ.get(variable, "").strip()
+    return int(text) if text.isdigit() else otherwise
+
+
+def _initialised() -> Any:
+    """``torch.distributed`` where it has a process group."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
-    return Path(store.get(_KEY).decode())
+    return distributed
+
+
+def _backends() -> dict[str, str]:
+    """``cpu:gloo,cuda:nccl`` as a mapping."""
+    distributed = _initialised()
+    configured = "" if distributed is None else str(distributed.get_backend_config()).lower()
+    return {kind: name for kind, colon, name in (one.partition(":") for one in configured.split(",")) if colon}
 
 
 def _store() -> Any:
     """The store of the process group, if there is one."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return None
+    distributed = _initialised()
     # Not public, and the only way to what every rank already shares; without it the ranks go unrecorded, with a gap.
-    get_store = getattr(distributed.distributed_c10d, "_get_default_store", None)
+    get_store = None if distributed is None else getattr(distributed.distributed_c10d, "_get_default_store", None)
     return None if get_store is None else get_store()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 from perf_diagnostics import __version__
 from perf_diagnostics.integrations import ranks
 from perf_diagnostics.integrations.board_sampling import BoardSampling
+from perf_diagnostics.integrations.exchanges import Exchanges
 from perf_diagnostics.integrations.loop_probe import DATA_WAIT, LoopProbe
 from perf_diagnostics.integrations.parts import RankFiles, StepParts
 from perf_diagnostics.measure import environment, memory
@@ -37,6 +38,7 @@ from perf_diagnostics.records import (
     TrialResult,
 )
 from perf_diagnostics.store.run_folder import RunFolder
+from perf_diagnostics.store.tables import steps_to_parquet
 from perf_diagnostics.store.trial_folder import TrialFolder
 
 #: The first steps allocate, initialise, start loader workers and make the optimizer's state; they are never counted.
@@ -56,6 +58,16 @@ MOST_STEPS_A_BLOCK = 65_536
 #: some five microseconds.
 LEAST_WAIT_NS = 1_000_000
 LEAST_STEP_NS = 5_000_000
+
+#: What only a trial of a sweep records, and the columns that only some batches have.
+_NOT_IN_A_TRAINING = {
+    "flops_per_step": "operations are counted for the trials of a sweep only",
+    "traffic_bytes_per_step": "operations are counted for the trials of a sweep only",
+    "energy_cpu": "the processor's energy is read beside the trials of a sweep only",
+    "host_rss_bytes": "memory is read at each step in the trials of a sweep only",
+    "tokens": "the batches have no input_ids to count tokens by",
+    "padding_tokens": "the batches have no input_ids with an attention_mask on the CPU to count padding by",
+}
 
 DISABLED_VARIABLE = "PERF_DIAGNOSTICS_DISABLED"
 
@@ -126,7 +138,9 @@ class Recording:
         self._results_dir = results_dir
         self.clock = clock
         self._pid = os.getpid()
-        self._rank = ranks.rank()
+        self._meeting = ranks.Meeting(results_dir)
+        #: What the training's ranks tell beside their steps, where it has several.
+        self.exchanges = Exchanges(observations)
         self._place: Path | None = None
         self._held = contextlib.ExitStack()
         self._trial: Trial | None = None
@@ -141,6 +155,9 @@ class Recording:
         self._steady_wall_ns = 0
         self._flush_at_ns = 0
         self._flush_at_step = 0
+        self._full_at_step = MOST_STEPS_A_BLOCK
+        #: Adds to the result what watching cost a step; who starts the watch knows how (:mod:`.own_cost`).
+        self.with_own_cost: Callable[[TrialResult, LoopProbe, Callable[[], int]], TrialResult] = _as_it_is
         #: Called before a block's steps are taken from the probe.
         self.before_take: Callable[[], None] = _nothing
         self._unknown_samples = False
@@ -157,6 +174,7 @@ class Recording:
         self.before_take()
         self.probe.use_events(events)
         self.steps = 0
+        self.exchanges.forget()
         self._began_ns = self._ended_ns = self.clock()
 
     def end_step(self, samples: int | None, tokens: int | None = None, padding_tokens: int | None = None) -> None:
@@ -170,24 +188,60 @@ class Recording:
         if now >= self._flush_at_ns or self.steps >= self._flush_at_step:
             self._border_is_due(now)
 
+    def ended(self, steps: int, at_ns: int) -> None:
+        """So many steps more have ended, the last one then, all before :attr:`quiet_until_ns`."""
+        self.steps += steps
+        self._ended_ns = at_ns
+
+    @property
+    def quiet_until_ns(self) -> int:
+        """Of steps that end before this time :meth:`ended` may be told later, instead of :meth:`end_step` at once."""
+        near = self._flush_at_step - self.steps < MOST_STEPS_A_BLOCK // 16
+        return 0 if self.probe.warmup or near else self._flush_at_ns
+
     def _border_is_due(self, now: int) -> None:
         """What only some steps need: the first ones, and those at which something is to be written."""
         if not self._began_ns:
             self._began_ns = self._training_began_ns = self.probe.block_began_ns
             self._first_step_ns = now - self._began_ns
         if self.probe.warmup:
+            self._look_at_ranks()
             if self.steps >= self.warm_up_steps:
+                if self._meeting.several and self._board is None:
+                    # What one rank does aside, the others wait for in their next step: no steady one, then.
+                    self.warm_up_until(self.steps + 1)
+                    self.aside(self._prepare)
+                    return
                 self._measuring_begins()
                 self._flush_at_ns = self._training_began_ns + FIRST_FLUSH_NS
-                self._flush_at_step = self.steps + MOST_STEPS_A_BLOCK
+                self._wait_for_steps()
+            return
+        if now < self._flush_at_ns and self.steps < self._full_at_step:
+            if self.probe.device_clock == "host":
+                self.aside(self._look_at_ranks)
+            else:
+                self._look_at_ranks()  # the device works on meanwhile; at the end of a block it would run dry
+            self._wait_for_steps()
             return
         self.aside(self.flush)
         now = self.clock()
-        if self._files() is None and self._rank:
+        if self._files() is None and self._meeting.rank:
             self._flush_at_ns = now + ranks.ASK_AGAIN_NS
             return
         self._flush_at_ns = now + max(FLUSH_NS, (now - self._training_began_ns) // FLUSH_SHARE)
-        self._flush_at_step = self.steps + MOST_STEPS_A_BLOCK
+        self._wait_for_steps()
+
+    def _wait_for_steps(self) -> None:
+        """The next look is due when the block is full or, before that, when ranks of several have something to tell."""
+        look = self.exchanges.next_look if self._meeting.several else self._full_at_step
+        self._flush_at_step = max(self.steps + 1, min(look, self._full_at_step))
+
+    def _look_at_ranks(self) -> None:
+        """Of several ranks, agree on where they meet, and see how they exchange their gradients."""
+        with self.observations.guard("ranks"):
+            self._meeting.agree()
+        if self._meeting.several:
+            self.exchanges.look(self.steps)
 
     def warm_up_until(self, steps: int) -> None:
         """Count steps as warm-up until so many have been seen."""
@@ -197,6 +251,8 @@ class Recording:
         """Do some work of ours between two steps, in time that belongs to no step."""
         self._close_block()
         work()
+        if self._meeting.several:
+            self.exchanges.look(self.steps)  # the work may have found the model
         self.probe.start()
         self._began_ns = self._ended_ns = self.clock()
 
@@ -213,10 +269,23 @@ class Recording:
         with self.observations.guard("process_cpu_s"):
             self._counted_from_ns = self.clock()
             self._cpu.begin()
-        self._board = BoardSampling(self.about.device, self.observations, clock=self.clock)
-        self._board.start()
+        self._start_sampling()
         self.probe.start()
         self._began_ns = self._ended_ns = self.clock()
+
+    def _prepare(self) -> None:
+        """What takes long and need not be done between steps that count: making the run, looking for boards."""
+        self.flush()
+        if self._parts.unwritten:
+            # A rank that does not know yet where to write does so later; only the first time takes long.
+            with self.observations.guard("records"):
+                steps_to_parquet(self._parts.table(self._without_unseen))
+        self._start_sampling()
+
+    def _start_sampling(self) -> None:
+        if self._board is None:
+            self._board = BoardSampling(self.about.device, self.observations, clock=self.clock)
+            self._board.start()
 
     def _close_block(self) -> None:
         """End the block and take its steps; the step that is under way is lost, for it has no end."""
@@ -228,7 +297,10 @@ class Recording:
         part = probe.take()
         if probe.device_clock != "host":
             self._ended_ns = self.clock()  # the device has done the block's work only now
+        self._full_at_step = self.steps + MOST_STEPS_A_BLOCK
         if len(part):
+            if self._meeting.several:
+                part = self.exchanges.beside(part, self._parts.steps, self.about.device)
             self._parts.add(part)
             if not probe.warmup:
                 self._steady_steps += len(part)
@@ -239,8 +311,9 @@ class Recording:
         if not self._parts.unwritten or os.getpid() != self._pid:
             return
         with self.observations.guard("records"):
-            if self._rank:
-                self._place = self._place or ranks.published()
+            self._meeting.agree()
+            if self._meeting.rank:
+                self._place = self._place or self._meeting.place()
             elif self._trial is None:
                 self._create()
             files = self._files()
@@ -249,7 +322,7 @@ class Recording:
 
     def _files(self) -> RankFiles | None:
         """Where this process' steps go; None as long as nobody knows."""
-        return None if self._place is None else RankFiles(TrialFolder(self._place), self._rank)
+        return None if self._place is None else RankFiles(TrialFolder(self._place), self._meeting.rank)
 
     def _create(self) -> None:
         self._describe()
@@ -262,7 +335,9 @@ class Recording:
             accumulation_steps=accumulation if isinstance(accumulation, int) and accumulation > 1 else None,
         )
         length = Length(warmup_steps=WARM_UP_STEPS)
-        self._trial = Trial(workload=about.workload, settings=settings, length=length)
+        # Trainings of different numbers of ranks are never repetitions of each other.
+        options: dict[str, Json] = {"ranks": self._meeting.ranks} if self._meeting.several else {}
+        self._trial = Trial(workload=about.workload, settings=settings, options=options, length=length)
         self._environment = environment.capture()
         now = datetime.now(UTC)
         folder = RunFolder.create(
@@ -279,9 +354,13 @@ class Recording:
         folder.begin(self._trial, now=self._started_at)
         self.folder = folder
         self._place = folder.trial_directory(self._trial)
-        if ranks.world_size() > 1:
-            with self.observations.guard("ranks"):
-                ranks.publish(self._place)
+        with self.observations.guard("ranks"):
+            self._meeting.tell(self._place)
+
+    def rehearse(self) -> None:
+        """Only keep steps from here on: nothing is begun, looked for or written (see :mod:`.own_cost`)."""
+        self.probe.warmup = False
+        self._flush_at_ns = self._flush_at_step = 2**62
 
     # -- at the end
 
@@ -294,22 +373,44 @@ class Recording:
         self._stop_sampling()
         with self._held, self.observations.guard("records"):
             if not self._parts:
+                if not self._meeting.rank:
+                    self._meeting.close()
                 return None
             self.flush()
-            files = self._files()
-            if self._rank and files is not None:
-                self._parts.cut_transient()
-                self._parts.rewrite(files, self.probe.seen, self._without_unseen)
+            if self._meeting.rank:
+                self._finish_rank()
             if self._trial is not None:
                 self.result = self._result(self._trial, outcome, reason, stop_reason)
-                if self.folder is not None:
-                    self._rewrite(self.folder, self.result)
+                try:
+                    self.result = self.with_own_cost(self.result, self.probe, self.clock)
+                finally:  # Ctrl-C meanwhile takes nothing of the record
+                    if self.folder is not None:
+                        self._rewrite(self.folder, self.result)
         return self.result
+
+    def _finish_rank(self) -> None:
+        """The last of a rank's steps: beside rank 0's or, as long as it has no run, where the ranks meet."""
+        self._parts.cut_transient()
+        files, room = self._files(), None
+        if files is None:
+            room = self._meeting.room()
+            if room is None:
+                return
+            files = RankFiles(TrialFolder(room), self._meeting.rank)
+            self._parts.write(files, self.probe.seen, self._without_unseen)
+        self._parts.rewrite(files, self.probe.seen, self._without_unseen)
+        if room is not None:
+            self._meeting.leave(room)
 
     def _stop_sampling(self) -> None:
         if self._board is not None and self._steady_steps:
             self._series, sampled = self._board.stop(self._steady_steps, self._ended_ns)
             self.about.quantities.extend(sampled)
+
+    @property
+    def speaks(self) -> bool:
+        """Whether this process says what was measured: of several of one training, rank 0 does."""
+        return self._meeting.rank == 0
 
     @property
     def run(self) -> Run | None:
@@ -321,7 +422,7 @@ class Recording:
         if self.result is None:
             return None
         result, files = self.result, self._files()
-        if files is not None and (self._parts.spilled or ranks.world_size() > 1):
+        if files is not None and (self._parts.spilled or self._meeting.several):
             result = files.folder.read_result()
         return Run(
             name=self.folder.path.name if self.folder is not None else self.about.workload,
@@ -348,7 +449,7 @@ class Recording:
             series=self._series,
             quantities=tuple(quantities),
             gaps=(*self._gaps(), *self.observations.gaps),
-            facts={**self.about.facts, **({"ranks": ranks.world_size()} if ranks.world_size() > 1 else {})},
+            facts={**self.about.facts, **self._rank_facts()},
             provenance={"host_clock": "perf_counter_ns", "device_clock": self.probe.device_clock},
             environment=self._environment,
             started_at=self._started_at.isoformat(timespec="milliseconds"),
@@ -356,6 +457,22 @@ class Recording:
             stop_reason=stop_reason,
             steady=steady,
         )
+
+    def _rank_facts(self) -> dict[str, Json]:
+        """What is known about the ranks of several."""
+        meeting = self._meeting
+        if not meeting.several:
+            return {}
+        backend = meeting.backends.get(self.about.device.partition(":")[0])
+        known: dict[str, Json] = {} if backend is None else {"backend": backend}
+        return {"ranks": meeting.ranks, **known, **self.exchanges.facts()}
+
+    def _of_this_rank(self, quantities: Iterable[Quantity]) -> list[Quantity]:
+        """Without what everybody else used of the machine, where other ranks of the same training are among them."""
+        if not self._meeting.several:
+            return list(quantities)
+        self.observations.note("other_cpu_s", "the other ranks of this training would count as somebody else")
+        return [quantity for quantity in quantities if quantity.name != "other_cpu_s"]
 
     def _measured_quantities(self, cut_ns: int) -> list[Quantity]:
         found: list[Quantity] = []
@@ -370,7 +487,7 @@ class Recording:
                 found.append(Quantity("host_memory_peak", float(peak), "bytes", "VmHWM"))
         if self._counted_from_ns is not None:
             with self.observations.guard("process_cpu_s"):
-                found.extend(self._cpu.finish(self.observations))
+                found.extend(self._of_this_rank(self._cpu.finish(self.observations)))
                 self.about.facts["cpu_window_s"] = (self.clock() - self._counted_from_ns) / 1e9
         if self._counters is not None:
             found.extend((memory.ProcessCounters.now() - self._counters).quantities())
@@ -396,6 +513,8 @@ class Recording:
                 f"the steps are under {LEAST_STEP_NS / 1e6:g} ms, too short to read the thread's CPU clock in each"
             )
             gaps.append(Gap("thread_cpu_ns", why_not))
+        recorded = {*self._parts.table(self._without_unseen).columns, *(q.name for q in self.about.quantities)}
+        gaps += [Gap(signal, why_not) for signal, why_not in _NOT_IN_A_TRAINING.items() if signal not in recorded]
         if "loss" in why and not self.probe.has_loss:
             gaps.append(Gap("loss", why["loss"]))
         if self._parts.lost:
@@ -412,6 +531,8 @@ class Recording:
             absent.add("data_wait_cpu_ns")
         if not self.probe.step_clock:
             absent.add("thread_cpu_ns")
+        if not self.exchanges.seen:
+            absent |= {"exchange_ns", "exchange_hidden_ns"}
         return StepTable({name: values for name, values in part.columns.items() if name not in absent})
 
     def _rewrite(self, folder: RunFolder, result: TrialResult) -> None:
@@ -419,7 +540,14 @@ class Recording:
         files = self._files()
         if files is not None:
             self._parts.rewrite(files, self.probe.seen, self._without_unseen)
+            with self.observations.guard("ranks"):
+                self._meeting.collect(files.folder.path)
         folder.finish(result)
+
+
+def _as_it_is(result: TrialResult, _probe: LoopProbe, _clock: Callable[[], int]) -> TrialResult:
+    """Nobody measures what watching cost."""
+    return result
 
 
 def _nothing() -> None:

@@ -53,7 +53,7 @@ class Session:
     @property
     def speaks(self) -> bool:
         """Whether this process says what was measured: of several of one training, rank 0 does."""
-        return rank() == 0
+        return rank() == 0 if self.watch is None else self.watch.recording.speaks
 
     def begin(self) -> None:
         """Wait for torch."""
@@ -68,15 +68,18 @@ class Session:
             self.watch.end(*ending)
 
     def _attach(self) -> None:
-        from perf_diagnostics.integrations import patches
+        from perf_diagnostics.integrations import loader_patches, patches, transfers
+        from perf_diagnostics.integrations.own_cost import with_own_cost
         from perf_diagnostics.integrations.watch import Watch
 
         watch = Watch(workload=self._workload, name=self._name, results_dir=self._results_dir)
+        watch.recording.with_own_cost = with_own_cost
         self.watch = watch
         with watch.observations.guard("steps"):
             patches.watch_backward(watch, self._installed)
+            watch.when_on_device = lambda: transfers.watch_transfers(watch, self._installed)
             patches.watch_optimizers(watch, None, self._installed)
-            patches.watch_loaders(watch, None, self._installed)
+            loader_patches.watch_loaders(watch, None, self._installed)
 
 
 def run_watched(target: str, arguments: Sequence[str], *, as_module: bool, session: Session | None) -> int | None:

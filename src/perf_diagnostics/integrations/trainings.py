@@ -35,7 +35,8 @@ class Trainings:
 
     def __init__(self, *, name: str | None, results_dir: Path | str, quiet: bool) -> None:
         self._results_dir = Path(results_dir).absolute()
-        check_name(name, self._results_dir)
+        if recorded_here():
+            check_name(name, self._results_dir)
         self._name = name
         self._quiet = quiet
         self._begun = 0
@@ -47,7 +48,7 @@ class Trainings:
     def begin(self, make: Callable[[str | None, Path], FrameworkLoop]) -> None:
         """A training begins, whatever ``make``, which gets the run's name and where runs lie, finds missing."""
         self.end((Outcome.CRASHED, "another training began before this one had ended", str(Outcome.CRASHED)))
-        if disabled() or not recorded_here():
+        if disabled():
             return
         self._begun += 1
         self._pid = os.getpid()
@@ -65,5 +66,5 @@ class Trainings:
         if loop is None:
             return
         loop.end(ending)
-        if not self._quiet and os.getpid() == self._pid:
+        if not self._quiet and os.getpid() == self._pid and loop.marked.recording.speaks:
             tell(loop.marked.recording, loop.marked.observations, loop.marked.about.notes)

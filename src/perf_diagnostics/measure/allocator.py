@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from perf_diagnostics.measure.observation import FAILURES_IN_A_ROW, Observations
+from perf_diagnostics.records import Quantity
 
 #: Allocated and reserved bytes, retried allocations and driver allocations so far; NaN for what is not counted.
 DeviceMemory: TypeAlias = tuple[float, float, float, float]
@@ -15,14 +16,17 @@ DeviceMemory: TypeAlias = tuple[float, float, float, float]
 #: The columns of a step table that these four numbers fill, in their order.
 DEVICE_COLUMNS = ("allocated_bytes", "reserved_bytes", "alloc_retries", "device_allocs")
 
+_RETRIES = ("num_alloc_retries",)
+
 #: Their places in ``torch.cuda.memory_stats_as_nested_dict``. ``num_device_alloc`` counts cudaMalloc and its kin; it is
 #: missing before torch 2.1.
 _PLACES = (
     ("allocated_bytes", "all", "current"),
     ("reserved_bytes", "all", "current"),
-    ("num_alloc_retries",),
+    _RETRIES,
     ("num_device_alloc",),
 )
+_OOMS = ("num_ooms",)
 _INACTIVE_SPLIT = ("inactive_split_bytes", "all", "current")
 
 Statistics: TypeAlias = Callable[[], Mapping[str, Any]]
@@ -59,16 +63,32 @@ class DeviceMemoryReader:
 
 @dataclass(frozen=True)
 class AllocatorState:
-    """The allocator at one moment: retries so far, and the free parts of split blocks in bytes (None: not counted)."""
+    """The allocator at one moment; None is what it does not count.
+
+    ``retries`` is how many allocations succeeded so far only after its cache was emptied, ``ooms`` how many did not
+    even then (each raised ``torch.OutOfMemoryError``), ``inactive_split_bytes`` the free parts of split blocks.
+    """
 
     retries: int | None
     inactive_split_bytes: int | None
+    ooms: int | None
 
     @classmethod
     def of(cls, counters: Mapping[str, Any]) -> AllocatorState:
         """Out of torch's nested counters."""
-        retries, split = _at(counters, _PLACES[2]), _at(counters, _INACTIVE_SPLIT)
-        return cls(*(None if math.isnan(value) else int(value) for value in (retries, split)))
+        places = (_RETRIES, _INACTIVE_SPLIT, _OOMS)
+        return cls(*(None if math.isnan(value := _at(counters, place)) else int(value) for place in places))
+
+    def failures_since(self, before: AllocatorState | None) -> list[Quantity]:
+        """Allocations since then that were retried, and those that failed; a counter that is not kept is left out."""
+        if before is None:
+            return []
+        pairs = (("alloc_retries", before.retries, self.retries), ("alloc_ooms", before.ooms, self.ooms))
+        return [
+            Quantity(name, float(now - then), "1", "torch.cuda.memory_stats")
+            for name, then, now in pairs
+            if then is not None and now is not None
+        ]
 
 
 def allocator_statistics(device: Any) -> Statistics | None:

@@ -24,18 +24,19 @@ NO_GRAPHS = -1
 
 
 class SpacedMemory:
-    """Calls a memory reader at the ends of steps, but no more often than every :data:`MEMORY_INTERVAL_NS`."""
+    """Calls a memory reader at the ends of steps, but no more often than every ``interval_ns``."""
 
     def __init__(self, reader: Callable[[], MemoryReading]) -> None:
         self._reader = reader
         self._readings: list[tuple[int, MemoryReading]] = []
         self._had: set[str] = set()
+        self.interval_ns = MEMORY_INTERVAL_NS
         #: Host time from which on the next step's end is one to read at.
         self.due_ns = -(2**62)
 
     def read(self, step: int, now_ns: int) -> None:
         """Read at the end of the step with this number since the last :meth:`take`."""
-        self.due_ns = now_ns + MEMORY_INTERVAL_NS
+        self.due_ns = now_ns + self.interval_ns
         self._readings.append((step, self._reader()))
 
     def take(self, steps: int) -> dict[str, Float64]:

@@ -25,6 +25,7 @@ class PowerKind(enum.StrEnum):
 class Board:
     """One GPU as the driver knows it; what the driver does not report is None.
 
+    ``pcie_generation_max`` and ``pcie_width_max`` (in lanes) are the best link that board and machine can have.
     ``split`` says that the board is divided into MIG instances, whose power and utilisation NVML does not report.
     """
 
@@ -36,6 +37,8 @@ class Board:
     power_limit_w: float | None = None
     default_power_limit_w: float | None = None
     power_kind: PowerKind | None = None
+    pcie_generation_max: int | None = None
+    pcie_width_max: int | None = None
     split: bool = False
 
 

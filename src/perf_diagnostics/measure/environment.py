@@ -269,6 +269,8 @@ def _devices(devices: tuple[DeviceInfo, ...], boards: tuple[Board, ...]) -> tupl
                 "power_limit_w": board.power_limit_w,
                 "default_power_limit_w": board.default_power_limit_w,
                 "power_reading": board.power_kind,
+                "pcie_generation_max": board.pcie_generation_max,
+                "pcie_width_max": board.pcie_width_max,
             }
         described.append(facts)
     return tuple(described)

@@ -1,4 +1,4 @@
-"""Samples one GPU board for a trial: power, energy, utilisation, memory, clock, temperature and what holds it back."""
+"""Samples one GPU board for a trial: power, energy, use, memory, clock, temperature, link, and what holds it back."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ FAST_SIGNALS = ("gpu_energy", "gpu_power")
 #: Read less often: boards renew them every 1/6 to 1 s, and each reading is a call into the driver.
 SLOW_SIGNALS = ("gpu_utilization", "gpu_memory_used", "gpu_sm_clock", "gpu_temperature", "gpu_throttle_reasons")
 SLOW_INTERVAL_NS = 200_000_000
+
+#: Read less often still: the driver counts for 20 ms before it answers how much came in, and a link seldom changes.
+LINK_SIGNALS = ("gpu_pcie_received", "gpu_pcie_generation", "gpu_pcie_width")
+LINK_INTERVAL_NS = 500_000_000
 
 PROCESS_MEMORY = "gpu_memory_process"
 USED_MEMORY = "gpu_memory_used"
@@ -46,7 +50,7 @@ def gpu_instruments(
     wanted = [device for device in devices if device.kind == "cuda"]
     reader: BoardReader | None = None
     for device in wanted:
-        with observations.guard(*FAST_SIGNALS, *SLOW_SIGNALS, PROCESS_MEMORY):
+        with observations.guard(*FAST_SIGNALS, *SLOW_SIGNALS, *LINK_SIGNALS, PROCESS_MEMORY):
             reader = open_reader() if reader is None else reader
             board = match_board(
                 reader.boards(), uuid=device.uuid, pci_bus_id=device.pci_bus_id, unlisted=reader.unlisted
@@ -73,7 +77,7 @@ class GpuInstrument:
     ) -> None:
         self.board = board
         self.name = f"NVML {board.uuid}"
-        self.signals = (*FAST_SIGNALS, *SLOW_SIGNALS, PROCESS_MEMORY)
+        self.signals = (*FAST_SIGNALS, *SLOW_SIGNALS, *LINK_SIGNALS, PROCESS_MEMORY)
         self._reader = reader
         self._observations = observations
         self._tree = ProcessTree() if tree is None else tree
@@ -82,6 +86,7 @@ class GpuInstrument:
         self._failed_in_a_row = dict.fromkeys(self.signals, 0)
         self._energy_before_j: float | None = None
         self._slow_due_ns: int | None = None
+        self._link_due_ns: int | None = None
         self._foreign = _Foreign()
 
     def start(self, pid: int) -> None:
@@ -94,6 +99,10 @@ class GpuInstrument:
             self._slow_due_ns = now_ns + SLOW_INTERVAL_NS
             readings = {signal: self._read(signal, now_ns) for signal in (*SLOW_SIGNALS, PROCESS_MEMORY)}
             self._foreign.add(readings[USED_MEMORY], readings[PROCESS_MEMORY])
+        if self._link_due_ns is None or now_ns >= self._link_due_ns:
+            self._link_due_ns = now_ns + LINK_INTERVAL_NS
+            for signal in LINK_SIGNALS:
+                self._read(signal, now_ns)
 
     def stop(self) -> Readings:
         if PROCESS_MEMORY in self._alive and not len(self._tracks[PROCESS_MEMORY]):

@@ -113,6 +113,8 @@ class NvmlReader:
             power_limit_w=self._known(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
             default_power_limit_w=self._known(lambda: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1e3),
             power_kind=self._choose_power(uuid, handle),
+            pcie_generation_max=self._known(lambda: int(nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle))),
+            pcie_width_max=self._known(lambda: int(nvml.nvmlDeviceGetMaxPcieLinkWidth(handle))),
             split=self._known(lambda: int(nvml.nvmlDeviceGetMigMode(handle)[0])) == 1,
         )
 
@@ -206,6 +208,19 @@ def _throttle_reasons(nvml: Any, handle: Any) -> float:
     return float(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
 
 
+def _pcie_received_bytes_per_s(nvml: Any, handle: Any) -> float:
+    # In KB/s, counted over 20 ms that the call takes (NVML API reference, nvmlDeviceGetPcieThroughput).
+    return float(nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_RX_BYTES)) * 1e3
+
+
+def _pcie_generation(nvml: Any, handle: Any) -> float:
+    return float(nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle))
+
+
+def _pcie_width(nvml: Any, handle: Any) -> float:
+    return float(nvml.nvmlDeviceGetCurrPcieLinkWidth(handle))
+
+
 _READINGS: Mapping[str, _Reading] = {
     "gpu_energy": _energy_j,
     "gpu_utilization": _utilization_percent,
@@ -213,6 +228,9 @@ _READINGS: Mapping[str, _Reading] = {
     "gpu_sm_clock": _sm_clock_mhz,
     "gpu_temperature": _temperature_c,
     "gpu_throttle_reasons": _throttle_reasons,
+    "gpu_pcie_received": _pcie_received_bytes_per_s,
+    "gpu_pcie_generation": _pcie_generation,
+    "gpu_pcie_width": _pcie_width,
 }
 
 

@@ -136,10 +136,6 @@ class Probe:
         self.epoch = 0
         self.warmup = True
         self._seen = 0
-        #: The phases that are open, outermost first, as indices, and whether this step waited for a batch that nothing
-        #: was trained on yet: only a probe of a loop that is not ours keeps these.
-        self.open: list[int] = []
-        self.unused_wait = False
         self._step_epoch = 0
         self._waited = False
         self._wait_cpu_ns = 0
@@ -217,6 +213,11 @@ class Probe:
         self._running = False
         gc.callbacks.remove(self._on_gc)
 
+    def read_memory_every(self, interval_ns: int) -> None:
+        """From now on read the memory at the ends of steps that lie so far apart (0: of every step)."""
+        if self._memory is not None:
+            self._memory.interval_ns = interval_ns
+
     def end_step(
         self, *, samples: int, tokens: int | None = None, padding_tokens: int | None = None, loss: Any = None
     ) -> int:
@@ -257,9 +258,6 @@ class Probe:
         self._step_mark = len(self._marks)
         self._step_epoch = self.epoch
         self._waited = False
-        self.unused_wait = False
-        if self.open:
-            self.open.clear()
         return now
 
     def take(self) -> StepTable:
@@ -272,6 +270,7 @@ class Probe:
             "start_ns": stretches.start_ns - (self._origin or 0),
             "wall_ns": stretches.wall_ns,
             **{f"host_{phase}_ns": stretches.phases_ns[:, i].copy() for i, phase in enumerate(MEASURED_PHASES)},
+            "prepare_ns": stretches.prepare_ns,
             **self._row_columns(),
         }
         # Once there was a loss the column stays, or the tables of one trial would not have the same columns.
@@ -298,9 +297,8 @@ class Probe:
     def _begin_step(self) -> None:
         self._step_mark = len(self._marks)
         self._step_epoch = self.epoch
-        self._waited = self.unused_wait = False
+        self._waited = False
         self._wait_cpu_ns = 0
-        self.open.clear()
 
     def _labels(self) -> tuple[int, ...]:
         """The phases of the stretches of the step that has just ended."""

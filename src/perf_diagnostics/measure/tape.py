@@ -23,7 +23,7 @@ DATA_WAIT, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, OTHER = (ALL_PHASES.index(pha
 LEAVE = 6
 #: The model is called to be trained: the forward begins, and the waits so far were for batches that are used.
 TRAINS = 7
-#: The last waits were for batches that nothing was trained on: they are other.
+#: The last waits were for batches that nothing was trained on: they are other, and so are the copies of these batches.
 GIVE_BACK = 8
 #: All open phases are forgotten, for their ends got lost; the time since the last mark is other.
 ABANDON = 9
@@ -78,7 +78,7 @@ def labels_of(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[int, ..
         elif code == LEAVE:
             if stack:
                 phase = stack.pop()
-            if ending == DATA_WAIT:
+            if ending in (DATA_WAIT, TRANSFER):
                 waits.append(len(labels))
             elif bridged and ending in _BRIDGES:
                 tail = ending
@@ -92,13 +92,40 @@ def labels_of(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[int, ..
     return tuple(labels)
 
 
+@functools.lru_cache(maxsize=4096)
+def preparing(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[bool, ...]:
+    """For the stretch before each mark of one step: does it lie, in no phase, between a batch and its forward?
+
+    What a loop does with a batch that its loader has given it: tokenising, augmenting, stacking. A batch that no
+    forward follows was not prepared for one.
+    """
+    labels = labels_of(codes, bridged=bridged, recomputes=recomputes)
+    found = [False] * len(codes)
+    since: list[int] | None = None
+    for number, (code, label) in enumerate(zip(codes, labels, strict=True)):
+        if label == DATA_WAIT and code == LEAVE:
+            since = []
+        elif since is not None and label == OTHER:
+            since.append(number)
+        if code in (FORWARD, TRAINS):
+            for one in since or ():
+                found[one] = True
+        if code in (FORWARD, TRAINS, BACKWARD, OTHER, ABANDON):
+            since = None
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Stretches:
-    """The steps of a tape: when each began, how long it took, and its time by phase, shape ``(steps, phases)``."""
+    """The steps of a tape: when each began, how long it took, and its time by phase, shape ``(steps, phases)``.
+
+    ``prepare_ns`` is the part of ``other`` that lies between a batch and its forward.
+    """
 
     start_ns: Int64
     wall_ns: Int64
     phases_ns: Int64
+    prepare_ns: Int64
     #: The phases that were entered at all, as bits by their index.
     seen: int
 
@@ -111,22 +138,24 @@ def read_tape(marks: array[int], *, bridged: bool = False, recomputes: bool = Fa
     borders = np.flatnonzero(codes >= END)
     ends_at = np.flatnonzero(codes[borders] == END)
     ends, begins = borders[ends_at], borders[ends_at - 1] if ends_at.size else borders[:0]
-    phases_ns = np.zeros((ends.size, len(ALL_PHASES)), dtype=np.int64)
+    # One column more than there are phases: what was prepared between a batch and its forward, a part of OTHER.
+    sums_ns = np.zeros((ends.size, len(ALL_PHASES) + 1), dtype=np.int64)
     seen = 0
     lengths = ends - begins
     for length in np.unique(lengths):
         rows = np.flatnonzero(lengths == length)
         at = begins[rows][:, None] + np.arange(length + 1)
         stretch_ns, step_codes = np.diff(times[at], axis=1), codes[at[:, 1:]]
-        seen |= _add_up(rows, stretch_ns, step_codes, phases_ns, bridged=bridged, recomputes=recomputes)
-    return Stretches(times[begins], times[ends] - times[begins], phases_ns, seen)
+        seen |= _add_up(rows, stretch_ns, step_codes, sums_ns, bridged=bridged, recomputes=recomputes)
+    phases_ns, prepare_ns = sums_ns[:, : len(ALL_PHASES)], sums_ns[:, -1].copy()
+    return Stretches(times[begins], times[ends] - times[begins], phases_ns, prepare_ns, seen)
 
 
 def _add_up(
     rows: NDArray[np.intp],
     stretch_ns: Int64,
     codes: NDArray[np.uint8],
-    phases_ns: Int64,
+    sums_ns: Int64,
     *,
     bridged: bool,
     recomputes: bool,
@@ -143,11 +172,15 @@ def _add_up(
         labels = np.array(labels_of(sequence.tobytes(), bridged=bridged, recomputes=recomputes))
         seen |= entered(sequence.tobytes())
         for label in set(labels.tolist()):
-            phases_ns[rows[alike], label] = stretch_ns[alike][:, labels == label].sum(axis=1)
+            sums_ns[rows[alike], label] = stretch_ns[alike][:, labels == label].sum(axis=1)
+        before = np.array(preparing(sequence.tobytes(), bridged=bridged, recomputes=recomputes))
+        sums_ns[rows[alike], -1] = stretch_ns[alike][:, before].sum(axis=1)
     for row in left:
         sequence_codes = codes[row].tobytes()
         labels = np.array(labels_of(sequence_codes, bridged=bridged, recomputes=recomputes))
-        np.add.at(phases_ns[rows[row]], labels, stretch_ns[row])
+        np.add.at(sums_ns[rows[row]], labels, stretch_ns[row])
+        before = np.array(preparing(sequence_codes, bridged=bridged, recomputes=recomputes))
+        sums_ns[rows[row], -1] = stretch_ns[row][before].sum()
         seen |= entered(sequence_codes)
     return seen
 

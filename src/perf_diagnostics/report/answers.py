@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perf_diagnostics.diagnose.asked_for import asked_for, lost_sentinels
 from perf_diagnostics.diagnose.facts import Interval, Point, ask
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Severity
 from perf_diagnostics.diagnose.statistics import quotient
@@ -34,7 +35,7 @@ def headline(run: Run, diagnosis: Diagnosis) -> str:
 
 
 def _nothing_to_judge(run: Run) -> str:
-    if not run.completed:
+    if not asked_for(run).completed:
         return "no trial of this run completed."
     return "no rule explained enough of the measured time."
 
@@ -57,7 +58,8 @@ def answer_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[Sent
     return tuple(sentences)
 
 
-def _nothing_completed(run: Run) -> Sentence:
+def _nothing_completed(whole: Run) -> Sentence:
+    run = asked_for(whole)
     endings = [OUTCOME_WORDS[result.outcome] for result in run.results]
     told = [f"{endings.count(ending)} {ending}" for ending in dict.fromkeys(endings)]
     if run.pending:
@@ -238,8 +240,10 @@ def key_figures_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple
         note = f"{between(100 * share.low, 100 * share.high)} %, {plain(gain.name.replace('-', ' '), 40)}"
         label, unit = ("Won where tried", "% of the time") if share.measured else ("Could be won back", "% of the step")
         figures.append(KeyFigure(label, round(100 * share.value, 1), unit, note))
-    total = len(run.results) + len(run.pending)
-    figures.append(KeyFigure("Trials completed", f"{len(run.completed)} of {total}", "", _not_completed(run)))
+    asked = asked_for(run)
+    total = len(asked.results) + len(asked.pending)
+    if total > 1 or len(asked.completed) < total:
+        figures.append(KeyFigure("Trials completed", f"{len(asked.completed)} of {total}", "", _not_completed(run)))
     return tuple(figures)
 
 
@@ -250,21 +254,24 @@ def _arm_figures(arm: Arm) -> list[KeyFigure]:
         return []
     interval = "" if rate.low is None or rate.high is None else f"95 % interval {between(rate.low, rate.high)}"
     fastest = "the fastest" if chosen is best else f"fastest: {best.batch_size},"
+    of_these = "the only one measured" if len(arm.points) == 1 else f"{fastest} of {len(arm.points)} measured"
     memory, where = largest(chosen, "device_memory_peak_reserved"), "held on the device"
     if memory is None:
         memory, where = largest(chosen, "host_memory_peak"), "of the process"
     unit = byte_unit(memory or 0.0)
     return [
-        KeyFigure(f"Batch size, {arm.label}", chosen.batch_size, "", f"{fastest} of {len(arm.points)} measured"),
+        KeyFigure(f"Batch size, {arm.label}", chosen.batch_size, "", of_these),
         KeyFigure(f"Throughput, {arm.label}", rate.value, "samples/s", interval),
         KeyFigure(f"Peak memory, {arm.label}", unit.of(memory), unit.name, where if memory is not None else ""),
     ]
 
 
-def _not_completed(run: Run) -> str:
+def _not_completed(whole: Run) -> str:
+    run = asked_for(whole)
     parts = [
         (sum(result.outcome.failed for result in run.results), "failed"),
         (sum(result.outcome.skipped for result in run.results), "skipped"),
         (len(run.pending), "not run"),
     ]
-    return ", ".join(f"{count} {word}" for count, word in parts if count)
+    told = [f"{count} {word}" for count, word in parts if count]
+    return ", ".join([*told, *filter(None, [lost_sentinels(whole)])])

@@ -13,11 +13,12 @@ from perf_diagnostics.records import Run
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.model import Report
 from perf_diagnostics.report.renderer import RENDERERS, save_report
+from perf_diagnostics.report.words import counted
 
 _SUFFIXES = {".html": "html", ".htm": "html", ".pdf": "pdf", ".pptx": "pptx", ".md": "md", ".json": "json"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BottleneckReport:
     """What the rules found, with the report around it.
 
@@ -71,6 +72,11 @@ class BottleneckReport:
         if name is None:
             raise InvalidSettings(f"{target.name!r}: save a report as one of {', '.join(sorted(_SUFFIXES))}.")
         return save_report(self.report, target, name)
+
+    def __repr__(self) -> str:
+        """What an interactive session shows of it: the verdict, and where the rest is."""
+        found = counted(len(self.findings), "finding")
+        return f"<{self.report.headline.rstrip('.')}. {found}; print() shows all of it, .save('report.html') writes it>"
 
     def __str__(self) -> str:
         text: str = RENDERERS["md"].render(self.report).decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perf_diagnostics.diagnose.asked_for import asked_for, lost_sentinels
 from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.records import Run
 from perf_diagnostics.report.answers import answer_of, headline, key_figures_of
@@ -61,5 +62,7 @@ def _subtitle(run: Run, arms: Sequence[Arm]) -> str:
     where = listing(labels) if 0 < len(labels) <= 3 else counted(len(labels), "configuration")
     sizes = len({size for arm in arms for size in arm.sizes})
     parts = [counted(sizes, "batch size"), where] if arms else []
-    parts.append(f"{len(run.completed)} of {counted(len(run.results) + len(run.pending), 'trial')} completed")
-    return " · ".join(parts)
+    asked = asked_for(run)
+    parts.append(f"{len(asked.completed)} of {counted(len(asked.results) + len(asked.pending), 'trial')} completed")
+    parts.append(lost_sentinels(run))
+    return " · ".join(part for part in parts if part)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perf_diagnostics.diagnose.facts import SweepFacts, TrialFacts, ask
+from perf_diagnostics.diagnose.facts import SweepFacts, ask
 from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Evidence, Finding
+from perf_diagnostics.diagnose.own_cost import own_cost_words
 from perf_diagnostics.records import Run, TrialResult
 from perf_diagnostics.report.figures import Arm
-from perf_diagnostics.report.words import between, counted, listing, number, percent, plain, time_unit
+from perf_diagnostics.report.words import counted, listing, number, plain, time_unit
 
 #: More configurations than these are not told one by one.
 _TOLD = 4
@@ -22,31 +23,13 @@ def overhead(arms: Sequence[Arm]) -> str:
     shown = [(arm, chosen) for arm in arms if (chosen := arm.recommended) is not None]
     told = []
     for arm, point in shown[:_TOLD]:
-        words = next((words for words in map(_added, point.trials) if words), "")
-        told += [f"{arm.label}, batch {point.batch_size}: {words}"] if words else []
+        words = next((words for trial in point.trials if (words := ask(own_cost_words, trial))), "")
+        told += [f"On {arm.label} at batch size {point.batch_size}, {plain(words, 500)}."] if words else []
     if told:
-        return f"What measuring adds to a step, from alternating blocks with and without it: {'; '.join(told)}."
+        return " ".join(told)
     trials = [trial for _, point in shown for trial in point.trials]
     gaps = list(dict.fromkeys(gap.why for t in trials if (gap := t.result.gap("probe_overhead_s")) is not None))
     return f"What measuring adds to a step was not measured: {plain(listing(gaps), 300)}." if gaps else ""
-
-
-def _added(trial: TrialFacts) -> str:
-    """``6.1 to 11.2 µs (0.1 % of the step)``."""
-    value, low, high = (trial.result.value(f"probe_overhead_{end}s") for end in ("", "low_", "high_"))
-    if value is None:
-        return ""
-    step = ask(lambda: trial.step_time_s)
-    if low is None or high is None:
-        unit = time_unit(abs(value))
-        return f"{number(unit.of(value))} {unit.name}"
-    unit = time_unit(max(abs(low), abs(high)))
-    ends = f"{between(low / unit.size, high / unit.size)} {unit.name}"
-    if low <= 0 <= high:
-        return f"not to be told from nothing ({ends})"
-    if high < 0:
-        return f"{ends}: the blocks without it were slower, so something else made the difference"
-    return ends if step is None else f"{ends} ({percent(value / step.value)} of the step)"
 
 
 def sentinels(run: Run, diagnosis: Diagnosis) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perf_diagnostics.diagnose.asked_for import asked_for
 from perf_diagnostics.diagnose.comparison import Comparison, Row
 from perf_diagnostics.diagnose.gates import Check
 from perf_diagnostics.diagnose.surroundings import Difference
@@ -54,12 +55,13 @@ def comparison_json(comparison: Comparison, checks: Sequence[Check] = ()) -> dic
 
 
 def _run(run: Run) -> dict[str, Json]:
+    asked = asked_for(run)
     return {
         "name": run.name,
         "created_at": run.created_at,
         "tool_version": run.tool_version,
-        "trials": len(run.results) + len(run.pending),
-        "completed": len(run.completed),
+        "trials": len(asked.results) + len(asked.pending),
+        "completed": len(asked.completed),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perf_diagnostics.diagnose.asked_for import asked_for
 from perf_diagnostics.diagnose.comparison import Comparison, Missing, Row, Verdict
 from perf_diagnostics.diagnose.gates import Check, State
 from perf_diagnostics.diagnose.matching import in_words
@@ -95,7 +96,8 @@ def method(comparison: Comparison) -> str:
 
 def run_line(title: str, run: Run) -> str:
     """``BASE  before, 2026-11-21 03:27: 6 of 6 trials completed``"""
-    done, planned = len(run.completed), len(run.results) + len(run.pending)
+    asked = asked_for(run)
+    done, planned = len(asked.completed), len(asked.results) + len(asked.pending)
     made = f"{plain(run.name, _NAME_LIMIT)}, made {plain(run.created_at[:16].replace('T', ' '))}"
     return f"{title}: {made}, {done} of {planned} trials completed"
 

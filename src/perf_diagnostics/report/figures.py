@@ -131,7 +131,9 @@ class Arm:
     @property
     def results(self) -> tuple[TrialFigures, ...]:
         """Every trial, completed or not, by batch size and repeat."""
-        found = [*(trial.result for trial in self.group.trials), *self.group.failures]
+        # A trial that broke off after steps that could be used is among both.
+        both = (*(trial.result for trial in self.group.trials), *self.group.failures)
+        found = list({result.trial.id: result for result in both}.values())
         found.sort(key=lambda result: (result.trial.settings.batch_size, result.trial.repeat))
         return tuple(figures_of(result) for result in found)
 

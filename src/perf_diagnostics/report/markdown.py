@@ -7,7 +7,18 @@ from collections.abc import Iterator, Sequence
 
 from perf_diagnostics.diagnose.finding import Evidence, Finding
 from perf_diagnostics.report.model import Report, ReportTable
-from perf_diagnostics.report.words import DASH, between, cell, change_in_code, clean, gain, heading, moment, number
+from perf_diagnostics.report.words import (
+    DASH,
+    between,
+    cell,
+    change_in_code,
+    clean,
+    could_not_look,
+    gain,
+    heading,
+    moment,
+    number,
+)
 
 #: A column of text is padded to this width at most, so that one long reason does not push all rows off the screen.
 _PADDED = 36
@@ -93,10 +104,7 @@ def _findings(report: Report) -> Iterator[str]:
         yield from _finding(finding)
     cleared = [f"{rule.code} {rule.name.replace('-', ' ')}: {rule.summary}" for rule in report.diagnosis.cleared]
     yield from _list("Cleared", cleared, level=3)
-    unchecked = [
-        f"{rule.code} {rule.name.replace('-', ' ')}: needs {rule.signal}; {rule.why}"
-        for rule in report.diagnosis.not_checked
-    ]
+    unchecked = [could_not_look(why, rules) for why, rules in report.diagnosis.not_checked_because.items()]
     yield from _list("Not checked", unchecked, level=3)
     beside = [
         f"{', '.join(rule.code for rule in rules)}: {why}" for why, rules in report.diagnosis.does_not_apply.items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from perf_diagnostics.diagnose.finding import Diagnosis
-from perf_diagnostics.records import Gap, Run, TrialResult
+from perf_diagnostics.records import Gap, Run, Trial, TrialResult
 from perf_diagnostics.report.care import overhead, ranks, sentinels
 from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures
 from perf_diagnostics.report.tables import NOT_STEADY, stop_words
@@ -173,12 +173,17 @@ def _short(device: str, batch_size: int) -> str:
 def incomplete_of(run: Run) -> tuple[str, ...]:
     """Each trial that failed, was skipped or has not run, with its reason."""
     told = [
-        f"{plain(result.trial.label, 120)}: {OUTCOME_WORDS[result.outcome]}"
+        f"{_named(result.trial)}: {OUTCOME_WORDS[result.outcome]}"
         + (f". {_sentence(result.reason)}" if result.reason else ", without a recorded reason")
         for result in run.results
         if result.outcome.failed or result.outcome.skipped
     ]
-    return (*told, *(f"{plain(trial.label, 120)}: planned, not run" for trial in run.pending))
+    return (*told, *(f"{_named(trial)}: planned, not run" for trial in run.pending))
+
+
+def _named(trial: Trial) -> str:
+    """A trial's label; a sentinel is nothing that somebody asked for, and is told as what it is."""
+    return plain(f"{trial.role} {trial.label}".strip(), 120)
 
 
 def _sentence(reason: str) -> str:

@@ -12,7 +12,18 @@ from perf_diagnostics.report.model import Chart, Report, ReportTable
 from perf_diagnostics.report.signs import verdict_severity
 from perf_diagnostics.report.slide_layout import BODY, HEIGHT_IN, WIDTH_IN, Box, Grid, Line, height_in, paged
 from perf_diagnostics.report.slides import Deck
-from perf_diagnostics.report.words import DASH, between, cell, change_in_code, clean, gain, moment, number, plain
+from perf_diagnostics.report.words import (
+    DASH,
+    between,
+    cell,
+    change_in_code,
+    clean,
+    could_not_look,
+    gain,
+    moment,
+    number,
+    plain,
+)
 
 _COLUMNS = 11
 _EVIDENCE_ROWS = 6
@@ -229,10 +240,7 @@ def _closing(deck: Deck, report: Report) -> None:
     checks = [Line("Cleared", 16, bold=True)] if report.diagnosis.cleared else []
     checks += [Line(f"{r.code} {r.name.replace('-', ' ')}: {r.summary}", 14) for r in report.diagnosis.cleared]
     checks += [Line("Not checked", 16, bold=True)] if report.diagnosis.not_checked else []
-    checks += [
-        Line(f"{r.code} {r.name.replace('-', ' ')}: needs {r.signal}; {r.why}", 14)
-        for r in report.diagnosis.not_checked
-    ]
+    checks += [Line(could_not_look(why, rules), 14) for why, rules in report.diagnosis.not_checked_because.items()]
     beside = report.diagnosis.does_not_apply
     checks += [Line("Does not apply here", 16, bold=True)] if beside else []
     checks += [Line(f"{', '.join(r.code for r in rules)}: {why}", 14) for why, rules in beside.items()]

@@ -70,8 +70,9 @@ def phase_memory_table(arms: Sequence[Arm]) -> ReportTable:
     """The same numbers, one row a configuration and batch size."""
     columns = [(f"memory_peak_{phase}", PHASE_NAMES[phase].capitalize()) for phase in MEASURED_PHASES]
     note = (
-        "The peak while a phase ran, from a pass of its own after the timed steps: of the device's allocator on a "
-        "device, of the process's resident memory on the CPU, where what one phase frees may still count in the next."
+        "The peak while a phase ran, from steps that are not timed (of the warm-up, or after the others): of the "
+        "device's allocator on a device, of the process's resident memory on the CPU, where what one phase frees may "
+        "still count in the next."
     )
     return _bytes_table("phase_memory", "Peak memory inside each phase", arms, columns, note)
 

@@ -6,10 +6,10 @@ import dataclasses
 import enum
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from perf_diagnostics.diagnose.finding import Share
+from perf_diagnostics.diagnose.finding import Share, Unchecked
 from perf_diagnostics.records import Json
 from perf_diagnostics.report.model import Cell, TableColumn
 
@@ -166,6 +166,13 @@ def listing(parts: list[str]) -> str:
 def counted(count: int, noun: str, plural: str = "") -> str:
     """``1 trial``, ``3 trials``."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def could_not_look(why: str, rules: Sequence[Unchecked]) -> str:
+    """Why a rule could not look, or the codes of several that could not for the same reason."""
+    if len(rules) > 1:
+        return f"{', '.join(rule.code for rule in rules)}: {why}"
+    return f"{rules[0].code} {rules[0].name.replace('-', ' ')}: needs {rules[0].signal}; {why}"
 
 
 def change_in_code(change: Mapping[str, Json]) -> str:

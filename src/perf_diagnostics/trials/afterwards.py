@@ -25,7 +25,8 @@ class Timed:
     ``training`` is as the last step left it (compiled, if the trial compiles). ``step_s`` is the mean time of a steady
     step; ``left_s`` what is left of the trial's budget now, None without one. ``directory`` is where a pass may write
     a file of its own; None where the trial has no folder. ``deep`` where a profiler window was asked for.
-    ``spent_s`` is what the trial has taken so far, setting up included.
+    ``spent_s`` is what the trial has taken so far, setting up included; ``peaks_known`` whether its warm-up has brought
+    the peaks of memory by phase.
     """
 
     trial: Trial
@@ -37,6 +38,7 @@ class Timed:
     directory: Path | None = None
     deep: bool = False
     spent_s: float = 0.0
+    peaks_known: bool = False
 
     def affords(self, steps: int) -> bool:
         """Whether so many more steps fit into what is left of the budget."""

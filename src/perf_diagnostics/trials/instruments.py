@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from perf_diagnostics.measure.devices import DeviceInfo
 from perf_diagnostics.measure.gpu import gpu_instruments
 from perf_diagnostics.measure.memory import ProcessTree, ProcessTreeCpu, ProcessTreeMemory
+from perf_diagnostics.measure.numa import Nearness
 from perf_diagnostics.measure.observation import Instrument, Observations
 from perf_diagnostics.measure.rapl import RaplInstrument
 
 
 def trial_instruments(devices: Iterable[DeviceInfo], observations: Observations) -> tuple[Instrument, ...]:
-    """The trial's process tree, the CPU's energy, and the boards behind ``devices``.
+    """The trial's process tree, the CPU's energy, the boards behind ``devices``, and how near to them the trial runs.
 
     Args:
         devices: the accelerators the trial runs on; none for a trial on the CPU.
@@ -20,4 +21,5 @@ def trial_instruments(devices: Iterable[DeviceInfo], observations: Observations)
     """
     tree = ProcessTree()  # one look at the process table serves all who ask about the trial's processes
     host = (ProcessTreeMemory(tree), ProcessTreeCpu(tree), RaplInstrument())
-    return (*host, *gpu_instruments(devices, observations, tree=tree))
+    boards = gpu_instruments(devices, observations, tree=tree)
+    return (*host, *boards, *(Nearness(one.board.pci_bus_id) for one in boards))

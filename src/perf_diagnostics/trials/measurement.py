@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -28,7 +29,9 @@ from perf_diagnostics.trials.collector import collector
 from perf_diagnostics.trials.idle import rest
 from perf_diagnostics.trials.loop import Loop, Measured
 from perf_diagnostics.trials.outcome import outcome_of
+from perf_diagnostics.trials.overhead import kept_s
 from perf_diagnostics.trials.passes import PASSES
+from perf_diagnostics.trials.phase_memory import WarmUpPeaks
 from perf_diagnostics.trials.training_step import TrainingStep, compiled, process_settings
 from perf_diagnostics.workloads.workload import Training
 
@@ -133,25 +136,24 @@ def measure(
             step_memory = StepMemory.of(device, notes.observations)
             probe = Probe(clock=clock, events=event_source(device, clock), memory=step_memory)
 
-            def block_ended(so_far: Measured) -> None:
-                between_blocks()
-                on_block(so_far.parts)
-
-            spent_s = (clock() - began) / 1e9
             training_step = TrainingStep(training, trial.settings, device, probe)
+            peaks = WarmUpPeaks(training_step, probe, device, notes.observations)
+            spent_s = (clock() - began) / 1e9
+            spent_s += _kept_s(trial, budget_s, spent_s)
             loop = Loop(
                 training_step,
                 probe,
                 trial.length,
                 budget_s=None if budget_s is None else budget_s - spent_s,
                 floor_budget_s=None if floor_budget_s is None else floor_budget_s - spent_s,
+                prefetched=_prefetched(training),
                 stop_requested=stop_requested,
-                on_block=block_ended,
+                on_block=functools.partial(_block_ended, trial, between_blocks, on_block, peaks),
                 clock=clock,
             )
             between_blocks()
             measured = loop.measured
-            counters = _Counters(loop, device, training_step)
+            counters = _Counters(loop, device, training_step, peaks)
             try:
                 loop.run()
             finally:
@@ -160,21 +162,21 @@ def measure(
                 _clocks(probe, notes)
             if measured.outcome is Outcome.COMPLETED and measured.steady_steps and not trial.role:
                 on_measured(so_far())
-                steps = measured.table.steady
                 timed = Timed(
                     trial=trial,
                     training=training,
                     device=device,
-                    step_s=float(steps.wall_ns.mean()) / 1e9,
+                    step_s=float(measured.table.steady.wall_ns.mean()) / 1e9,
                     left_s=left_s,
                     observations=notes.observations,
                     directory=directory,
                     deep=deep,
                     spent_s=(clock() - began) / 1e9,
+                    peaks_known=bool(peaks.quantities()),
                 )
                 notes.quantities.extend(look_afterwards(timed, PASSES))
                 del timed
-            del training, training_step, loop, probe, counters
+            del training, training_step, loop, probe, counters, peaks
             notes.quantity("memory_bandwidth", memory_bandwidth(device), "bytes/s", "best of six large copies")
             products = matmul_ceiling(device, trial.settings.precision)
             notes.quantity("matmul_ceiling", products, "1/s", "best of several large products")
@@ -182,6 +184,24 @@ def measure(
     except Exception as error:  # noqa: BLE001 - a workload may raise anything; its end is this trial's outcome
         outcome, reason = outcome_of(error)
     return so_far()
+
+
+def _kept_s(trial: Trial, budget_s: float | None, spent_s: float) -> float:
+    """Seconds of the budget that are no steps': kept for the trial's own cost, which sentinels do not state."""
+    return 0.0 if trial.role or budget_s is None else kept_s(budget_s - spent_s)
+
+
+def _block_ended(
+    trial: Trial,
+    between_blocks: Callable[[], None],
+    on_block: Callable[[list[StepTable]], None],
+    peaks: WarmUpPeaks,
+    so_far: Measured,
+) -> None:
+    between_blocks()
+    on_block(so_far.parts)
+    if not trial.role:
+        peaks.block_ended(so_far.parts)
 
 
 def usable_device(name: str) -> torch.device:
@@ -208,6 +228,12 @@ def _device_count(kind: str) -> int:
     if back_end is None or not getattr(back_end, "is_available", lambda: True)():
         return 0
     return int(back_end.device_count()) if hasattr(back_end, "device_count") else 1
+
+
+def _prefetched(training: Training) -> int:
+    """How many batches the workers of the workload's loader fetch ahead; none where its facts tell of no workers."""
+    workers, each = training.facts.get("num_workers"), training.facts.get("prefetch_factor")
+    return workers * each if isinstance(workers, int) and isinstance(each, int) else 0
 
 
 def _reset_device_peaks(device: torch.device) -> None:
@@ -248,21 +274,22 @@ def _device_name(device: torch.device) -> str:
 class _Counters:
     """Counters of the process and of the device's allocator, from the last warm-up step to the end."""
 
-    def __init__(self, loop: Loop, device: torch.device, training_step: TrainingStep) -> None:
+    def __init__(self, loop: Loop, device: torch.device, training_step: TrainingStep, peaks: WarmUpPeaks) -> None:
         self._loop = loop
         self._device = device
         self._before: memory.ProcessCounters | None = None
-        self._retries_before: int | None = None
+        self._allocator_before: AllocatorState | None = None
         self._training_step = training_step
+        self._peaks = peaks
         self._scale_before: float | None = None
         self._cpu = CpuTime()
         self._began_ns: int | None = None
         loop.on_measuring = self.begin
 
     def begin(self) -> None:
+        self._peaks.end()
         self._before = memory.ProcessCounters.now() if os.name == "posix" else None
-        state = self._allocator()
-        self._retries_before = None if state is None else state.retries
+        self._allocator_before = self._allocator()
         self._scale_before = self._training_step.loss_scale
         self._began_ns = time.perf_counter_ns()
         self._cpu.begin()
@@ -281,7 +308,10 @@ class _Counters:
                     "loss_scale_before": self._scale_before,
                     "loss_scale_after": self._training_step.loss_scale,
                 }
-        notes.quantity("host_memory_peak", memory.vm_hwm_bytes(), "bytes", "VmHWM")
+        peaks = self._peaks
+        notes.quantities.extend(peaks.quantities())
+        resident = peaks.whole_peak("host_memory_peak", memory.vm_hwm_bytes())
+        notes.quantity("host_memory_peak", resident, "bytes", "VmHWM")
         with notes.observations.guard("host_memory_uss", "host_memory_pss"):
             notes.quantities.extend(tree_footprint(os.getpid()).quantities())
         with notes.observations.guard("swapped_bytes"):
@@ -289,16 +319,17 @@ class _Counters:
         if self._device.type != "cuda":
             return
         with notes.observations.guard("device_memory"):
-            allocated = torch.cuda.max_memory_allocated(self._device)
-            reserved = torch.cuda.max_memory_reserved(self._device)
-            notes.quantity("device_memory_peak_allocated", allocated, "bytes", "torch.cuda.max_memory_allocated")
-            notes.quantity("device_memory_peak_reserved", reserved, "bytes", "torch.cuda.max_memory_reserved")
+            for name, read in (
+                ("device_memory_peak_allocated", torch.cuda.max_memory_allocated),
+                ("device_memory_peak_reserved", torch.cuda.max_memory_reserved),
+            ):
+                peak = peaks.whole_peak(name, int(read(self._device)))
+                notes.quantity(name, peak, "bytes", f"torch.cuda.{read.__name__}")
             state = self._allocator()
-            if state is not None and state.retries is not None and self._retries_before is not None:
-                notes.quantity("alloc_retries", state.retries - self._retries_before, "1", "torch.cuda.memory_stats")
             if state is not None:
                 split = state.inactive_split_bytes
                 notes.quantity("device_memory_inactive_split", split, "bytes", "torch.cuda.memory_stats")
+                notes.quantities.extend(state.failures_since(self._allocator_before))
 
     def _allocator(self) -> AllocatorState | None:
         statistics = allocator_statistics(self._device)

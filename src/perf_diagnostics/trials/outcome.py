@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import traceback
 
-from perf_diagnostics.errors import InvalidSettings
+from perf_diagnostics.errors import InvalidSettings, PerfDiagnosticsError
 from perf_diagnostics.records import Outcome
 
 _REASON_LIMIT = 400
@@ -47,12 +47,17 @@ def outcome_of(error: BaseException) -> tuple[Outcome, str]:
 
 
 def one_line(error: BaseException) -> str:
-    """``ValueError: text (train.py:12)``: the error's type, its text on one line, and where it was raised."""
+    """``ValueError: text (train.py:12)``: the error's type, its text on one line, and where it was raised.
+
+    Of our own errors, which say what is wrong and what now, the text alone.
+    """
     text = " ".join(str(error).split())
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
     if len(text) > _REASON_LIMIT:
         text = text[:_REASON_LIMIT] + "…"
+    if isinstance(error, PerfDiagnosticsError):
+        return text
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {text}{place}"
 
 

@@ -176,6 +176,11 @@ class TrainingStep:
             loss=total,
         )
 
+    def mark_on(self, phases: Phases) -> None:
+        """Mark the phases of the next steps there."""
+        phases.epoch = self._probe.epoch
+        self._probe = phases
+
     @property
     def loss_scale(self) -> float | None:
         """The gradient scaler's scale, or None without one; reading it waits for the device."""

@@ -140,8 +140,9 @@ def _imported(module: str) -> Any:
         )
         if not missing:
             raise WorkloadError(f"The module {module} cannot be imported: {error}.") from error
-        known = known_names(module, [file.stem for file in here.glob("*.py")])
-        raise WorkloadError(f"There is no module {module}; in this folder {known}.") from error
+        beside = [file.stem for file in here.glob("*.py")]
+        known = f"in this folder {known_names(module, beside)}" if beside else f"{here} holds no Python file"
+        raise WorkloadError(f"There is no module {module}; {known}.") from error
 
 
 def _keywords_of(function: Callable[..., Any], name: str) -> tuple[str, ...]:

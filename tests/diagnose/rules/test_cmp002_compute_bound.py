@@ -28,6 +28,11 @@ def test_most_of_the_step_is_said_with_the_larger_part_first():
     assert finding.recoverable is None
 
 
+def test_a_device_that_is_read_once_a_step_still_computes():
+    # loss.item() in each step: the device has finished the step before, and was fed meanwhile.
+    assert found(ask(0.9, device="cuda:0", columns={"starved": 1.0, "borders_idle": 4}))
+
+
 def test_on_a_cpu_the_threads_are_set_against_the_cores():
     finding = found(ask(0.9, facts={"threads": 2, "cpu_count": 8}))
     assert "on 2 of 8 cores" in finding.summary
@@ -35,8 +40,14 @@ def test_on_a_cpu_the_threads_are_set_against_the_cores():
     assert {"threads": 8} not in changes(found(ask(0.9, facts={"threads": 8, "cpu_count": 8})))
 
 
+def test_a_compiled_model_is_not_to_be_compiled():
+    assert {"compile_mode": "default"} in changes(found(ask(0.9, facts={"compiled": False})))
+    assert {"compile_mode": "default"} not in changes(found(ask(0.9, facts={"compiled": True})))
+    assert {"compile_mode": "default"} not in changes(found(ask(0.9, settings={"compile_mode": "default"})))
+
+
 def test_a_device_that_runs_dry_does_not_compute():
-    assert "ran dry in 100 %" in clear(ask(0.9, device="cuda:0", columns={"starved": 1.0})).summary
+    assert "ran dry in 100 %" in clear(ask(0.9, device="cuda:0", columns={"starved": 1.0, "borders_idle": 6})).summary
     assert "the device's own work" in found(ask(0.9, device="cuda:0", columns={"starved": 0.0})).summary
 
 
@@ -47,6 +58,19 @@ def test_without_the_queue_a_device_is_not_judged():
 def test_lower_precision_is_proposed_on_a_device_in_float32_only():
     assert {"precision": "bfloat16"} in changes(found(ask(0.9, device="cuda:0")))
     assert {"precision": "bfloat16"} not in changes(found(ask(0.9)))
+
+
+@pytest.mark.parametrize(
+    ("known", "precision"),
+    [
+        ({"device_name": "Tesla T4"}, "float16"),  # has no units for bfloat16
+        ({"device_name": "NVIDIA L4"}, "bfloat16"),
+        ({"device_name": "NVIDIA L4", "parameter_types": ["bfloat16"]}, None),  # computes in it already
+    ],
+)
+def test_16_bits_are_advised_in_the_format_that_the_device_has(known, precision):
+    advised = changes(found(ask(0.9, device="cuda:0", facts=known)))
+    assert [change for change in advised if "precision" in change] == ([{"precision": precision}] if precision else [])
 
 
 def test_unmarked_phases_are_not_zero():

@@ -12,7 +12,7 @@ from tests.diagnose.answers import ask_trial, changes, clear, found, missing, nu
 A100 = "NVIDIA A100-SXM4-80GB"
 
 
-def ask(rule, *, computing=0.9, name=A100, precision="float32", matmul="highest", products=0.98, **trial):
+def ask(rule, *, computing=0.9, name=A100, precision="float32", matmul="highest", products=0.98, known=None, **trial):
     return ask_trial(
         rule,
         device="cuda:0",
@@ -21,7 +21,7 @@ def ask(rule, *, computing=0.9, name=A100, precision="float32", matmul="highest"
         other=1 - computing,
         noise=0.01,
         settings={"precision": precision},
-        facts={"device_name": name, "matmul_precision": matmul},
+        facts={"device_name": name, "matmul_precision": matmul} | (known or {}),
         quantities={"flops_matmul_share": products},
         **trial,
     )
@@ -49,7 +49,7 @@ def test_tf32_is_found_off():
 
 @pytest.mark.parametrize("rule", [SinglePrecision(), Tf32Off()])
 def test_where_the_host_sets_the_pace_it_will_not_help(rule):
-    assert "will not help: the host" in clear(ask(rule, columns={"starved": 1.0})).summary
+    assert "will not help: the host" in clear(ask(rule, columns={"starved": 1.0, "borders_idle": 6})).summary
     assert "will not help" in clear(ask(rule, computing=0.3)).summary
 
 
@@ -67,8 +67,26 @@ def test_what_is_chosen_already_is_clear():
 def test_a_device_that_is_no_faster_is_clear():
     # GeForce: TF32 at the rate of float32.
     assert "1.0 times as fast" in clear(ask(Tf32Off(), name="NVIDIA GeForce RTX 4090")).summary
-    # Pascal has no tensor cores, but twice the rate in half precision.
-    assert found(ask(SinglePrecision(), name="Tesla P100-PCIE-16GB"))
+    # Pascal has no tensor cores: its float16 products accumulate in float32, at the rate of float32.
+    assert "1.0 times as fast" in clear(ask(SinglePrecision(), name="Tesla P100-PCIE-16GB")).summary
+
+
+def test_where_float32_products_are_tf32_already_only_the_rest_can_be_won():
+    # 312 over 156, not over 19.5: of 0.9 of the step a half can go.
+    for more in ({"matmul": "high"}, {"known": {"convolution_parameter_share": 0.92}}):
+        finding = found(ask(SinglePrecision(), **more))
+        assert number(finding, "bfloat16 products, times as fast").value == pytest.approx(2)
+        assert finding.recoverable.high == pytest.approx(0.45, abs=0.01)
+        assert "float32 (tf32 products)" in finding.summary
+    few = ask(SinglePrecision(), known={"convolution_parameter_share": 0.1})
+    assert number(found(few), "bfloat16 products, times as fast").value == pytest.approx(16)
+
+
+@pytest.mark.parametrize("rule", [SinglePrecision(), Tf32Off()])
+def test_a_model_of_16_bits_needs_no_autocast_to_compute_in_them(rule):
+    assert "computes in bfloat16" in clear(ask(rule, known={"parameter_types": ["bfloat16"]})).summary
+    assert found(ask(rule, known={"parameter_types": ["float32"]}))
+    assert found(ask(rule, known={"parameter_types": ["bfloat16", "float32"]}))  # adapters: which is not known
 
 
 @pytest.mark.parametrize("rule", [SinglePrecision(), Tf32Off()])

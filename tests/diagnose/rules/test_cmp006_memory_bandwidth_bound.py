@@ -30,7 +30,9 @@ def test_under_the_ridge_and_near_the_bandwidth_memory_is_suspected():
     # All but the products' 0.08 s of 0.8 s could go at best; 0.3 of it surely.
     assert finding.recoverable.high == pytest.approx(0.72, abs=0.01)
     assert finding.recoverable.low == pytest.approx(0.3 * 0.72, abs=0.01)
-    assert {"precision": "bfloat16"} in changes(finding)
+    # Many processors compute bfloat16 by way of float32: no advice there.
+    assert {"precision": "bfloat16"} not in changes(finding)
+    assert {"precision": "bfloat16"} in changes(found(ask(0.8, device="cuda:0")))
 
 
 @pytest.mark.parametrize(("share", "dense"), [(0.2, 2.0), (0.8, 25.0), (0.2, 0.0)])

@@ -14,7 +14,7 @@ from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com004_rank_imbalance import RankImbalance
 from perf_diagnostics.diagnose.rules.com006_data_parallel import DataParallel
 from perf_diagnostics.diagnose.rules.com008_ddp_options import DdpOptions
-from perf_diagnostics.records import Phase, TrialResult
+from perf_diagnostics.records import Phase, StepTable, TrialResult
 from perf_diagnostics.testing import trial_of
 
 STEPS = 60
@@ -54,6 +54,46 @@ def test_the_rank_that_waits_for_its_data_is_named_and_not_the_one_with_the_long
     assert "mostly in data wait" in found.summary
     assert found.recoverable is not None and found.recoverable.high == pytest.approx(0.3, abs=0.01)
     assert isinstance(check(RankImbalance(), job({}, {"own": 0.03})), Cleared)
+
+
+def test_one_stall_does_not_hide_who_is_late_in_every_other_step() -> None:
+    result = job({}, {"own": 0.03})
+    walls = [np.where(np.arange(STEPS) == 20, 5e9, table.wall_ns) for table in result.steps]  # 5 s in steps of 100 ms
+    stalled = tuple(
+        StepTable(
+            {
+                **table.columns,
+                "wall_ns": wall,
+                "host_backward_ns": wall - table.wall_ns + table.columns["host_backward_ns"],
+            }
+        )
+        for table, wall in zip(result.steps, walls, strict=True)
+    )
+    found = check(Straggler(), dataclasses.replace(result, steps=stalled))
+    assert isinstance(found, Finding) and "by 30 % of a step" in found.summary
+
+
+def test_where_ranks_are_missing_nobody_is_cleared() -> None:
+    told = dataclasses.replace(job({}, {}), facts={"ranks": 4})
+    for rule in (Straggler(), RankImbalance()):
+        with pytest.raises(NotMeasured, match="of 4 ranks 2 were recorded"):
+            check(rule, told)
+
+
+def test_a_step_whose_timing_event_was_lost_is_left_out_and_hides_nobody() -> None:
+    result = job({}, {"own": 0.03})
+    tables = []
+    for rank, table in enumerate(result.steps):
+        device = {
+            f"device_{phase}_ns": table.columns[f"host_{phase}_ns"].astype(np.float64)
+            for phase in Phase
+            if f"host_{phase}_ns" in table.columns
+        }
+        if rank == 0:
+            device["device_forward_ns"][7] = np.nan
+        tables.append(StepTable({**table.columns, **device}))
+    facts = RankFacts.of(dataclasses.replace(result, steps=tuple(tables)))
+    assert facts.steps == STEPS - 1 and np.isfinite(facts.own_ns).all()
 
 
 def test_a_slow_device_shows_in_its_forward() -> None:
@@ -120,5 +160,9 @@ def test_looking_for_unused_parameters_is_said() -> None:
     found = check(DdpOptions(), wrapped(**ddp, ddp_find_unused_parameters=True))
     assert isinstance(found, Finding) and found.severity is Severity.INFO
     assert isinstance(check(DdpOptions(), wrapped(**ddp, ddp_find_unused_parameters=False)), Cleared)
+    none = check(DdpOptions(), wrapped(**ddp, ddp_find_unused_parameters=True, ddp_unused_parameter_bytes=0))
+    assert isinstance(none, Finding) and none.summary.endswith("and found none.")
+    some = check(DdpOptions(), wrapped(**ddp, ddp_find_unused_parameters=True, ddp_unused_parameter_bytes=2_000_000))
+    assert isinstance(some, Cleared) and "2 MB of them found" in some.summary
     with pytest.raises(NotApplicable):
         check(DdpOptions(), wrapped(data_parallel="DataParallel"))

@@ -51,7 +51,7 @@ def test_even_sizes_are_a_measured_zero():
 
 def test_sizes_do_not_matter_in_float32_nor_where_the_host_sets_the_pace():
     assert "any size" in clear(misaligned(0.3, precision="float32")).summary
-    assert "the host" in clear(misaligned(0.3, columns={"starved": 1.0})).summary
+    assert "the host" in clear(misaligned(0.3, columns={"starved": 1.0, "borders_idle": 6})).summary
 
 
 def test_sizes_that_nobody_looked_at_are_not_even():
@@ -131,6 +131,18 @@ def test_low_utilisation_is_a_symptom_without_advice():
     assert number(finding, "utilisation").value == pytest.approx(20)
     assert not finding.remedies and finding.recoverable is None
     assert {"INP001", "SWP001"} <= set(finding.symptom_of)
+
+
+def test_utilisation_counts_over_the_steady_steps_where_it_is_known_when_they_were():
+    # 30 s of set-up with an idle device, then 10 s of steps at 100 %: over the whole trial that would be 25 %.
+    times = np.arange(400) * 10**8
+    series = [Series("gpu_utilization", "%", "NVML", times, np.where(np.arange(400) < 300, 0.0, 100.0))]
+    steps = {"start_ns": np.arange(100) * 10**8, "wall_ns": 10**8}
+    known = {"series": series, "columns": steps, "steps": 100}
+
+    reply = on_gpu(LowGpuUtilisation(), **known, quantities={"steps_began_s": 30.0})
+    assert number(clear(reply), "utilisation").value == 100
+    assert number(found(on_gpu(LowGpuUtilisation(), **known)), "utilisation").value == 25
 
 
 def test_idle_is_zero_and_unsampled_is_not():

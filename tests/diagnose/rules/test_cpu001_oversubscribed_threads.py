@@ -66,3 +66,15 @@ def test_a_device_needs_one_thread():
 
 def test_not_counted_is_not_clear():
     assert missing(ask_trial(RULE, facts={"threads": 16, "cpu_count": 2})).signal == "involuntary_switches"
+
+
+@pytest.mark.parametrize(("threads", "others_s", "severity"), [
+    (1, 12.0, Severity.INFO),  # one thread and two workers on two cores, of which others had 12 of 20 core-seconds
+    (1, 0.4, Severity.WARNING),  # nobody else was there
+    (16, 12.0, Severity.WARNING),  # sixteen threads are too many for two cores whoever else is there
+])  # fmt: skip
+def test_others_may_be_who_took_the_cores(threads, others_s, severity):
+    facts = {"threads": threads, "cpu_count": 2, "num_workers": 2}
+    counted = {"involuntary_switches": 10_000, "measured_wall_s": 10.0, "other_cpu_s": others_s}
+    counted |= {"process_cpu_s": 5.0, "workers_cpu_s": 20.0 - others_s - 5.0}
+    assert found(ask_trial(RULE, forward=0.1, facts=facts, quantities=counted)).severity is severity

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.exp002_failed_trials import FailedTrials
 from perf_diagnostics.records import Outcome
@@ -30,14 +32,20 @@ def test_out_of_memory_is_the_expected_end_of_a_sweep():
     assert {"batch_size": 8} in changes(finding)
 
 
+def test_half_the_memory_is_advised_in_the_format_that_the_device_has():
+    for name, half in (("Tesla T4", "float16"), ("NVIDIA L4", "bfloat16")):
+        failed = trial_of(device="cuda:0", outcome=Outcome.OUT_OF_MEMORY_DEVICE, steps=0, facts={"device_name": name})
+        assert {"precision": half} in changes(found(ask_run(RULE, run_of(failed))))
+
+
 def test_a_crash_is_a_warning_with_its_reason():
     run = run_of(
         trial_of(), trial_of(batch_size=16, outcome=Outcome.CRASHED, reason="ValueError: no such token", steps=2)
     )
     finding = found(ask_run(RULE, run))
     assert finding.severity is Severity.WARNING
-    assert "batch 16 ended by crashed (ValueError: no such token)" in finding.summary
-    assert number(finding, "trials ended by crashed").value == 1
+    assert "batch 16 crashed (ValueError: no such token)" in finding.summary
+    assert number(finding, "trials that crashed").value == 1
 
 
 def test_nothing_completed_is_critical():
@@ -60,3 +68,16 @@ def test_trials_that_wait_are_said():
 
 def test_no_trial_at_all_is_not_measured():
     assert missing(ask_run(RULE, run_of())).signal == "trials"
+
+
+def test_a_sentinel_is_none_of_the_trials_that_somebody_asked_for():
+    skipped = trial_of(outcome=Outcome.SKIPPED_OVER_TIME_BUDGET, reason="no time was left", steps=0, warmup_steps=0)
+    skipped = dataclasses.replace(skipped, trial=dataclasses.replace(skipped.trial, role="sentinel"))
+    answer = clear(ask_run(RULE, run_of(trial_of(), skipped)))
+    assert number(answer, "completed trials").value == number(answer, "completed trials").n == 1
+    assert answer.summary == ("1 trial completed; 1 of 1 sentinel skipped, which watch the machine and enter no number")
+    finding = found(ask_run(RULE, run_of(trial_of(), skipped, pending=[trial_of(batch_size=99).trial])))
+    assert finding.summary.startswith("1 of 2 trials completed.")
+    assert "Beside them, 1 of 1 sentinel skipped." in finding.summary
+    only_pending = run_of(pending=[skipped.trial])
+    assert missing(ask_run(RULE, only_pending)).signal == "trials"

@@ -39,4 +39,4 @@ def test_losses_that_nobody_read_are_not_finite():
 
 
 def test_without_a_completed_trial_there_is_no_loss():
-    assert missing(ask_run(RULE, run_of(trial_of(outcome=Outcome.CRASHED)))).why == "no trial completed"
+    assert missing(ask_run(RULE, run_of(trial_of(steps=19, outcome=Outcome.CRASHED)))).why == "no trial completed"

@@ -85,7 +85,7 @@ def test_each_device_is_looked_at_alone():
 @pytest.mark.parametrize(
     ("run", "why"),
     [
-        (run_of(trial_of()), "ran no sentinel"),
+        (run_of(trial_of()), "no sentinel trials were run"),
         (run_with(1.0), "only 1 sentinel trial of 1"),
         (run_of(trial_of(), sentinel(1.0, 0), sentinel(1.0, 1, outcome=Outcome.CRASHED)), "only 1 sentinel trial of 2"),
     ],

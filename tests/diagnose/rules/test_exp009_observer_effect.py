@@ -37,5 +37,13 @@ def test_a_difference_that_noise_could_be_is_clear():
     clear(ask(0.06, give_or_take_s=0.059))
 
 
+def test_the_cost_is_said_also_where_it_is_clear():
+    answer = clear(ask(12e-6, give_or_take_s=3e-6))
+    assert answer.summary == (
+        "measuring itself costs 12.0 µs a step (9.0 to 15.0), 0.001 % of a step; measured on synthetic"
+    )
+    assert found(ask(0.06)).summary.startswith("Measuring itself costs 60.0 ms a step (59.0 to 61.0), 6.0 % of a step;")
+
+
 def test_not_measured_is_not_clear():
     assert missing(ask_trial(RULE)).signal == "probe_overhead_s"

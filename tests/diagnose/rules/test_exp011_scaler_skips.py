@@ -7,13 +7,20 @@ import pytest
 from perf_diagnostics.diagnose.facts import NotApplicable
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.exp011_scaler_skips import ScalerSkips
-from tests.diagnose.answers import ask_trial, clear, found, missing, number
+from tests.diagnose.answers import ask_trial, changes, clear, found, missing, number
 
 
 def scaling(halvings, **trial):
     """100 steps in float16, after which the scale is so many times halved."""
     facts = {"loss_scale_before": 65536.0, "loss_scale_after": 65536.0 / 2**halvings}
     return ask_trial(ScalerSkips(), device="cuda:0", settings={"precision": "float16"}, facts=facts, **trial)
+
+
+def test_bfloat16_is_advised_only_where_the_device_has_units_for_it():
+    for name, advised in (("NVIDIA L4", True), ("Tesla T4", False)):
+        known = {"loss_scale_before": 65536.0, "loss_scale_after": 1.0, "device_name": name}
+        reply = ask_trial(ScalerSkips(), device="cuda:0", settings={"precision": "float16"}, facts=known)
+        assert ({"precision": "bfloat16"} in changes(found(reply))) is advised
 
 
 @pytest.mark.parametrize("halvings", [0, -1])  # unchanged, or doubled

@@ -163,6 +163,12 @@ def test_time_outside_of_the_phases_is_graded(other, severity):
         assert found(reply).severity is severity
 
 
+def test_the_lines_of_a_plain_loop_are_no_fault():
+    # 0.02 ms of 0.1 ms is 20 %, and what any loop takes; 0.06 ms of 0.3 ms is the same share, and more than that.
+    clear(ask_trial(TimeOutsidePhases(), forward=80e-6, other=20e-6))
+    assert found(ask_trial(TimeOutsidePhases(), forward=240e-6, other=60e-6)).severity is Severity.CRITICAL
+
+
 def test_what_of_it_computes_is_said_where_it_is_sure():
     def outside(cpu):  # 0.6 s of compute, 0.4 s outside; the thread computed so long in all
         columns = {"thread_cpu_ns": cpu * 1e9, "data_wait_cpu_ns": 0}
@@ -244,3 +250,37 @@ def test_a_trace_and_a_run_share_name_and_thresholds(rule):
     shared = set(vars(rule)) & set(vars(twin))
     assert shared
     assert {name: getattr(twin, name) for name in shared} == {name: getattr(rule, name) for name in shared}
+
+
+# -- a machine with other users
+
+
+def between_phases(other_s, *, ran=1.0):
+    """Steps of 0.1 s in forward and ``other_s``; the loop's thread ran in this part of forward."""
+    wall = 1e8 + np.asarray(other_s) * 1e9
+    computed = ran * 1e8 + np.asarray(other_s) * 1e9
+    columns = {"wall_ns": wall, "host_forward_ns": 1e8, "thread_cpu_ns": computed, "data_wait_cpu_ns": 0}
+    return ask_trial(TimeOutsidePhases(), steps=len(wall), columns=columns)
+
+
+def test_time_slices_lost_between_the_phases_are_not_the_loops():
+    """0.08 s in every third step: 21 % of all time outside of the phases."""
+    spikes = np.where(np.arange(120) % 3 == 0, 0.08, 0.001)
+    assert found(between_phases(spikes)).severity is Severity.CRITICAL  # nobody else had the processor
+    clear(between_phases(spikes, ran=0.5))  # half of forward somebody else had it
+    assert found(between_phases(np.full(120, 0.03), ran=0.5)).severity is Severity.CRITICAL  # every step has it
+
+
+# -- steps that are compared with those around them
+
+
+def test_a_machine_with_two_speeds_hides_no_cost_and_makes_none():
+    """Every eighth of 160 steps of 0.10 or, in the second half, 0.14 s takes 0.03 s more: 2.9 % of all time."""
+    at, base = np.arange(160), np.where(np.arange(160) < 80, 1e8, 1.4e8)
+    marked = at % 8 == 7
+    grown = {"device_allocs": np.cumsum(marked)}
+    for extra, share in ((0.0, 0.0), (0.03e9, 0.03e9 / 8 / 1.2375e8)):  # mean step: (0.10 + 0.14) / 2 + 0.03 / 8 s
+        wall = base + np.where(marked, extra, 0.0)
+        columns = {"wall_ns": wall, "device_forward_ns": wall} | grown
+        finding = found(ask_trial(AllocationChurn(), steps=160, columns=columns, **GPU))
+        assert number(finding, "lost in these steps").value == pytest.approx(100 * share, abs=0.2)  # whole cycles only

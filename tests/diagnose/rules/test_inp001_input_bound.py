@@ -125,3 +125,51 @@ def test_few_steps_lower_the_confidence():
 def test_missing_time_lowers_the_confidence():
     whole, less = found(ask(0.5)), found(ask(0.5, quantities={"measured_wall_s": 125.0}))
     assert less.confidence == pytest.approx(whole.confidence * 0.8, rel=0.02)
+
+
+def quick(wait_us, rest_us, *, workers=0, **trial):
+    """Steps of so many µs of waiting, and of training; nobody read the CPU clock around waits as short as these."""
+    facts = MANY_CORES | {"num_workers": workers} | trial.pop("facts", {})
+    return ask_trial(RULE, data_wait=wait_us / 1e6, forward=rest_us / 1e6, facts=facts, **trial)
+
+
+def test_batches_that_are_quicker_than_a_hand_over_want_no_workers():
+    # 0.1 ms for a batch that a worker would hand over in 0.3 ms.
+    finding = found(quick(100, 300))
+    assert "A batch takes the loop 100 µs; taking one over from a worker costs the loop about 300 µs" in finding.summary
+    assert changes(finding) == [] and "whole batches" in finding.remedies[0].says
+    # The other side of the limit: 0.4 ms.
+    assert changes(found(quick(400, 300))) == [{"num_workers": 3, "persistent_workers": True}]
+
+
+def test_the_batches_of_an_accumulation_are_handed_over_one_by_one():
+    # 8 batches a step wait 0.8 ms together, 0.1 ms each.
+    finding = found(quick(800, 3000, facts={"accumulation_steps": 8}))
+    assert "The 8 batches of a step take the loop 800 µs" in finding.summary
+    assert changes(finding) == []
+    # 4 ms for all of them are 0.5 ms each, and worth a worker.
+    finding = found(quick(4000, 4000, facts={"accumulation_steps": 8}))
+    assert "The 8 batches of a step take one worker 4.00 ms" in finding.summary
+    assert changes(finding) == [{"num_workers": 2, "persistent_workers": True}]
+
+
+def test_workers_whose_batches_come_close_together_are_tried_without():
+    # A step of 1 ms, 0.9 of it waiting for 2 workers: less than 4 hand-overs of 0.3 ms.
+    kept = {"num_workers": 2, "persistent_workers": True}
+    assert changes(found(quick(900, 100, workers=2))) == [{"num_workers": 0}]
+    assert changes(found(quick(900, 100, workers=2, settings=kept))) == [{"num_workers": 0, "persistent_workers": None}]
+    # 2 ms are no longer close: 2 workers need 4 ms a batch, 0.3 ms of training wants 13.3 of them: 14, and one more.
+    assert changes(found(quick(1700, 300, workers=2)))[0]["num_workers"] == 15
+
+
+@pytest.mark.parametrize(("workers_s", "others_s", "severity"), [
+    (15.0, 130.0, Severity.INFO),  # 7.5 s of computing a worker against the loop's own 55 s: it would keep up
+    (130.0, 15.0, Severity.CRITICAL),  # 65 s a worker: the loader is slow by itself, whoever else is there
+    (15.0, 2.0, Severity.CRITICAL),  # cores were idle: it waits for something else
+])  # fmt: skip
+def test_a_wait_for_cores_that_others_had_is_only_mentioned(workers_s, others_s, severity):
+    """100 steps of 1 s on two cores; of 200 core-seconds the loop's process used 55."""
+    counted = {"process_cpu_s": 55.0, "workers_cpu_s": workers_s, "other_cpu_s": others_s}
+    finding = found(ask(0.4, facts=MANY_CORES | {"num_workers": 2, "cpu_count": 2, "threads": 1}, quantities=counted))
+    assert finding.severity is severity
+    assert ("on an idle machine" in finding.summary) is (severity is Severity.INFO)

@@ -108,6 +108,16 @@ def test_enough_workers_are_clear_and_unknown_ones_unchecked():
     assert missing(ask_trial(TooFewWorkers(), data_wait=0.5, forward=0.5)).signal == "num_workers"
 
 
+def test_no_worker_is_proposed_where_handing_over_takes_longer():
+    # 0.1 ms for a batch, against 0.3 ms to take it over; and 2 workers whose batches come every 1 ms.
+    reply = clear(ask_trial(TooFewWorkers(), data_wait=1e-4, forward=1e-4, facts=CORES | {"num_workers": 0}))
+    assert "taking a batch over" in reply.summary
+    clear(ask_trial(TooFewWorkers(), data_wait=9e-4, forward=1e-4, facts=CORES | {"num_workers": 2}))
+    # 1 ms for a batch and 2 ms of training: one worker would keep up, and the step would take 2.3 ms.
+    finding = found(ask_trial(TooFewWorkers(), data_wait=1e-3, forward=2e-3, facts=CORES | {"num_workers": 0}))
+    assert "a step would take 2.30 ms at best" in finding.summary
+
+
 # -- INP004
 
 

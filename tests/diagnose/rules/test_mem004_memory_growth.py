@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.memory_facts import rising_share
 from perf_diagnostics.diagnose.rules.mem004_memory_growth import MemoryGrowth
 from tests.diagnose.answers import ask_trial, clear, found, missing, number
 
@@ -14,9 +15,9 @@ N = 300
 STEP = np.arange(N)
 
 
-def host(values, **more):
+def host(values, **columns):
     numbers = {"host_memory_peak": float(np.nanmax(values)), "host_memory_total": 8e9}
-    return ask_trial(RULE, steps=N, columns={"host_rss_bytes": values}, quantities=numbers, **more)
+    return ask_trial(RULE, steps=N, columns={"host_rss_bytes": values} | columns, quantities=numbers)
 
 
 def device(values):
@@ -68,3 +69,15 @@ def test_too_few_steps_or_readings_and_nothing_read_are_no_verdict():
     few = np.where(STEP % 50 == 0, 1e9, np.nan)
     assert missing(host(few)).why.startswith("6 readings")
     assert missing(ask_trial(RULE, steps=N, gaps={"host_rss_bytes": "no /proc"})).why == "no /proc"
+
+
+def test_memory_that_grows_by_leaps_is_no_leak():
+    """As a healthy transformer's with batches of all lengths: a leap where a batch is longer than all before it."""
+    leaps = np.zeros(N)
+    leaps[[20, 60, 130, 170, 220, 260]] = 20e6
+    # Of ten stretches of 30 steps the 1st to 3rd, 5th to 6th, 8th and 9th begin or hold a leap.
+    assert rising_share(400e6 + np.cumsum(leaps)) == pytest.approx(6 / 9)
+    values, lengths = 400e6 + np.cumsum(leaps) + 1e4 * STEP, {"tokens": 100 + STEP % 7}
+    assert "did not grow" in clear(host(values, **lengths)).summary
+    found(host(400e6 + 0.4e6 * STEP, **lengths))  # the same 120 MB, a little at every step
+    found(host(values, tokens=100))  # batches are alike, and still it leaps

@@ -48,4 +48,4 @@ def test_what_is_slower_or_saves_little_is_clear(points):
 def test_energy_nobody_measured():
     assert missing(ask_group(RULE, sweep(b32=(970, None), b64=(1000, None)))).signal == "energy_device"
     assert "at 1 batch sizes" in missing(ask_group(RULE, sweep(b32=(970, None), b64=(1000, 300)))).why
-    assert missing(ask_group(RULE, sweep(device="cpu", b32=(9, 3), b64=(9, 3)))).why == "the trials ran on the CPU"
+    assert missing(ask_group(RULE, sweep(device="cpu", b32=(9, 3), b64=(9, 3)))).why == "the trial ran on the CPU"

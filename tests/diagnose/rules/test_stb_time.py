@@ -82,6 +82,18 @@ def test_long_steps_with_a_rhythm_are_periodic_work_and_no_stalls():
     assert "STB004" in clear(stalling(LongSteps(), at, seconds=0.8)).summary
 
 
+def test_others_long_steps_between_the_beats_do_not_hide_a_rhythm():
+    """Every 20th step stands outside of the phases for 0.4 s, and six others are held up while they compute."""
+    at, held = np.arange(19, 240, 20), np.array([8, 47, 90, 133, 171, 214])
+    extra, computing = np.zeros(240), np.zeros(240)
+    extra[at], computing[held] = 0.4e9, 0.25e9  # 12 x 0.4 s are 76 % of all that is lost: no rhythm by itself
+    base = 1e8 * QUIET
+    columns = {"wall_ns": base + extra + computing, "host_forward_ns": base + computing}
+    finding = found(ask_trial(PeriodicWork(), steps=240, columns=columns))
+    assert number(finding, "period").value == 20
+    assert finding.severity is Severity.WARNING
+
+
 def test_no_rhythm_is_no_periodic_work():
     clear(stalling(PeriodicWork(), IRREGULAR))
     clear(stalling(PeriodicWork(), []))

@@ -7,7 +7,7 @@ import pytest
 from perf_diagnostics.diagnose.facts import NotApplicable
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.xfr001_transfer_bound import TransferBound
-from perf_diagnostics.records import ALL_PHASES
+from perf_diagnostics.records import ALL_PHASES, Phase
 from tests.diagnose.answers import ask_trial, changes, clear, found, missing, number
 
 RULE = TransferBound()
@@ -49,3 +49,15 @@ def test_on_the_cpu_there_is_nothing_to_copy():
 
 def test_without_events_copies_are_not_measured():
     missing(ask(0.2, without=[f"device_{phase}_ns" for phase in ALL_PHASES]))
+
+
+def test_where_the_host_sets_the_pace_the_copies_may_be_its_queueing():
+    """A small model at batch 1: each phase takes the device as long as queueing it takes the host, copies included."""
+    paced = {"columns": {"starved": 1.0, "borders_idle": 6}}
+    finding = found(ask(0.10, **paced))
+    assert finding.severity is Severity.INFO and "or the host takes so long" in finding.summary
+    # Copies that take the device much longer than queueing them takes the host are copies.
+    host = {Phase.TRANSFER: 0.01, Phase.FORWARD: 0.9}
+    assert found(ask(0.10, host=host, **paced)).severity is Severity.WARNING
+    # Blocking copies from pageable memory hold the host up, but the queue is full after them.
+    assert found(ask(0.10, columns={"starved": 1.0, "borders_idle": 3})).severity is Severity.WARNING

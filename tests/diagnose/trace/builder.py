@@ -66,17 +66,18 @@ class TraceBuilder:
         call_length: float = 5,
         tid: int = MAIN,
         stream: int = 7,
+        **args: Any,
     ) -> TraceBuilder:
         """Work on the device from ``start`` to ``end``, by a call that begins at ``launched`` and takes 5 µs."""
         self._correlation += 1
         self.event("cuda_runtime", call, launched, call_length, tid=tid, correlation=self._correlation)
-        return self.event(cat, name, start, end - start, tid=stream, correlation=self._correlation)
+        return self.event(cat, name, start, end - start, tid=stream, correlation=self._correlation, **args)
 
     def copy(
-        self, launched: float, start: float, end: float, *, name: str = TO_DEVICE, call_length: float = 5
+        self, launched: float, start: float, end: float, *, name: str = TO_DEVICE, call_length: float = 5, **args: Any
     ) -> TraceBuilder:
         return self.kernel(
-            launched, start, end, name=name, cat="gpu_memcpy", call="cudaMemcpyAsync", call_length=call_length
+            launched, start, end, name=name, cat="gpu_memcpy", call="cudaMemcpyAsync", call_length=call_length, **args
         )
 
     def write(self, path: Path) -> Path:

@@ -97,7 +97,7 @@ def test_idle_inside_and_after_a_wait_is_synchronisation(tmp_path):
 
 
 def test_a_wait_with_more_work_queued_is_free(tmp_path):
-    builder = fed(TraceBuilder().step(1, 0, 1000), 300).kernel(-40, 300, 1000).call("cudaDeviceSynchronize", 100, 950)
+    builder = fed(TraceBuilder().step(1, 0, 1000), 300).kernel(-40, 300, 1000).call("cudaStreamSynchronize", 100, 950)
     assert parts_us(builder, tmp_path) == {Part.COMPUTE: 1000}
 
 
@@ -147,7 +147,7 @@ def test_late_arrival_of_a_launch_is_not_laid_to_the_host(tmp_path):
 
 
 def test_work_is_clipped_to_the_steps(tmp_path):
-    builder = TraceBuilder().step(1, 0, 100).step(2, 150, 250)
+    builder = TraceBuilder().step(1, 0, 100).step(9, 150, 250)
     builder.kernel(-50, -20, 50).kernel(-40, 60, 400)  # between the steps, 100 to 150, nothing is counted
     assert parts_us(builder, tmp_path) == {Part.COMPUTE: 90, Part.SWITCHING: 10}
     assert parts_us(builder, tmp_path, step=1) == {Part.COMPUTE: 100}

@@ -28,10 +28,22 @@ def test_text_says_the_verdict_then_the_waterfall_then_the_rest(path, capsys):
     assert "rank 2: 5 steps of 10.0 ms" in text
     assert "  waiting for input             4.00 ms   40.0 %  ############\n" in text
     assert "  together                     10.00 ms  100.0 %\n" in text
+    assert "  exposed copies                0.00 ms" in text  # measured, and zero
+    assert "of the kernels start within 20 µs of their launch (f20)" in text
     order = [
         text.index(part) for part in ("Verdict:", "waiting for input", "CRITICAL input-bound", "Does not apply here:")
     ]
     assert order == sorted(order)
+
+
+def test_without_a_device_its_parts_are_left_out_and_not_zero(tmp_path, capsys):
+    def fill(builder: TraceBuilder, start: float) -> None:
+        builder.operator("aten::mm", start, start + 6_000)
+
+    assert main(["trace", str(repeated(10_000, 5, fill, deviceProperties=[]).write(tmp_path / "cpu.json"))]) == 0
+    text = capsys.readouterr().out
+    assert "  compute                       6.00 ms" in text and "  waiting for input             0.00 ms" in text
+    assert "exposed copies" not in text and "launch overhead" not in text and "f20" not in text
 
 
 def test_json_is_that_of_diagnose_and_a_waterfall(path, capsys):

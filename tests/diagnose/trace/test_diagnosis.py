@@ -121,6 +121,17 @@ def test_precision_is_not_advised_where_the_products_are_not_float32(tmp_path):
     assert of(result, "CMP003") == "cleared"
 
 
+@pytest.mark.parametrize(("name", "tf32"), [("NVIDIA A100-SXM4-80GB", True), ("AMD Instinct MI250X", False)])
+def test_tf32_is_advised_on_devices_that_have_it(tmp_path, name, tf32):
+    def fill(builder, start):
+        queued(builder, start, start + 10_000, name="Cijk_Ailk_Bljk_SB_MT64x64x16")
+
+    device = {"name": name, "computeMajor": 9 if "AMD" in name else 8}
+    result = diagnosis_of(tmp_path, repeated(10_000, 5, fill, deviceProperties=[device]))
+    changes = [dict(remedy.change) for remedy in finding(result, "CMP003").remedies]
+    assert {"precision": "bfloat16"} in changes and ({"precision": "tf32"} in changes) is tf32
+
+
 def test_precision_is_not_advised_on_a_device_nobody_named(tmp_path):
     fill = lambda b, start: queued(b, start, start + 10_000, name=MATRIX)  # noqa: E731
     result = diagnosis_of(tmp_path, repeated(10_000, 5, fill, deviceProperties=[]))
@@ -342,10 +353,32 @@ def test_the_straggler_is_the_rank_with_the_short_collectives(tmp_path):
     # The victims look bound by communication.
     assert finding(result, "COM001").scope == "rank 0 and rank 2; numbers of rank 0"
     assert len(result.waterfalls) == 3
+    # They wait for the late rank inside the collective: the same seconds, of which it is the cause.
+    assert result.diagnosis.verdict.code == "COM002"
+    assert finding(result, "COM002").explains == ("COM001",)
+
+
+def test_without_a_straggler_communication_is_its_own_cause(tmp_path):
+    result = diagnosis_of(tmp_path, rank(0, 7_000), rank(1, 7_000))
+
+    assert result.diagnosis.verdict.code == "COM001"
+
+
+@pytest.mark.parametrize(("world", "says"), [(2, "cleared"), (4, "traces of 2 of 4 ranks")])
+def test_nobody_is_cleared_for_a_rank_whose_trace_is_missing(tmp_path, world, says):
+    builders = [rank(number, 9_500) for number in (0, 1)]
+    for builder in builders:
+        builder.about["distributedInfo"]["world_size"] = world
+
+    assert says in of(diagnosis_of(tmp_path, *builders), "COM002")
+
+
+def test_two_traces_of_one_rank_are_not_compared(tmp_path):
+    assert "more than one trace is of rank 1" in of(diagnosis_of(tmp_path, rank(1, 7_000), rank(1, 9_900)), "COM002")
 
 
 def test_ranks_that_finish_together_have_no_straggler(tmp_path):
-    assert of(diagnosis_of(tmp_path, rank(0, 9_500), rank(1, 9_600)), "COM002") == "cleared"
+    assert of(diagnosis_of(tmp_path, rank(0, 9_500), rank(1, 9_600), rank(2, 9_500)), "COM002") == "cleared"
 
 
 def test_one_rank_cannot_be_compared(tmp_path):

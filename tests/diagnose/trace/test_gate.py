@@ -7,7 +7,7 @@ import pytest
 from perf_diagnostics.diagnose.not_measured import NotMeasured
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.diagnosis import diagnose_traces
-from tests.diagnose.trace.builder import MATRIX, TraceBuilder, repeated
+from tests.diagnose.trace.builder import BASE_US, MATRIX, TraceBuilder, repeated
 
 
 def busy(builder, start):
@@ -43,6 +43,59 @@ def test_kernels_before_their_launch(tmp_path):
 
 def test_a_start_within_the_clocks_jitter_is_no_contradiction(tmp_path):
     assert distrusted(sound().kernel(4000, 3995, 3996, stream=9), tmp_path) is None
+
+
+def shifted(builder, us):
+    """The same trace with the device's clock set back by so much: its work seems to happen later."""
+    for event in builder.events:
+        event["ts"] += us if event["cat"] == "kernel" else 0
+    return builder
+
+
+@pytest.mark.parametrize(("late", "signal"), [(0, None), (9, None), (11, "clocks")])
+def test_work_that_goes_on_after_the_host_waited_for_the_device(tmp_path, late, signal):
+    # The last kernel ends at 4998. The host waits for all of the device's work from 4970 to 4998.
+    assert distrusted(shifted(sound(), late).call("cudaDeviceSynchronize", 4970, 4998), tmp_path) == signal
+
+
+def test_a_wait_for_one_stream_says_nothing_about_the_others(tmp_path):
+    assert distrusted(shifted(sound(), 100).call("cudaStreamSynchronize", 4970, 4998), tmp_path) is None
+
+
+def test_a_wait_for_one_of_two_devices_says_nothing_about_the_other(tmp_path):
+    builder = shifted(sound(), 100).call("cudaDeviceSynchronize", 4970, 4998).kernel(10, 60, 90)
+    builder.events[-1]["pid"] = 1
+
+    assert builder.facts(tmp_path).trace.devices == 2
+    assert distrusted(builder, tmp_path) is None
+
+
+def test_device_work_outside_of_all_steps_that_launched_it(tmp_path):
+    # The clocks are 5 s apart. Read as it stands, the device would idle for 100 % of each step.
+    assert distrusted(shifted(sound(), 5_000_000), tmp_path) == "clocks"
+
+
+@pytest.mark.parametrize(("factor", "signal"), [(1000, "unit"), (1, None), (0.001, "unit")])
+def test_times_in_another_unit(tmp_path, factor, signal):
+    # Launches take 5 µs here; counted in ns they seem to take 5 ms, counted in ms 5 ns.
+    builder = sound()
+    for event in builder.events:
+        event["ts"], event["dur"] = (event["ts"] - BASE_US) * factor, event["dur"] * factor
+    assert distrusted(builder, tmp_path) == signal
+
+
+def test_a_few_slow_launches_tell_no_unit(tmp_path):
+    builder = TraceBuilder().step(1, 0, 100_000)
+    for number in range(19):  # each waits 2 ms for room in the queue
+        builder.kernel(number * 5_000, number * 5_000 + 2_100, number * 5_000 + 5_000, call_length=2_000)
+    assert distrusted(builder, tmp_path) is None
+
+
+def test_work_that_takes_no_time(tmp_path):
+    builder = sound()
+    for event in builder.events:
+        event["dur"] *= event["cat"] != "kernel"
+    assert distrusted(builder, tmp_path) == "durations"
 
 
 @pytest.mark.parametrize(("lost", "signal"), [(2, None), (3, "correlations")])

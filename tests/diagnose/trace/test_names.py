@@ -11,7 +11,7 @@ from perf_diagnostics.diagnose.trace.names import Names
 
 def means(question, name):
     one = np.zeros(1, np.int64)
-    events = Events(one.astype(np.int8), one, one, one.astype(np.int32), one.astype(np.int32), one)
+    events = Events(one.astype(np.int8), one, one, one.astype(np.int32), one.astype(np.int32), one, one)
     return bool(getattr(Names((name,)), question)(events)[0])
 
 
@@ -20,8 +20,20 @@ CASES = {
         "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)": True,
         "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL": True,
         "rcclGenericKernel<1, false>(ncclDevKernelArgsStorage<4096ul>)": True,
+        "void c10d::symmetric_memory::multimem_all_reduce_kernel<c10::BFloat16, 16>": True,
+        "void two_shot_all_reduce_kernel<float, 8>": True,
+        "void tensorrt_llm::kernels::oneShotAllReduceKernel<half>": True,
+        "void vllm::cross_device_reduce_1stage<c10::BFloat16, 8>": True,
         "volta_sgemm_128x64_nn": False,
         "void at::native::vectorized_elementwise_kernel<4>": False,
+        "void at::native::reduce_kernel<512, 1>": False,
+        "void small_gather_kernel<float>": False,
+    },
+    "wait_for_device": {
+        "cudaDeviceSynchronize": True,
+        "hipDeviceSynchronize": True,
+        "cuCtxSynchronize": True,
+        "cudaStreamSynchronize": False,
     },
     "to_device": {
         "Memcpy HtoD (Pageable -> Device)": True,

@@ -67,6 +67,13 @@ def test_a_bare_list_and_indented_json_are_read(tmp_path):
     assert (trace.rank, trace.label) == (None, "t.json")
 
 
+def test_a_byte_order_mark_is_skipped(tmp_path):
+    path = small().write(tmp_path / "t.json")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+
+    assert rows(read_trace(path)) == EXPECTED
+
+
 def test_entries_after_the_events_are_read_too(tmp_path):
     path = tmp_path / "t.json"
     text = json.dumps({"traceEvents": small().events, "empty": {}, "distributedInfo": {"rank": 5}})
@@ -118,6 +125,14 @@ def test_a_few_unreadable_events_are_dropped(tmp_path):
         {"ph": "X", "cat": "kernel", "name": "odd", "ts": BASE_US, "dur": 1, "args": {"correlation": "x"}},
         {"ph": "X", "cat": ["kernel"], "name": "listed", "ts": BASE_US, "dur": 1},
     ]
+
+    assert rows(read_trace(builder.write(tmp_path / "t.json"))) == EXPECTED
+
+
+@pytest.mark.parametrize("time", ["soon", float("nan"), float("inf"), None, 10**400])
+def test_a_first_event_without_a_time_does_not_spoil_the_others(tmp_path, time):
+    builder = small()
+    builder.events.insert(0, {"ph": "X", "cat": "kernel", "name": "k", "ts": time, "dur": 1})
 
     assert rows(read_trace(builder.write(tmp_path / "t.json"))) == EXPECTED
 
@@ -196,3 +211,16 @@ def test_a_value_without_end_does_not_fill_the_memory(tmp_path, monkeypatch):
 
     with pytest.raises(RecordError, match="no value ends within"):
         read_trace(path, chunk=1 << 18)
+
+
+def test_a_long_value_is_not_decoded_once_a_chunk(tmp_path, monkeypatch):
+    # 64 chunks long: windows of 1, 2, 4 … 64 chunks make 7 tries; one more chunk each time would make 64.
+    tries = []
+    more = json_stream._Reader._more
+    monkeypatch.setattr(json_stream._Reader, "_more", lambda self, where: (tries.append(where), more(self, where))[1])
+    path = tmp_path / "t.json"
+    path.write_text('{"traceEvents": [[' + "[]," * (64 << 10) + "1]]}", encoding="utf-8")
+
+    with pytest.raises(RecordError, match="none has a category"):
+        read_trace(path, chunk=3 << 10)
+    assert len(tries) <= 12

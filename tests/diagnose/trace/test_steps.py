@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.facts import share_interval
 from tests.diagnose.trace.builder import TraceBuilder
 
@@ -19,10 +20,30 @@ def test_steps_are_the_profilers_windows_in_order_of_their_number(tmp_path):
     steps = busy(builder, 0, 500).facts(tmp_path).steps
 
     assert list(steps.number) == [11, 12]
-    # The first event, the launch, is 20 before the first step; times count from it.
-    assert list(steps.windows.start) == [20_000, 320_000]
+    # The first event, the launch, is 20 before the first step; times count from it. The 50 between the two marks are
+    # part of the later step's wall time.
+    assert list(steps.windows.start) == [20_000, 270_000]
     assert list(steps.windows.end) == [270_000, 520_000]
     assert (steps.marked, steps.warm_up, steps.cold) == (True, 0, False)
+
+
+def test_what_lies_between_marks_is_part_of_the_next_step(tmp_path):
+    # Marked are 6 of every 10 ms, in which the device is busy; the loop spends the other 4 outside its marks.
+    builder = TraceBuilder()
+    for number in range(5):
+        busy(builder.step(number, number * 10_000, number * 10_000 + 6_000), number * 10_000, number * 10_000 + 6_000)
+    facts = builder.facts(tmp_path)
+
+    assert list(facts.wall_ns) == [6_000_000] + [10_000_000] * 4  # nothing is known of before the first mark
+    assert facts.share(Part.COMPUTE).value == pytest.approx(30 / 46)
+    assert facts.share(Part.HOST).value == pytest.approx(4 * 3.98 / 46)  # all but the 20 µs after the launch
+
+
+def test_steps_between_which_the_profiler_slept_are_kept_apart(tmp_path):
+    builder = TraceBuilder().step(3, 0, 100).step(13, 5_000, 5_100)
+    steps = busy(builder, 0, 100).facts(tmp_path).steps
+
+    assert list(steps.windows.end - steps.windows.start) == [100_000, 100_000]
 
 
 def test_without_marks_the_whole_span_is_one_step(tmp_path):

@@ -1,6 +1,7 @@
 """Two processes of one training on the CPU; the rank that is named waits for its data, or has the longer batch in turn.
 
-RANK and WORLD_SIZE come from the environment, as torchrun sets them. Arguments: the store's file, what is planted.
+RANK and WORLD_SIZE come from the environment, as torchrun sets them. Arguments: the store's file, what is planted, how
+many steps.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import time
 import torch
 import torch.distributed as dist
 
-STORE, PLANTED = sys.argv[1], sys.argv[2]
-RANK, STEPS, DOSE_S = int(os.environ["RANK"]), 60, 0.03
+STORE, PLANTED, STEPS = sys.argv[1], sys.argv[2], int(sys.argv[3])
+RANK, DOSE_S = int(os.environ["RANK"]), 0.03
 
 
 def waits(step: int) -> float:

@@ -15,11 +15,18 @@ from perf_diagnostics.diagnose.rules.cmp009_unfused_attention import UnfusedAtte
 from perf_diagnostics.diagnose.rules.cmp011_conv_layout import ConvLayout
 from perf_diagnostics.diagnose.rules.cmp012_conv_bias_before_norm import ConvBiasBeforeNorm
 from perf_diagnostics.diagnose.rules.cmp013_low_gpu_utilisation import LowGpuUtilisation
+from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
+from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
 from perf_diagnostics.diagnose.rules.com004_rank_imbalance import RankImbalance
+from perf_diagnostics.diagnose.rules.com005_scaling_efficiency import ScalingEfficiency
 from perf_diagnostics.diagnose.rules.com006_data_parallel import DataParallel
+from perf_diagnostics.diagnose.rules.com007_backend import Backend
 from perf_diagnostics.diagnose.rules.com008_ddp_options import DdpOptions
+from perf_diagnostics.diagnose.rules.com009_exchange_each_micro_batch import ExchangeEachMicroBatch
+from perf_diagnostics.diagnose.rules.com010_pauses_out_of_step import PausesOutOfStep
 from perf_diagnostics.diagnose.rules.cpu001_oversubscribed_threads import OversubscribedThreads
+from perf_diagnostics.diagnose.rules.cpu002_far_from_the_device import FarFromTheDevice
 from perf_diagnostics.diagnose.rules.cpu003_cpu_quota_throttled import CpuQuotaThrottled
 from perf_diagnostics.diagnose.rules.exp001_too_few_steps import TooFewSteps
 from perf_diagnostics.diagnose.rules.exp002_failed_trials import FailedTrials
@@ -32,6 +39,7 @@ from perf_diagnostics.diagnose.rules.exp009_observer_effect import ObserverEffec
 from perf_diagnostics.diagnose.rules.exp010_outside_contention import OutsideContention
 from perf_diagnostics.diagnose.rules.exp011_scaler_skips import ScalerSkips
 from perf_diagnostics.diagnose.rules.hst001_launch_bound import LaunchBound
+from perf_diagnostics.diagnose.rules.hst002_synchronisation_tax import SynchronisationTax
 from perf_diagnostics.diagnose.rules.hst003_allocation_churn import AllocationChurn
 from perf_diagnostics.diagnose.rules.hst005_collector_pauses import CollectorPauses
 from perf_diagnostics.diagnose.rules.hst006_time_outside_phases import TimeOutsidePhases
@@ -43,6 +51,7 @@ from perf_diagnostics.diagnose.rules.inp003_too_few_workers import TooFewWorkers
 from perf_diagnostics.diagnose.rules.inp004_bursty_loader import BurstyLoader
 from perf_diagnostics.diagnose.rules.inp005_epoch_restart import EpochRestart
 from perf_diagnostics.diagnose.rules.inp006_cold_cache import ColdCache
+from perf_diagnostics.diagnose.rules.inp007_preprocessing_in_the_loop import PreprocessingInTheLoop
 from perf_diagnostics.diagnose.rules.inp008_worker_hand_over import WorkerHandOver
 from perf_diagnostics.diagnose.rules.mem001_memory_pressure import MemoryPressure
 from perf_diagnostics.diagnose.rules.mem002_fragmentation import Fragmentation
@@ -50,6 +59,8 @@ from perf_diagnostics.diagnose.rules.mem003_allocator_retries import AllocatorRe
 from perf_diagnostics.diagnose.rules.mem004_memory_growth import MemoryGrowth
 from perf_diagnostics.diagnose.rules.mem005_memory_headroom import MemoryHeadroom
 from perf_diagnostics.diagnose.rules.mem006_swapping import Swapping
+from perf_diagnostics.diagnose.rules.mem007_checkpointing import Checkpointing
+from perf_diagnostics.diagnose.rules.mem008_uneven_rank_memory import UnevenRankMemory
 from perf_diagnostics.diagnose.rules.mem009_memory_model import MemoryModel
 from perf_diagnostics.diagnose.rules.opt001_optimizer_heavy import OptimizerHeavy
 from perf_diagnostics.diagnose.rules.opt002_zero_grad_memset import ZeroGradMemset
@@ -61,6 +72,7 @@ from perf_diagnostics.diagnose.rules.pwr002_power_capped import PowerCapped
 from perf_diagnostics.diagnose.rules.pwr003_low_clock import LowClock
 from perf_diagnostics.diagnose.rules.pwr004_energy_optimum import EnergyOptimum
 from perf_diagnostics.diagnose.rules.pwr005_idle_energy import IdleEnergy
+from perf_diagnostics.diagnose.rules.pwr006_cost import Cost
 from perf_diagnostics.diagnose.rules.stb001_variable_shape import VariableShape
 from perf_diagnostics.diagnose.rules.stb002_stalls import LongSteps
 from perf_diagnostics.diagnose.rules.stb003_jitter import Jitter
@@ -73,6 +85,9 @@ from perf_diagnostics.diagnose.rules.swp004_odd_batch_size import OddBatchSize
 from perf_diagnostics.diagnose.rules.swp005_precision_without_effect import PrecisionWithoutEffect
 from perf_diagnostics.diagnose.rules.xfr001_transfer_bound import TransferBound
 from perf_diagnostics.diagnose.rules.xfr002_pageable_copies import PageableCopies
+from perf_diagnostics.diagnose.rules.xfr003_many_small_copies import ManySmallCopies
+from perf_diagnostics.diagnose.rules.xfr004_link_saturated import LinkSaturated
+from perf_diagnostics.diagnose.rules.xfr005_reads_back import ReadsBack
 
 RULES: tuple[Rule, ...] = (
     TooFewSteps(),
@@ -91,10 +106,15 @@ RULES: tuple[Rule, ...] = (
     BurstyLoader(),
     EpochRestart(),
     ColdCache(),
+    PreprocessingInTheLoop(),
     WorkerHandOver(),
     TransferBound(),
     PageableCopies(),
+    ManySmallCopies(),
+    LinkSaturated(),
+    ReadsBack(),
     LaunchBound(),
+    SynchronisationTax(),
     AllocationChurn(),
     CollectorPauses(),
     TimeOutsidePhases(),
@@ -128,6 +148,8 @@ RULES: tuple[Rule, ...] = (
     MemoryGrowth(),
     MemoryHeadroom(),
     Swapping(),
+    Checkpointing(),
+    UnevenRankMemory(),
     MemoryModel(),
     VariableShape(),
     LongSteps(),
@@ -139,10 +161,18 @@ RULES: tuple[Rule, ...] = (
     LowClock(),
     EnergyOptimum(),
     IdleEnergy(),
+    Cost(),
     OversubscribedThreads(),
+    FarFromTheDevice(),
     CpuQuotaThrottled(),
+    CommunicationBound(),
     Straggler(),
+    LittleOverlap(),
     RankImbalance(),
+    ScalingEfficiency(),
     DataParallel(),
+    Backend(),
     DdpOptions(),
+    ExchangeEachMicroBatch(),
+    PausesOutOfStep(),
 )

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts import DevicePair, Interval, NotMeasured, SweepFacts, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, measured_gain
+from perf_diagnostics.diagnose.products import in_16_bits
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.scaling import fit_cost
 from perf_diagnostics.diagnose.wording import percent, significant
@@ -142,6 +143,4 @@ def _remedies(judged: DevicePair, *, slower: bool) -> tuple[Remedy, ...]:
         found.append(Remedy("Train this on the CPU.", {"device": judged.cpu_group.device}))
     if group.settings.get("compile_mode") is None:
         found.append(Remedy("Compile the model, so that fewer kernels are launched.", {"compile_mode": "default"}))
-    if group.settings.get("precision") == "float32":
-        found.append(Remedy(f"Train in bfloat16. {CHANGES_TRAINING}", {"precision": "bfloat16"}))
-    return tuple(found)
+    return (*found, *in_16_bits(judged.accelerator.trials[0]))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose import roofline
 from perf_diagnostics.diagnose.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence
-from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
+from perf_diagnostics.diagnose.products import in_16_bits
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import Phase
 
@@ -30,9 +32,10 @@ class ComputeBound:
 
     When it is wrong:
         Time on a device's stream includes gaps between its kernels. Where the host cannot queue them fast enough
-        the device is not computing but waiting for launches; steps in which it ran dry tell, and where nobody
-        measured them this rule abstains. The fixed cost of small batches (Python, dispatch) lies in these two
-        phases too; SWP001 tells it apart. How close the arithmetic comes to what the hardware can do is not said.
+        the device is not computing but waiting for launches; steps in which it ran dry, with its queue empty at nearly
+        all borders, tell, and where nobody measured the former this rule abstains. The fixed cost of small batches
+        (Python, dispatch) lies in these two phases too; SWP001 tells it apart. How close the arithmetic comes to what
+        the hardware can do is not said.
     """
 
     code: ClassVar[str] = "CMP002"
@@ -53,7 +56,10 @@ class ComputeBound:
         if facts.on_accelerator:
             starved = facts.starved_share
             numbers.append(evidence("steps in which the device ran dry", starved, "%", limit=self.starved_share))
-            if starved.value >= self.starved_share:
+            empty = ask(lambda: facts.queue_empty_rate)
+            if empty is not None:
+                numbers.append(evidence("borders with an empty queue", empty, "%", limit=roofline.EMPTY))
+            if starved.value >= self.starved_share and roofline.paced_by_host(facts):
                 return cleared(
                     self,
                     f"the device ran dry in {percent(starved.value)} of the steps: the host sets the pace",
@@ -109,13 +115,10 @@ def _cores(facts: TrialFacts) -> tuple[Evidence, ...]:
 
 
 def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
-    settings = facts.result.trial.settings
     found: list[Remedy] = []
     threads, cores = ask(facts.number, "threads"), ask(facts.number, "cpu_count")
     if not facts.on_accelerator and threads is not None and cores is not None and threads < cores:
         found.append(Remedy(f"Compute with all {cores:g} cores (now {threads:g}).", {"threads": int(cores)}))
-    if settings.compile_mode is None:
+    if not facts.compiled:
         found.append(Remedy("Compile the model; the first steps then take much longer.", {"compile_mode": "default"}))
-    if facts.on_accelerator and settings.precision == "float32":
-        found.append(Remedy(f"Train in bfloat16. {CHANGES_TRAINING}", {"precision": "bfloat16"}))
-    return tuple(found)
+    return (*found, *in_16_bits(facts))

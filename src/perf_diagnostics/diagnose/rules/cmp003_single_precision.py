@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose import roofline
 from perf_diagnostics.diagnose.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Family, Remedy
+from perf_diagnostics.diagnose.hardware import half_precision
 from perf_diagnostics.diagnose.products import faster_products
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, limit
 
@@ -18,7 +19,8 @@ class SinglePrecision:
 
     What it measures:
         Whether forward and backward set the pace on a device, in float32 or TF32, and how much faster its maker says
-        16-bit products are; the share of products in the operations.
+        16-bit products are than what the model computes in: TF32 where torch's matmul precision allows it, and for
+        convolutions; the share of products in the operations.
 
     Why it matters:
         Published for BERT on an H100: 5.1 times the throughput from float32 to float16 at large batches, and nothing
@@ -46,11 +48,11 @@ class SinglePrecision:
 
     def check(self, facts: TrialFacts) -> Answer:
         facts.require_accelerator("precision")
-        precision = str(facts.result.trial.settings.precision)
-        if precision in ("bfloat16", "float16"):
-            return cleared(self, f"it trains in {precision}")
+        precision = roofline.computes_in(facts)
+        if precision in roofline.HALF:
+            return cleared(self, f"it computes in {precision}")
         sheet, now = roofline.sheet(facts), roofline.sheet_flops(facts)
-        name = "bfloat16" if sheet.bfloat16 is not None else "float16"
+        name = half_precision(facts.word("device_name"))
         faster = (sheet.flops(name) or 0.0) / now
         return faster_products(
             self,

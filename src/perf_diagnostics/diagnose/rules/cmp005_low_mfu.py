@@ -65,17 +65,13 @@ class LowMfu:
             "of this device's fastest product: kernels, shapes or overhead waste the rest.",
             scope=facts.label,
             evidence=numbers,
-            remedies=() if _compiled(facts) else (Remedy("Compile the model.", {"compile_mode": "default"}),),
+            remedies=() if facts.compiled else (Remedy("Compile the model.", {"compile_mode": "default"}),),
             confidence=confidence(
                 Tier.SHARE, sure=share.surely_below(self.least_share), coverage=facts.coverage, thin=facts.thin
             ),
             claims={str(phase): facts.share(phase).value for phase in (Phase.FORWARD, Phase.BACKWARD)},
             symptom_of=("SWP001", "CMP003", "CMP006", "CMP007", "CMP008", "CMP009", "CMP011", "HST001", "HST008"),
         )
-
-
-def _compiled(facts: TrialFacts) -> bool:
-    return facts.result.trial.settings.compile_mode is not None or facts.result.facts.get("compiled") is True
 
 
 def _numbers(facts: TrialFacts) -> tuple[Evidence, ...]:

@@ -9,7 +9,8 @@ from perf_diagnostics.diagnose import roofline
 from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
+from perf_diagnostics.diagnose.products import in_16_bits
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.wording import percent, significant
 
 
@@ -96,13 +97,7 @@ def _above(share: Interval, products: float) -> Interval:
 def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
     settings = facts.result.trial.settings
     found = [Remedy("Compile the model, which fuses what is not a product.", {"compile_mode": "default"})]
-    if settings.precision in ("float32", "tf32"):
-        found.append(
-            Remedy(
-                f"Train in bfloat16, which halves the bytes. {CHANGES_TRAINING}",
-                {"precision": "bfloat16"},
-            )
-        )
+    found += in_16_bits(facts, because=", which halves the bytes")
     if settings.gradient_checkpointing:
         found.append(Remedy("Keep activations instead of computing them again.", {"gradient_checkpointing": False}))
     return tuple(found)

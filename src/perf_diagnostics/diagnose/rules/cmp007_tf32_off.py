@@ -42,8 +42,8 @@ class Tf32Off:
 
     def check(self, facts: TrialFacts) -> Answer:
         facts.require_accelerator("matmul_precision")
-        if str(facts.result.trial.settings.precision) != "float32":
-            return cleared(self, f"it trains in {facts.result.trial.settings.precision}")
+        if str(facts.result.trial.settings.precision) != "float32" or roofline.computes_in(facts) in roofline.HALF:
+            return cleared(self, f"it computes in {roofline.computes_in(facts)}")
         setting = facts.word("matmul_precision")
         if setting is None:
             raise NotMeasured("matmul_precision", "torch's float32 matmul precision was not recorded")

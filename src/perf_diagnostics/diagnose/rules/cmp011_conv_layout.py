@@ -11,6 +11,10 @@ from perf_diagnostics.diagnose.gain import Tier, confidence
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.wording import percent
 
+CHANNELS_LAST = Remedy(
+    "Store filters and images channels last; results differ in their last digits.", {"channels_last": True}
+)
+
 
 @dataclass(frozen=True)
 class ConvLayout:
@@ -18,7 +22,8 @@ class ConvLayout:
 
     What it measures:
         Whether a convolutional model in bfloat16 or float16 on a device keeps its filters contiguous (NCHW), and
-        whether cuDNN may try its kernels (``torch.backends.cudnn.benchmark``).
+        whether cuDNN may try its kernels (``torch.backends.cudnn.benchmark``). In a profiler window the part of the
+        device's work in kernels that turn one format into the other, from 3 % on.
 
     Why it matters:
         Tensor cores read channels last; other formats are transposed before and after each convolution.
@@ -28,7 +33,8 @@ class ConvLayout:
         shapes do not change.
 
     When it is wrong:
-        Models with few or grouped channels win nothing. How long the convolutions take is not measured here.
+        Models with few or grouped channels win nothing. How long the convolutions take is not measured here,
+        and what turning formats costs shows only in a profiler window.
     """
 
     code: ClassVar[str] = "CMP011"
@@ -56,11 +62,7 @@ class ConvLayout:
             return cleared(self, f"filters are {layout}; cuDNN does not try its kernels (benchmark off)", *numbers)
         if not wrong:
             return cleared(self, f"it trains in {precision}, where the format matters less", *numbers)
-        remedies = [
-            Remedy(
-                "Store filters and images channels last; results differ in their last digits.", {"channels_last": True}
-            )
-        ]
+        remedies = [CHANNELS_LAST]
         if not tried:
             remedies.append(Remedy("Let cuDNN try its kernels where shapes do not change: cudnn.benchmark = True."))
         return Finding(

@@ -39,7 +39,8 @@ class ConvBiasBeforeNorm:
     def check(self, facts: TrialFacts) -> Answer:
         if "convolutions" not in facts.result.facts:
             seen = "compiled" in facts.result.facts
-            raise NotApplicable("convolutions", "the model has none" if seen else "nobody looked at the model's layers")
+            why = "the model has no convolution" if seen else "nobody looked at the model's layers"
+            raise NotApplicable("convolutions", why)
         count = facts.number("conv_bias_before_norm")
         number = Evidence(metric="convolutions with a bias before a normalisation", value=count, limit=self.least)
         if count < self.least:

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence
+from perf_diagnostics.diagnose.power_facts import within_steps
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.wording import percent
 
@@ -17,8 +18,8 @@ class LowGpuUtilisation:
     """The GPU is often idle, whatever the cause.
 
     What it measures:
-        The mean of the driver's utilisation over the trial: the share of its sample periods in which at least one
-        kernel was resident.
+        The mean of the driver's utilisation over the steady steps: the share of its sample periods in which at least
+        one kernel was resident. Where it is not known when the steps were, over the whole trial.
 
     Why it matters:
         It says that something keeps the device waiting, and never what. It is no advice of its own: waiting for data,
@@ -28,8 +29,8 @@ class LowGpuUtilisation:
         What the finding that explains it says. If none does, record a profiler window (``sweep --deep``).
 
     When it is wrong:
-        One tiny kernel at a time makes 100 %: a high value does not mean that the device is used. Set-up and warm-up
-        of the trial are in the mean.
+        One tiny kernel at a time makes 100 %: a high value does not mean that the device is used. Over a whole
+        trial, set-up and warm-up are in the mean.
     """
 
     code: ClassVar[str] = "CMP013"
@@ -44,6 +45,8 @@ class LowGpuUtilisation:
         series = facts.result.series_named("gpu_utilization")
         if series is None or not series.values.size:
             raise facts.missing("gpu_utilization", "nobody sampled the driver's utilisation")
+        if facts.result.value("steps_began_s") is not None and facts.table.get("start_ns") is not None:
+            series = within_steps(facts, "gpu_utilization")
         share = float(series.values.mean()) / 100
         number = Evidence(
             metric="utilisation",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import NotApplicable, TrialFacts
+from perf_diagnostics.diagnose.facts import NotApplicable, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence
 from perf_diagnostics.diagnose.rule import Answer, cleared
@@ -16,7 +16,8 @@ class DdpOptions:
     """``find_unused_parameters=True`` costs time in every step.
 
     What it measures:
-        The options that the DistributedDataParallel wrapper was made with.
+        The options that the DistributedDataParallel wrapper was made with, and how much of the parameters it found
+        unused in the step that it last timed.
 
     Why it matters:
         Before each backward pass the autograd graph is walked for parameters that got no gradient. PyTorch warns of
@@ -27,7 +28,8 @@ class DdpOptions:
         ``gradient_as_bucket_view=True`` saves a copy of all gradients besides, in memory and in time.
 
     When it is wrong:
-        Models with branches that are not always taken need the option. Whether yours does was not looked at.
+        Models with branches that are not always taken need the option, also where none was unused in the step that was
+        looked at.
     """
 
     code: ClassVar[str] = "COM008"
@@ -40,12 +42,16 @@ class DdpOptions:
             raise NotApplicable("ddp_find_unused_parameters", "the model is not wrapped in DistributedDataParallel")
         if facts.result.facts.get("ddp_find_unused_parameters") is not True:
             return cleared(self, "unused parameters are not looked for")
+        unused = ask(facts.number, "ddp_unused_parameter_bytes")
+        if unused:
+            return cleared(self, f"unused parameters are looked for, and {unused / 1e6:.3g} MB of them found")
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=Severity.INFO,
-            summary="DistributedDataParallel looks for unused parameters in every step (find_unused_parameters=True).",
+            summary="DistributedDataParallel looks for unused parameters in every step (find_unused_parameters=True)"
+            + ("." if unused is None else ", and found none."),
             scope=facts.label,
             evidence=(Evidence(metric="find_unused_parameters", value="True"),),
             remedies=(Remedy("Leave find_unused_parameters out, unless some parameters are unused in some steps."),),

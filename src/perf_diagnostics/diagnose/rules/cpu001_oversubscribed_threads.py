@@ -31,7 +31,8 @@ class OversubscribedThreads:
 
     When it is wrong:
         Workers that wait for a disk count as threads but hardly compute. Other processes also make threads lose their
-        cores; outside-contention (EXP010) says whether there were any.
+        cores; outside-contention (EXP010) says whether there were any, and where there are more threads than cores only
+        with the loader's workers, it is then no more than mentioned.
     """
 
     code: ClassVar[str] = "CPU001"
@@ -57,6 +58,9 @@ class OversubscribedThreads:
             return cleared(
                 self, f"{counted(int(threads), 'thread')} on {cores:g} cores, {rate:.0f} switches/s", *numbers
             )
+        # Only with the loader's workers are there more threads than cores, and others had cores: then they, and not
+        # the workers, may be who took them.
+        theirs = bool(ask(_only_with_workers, facts)) and bool(ask(processor.crowded, facts))
         off = ask(processor.off_processor_share, facts)
         if off is not None:
             numbers.append(evidence("computing thread not running", off, "%"))
@@ -64,15 +68,24 @@ class OversubscribedThreads:
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=Severity.CRITICAL if rate >= self.critical_switches else Severity.WARNING,
+            severity=Severity.INFO
+            if theirs
+            else Severity.CRITICAL
+            if rate >= self.critical_switches
+            else Severity.WARNING,
             summary=f"{counted(int(threads), 'thread')} on {cores:g} cores lost their core {rate:.0f} times a second "
             "with work to do.",
             scope=facts.label,
             evidence=tuple(numbers),
             remedies=_remedies(facts, cores),
             recoverable=None if off is None else recoverable(off, self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, coverage=facts.coverage, thin=facts.thin),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=not theirs, coverage=facts.coverage, thin=facts.thin),
         )
+
+
+def _only_with_workers(facts: TrialFacts) -> bool:
+    computing = 1.0 if facts.on_accelerator else facts.number("threads")
+    return computing <= processor.cores(facts)
 
 
 def _remedies(facts: TrialFacts, cores: float) -> tuple[Remedy, ...]:

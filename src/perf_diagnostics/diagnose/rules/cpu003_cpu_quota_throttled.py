@@ -9,7 +9,8 @@ from perf_diagnostics.diagnose import processor
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.rule import Answer, cleared, limit
+from perf_diagnostics.diagnose.rule import Answer, cleared, grade, limit
+from perf_diagnostics.diagnose.statistics import proportion
 from perf_diagnostics.diagnose.wording import counted, percent
 
 
@@ -60,20 +61,22 @@ class CpuQuotaThrottled:
         if periods < self.least_periods:
             why = "no CPU quota is set" if not periods else f"{counted(periods, 'period')} are too few to say"
             return cleared(self, why, *numbers)
-        if share < self.warn_share:
+        levels = ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share))
+        found = grade(proportion(min(round(share * periods), periods), periods), levels)
+        if found is None:
             return cleared(self, f"the quota ran out in {percent(share)} of its periods", *numbers)
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=Severity.CRITICAL if share >= self.critical_share else Severity.WARNING,
+            severity=found.severity,
             summary=f"The CPU quota{'' if quota is None else f' of {quota:g} cores'} ran out in {percent(share)} of "
             "its periods, and the trial was held back until the next.",
             scope=facts.label,
             evidence=tuple(numbers),
             remedies=_remedies(facts, quota),
             recoverable=recoverable(_lost(facts, share), self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, coverage=facts.coverage, thin=facts.thin),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
         )
 
 

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.asked_for import asked_for, lost_sentinels
 from perf_diagnostics.diagnose.facts import Group, NotMeasured, SweepFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.hardware import half_precision
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared
 from perf_diagnostics.diagnose.wording import counted, listing
 from perf_diagnostics.records import Outcome, TrialResult
 
 #: Endings that belong to a sweep that looks for its limits.
 _EXPECTED = (Outcome.OUT_OF_MEMORY_DEVICE, Outcome.OUT_OF_MEMORY_HOST)
+
+#: What became of a trial that failed.
+_ENDED: Mapping[Outcome, str] = MappingProxyType(
+    {
+        Outcome.OUT_OF_MEMORY_DEVICE: "ran out of the device's memory",
+        Outcome.OUT_OF_MEMORY_HOST: "ran out of the host's memory",
+        Outcome.TIMEOUT: "ran out of time",
+        Outcome.CRASHED: "crashed",
+        Outcome.NAN_LOSS: "ended with a loss that is NaN",
+        Outcome.COMMUNICATION_FAILED: "ended because ranks could not communicate",
+        Outcome.INVALID_SETTINGS: "could not run with these settings",
+        Outcome.INTERRUPTED: "was interrupted",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -22,7 +40,8 @@ class FailedTrials:
 
     What it measures:
         How every trial of the run ended. Out of memory and what was skipped because of it are the expected end of a
-        sweep towards larger batches; a crash, a timeout or refused settings are not.
+        sweep towards larger batches; a crash, a timeout or refused settings are not. Sentinels, which nobody asked
+        for, are told apart and never count.
 
     Why it matters:
         What did not complete is missing from every chart and conclusion. If nothing completed there is no diagnosis.
@@ -41,18 +60,21 @@ class FailedTrials:
     looks_at: ClassVar[Literal["run"]] = "run"
 
     def check(self, facts: SweepFacts) -> Answer:
-        results, waiting = facts.run.results, facts.run.pending
+        asked = asked_for(facts.run)
+        results, waiting = asked.results, asked.pending
         if not results and not waiting:
             raise NotMeasured("trials", "the run holds no trial")
         endings = Counter(result.outcome for result in results)
         completed = endings[Outcome.COMPLETED]
         numbers = (
             Evidence(metric="completed trials", value=completed, n=len(results) + len(waiting)),
-            *(Evidence(metric=f"trials ended by {o}", value=endings[o]) for o in Outcome if o.failed and endings[o]),
+            *(Evidence(metric=f"trials that {_ENDED[o]}", value=endings[o]) for o in _ENDED if endings[o]),
             *(_largest(group) for group in facts.groups if _ran_out(group) and group.points),
         )
         if completed == len(results) + len(waiting):
-            return cleared(self, f"{counted(completed, 'trial')} completed", *numbers)
+            lost = lost_sentinels(facts.run)
+            beside = f"; {lost}, which watch the machine and enter no number" if lost else ""
+            return cleared(self, f"{counted(completed, 'trial')} completed{beside}", *numbers)
         return Finding(
             code=self.code,
             name=self.name,
@@ -73,6 +95,13 @@ def _severity(results: tuple[TrialResult, ...]) -> Severity:
     return Severity.WARNING if unexpected else Severity.INFO
 
 
+def _device_name(group: Group) -> str | None:
+    """The device's name, from whichever of the group's trials recorded it."""
+    results = [trial.result for trial in group.trials] + list(group.failures)
+    names = [name for result in results if isinstance(name := result.facts.get("device_name"), str)]
+    return names[0] if names else None
+
+
 def _ran_out(group: Group) -> bool:
     return any(result.outcome.out_of_memory for result in group.failures)
 
@@ -82,8 +111,9 @@ def _largest(group: Group) -> Evidence:
 
 
 def _summary(facts: SweepFacts) -> str:
-    total = len(facts.run.results) + len(facts.run.pending)
-    parts = [f"{len(facts.run.completed)} of {counted(total, 'trial')} completed."]
+    asked = asked_for(facts.run)
+    total = len(asked.results) + len(asked.pending)
+    parts = [f"{len(asked.completed)} of {counted(total, 'trial')} completed."]
     for group in facts.groups:
         parts += [
             _sentence(group, outcome, same) for outcome, same in _by_outcome(group.failures).items() if outcome.failed
@@ -91,8 +121,10 @@ def _summary(facts: SweepFacts) -> str:
         skipped = [result.trial.settings.batch_size for result in group.failures if result.outcome.skipped]
         if skipped:
             parts.append(f"{group.label}: batch {listing(sorted(set(skipped)))} skipped.")
-    if facts.run.pending:
-        parts.append(f"{counted(len(facts.run.pending), 'planned trial')} did not run.")
+    if asked.pending:
+        parts.append(f"{counted(len(asked.pending), 'planned trial')} did not run.")
+    if lost := lost_sentinels(facts.run):
+        parts.append(f"Beside them, {lost}.")
     return " ".join(parts)
 
 
@@ -105,7 +137,7 @@ def _by_outcome(failures: tuple[TrialResult, ...]) -> dict[Outcome, list[TrialRe
 
 def _sentence(group: Group, outcome: Outcome, results: list[TrialResult]) -> str:
     sizes = sorted({result.trial.settings.batch_size for result in results})
-    says = f"{group.label}: batch {listing(sizes)} ended by {str(outcome).replace('_', ' ')}"
+    says = f"{group.label}: batch {listing(sizes)} {_ENDED[outcome]}"
     if outcome.out_of_memory:
         ran = f"the largest size that ran is {group.batch_sizes[-1]}" if group.points else "no size ran"
         return f"{says}; {ran}."
@@ -128,7 +160,8 @@ def _remedies(facts: SweepFacts) -> list[Remedy]:
             )
         )
         if group.on_accelerator and group.settings.get("precision") == "float32":
-            found.append(Remedy(f"{group.label}: train in bfloat16. {CHANGES_TRAINING}", {"precision": "bfloat16"}))
+            half = half_precision(_device_name(group))
+            found.append(Remedy(f"{group.label}: train in {half}. {CHANGES_TRAINING}", {"precision": half}))
     if any(result.outcome is Outcome.TIMEOUT for result in facts.unfinished):
         found.append(Remedy("Give each trial a larger time budget, or ask for fewer steps."))
     return found

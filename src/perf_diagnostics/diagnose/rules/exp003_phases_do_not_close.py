@@ -18,7 +18,7 @@ class PhasesDoNotClose:
     What it measures:
         Two sums that must agree. The steps' wall times against a clock of their own around the steady blocks; and
         within each step the phases against its wall time. The difference is never spread over the phases to make
-        them add up.
+        them add up. And whether a clock can have read these wall times at all: none is negative, and not all are 0.
 
     Why it matters:
         Shares of a whole that is not whole mislead. Every finding's confidence is multiplied by the part of the time
@@ -43,6 +43,8 @@ class PhasesDoNotClose:
     )
 
     def check(self, facts: TrialFacts) -> Answer:
+        if facts.impossible_times:
+            return self._impossible(facts)
         overlap = ask(lambda: facts.overlap_share)
         if overlap is not None and overlap > self.warn_error:
             return self._finding(facts, overlap, f"phases claim {percent(overlap)} more than the steps' wall time")
@@ -52,6 +54,20 @@ class PhasesDoNotClose:
         which = "more" if error > 0 else "less"
         return self._finding(
             facts, error, f"the steps add up to {percent(abs(error))} {which} than the clock around them"
+        )
+
+    def _impossible(self, facts: TrialFacts) -> Finding:
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.CRITICAL,
+            summary=f"{facts.impossible_times[0].upper()}{facts.impossible_times[1:]}. The trial is left out of all "
+            "other rules.",
+            scope=facts.label,
+            evidence=(Evidence(metric="shortest step", value=float(facts.table.wall_ns.min()), unit="ns", limit=0),),
+            remedies=(Remedy("Measure again; if it stays so, the machine's monotonic clock cannot be used."),),
+            confidence=1.0,
         )
 
     def _finding(self, facts: TrialFacts, error: float, says: str) -> Finding:

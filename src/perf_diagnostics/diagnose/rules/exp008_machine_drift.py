@@ -90,7 +90,7 @@ class MachineDrift:
             summary=" ".join(_sentence(change) for change in moved),
             scope="the whole run",
             evidence=numbers,
-            remedies=(Remedy("Run several blocks (--repeats 5) and compare within them; keep other work away."),),
+            remedies=(Remedy("Run several blocks (sweep --repeats 5) and compare within them; keep other work away."),),
             confidence=0.9 if sure else 0.5,
         )
 
@@ -132,7 +132,7 @@ def _trend(times_s: Sequence[float]) -> Interval:
 def _why_not(facts: SweepFacts) -> str:
     planned = sum(trial.role == "sentinel" for trial in facts.run.planned)
     if not planned:
-        return "the sweep ran no sentinel trials (--sentinel)"
+        return "no sentinel trials were run (sweep --sentinel)"
     ran = sum(len(device) for device in facts.sentinels)
     return f"only {counted(ran, 'sentinel trial')} of {planned} completed; it takes two to see a change"
 
@@ -140,4 +140,4 @@ def _why_not(facts: SweepFacts) -> str:
 def _sentence(change: Change) -> str:
     way = "longer" if change.rise.value > 0 else "less long"
     says = f"On {change.device} the same steps took {percent(abs(change.rise.value))} {way} at the end of the sweep"
-    return f"{says} than at its start: early and late trials were not measured on the same machine."
+    return f"{says} than at its start: the machine was not equally fast for early and late trials."

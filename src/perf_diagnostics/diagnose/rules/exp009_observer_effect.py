@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import Interval, TrialFacts
+from perf_diagnostics.diagnose.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.own_cost import own_cost_s, own_cost_words
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.wording import duration, percent_between
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,9 @@ class ObserverEffect:
     """Measuring makes the steps longer.
 
     What it measures:
-        What the probe adds to a step, over the mean step time: the difference between blocks of measured and of
-        plain steps that alternated in the same process, with its 95 % interval.
+        What measuring adds to a step, over the mean step time: the difference between blocks of measured and of
+        plain steps that alternated in the same process, with its 95 % interval. Where the trial's own steps are too
+        long to alternate, they are small steps of a training made for it, which are marked and read out alike.
 
     Why it matters:
         Above a few per cent the shares of the phases are those of the measured loop, not of yours.
@@ -28,7 +29,8 @@ class ObserverEffect:
 
     When it is wrong:
         The blocks that are compared are few; on a disturbed machine their difference is mostly noise, which the
-        interval then shows.
+        interval then shows. After a long step the processor's caches hold less of the probe than after a small one,
+        so that it may cost some microseconds more than small steps tell.
     """
 
     code: ClassVar[str] = "EXP009"
@@ -40,26 +42,19 @@ class ObserverEffect:
     warn_share: float = field(default=0.03, metadata=limit("share of the step to warn from", "judgement"))
 
     def check(self, facts: TrialFacts) -> Answer:
-        added_s = Interval(
-            facts.quantity("probe_overhead_s"),
-            facts.result.value("probe_overhead_low_s"),
-            facts.result.value("probe_overhead_high_s"),
-            facts.steps,
-        )
-        step_s = facts.step_time_s.value
-        share = added_s.scaled(1 / step_s)
+        share = own_cost_s(facts).scaled(1 / facts.step_time_s.value)
+        words = own_cost_words(facts)
         numbers = (evidence("added by measuring", share, "%", limit=self.mention),)
         # An estimate whose interval reaches below the limit is noise of the comparison, not worth a line.
         graded = grade(share, ((Severity.INFO, self.mention), (Severity.WARNING, self.warn_share)))
         if graded is None or not graded.sure:
-            return cleared(self, f"measuring adds {percent_between(share)} to a step of {duration(step_s)}", *numbers)
+            return cleared(self, words, *numbers)
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=graded.severity,
-            summary=f"Measuring adds {duration(added_s.value)} to a step of {duration(step_s)}: "
-            f"{percent_between(share)}.",
+            summary=f"{words[:1].upper()}{words[1:]}.",
             scope=facts.label,
             evidence=numbers,
             remedies=(Remedy("Measure larger batches, whose steps last longer; the cost of measuring one is fixed."),),

@@ -105,7 +105,7 @@ class OutsideContention:
             summary=_summary(showing, sure=sure),
             scope=facts.label,
             evidence=numbers,
-            remedies=(Remedy("Measure where nothing else runs, or repeat in blocks (--repeats 5)."),),
+            remedies=(Remedy("Measure where nothing else runs, or repeat in blocks (sweep --repeats 5)."),),
             confidence=0.9 if len(showing) > 2 else 0.7 if sure else 0.3,
         )
 

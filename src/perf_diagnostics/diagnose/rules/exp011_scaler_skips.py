@@ -10,6 +10,7 @@ from scipy import special
 
 from perf_diagnostics.diagnose.facts import Interval, NotApplicable, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.products import without_scaler
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.statistics import COVERAGE
 from perf_diagnostics.diagnose.wording import counted, percent_between
@@ -70,7 +71,7 @@ class ScalerSkips:
             scope=facts.label,
             evidence=numbers,
             remedies=(
-                Remedy("Train in bfloat16, which needs no scaler.", {"precision": "bfloat16"}),
+                *without_scaler(facts),
                 Remedy("Lower the learning rate, clip gradients, or look for broken samples."),
             ),
             confidence=1.0 if found.sure else 0.6,

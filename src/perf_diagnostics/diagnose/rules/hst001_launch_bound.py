@@ -83,18 +83,25 @@ class LaunchBound:
             summary=_summary(facts, share, empty),
             scope=facts.label,
             evidence=(evidence("paced by the host", share, "%", limit=found.limit), *numbers),
-            remedies=(
-                Remedy("Compile the model, so that fewer kernels are launched.", {"compile_mode": "reduce-overhead"}),
-                Remedy("Update all parameters at once: a fused optimizer.", {"optimizer_implementation": "fused"}),
-                Remedy(
-                    f"A larger batch, if throughput still rises with it. {CHANGES_TRAINING}",
-                    {"batch_size": 2 * facts.batch_size},
-                ),
-            ),
+            remedies=_remedies(facts),
             recoverable=recoverable(share, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=sure, coverage=facts.coverage, thin=facts.thin),
             claims={str(phase): facts.share(phase).value for phase in _WORK},
         )
+
+
+def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
+    """What is not done already."""
+    settings, found = facts.result.trial.settings, []
+    if not facts.compiled:
+        found.append(
+            Remedy("Compile the model, so that fewer kernels are launched.", {"compile_mode": "reduce-overhead"})
+        )
+    if (facts.word("optimizer_implementation") or settings.optimizer_implementation) != "fused":
+        fused = {"optimizer_implementation": "fused"}
+        found.append(Remedy("Update all parameters at once: a fused optimizer.", fused))
+    larger = {"batch_size": 2 * facts.batch_size}
+    return (*found, Remedy(f"A larger batch, if throughput still rises with it. {CHANGES_TRAINING}", larger))
 
 
 def _device_over_host(facts: TrialFacts) -> float:

@@ -46,7 +46,8 @@ class AllocationChurn:
     warn_share: float = field(default=0.02, metadata=limit("time lost in allocation to warn from", "judgement"))
     critical_share: float = field(default=0.10, metadata=limit("… that is critical", "judgement"))
     step_share: float = field(
-        default=0.5, metadata=limit("share of steps that allocate, to be churn whatever they cost", "judgement")
+        default=0.5,
+        metadata=limit("share of steps that allocate, to be churn where so many do that no cost is known", "judgement"),
     )
     info_step_share: float = field(
         default=0.1, metadata=limit("share of steps that allocate, to look at what they cost", "judgement")

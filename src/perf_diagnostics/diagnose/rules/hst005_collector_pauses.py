@@ -11,6 +11,7 @@ from perf_diagnostics.diagnose.facts import Interval, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.time_series import lost_ratio, period_of
 from perf_diagnostics.diagnose.wording import duration, percent_between, significant
 from perf_diagnostics.records import ALL_PHASES, Float64
 
@@ -56,7 +57,7 @@ class CollectorPauses:
 
     def check(self, facts: TrialFacts) -> Answer:
         pauses = _exposed_ns(facts)
-        share = facts.ratio("gc_ns", pauses, facts.table.wall_ns).within(0.0, 1.0)
+        share = lost_ratio(pauses, facts.column("wall_ns"), period_of(pauses)).within(0.0, 1.0)
         most = float(pauses.max()) / float(np.median(facts.table.wall_ns))
         numbers = (
             evidence("collector's pauses", share, "%", limit=self.warn_share),

@@ -12,7 +12,7 @@ from perf_diagnostics.diagnose.facts import LEAST_STEPS, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.statistics import mean_interval
+from perf_diagnostics.diagnose.time_series import lost_ratio, period_of
 from perf_diagnostics.diagnose.wording import counted, percent_between
 from perf_diagnostics.records import Int64
 
@@ -57,7 +57,7 @@ class Recompiles:
         if not count:
             return cleared(self, "nothing was compiled in the steady steps", *numbers)
         chosen = new > 0
-        often = mean_interval(chosen).surely_at_least(self.step_share)
+        often = lost_ratio(chosen, np.ones(facts.steps), period_of(chosen)).surely_at_least(self.step_share)
         cost = ask(excess_of, facts, chosen)
         graded = None
         if cost is not None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose import processor
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.loading import Loading, computing_share_of, core_bound_s, loading_of
+from perf_diagnostics.diagnose.loading import HAND_OVER_S, Loading, computing_share_of, core_bound_s, loading_of
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.wording import counted, duration, percent_between
 from perf_diagnostics.records import Phase
@@ -31,12 +32,14 @@ class InputBound:
     What to try:
         Waiting: more workers, prefetching, caching, larger shards; waiting workers need no core of their own.
         Computing: workers only as far as free cores go; beyond that cheaper decoding, preprocessing once and
-        storing the result, or decoding on the device.
+        storing the result, or decoding on the device. Batches of less than about 0.3 ms: whole batches at once, and no
+        workers, for taking a batch over from one costs the loop as much.
 
     When it is wrong:
         The first epoch of a cold cache waits for a disk that later epochs do not touch. Where the CPU time of running
         workers was not measured, or they had to wait for a core, waiting and computing cannot be told apart. On a
-        CPU, workers take cores from the training: the gain is capped by what all cores together can do.
+        CPU, workers take cores from the training: the gain is capped by what all cores together can do. Where others
+        had the cores, and the workers' own computing would keep up, a wait is only mentioned.
     """
 
     code: ClassVar[str] = "INP001"
@@ -76,12 +79,13 @@ class InputBound:
             return cleared(self, f"the wait for data takes {percent_between(share)} of a step", number)
         loading = loading_of(facts, share, computing_share=self.computing_share, waiting_share=self.waiting_share)
         tier = Tier.SHARE if loading.kind == "unknown" else Tier.SHARE_AND_CAUSE
+        theirs = bool(ask(processor.workers_lack_cores, facts))
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=found.severity,
-            summary=_summary(share, loading),
+            severity=Severity.INFO if theirs else found.severity,
+            summary=_summary(share, loading) + (_THEIRS if theirs else ""),
             scope=facts.label,
             evidence=(
                 evidence("exposed data wait", share, "%", limit=found.limit),
@@ -89,15 +93,19 @@ class InputBound:
             ),
             remedies=self._remedies(facts, loading),
             recoverable=_gain(facts, share, loading),
-            confidence=confidence(tier, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
+            confidence=confidence(tier, sure=found.sure and not theirs, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.DATA_WAIT): share.value},
             symptom_of=("INP004", "INP005", "INP008"),
         )
 
     def _remedies(self, facts: TrialFacts, loading: Loading) -> tuple[Remedy, ...]:
         cheaper = Remedy("Make a batch cheaper: store what was preprocessed, decode less, or decode on the device.")
+        if not loading.workers_pay:
+            return (_WHOLE_BATCHES,)
         if loading.cores_lacking:
             return (cheaper,)
+        if loading.rushed:
+            return (_without_workers(facts), _WHOLE_BATCHES)
         workers = loading.proposed(ask(facts.number, "cpu_count"), self.workers_per_core)
         if loading.workers is not None and workers <= loading.workers:
             return (cheaper,)
@@ -109,6 +117,27 @@ class InputBound:
         if loading.kind == "waiting":
             return (more, Remedy("Wait less for each batch: cache the data nearby, read larger pieces."))
         return (more, cheaper)
+
+
+_THEIRS = (
+    " Others had the cores meanwhile, and for a batch the workers compute less than the loop does for a step: they may "
+    "have waited for a core. Run it again on an idle machine."
+)
+
+_WHOLE_BATCHES = Remedy(
+    "Take whole batches at once: slice tensors that are in memory, or give the dataset a __getitems__. A DataLoader "
+    "otherwise collects and stacks sample by sample."
+)
+
+
+def _without_workers(facts: TrialFacts) -> Remedy:
+    """Switches that only workers know have to go with them."""
+    settings = facts.result.trial.settings
+    useless = [name for name in ("prefetch_factor", "persistent_workers") if getattr(settings, name) is not None]
+    return Remedy(
+        "Try without workers: batches come so close together that handing them over may take longer than making them.",
+        {"num_workers": 0, **dict.fromkeys(useless)},
+    )
 
 
 def _now(workers: int | None) -> str:
@@ -152,7 +181,12 @@ def _numbers(facts: TrialFacts, loading: Loading, *, computing_share: float) -> 
 
 def _summary(share: Interval, loading: Loading) -> str:
     says = f"The training waits for data {percent_between(share)} of each step."
-    takes = f"A batch takes one worker {duration(loading.work_s)}"
+    takes = loading.takes
+    if not loading.workers_pay:
+        return (
+            f"{says} {takes}; taking one over from a worker costs the loop about {duration(HAND_OVER_S)}, so workers "
+            "will not fix it."
+        )
     how = {
         "computing": f"{takes}, nearly all of it computing.",
         "waiting": f"{takes}, most of it waiting for disk, network or locks.",

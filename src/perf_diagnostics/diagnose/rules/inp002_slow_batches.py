@@ -87,8 +87,9 @@ class SlowBatches:
 
 
 def _summary(loading: Loading, computing: float) -> str:
-    who = "A batch takes one worker" if loading.workers else "A batch takes the loop"
-    takes = f"{who} {duration(loading.work_s)}, {percent(computing)} of it computing"
+    what = "A batch takes" if loading.batches == 1 else f"The {loading.batches} batches of a step take"
+    who = "one worker" if loading.workers else "the loop"
+    takes = f"{what} {who} {duration(loading.work_s)}, {percent(computing)} of it computing"
     if loading.kind == "computing":
         return f"{takes}: the loader computes, it does not wait for disk or network."
     return f"{takes}: the rest is waiting for disk, network or locks."

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.loading import Loading, core_bound_s, loading_of
+from perf_diagnostics.diagnose.loading import HAND_OVER_S, Loading, core_bound_s, loading_of
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.wording import counted, duration, percent_between
 from perf_diagnostics.records import Phase
@@ -21,7 +21,8 @@ class TooFewWorkers:
     What it measures:
         Where the training waits for data: the workers that would keep up (the time one worker needs for a batch over
         the rest of the step), the cores that are free for them if loading computes, and the step time with as many
-        as are proposed, which is the longer of the rest of the step and the time between two batches.
+        as are proposed, which is the longer of the time between two batches and the rest of the step with taking a
+        batch over (0.3 ms).
 
     Why it matters:
         Workers are the usual advice, and it is wrong where loading computes and every core is taken: on two cores
@@ -64,6 +65,16 @@ class TooFewWorkers:
         numbers = (waits, *_numbers(loading))
         if loading.needed <= now:
             return cleared(self, f"{counted(now, 'worker')} should keep up, {loading.needed} are needed", *numbers)
+        if not loading.workers_pay:
+            return cleared(
+                self,
+                f"taking a batch over from a worker costs the loop about {duration(HAND_OVER_S)}, longer than it waits",
+                *numbers,
+            )
+        if loading.rushed:
+            return cleared(
+                self, "batches come so close together that it may be handing them over that takes time", *numbers
+            )
         proposed = loading.proposed(ask(facts.number, "cpu_count"), self.workers_per_core)
         helps = not loading.cores_lacking and proposed > now
         return Finding(
@@ -92,7 +103,7 @@ _CHEAPER = (Remedy("Make a batch cheaper: store what was preprocessed, decode le
 def _remedies(workers: int) -> tuple[Remedy, ...]:
     return (
         Remedy(
-            f"Load with {counted(workers, 'worker')} that stay alive.",
+            f"Load with {counted(workers, 'worker')} that {'stays' if workers == 1 else 'stay'} alive.",
             {"num_workers": workers, "persistent_workers": True},
         ),
     )
@@ -122,7 +133,7 @@ def _numbers(loading: Loading) -> tuple[Evidence, ...]:
 
 def _summary(loading: Loading, proposed: int | None) -> str:
     need = (
-        f"A batch takes one worker {duration(loading.work_s)} and the rest of the step {duration(loading.rest_s)}: "
+        f"{loading.takes} and the rest of the step {duration(loading.rest_s)}: "
         f"it takes {counted(loading.needed, 'worker')} to keep up, and there {_are(loading.workers or 0)}."
     )
     if proposed is not None:

@@ -13,7 +13,7 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy,
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.loading import exposed_wait_ns
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.time_series import autocorrelation, cycle_ratio
+from perf_diagnostics.diagnose.time_series import LEAST_CYCLES, autocorrelation, cycle_ratio
 from perf_diagnostics.diagnose.wording import percent_between, significant
 from perf_diagnostics.records import Float64, Phase
 
@@ -60,6 +60,12 @@ class BurstyLoader:
         workers, period = _round(facts)
         facts.column("wall_ns", least=TREND_STEPS)
         waits, turns = exposed_wait_ns(facts), _turns(facts) % period
+        if int(np.bincount(turns, minlength=period).min()) < LEAST_CYCLES:
+            raise NotMeasured(
+                "steps",
+                f"{facts.steps} steady steps are fewer than {LEAST_CYCLES} rounds of the {workers} workers within a "
+                "pass over the data",
+            )
         medians = np.array([float(np.median(waits[turns == turn])) for turn in range(period)])
         slowest = int(np.argmax(medians))
         others = float(np.median(waits[turns != slowest]))

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence
+from perf_diagnostics.diagnose.products import in_16_bits
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, limit
 from perf_diagnostics.diagnose.wording import percent
 
@@ -135,6 +136,4 @@ def _remedies(facts: TrialFacts, where: str) -> tuple[Remedy, ...]:
         found.append(
             Remedy("Checkpoint activations; that costs about a quarter more time.", {"gradient_checkpointing": True})
         )
-    if where == "device" and settings.precision in ("float32", "tf32"):
-        found.append(Remedy(f"Train in bfloat16. {CHANGES_TRAINING}", {"precision": "bfloat16"}))
-    return tuple(found)
+    return (*found, *(in_16_bits(facts) if where == "device" else ()))

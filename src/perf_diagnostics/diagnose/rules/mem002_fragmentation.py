@@ -53,7 +53,7 @@ class Fragmentation:
         facts.require_accelerator("device_memory_peak_reserved")
         held, used = (facts.quantity(f"device_memory_peak_{what}") for what in ("reserved", "allocated"))
         total = facts.quantity("device_memory_total")
-        if not used > 0:
+        if not (used > 0 and held > 0):
             raise NotMeasured("device_memory_peak_allocated", "no tensor was on the device")
         split = ask(facts.quantity, "device_memory_inactive_split")
         numbers = [

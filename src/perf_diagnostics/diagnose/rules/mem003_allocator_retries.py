@@ -18,11 +18,13 @@ class AllocatorRetries:
 
     What it measures:
         Allocations in the steady steps that failed, and succeeded once the allocator had given its cached blocks back
-        to the driver (torch's counter num_alloc_retries).
+        to the driver (torch's counter num_alloc_retries), and those that found no memory even then (num_ooms): the
+        loop caught torch.OutOfMemoryError and went on.
 
     Why it matters:
         Each retry waits for the device, frees every cached block, and makes the next allocations ask the driver: a
-        stall of milliseconds. It is also the last step before an out-of-memory error.
+        stall of milliseconds. It is also the last step before an out-of-memory error, which costs whatever the loop
+        was doing: a batch that was given up is not trained on.
 
     What to try:
         A little less memory: a smaller batch with accumulation, checkpointing, lower precision; batches of similar
@@ -44,9 +46,13 @@ class AllocatorRetries:
 
     def check(self, facts: TrialFacts) -> Answer:
         retries = facts.alloc_retries
-        number = Evidence(metric="retried allocations", value=retries, limit=self.least_retries, n=facts.steps)
-        if retries < self.least_retries:
-            return cleared(self, "no allocation was retried", number)
+        ooms = facts.result.value("alloc_ooms")
+        numbers = (
+            Evidence(metric="retried allocations", value=retries, limit=self.least_retries, n=facts.steps),
+            *(() if ooms is None else (Evidence(metric="failed allocations", value=ooms, limit=1, n=facts.steps),)),
+        )
+        if retries < self.least_retries and not ooms:
+            return cleared(self, "no allocation was retried", *numbers)
         settings = facts.result.trial.settings
         remedies = []
         if settings.batch_size > 1:
@@ -65,12 +71,24 @@ class AllocatorRetries:
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=Severity.WARNING,
-            summary=f"{counted(retries, 'allocation')} in {counted(facts.steps, 'step')} failed at first: each time "
-            "the allocator emptied its cache and waited for the device.",
+            severity=Severity.CRITICAL if ooms else Severity.WARNING,
+            summary=_summary(facts, retries, int(ooms or 0)),
             scope=facts.label,
-            evidence=(number,),
+            evidence=numbers,
             remedies=tuple(remedies),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, thin=facts.thin),
             symptom_of=("MEM001", "MEM002"),
         )
+
+
+def _summary(facts: TrialFacts, retries: int, ooms: int) -> str:
+    steps = counted(facts.steps, "step")
+    if ooms:
+        return (
+            f"{counted(ooms, 'allocation')} in {steps} found no memory even after the allocator had emptied its cache, "
+            "and the loop went on without: the trial is beyond what the device holds."
+        )
+    return (
+        f"{counted(retries, 'allocation')} in {steps} failed at first: each time the allocator emptied its cache and "
+        "waited for the device."
+    )

@@ -25,7 +25,8 @@ class MemoryGrowth:
     What it measures:
         Tensors on the device after each step (the allocator's count), or the process's resident memory: the Theil-Sen
         slope over the steady steps, where the medians of the thirds rise, the second half still rises, and memory
-        never fell back. With what is free, that is the number of steps until it runs out.
+        never fell back; where batches differ in length, three of four stretches of the trial have to rise at half its
+        mean pace. With what is free, that is the number of steps until it runs out.
 
     Why it matters:
         A leak ends a training, usually at night. Before, it makes the host swap or the allocator retry.
@@ -69,7 +70,7 @@ class MemoryGrowth:
         known = [found for where in places if (found := ask(growth_on, facts, where)) is not None]
         if not known:
             growth_on(facts, places[0])  # raises, with the reason
-        growing = [one for one in known if self._grows(one)]
+        growing = [one for one in known if self._grows(one, uneven=_lengths_differ(facts))]
         numbers = tuple(self._number(one) for one in known)
         if not growing:
             return cleared(self, "memory after a step did not grow", *numbers)
@@ -96,11 +97,12 @@ class MemoryGrowth:
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, thin=facts.thin),
         )
 
-    def _grows(self, found: Growth) -> bool:
+    def _grows(self, found: Growth, *, uneven: bool) -> bool:
         return (
             found.rise_bytes > self._least(found)
             and found.monotone
             and found.lasting
+            and (found.steady or not uneven)
             and found.pullback <= self.most_pullback
         )
 
@@ -118,6 +120,12 @@ class MemoryGrowth:
         if found.where == "host":
             return max(self.least_host_rise * found.median_bytes, self.least_host_bytes)
         return max(self.least_rise * found.median_bytes, self.least_bytes)
+
+
+def _lengths_differ(facts: TrialFacts) -> bool:
+    """Whether batches differ in length, so that the longest so far may have set a new height."""
+    tokens = facts.table.get("tokens")
+    return tokens is not None and bool(tokens.min() < tokens.max())
 
 
 def _steps_left(facts: TrialFacts, found: Growth) -> float | None:

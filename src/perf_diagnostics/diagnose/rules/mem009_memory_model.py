@@ -10,7 +10,7 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy,
 from perf_diagnostics.diagnose.gain import Tier, confidence
 from perf_diagnostics.diagnose.memory_facts import memory_line
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, limit
-from perf_diagnostics.diagnose.wording import significant
+from perf_diagnostics.diagnose.wording import counted, significant
 
 LEAST_POINTS = 3
 
@@ -53,7 +53,8 @@ class MemoryModel:
         peak = "device_memory_peak_reserved" if facts.on_accelerator else "host_memory_peak"
         total = "device_memory_total" if facts.on_accelerator else "host_memory_total"
         if len(facts.points) < LEAST_POINTS:
-            raise NotMeasured("batch_sizes", f"{len(facts.points)} batch sizes completed; a line needs {LEAST_POINTS}")
+            sizes = counted(len(facts.points), "batch size")
+            raise NotMeasured("batch_sizes", f"{sizes} completed; a line needs {LEAST_POINTS}")
         peaks = [_largest(point, peak) for point in facts.points]
         line = memory_line(list(facts.batch_sizes), peaks)
         if line.r_squared < self.least_r_squared:

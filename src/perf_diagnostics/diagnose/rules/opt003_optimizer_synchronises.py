@@ -1,25 +1,37 @@
-"""OPT003: the gradient scaler makes the host wait for the device in each update."""
+"""OPT003: the host waits for the device in each update, as a gradient scaler makes it."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.crossing_facts import HOW_TO, WAITS, crossing_cost, crossing_count, crossing_source
 from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence
-from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
+from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.products import without_scaler
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.wording import percent, percent_between
 from perf_diagnostics.records import Phase
+
+FUSED = Remedy("Use the fused optimizer.", {"optimizer_implementation": "fused"})
+REMEDIES = (
+    FUSED,
+    Remedy("Clip with clip_grad_norm_(foreach=True), and do not read the norm in each step."),
+)
 
 
 @dataclass(frozen=True)
 class OptimizerSynchronises:
-    """The gradient scaler makes the host wait for the device in each update.
+    """The host waits for the device in each update, as a gradient scaler makes it.
 
     What it measures:
-        In float16, whether the optimizer is one that leaves the scaler's check for overflow on the device (fused); if
-        not, how long the host is in the optimizer's phase, and whether the device's queue then runs dry.
+        How many waits for the device lie in the optimizer's phase, and for how long the device then has nothing to do,
+        in a few steps after the timed ones that are looked at operator by operator; in a profiler window the same in
+        the optimizer's ranges. Where neither was recorded, in float16: whether the optimizer is one that leaves the
+        scaler's check for overflow on the device (fused); if not, how long the host is in the optimizer's phase, and
+        whether the device's queue then runs dry, which is never more than a remark.
 
     Why it matters:
         ``GradScaler.step`` reads on the host whether a gradient overflowed, unless the optimizer takes that as a
@@ -30,8 +42,8 @@ class OptimizerSynchronises:
         not read in each step.
 
     When it is wrong:
-        Where a deep queue is refilled in time the wait costs nothing. What it costs shows only in a profiler window
-        (``--deep``, HST002), so this is never more than a remark; other waits in the optimizer are not seen at all.
+        Where a deep queue is refilled in time the wait costs nothing. A profiler window counts only what of the idle
+        time lies inside the optimizer's own ranges, and not the scaler's check before them.
     """
 
     code: ClassVar[str] = "OPT003"
@@ -42,12 +54,17 @@ class OptimizerSynchronises:
     info_share: float = field(
         default=0.05, metadata=limit("the host's time in the optimizer over the step to mention", "judgement")
     )
+    warn_share: float = field(
+        default=0.05, metadata=limit("idle time after waits in it over the step to warn from", "as HST002")
+    )
     starved: float = field(default=0.5, metadata=limit("steps in which the device ran dry", "judgement"))
 
     def check(self, facts: TrialFacts) -> Answer:
         facts.require_accelerator("synchronisations")
+        if facts.result.value("optimizer_waits_per_step") is not None:
+            return self._seen(facts)
         if facts.result.trial.settings.precision != "float16":
-            raise NotMeasured("synchronisations", "waits for the device are counted in a profiler window only (--deep)")
+            raise NotMeasured("synchronisations", facts.missing("copies_in_per_step", HOW_TO).why)
         implementation = facts.word("optimizer_implementation")
         if implementation is None:
             raise facts.missing("optimizer_implementation", "the optimizer's implementation was not recorded")
@@ -74,9 +91,39 @@ class OptimizerSynchronises:
             scope=facts.label,
             evidence=numbers,
             remedies=(
-                Remedy("Use the fused optimizer.", {"optimizer_implementation": "fused"}),
-                Remedy("Train in bfloat16, which needs no scaler.", {"precision": "bfloat16"}),
+                FUSED,
+                *without_scaler(facts),
             ),
             confidence=confidence(Tier.CONFIGURATION, sure=True, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.OPTIMIZER): facts.optimizer_share.value},
+        )
+
+    def _seen(self, facts: TrialFacts) -> Answer:
+        """The answer from the steps that were looked at operator by operator."""
+        waits = crossing_count(facts, "optimizer_waits_per_step")
+        share = crossing_cost(facts, "optimizer_waits_idle")
+        source = crossing_source(facts, "waits_per_step")
+        numbers = (
+            dataclasses.replace(
+                evidence("idle after waits in the optimizer", share, "%", limit=self.warn_share), n=None, source=source
+            ),
+            Evidence(metric="waits in the optimizer a step", value=waits, source=source),
+        )
+        found = grade(share, ((Severity.WARNING, self.warn_share),))
+        if found is None:
+            return cleared(self, f"{waits:g} waits in the optimizer cost {percent_between(share)} of a step", *numbers)
+        scaled = facts.result.trial.settings.precision == "float16"
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=found.severity,
+            summary=f"For {percent_between(share)} of each step the device idles because the host waited for it in the "
+            f"optimizer ({waits:g} waits a step).",
+            scope=facts.label,
+            evidence=numbers,
+            remedies=(*REMEDIES, *(without_scaler(facts) if scaled else ())),
+            recoverable=recoverable(share, self.family),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
+            claims={WAITS: share.value},
         )

@@ -72,4 +72,5 @@ class Recomputation:
             ),
             recoverable=recoverable(computing.scaled(again), Family.COMPUTE) if spare else None,
             confidence=confidence(Tier.CONFIGURATION, sure=True, coverage=facts.coverage, thin=facts.thin),
+            symptom_of=("MEM007",),
         )

@@ -17,7 +17,7 @@ from perf_diagnostics.diagnose.power_facts import (
     busy_reasons,
     clock_deficit,
 )
-from perf_diagnostics.diagnose.rule import Answer, cleared, limit
+from perf_diagnostics.diagnose.rule import Answer, cleared, grade, limit
 from perf_diagnostics.diagnose.wording import percent
 from perf_diagnostics.records import Phase
 
@@ -56,8 +56,9 @@ class ThermalThrottling:
 
     def check(self, facts: TrialFacts) -> Answer:
         reasons = busy_reasons(facts)
-        hard, soft = reasons.share(_HARDWARE), reasons.share(SOFTWARE_THERMAL)
-        either = reasons.share(_HARDWARE | SOFTWARE_THERMAL)
+        hard, soft = reasons.interval(_HARDWARE), reasons.share(SOFTWARE_THERMAL)
+        lowered = reasons.interval(_HARDWARE | SOFTWARE_THERMAL)
+        either = lowered.value
         lost = ask(clock_deficit, facts)
         numbers = [
             Evidence(
@@ -66,6 +67,8 @@ class ThermalThrottling:
                 unit="%",
                 limit=self.warn_share * 100,
                 n=reasons.samples,
+                low=None if lowered.low is None else lowered.low * 100,
+                high=None if lowered.high is None else lowered.high * 100,
                 source=reasons.source,
             )
         ]
@@ -74,14 +77,15 @@ class ThermalThrottling:
         hottest = facts.result.series_named("gpu_temperature")
         if hottest is not None and hottest.values.size:
             numbers.append(Evidence(metric="highest temperature", value=float(hottest.values.max()), unit="°C"))
-        if either < self.warn_share:
+        found = grade(lowered, ((Severity.WARNING, self.warn_share),))
+        if found is None:
             return cleared(self, "nothing but load lowered the clock", *numbers)
-        who = "Its hardware" if hard >= soft else "The driver, for its temperature,"
+        who = "Its hardware" if hard.value >= soft else "The driver, for its temperature,"
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=Severity.CRITICAL if hard >= self.warn_share else Severity.WARNING,
+            severity=Severity.CRITICAL if hard.surely_at_least(self.warn_share) else found.severity,
             summary=f"{who} lowered the GPU's clock in {percent(either)} of the busy samples"
             + ("." if lost is None else f"; on average it ran {percent(lost.value)} below its highest clock."),
             scope=facts.label,
@@ -92,7 +96,7 @@ class ThermalThrottling:
             recoverable=_gain(facts),
             confidence=confidence(
                 Tier.SHARE_AND_CAUSE,
-                sure=reasons.samples >= 2 * LEAST_SAMPLES,
+                sure=found.sure and reasons.samples >= 2 * LEAST_SAMPLES,
                 coverage=facts.coverage,
                 thin=facts.thin,
             ),

@@ -44,7 +44,7 @@ class EnergyOptimum:
 
     def check(self, facts: Group) -> Answer:
         if not facts.on_accelerator:
-            raise NotApplicable("energy_device", "the trials ran on the CPU")
+            raise NotApplicable("energy_device", "the trial ran on the CPU")
         known = [(point, joules) for point in facts.points if (joules := ask(_joules, point)) is not None]
         if len(known) < 2:
             if facts.points and not known:

@@ -13,7 +13,7 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy,
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.scaling import LEAST_POINTS, SIGNAL, fit_cost
-from perf_diagnostics.diagnose.wording import percent_between
+from perf_diagnostics.diagnose.wording import counted, percent_between
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +58,8 @@ class OddBatchSize:
 
     def check(self, facts: Group) -> Answer:
         if len(facts.points) <= LEAST_POINTS:
-            raise NotMeasured(
-                SIGNAL,
-                f"{len(facts.points)} batch sizes were measured; one against the others needs {LEAST_POINTS + 1}",
-            )
+            sizes = counted(len(facts.points), "batch size")
+            raise NotMeasured(SIGNAL, f"{sizes} completed; one against the others needs {LEAST_POINTS + 1}")
         looked = list(self._look(facts))
         if not looked:
             raise NotMeasured(SIGNAL, "no fixed cost and cost a sample describe the other batch sizes well enough")
@@ -86,7 +84,7 @@ class OddBatchSize:
             evidence=(number, *_spread(worst)),
             remedies=(
                 Remedy(f"Train with batch {larger} instead. {CHANGES_TRAINING}", {"batch_size": larger}),
-                Remedy("Repeat it (--repeats 5): one disturbed trial looks the same."),
+                Remedy("Repeat it (sweep --repeats 5): one disturbed trial looks the same."),
             ),
             recoverable=recoverable(Interval(slower, None, None, worst.beyond.n), self.family),
             confidence=confidence(Tier.SHARE, sure=sure, thin=any(trial.thin for trial in worst.point.trials)),

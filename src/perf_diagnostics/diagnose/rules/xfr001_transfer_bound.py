@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose import roofline
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.wording import percent_between
 from perf_diagnostics.records import Phase
+
+#: Device over host time of the copies up to which they may be the host's queueing: as HST001's agreement.
+AS_LONG = 1.10
 
 
 @dataclass(frozen=True)
@@ -30,8 +34,9 @@ class TransferBound:
 
     When it is wrong:
         If the device runs dry, the time between two events also holds its idling, and the copies look longer than
-        they are. Pageable memory alone is no fault: in a published trace every copy was pageable and took 1 to 2 %
-        of the step.
+        they are. Where the host sets the pace of the whole step and queues the copies for as long as they seem to take,
+        this is no more than a remark. Pageable memory alone is no fault: in a published trace every copy was pageable
+        and took 1 to 2 % of the step.
     """
 
     code: ClassVar[str] = "XFR001"
@@ -59,21 +64,30 @@ class TransferBound:
             number = evidence("copies to the device", share, "%", limit=levels[0][1])
             return cleared(self, f"copies to the device take {percent_between(share)} of a step", number)
         starved = ask(lambda: facts.starved_share)
+        hosts = ask(_perhaps_the_hosts, facts) or False
         tier = Tier.SHARE if starved is None else Tier.SHARE_AND_CAUSE
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=found.severity,
+            severity=Severity.INFO if hosts else found.severity,
             summary=f"Copies from host to device take {percent_between(share)} of each step on the stream that "
-            f"computes{', from memory that is not pinned' if pageable else ''}.",
+            f"computes{', from memory that is not pinned' if pageable else ''}"
+            f"{': or the host takes so long to queue them, for it sets the pace of the whole step' if hosts else ''}.",
             scope=facts.label,
             evidence=(evidence("copies to the device", share, "%", limit=found.limit), *_numbers(facts, starved)),
             remedies=_remedies(pageable=pageable),
             recoverable=recoverable(share, self.family),
-            confidence=confidence(tier, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
+            confidence=confidence(tier, sure=found.sure and not hosts, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.TRANSFER): share.value},
+            symptom_of=("XFR004", "CPU002"),
         )
+
+
+def _perhaps_the_hosts(facts: TrialFacts) -> bool:
+    """The host sets the pace, and queues the copies for as long as they seem to take: they may take much less."""
+    on_host = facts.host_time_s(Phase.TRANSFER).value
+    return roofline.paced_by_host(facts) and facts.phase_time_s(Phase.TRANSFER).value <= AS_LONG * on_host
 
 
 def _numbers(facts: TrialFacts, starved: Interval | None) -> tuple[Evidence, ...]:

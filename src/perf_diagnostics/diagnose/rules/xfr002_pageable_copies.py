@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence
+from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.link_facts import pinned_rate_share
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.wording import percent, percent_between
 from perf_diagnostics.records import Phase
@@ -18,7 +19,8 @@ class PageableCopies:
     """Batches are copied to the device from memory that is not pinned.
 
     What it measures:
-        Whether the loader pins its batches, and the share of the step that the copies to the device take.
+        Whether the loader pins its batches, and the share of the step that the copies to the device take. Where both
+        were measured, how fast they are against large copies from pinned memory, which is what pinning could win.
 
     Why it matters:
         A copy from pageable memory goes through a staging buffer and holds the host up; it is slower and cannot run
@@ -49,12 +51,15 @@ class PageableCopies:
         if not isinstance(pinned, bool):
             raise facts.missing("pin_memory", "whether batches are pinned was not recorded")
         share = facts.share(Phase.TRANSFER)
-        numbers = (
+        numbers: tuple[Evidence, ...] = (
             Evidence(metric="pinned host memory", value="yes" if pinned else "no"),
             evidence("copies to the device", share, "%", limit=self.info_share),
         )
         if pinned:
             return cleared(self, "batches are copied from pinned memory", *numbers)
+        rate = ask(pinned_rate_share, facts)
+        if rate is not None:
+            numbers += (Evidence(metric="rate of copies, of that from pinned memory", value=rate * 100, unit="%"),)
         if share.value < self.info_share:
             return cleared(self, f"copies to the device take {percent_between(share)} of a step", *numbers)
         return Finding(
@@ -67,6 +72,12 @@ class PageableCopies:
             scope=facts.label,
             evidence=numbers,
             remedies=(Remedy("Pin the host's memory and copy non_blocking.", {"pin_memory": True}),),
-            confidence=confidence(Tier.CONFIGURATION, sure=True, coverage=facts.coverage, thin=facts.thin),
+            recoverable=None if rate is None else recoverable(share.scaled(1 - rate), self.family),
+            confidence=confidence(
+                Tier.CONFIGURATION if rate is None else Tier.SHARE_AND_CAUSE,
+                sure=True,
+                coverage=facts.coverage,
+                thin=facts.thin,
+            ),
             claims={str(Phase.TRANSFER): share.value},
         )

@@ -131,7 +131,7 @@ def host_activity(launches: Launches) -> Host:
     trace, names = launches.trace, launches.names
     annotations = trace.of(Kind.ANNOTATION)
     loading = names.data_wait(annotations)
-    if len(trace.device):
+    if launches.threads.size:
         # A thread that fetches ahead waits for its loader without anybody waiting for the thread.
         loading &= launches.on_training_threads(annotations)
     calls = trace.runtime
@@ -142,7 +142,9 @@ def host_activity(launches: Launches) -> Host:
     late = launched & (ends < calls.end_ns)
     # A copy call that takes long stages memory that is not pinned, or waits for the device; both hold the host up.
     waiting = (names.wait(calls) | _blocking_copies(launches) | (late & names.copy_call(calls))) & ours
-    dispatching = Times.union(calls.start_ns[launched], calls.end_ns[launched], bridging=DISPATCHING_NS)
+    # A wait, however long, is no pause of the launching: what comes soon after it belongs to it.
+    going_on = launched | waiting
+    dispatching = Times.union(calls.start_ns[going_on], calls.end_ns[going_on], bridging=DISPATCHING_NS)
     return Host(
         loading=_times(annotations, loading),
         allocating=_times(calls, names.allocation(calls) & ours),

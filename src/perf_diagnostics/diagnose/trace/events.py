@@ -38,6 +38,7 @@ class Events:
 
     ``start_ns`` and ``end_ns`` count from the trace's first event; ``name`` is an index into :attr:`Trace.names`;
     ``track`` numbers threads and streams; ``correlation`` links a launch to what it launched (-1: not recorded).
+    ``size`` is what a copy or a set moves in bytes, and for a kernel the blocks of its grid (-1: not recorded).
     """
 
     kind: NDArray[np.int8]
@@ -46,6 +47,7 @@ class Events:
     name: Int32
     track: Int32
     correlation: Int64
+    size: Int64
 
     def __len__(self) -> int:
         return int(self.start_ns.size)
@@ -63,6 +65,7 @@ class Events:
             self.name[chosen],
             self.track[chosen],
             self.correlation[chosen],
+            self.size[chosen],
         )
 
 
@@ -71,7 +74,8 @@ class Trace:
     """One rank's profiler trace.
 
     ``backwards`` counts events whose duration is negative (they are not in ``events``), ``seen`` all complete events
-    of a kind that is kept, ``about`` the entries beside the events, such as ``deviceProperties``.
+    of a kind that is kept, ``about`` the entries beside the events, such as ``deviceProperties``. ``devices`` is how
+    many devices the work in the trace ran on (the profiler writes each device's work as a process of its own).
     """
 
     path: Path
@@ -80,6 +84,7 @@ class Trace:
     seen: int
     backwards: int
     about: Mapping[str, Json]
+    devices: int = 1
 
     @property
     def rank(self) -> int | None:

@@ -7,7 +7,8 @@ import numpy as np
 from perf_diagnostics.diagnose.trace.events import Kind
 from perf_diagnostics.diagnose.trace.launches import Launches
 from perf_diagnostics.diagnose.trace.steps import Steps
-from perf_diagnostics.diagnose.wording import percent
+from perf_diagnostics.diagnose.wording import duration, percent
+from perf_diagnostics.records import Int64
 
 #: Work on the device that starts this long before the call that launched it is out of order: clocks jitter by a few µs.
 EARLY_NS = 10_000
@@ -21,6 +22,14 @@ MOST_LOST = 0.02
 #: Kernels of one stream run one after the other; old traces round to whole µs.
 OVERLAP_NS = 2_000
 MOST_OVERLAPS = 0.01
+
+#: A call that launches work takes microseconds: with so many of them, a quickest one beyond this, or a middle one below
+#: it, counts another unit (judgement; in the public traces the quickest takes 3 to 4 µs, the middle one 5 to 12).
+LAUNCHES_TO_TELL = 20
+SLOWEST_QUICKEST_LAUNCH_NS = 1_000_000
+QUICKEST_MIDDLE_LAUNCH_NS = 100
+
+_NEVER = np.iinfo(np.int64).max - EARLY_NS
 
 #: Events of negative duration, of all.
 MOST_BACKWARDS = 0.001
@@ -38,12 +47,20 @@ def distrust(launches: Launches, steps: Steps) -> tuple[str, str] | None:
         return "steps", "the trace spans no time"
     if not len(trace.device):
         return _without_device(launches)
+    if not trace.device.duration_ns.any():
+        return "durations", "nothing that ran on the device took any time"
     if not len(trace.runtime):
         return "runtime_calls", (
             "the trace has the device's side only, so that no gap can be laid to what the host did; record "
             "ProfilerActivity.CPU too"
         )
-    return _unlinked(launches) or _early(launches) or _overlapping(launches)
+    return (
+        _unlinked(launches)
+        or _other_unit(launches)
+        or _early(launches)
+        or _late(launches, steps)
+        or _overlapping(launches)
+    )
 
 
 def _without_device(launches: Launches) -> tuple[str, str] | None:
@@ -74,6 +91,57 @@ def _early(launches: Launches) -> tuple[str, str] | None:
         f"{early} of {launches.call.size} kernels and copies start before the call that launched them: the clocks of "
         "host and device do not agree"
     )
+
+
+def _late(launches: Launches, steps: Steps) -> tuple[str, str] | None:
+    """The device's clock may be behind as well: its work then goes on after the host had waited for all of it, or lies
+    in no step although the steps launched it.
+    """
+    device, linked = launches.trace.device, launches.linked
+    start, end = device.start_ns[linked], device.end_ns[linked]
+    late = int(np.count_nonzero(end > _done_ns(launches) + EARLY_NS))
+    if late > MOST_EARLY * end.size:
+        return "clocks", (
+            f"{late} of {end.size} kernels and copies end after the host had waited for all of them: the clocks of "
+            "host and device do not agree"
+        )
+    launched = (steps.windows.containing(launches.call_start_ns) >= 0).any()
+    first, last = steps.windows.start[0], steps.windows.end[-1]
+    if launched and not ((start < last) & (end > first)).any():
+        return "clocks", (
+            "none of the device's work lies within the steps, which launched some of it: the clocks of host and device "
+            "do not agree, or the host is further ahead than the trace is long"
+        )
+    return None
+
+
+def _done_ns(launches: Launches) -> Int64:
+    """By when each linked piece of work must be done: the first end of a wait for the whole device that began after
+    its launch. Far away without such a wait, and where several devices work: which of them was waited for is not known.
+    """
+    trace = launches.trace
+    waits = trace.runtime.where(launches.names.wait_for_device(trace.runtime))  # by start, as all events
+    if not len(waits) or trace.devices > 1:
+        return np.full(launches.call_start_ns.shape, _NEVER)
+    soonest = np.append(np.minimum.accumulate(waits.end_ns[::-1])[::-1], _NEVER)
+    done: Int64 = soonest[np.searchsorted(waits.start_ns, launches.call_start_ns, side="right")]
+    return done
+
+
+def _other_unit(launches: Launches) -> tuple[str, str] | None:
+    """Chrome's format counts in microseconds; a file that counts in another unit moves every threshold."""
+    took = launches.trace.runtime.duration_ns[launches.launching]
+    if took.size < LAUNCHES_TO_TELL:
+        return None
+    quickest, middle = int(took.min()), float(np.median(took))
+    if quickest <= SLOWEST_QUICKEST_LAUNCH_NS and middle >= QUICKEST_MIDDLE_LAUNCH_NS:
+        return None
+    seen = (
+        f"even the quickest launch takes {duration(quickest / 1e9)}"
+        if quickest > SLOWEST_QUICKEST_LAUNCH_NS
+        else f"the middle launch takes {middle:g} ns"
+    )
+    return "unit", f"{seen}, so its times are not in microseconds, or calls were slowed a hundredfold"
 
 
 def _overlapping(launches: Launches) -> tuple[str, str] | None:

@@ -53,7 +53,8 @@ class _Reader:
     def __init__(self, path: Path, file: IO[bytes], chunk: int) -> None:
         self._path, self._file, self._chunk = path, file, chunk
         # What is no UTF-8 can only stand in a name; a name that is hard to read is no reason to refuse the trace.
-        self._decode: Callable[..., str] = codecs.getincrementaldecoder("utf-8")("replace").decode
+        # Editors on Windows put a byte order mark first ("sig").
+        self._decode: Callable[..., str] = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
         self._scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
         self._text, self._at, self._before, self._ended = "", 0, 0, False
 
@@ -143,7 +144,10 @@ class _Reader:
             raise self._broken(f"it ends {where}, or that is not JSON")
         if len(self._text) - self._at > LONGEST_VALUE:
             raise self._broken(f"no value ends within {LONGEST_VALUE >> 20} MiB from there")
-        data = self._file.read(self._chunk)
+        # A value that is not whole yet is decoded from its start again, so the window doubles: all tries together then
+        # cost twice the last one, where steps of one chunk took minutes over a single list of 64 MiB.
+        pending = len(self._text) - self._at
+        data = self._file.read(max(self._chunk, min(pending, LONGEST_VALUE - pending)))
         self._ended = not data
         self._before += self._at
         self._text = self._text[self._at :] + self._decode(data, self._ended)

@@ -14,8 +14,13 @@ import numpy as np
 
 from perf_diagnostics.diagnose.trace.events import Bool, Events
 
-#: NCCL and RCCL kernels; MSCCL, NVSHMEM and DeepEP's are named after their libraries; HCCL and oneCCL theirs.
-_COMMUNICATION = re.compile(r"nccl|rccl|msccl|nvshmem|deep_ep|hccl|oneccl|cross_device_reduce|symm_mem", re.IGNORECASE)
+#: NCCL and RCCL kernels; MSCCL, NVSHMEM and DeepEP's are named after their libraries; HCCL and oneCCL theirs. Others
+#: are named after what they do: torch's symmetric memory ("multimem_all_reduce_kernel", "two_shot_all_reduce_kernel",
+#: CUDASymmetricMemoryOps.cu), TensorRT-LLM's and vLLM's own. ("small_gather" gathers nothing from other ranks.)
+_COMMUNICATION = re.compile(
+    r"(?i:nccl|rccl|msccl|nvshmem|deep_ep|hccl|oneccl|cross_device_reduce|symm_mem|multimem_)"
+    r"|(?<![A-Za-z])(all_?reduce|all_?gather|all_?to_?all|reduce_?scatter)|All(Reduce|Gather|ToAll)|ReduceScatter"
+)
 
 _TO_DEVICE = re.compile(r"HtoD|Host ?-> ?Device|HostToDevice", re.IGNORECASE)
 _TO_HOST = re.compile(r"DtoH|Device ?-> ?(Pageable|Pinned|Host)|DeviceToHost", re.IGNORECASE)
@@ -24,6 +29,9 @@ _PAGEABLE = re.compile(r"Pageable", re.IGNORECASE)
 
 #: Calls that return when the device has done its work.
 _WAIT = re.compile(r"^(cuda|hip|cu)(Stream|Device|Event|Ctx)Synchronize|^(cuda|hip)Memcpy(2D|3D)?$")
+
+#: Among them those that wait for all streams of a device.
+_WAIT_FOR_DEVICE = re.compile(r"^((cuda|hip)Device|(cu|hip)Ctx)Synchronize$")
 
 #: Calls that take memory from the driver or give it back. cudaMallocAsync serves from a pool and is none.
 _ALLOCATION = re.compile(
@@ -49,6 +57,9 @@ _FLOAT32 = re.compile(
     r"(?<![a-z0-9])(ampere|volta|maxwell|turing|pascal)?_?sgemm|_scudnn_|_sgemm<float|simt_sgemm|ffma|_S_?B_MT"
     r"|(engine|convolve_sgemm|winograd\w*|gemmSN_\w+|gemv\w*)<float|fft2d_\w+<float"
 )
+
+#: Kernels that only turn images from one memory format into the other: cuDNN's, and MIOpen's.
+_LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw|batched_transpose", re.IGNORECASE)
 
 _DATA = re.compile(r"^enumerate\(|dataloader.*next|next.*dataloader|data_wait", re.IGNORECASE)
 
@@ -82,6 +93,9 @@ class Names:
     def wait(self, events: Events) -> Bool:
         return self._wait[events.name]
 
+    def wait_for_device(self, events: Events) -> Bool:
+        return self._matching(_WAIT_FOR_DEVICE.search)[events.name]
+
     def allocation(self, events: Events) -> Bool:
         return self._allocation[events.name]
 
@@ -100,6 +114,9 @@ class Names:
 
     def single_precision(self, events: Events) -> Bool:
         return self._single[events.name]
+
+    def layout_change(self, events: Events) -> Bool:
+        return self._matching(_LAYOUT.search)[events.name]
 
     def data_wait(self, events: Events) -> Bool:
         return self._data[events.name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from perf_diagnostics.diagnose.trace.events import Events, Kind, Trace
+from perf_diagnostics.diagnose.trace.events import DEVICE_KINDS, Events, Kind, Trace
 from perf_diagnostics.diagnose.trace.json_stream import CHUNK, events
 from perf_diagnostics.errors import RecordError
 from perf_diagnostics.records import Json
@@ -32,14 +33,29 @@ _ANNOTATED = ("ProfilerStep#", "enumerate(", "Optimizer.", "## ")
 #: Entries beside the events that are kept; others (they hold host and job names) are not.
 _ABOUT = ("distributedInfo", "deviceProperties", "schemaVersion")
 
+#: More bytes or blocks than this is a broken number.
+_LARGEST = 2**62
+
 #: No trace is longer than this (a day), so that threads can be laid end to end on one time line of 64 bits.
 _LONGEST_US = 1e11
+
+
+def _size(kind: Kind, about: Mapping[str, Any]) -> int:
+    """The blocks of a kernel's grid or the bytes that a copy moves; -1 where the trace does not say."""
+    if kind is not Kind.KERNEL:
+        moved = about.get("bytes")
+        return int(moved) if isinstance(moved, int | float) and 0 <= moved < _LARGEST else -1
+    grid = about.get("grid")
+    if not isinstance(grid, list) or len(grid) != 3 or not all(isinstance(one, int) and one > 0 for one in grid):
+        return -1
+    blocks = grid[0] * grid[1] * grid[2]
+    return blocks if blocks < _LARGEST else -1
 
 
 def read_trace(path: str | Path, *, chunk: int = CHUNK) -> Trace:
     """Read one rank's trace, as :meth:`torch.profiler.profile.export_chrome_trace` writes it.
 
-    Time is linear and memory some 40 bytes an event; flows, instants and Python frames are dropped on the way.
+    Time is linear and memory some 50 bytes an event; flows, instants and Python frames are dropped on the way.
 
     Args:
         path: a ``.json`` or ``.json.gz`` file.
@@ -62,6 +78,7 @@ class _Columns:
         self._path = path
         self._kind, self._name, self._track = array("b"), array("i"), array("i")
         self._start, self._length, self._correlation = array("d"), array("d"), array("q")
+        self._size = array("q")
         self._names: dict[str, int] = {}
         self._tracks: dict[Any, int] = {}
         self._base: float | int | None = None
@@ -82,10 +99,10 @@ class _Columns:
             if kind is None:
                 return
             start, length, name = item["ts"], item["dur"], item["name"]
-            if self._base is None:
+            if self._base is None and math.isfinite(start):
                 self._base = start
             # The base is taken off first: microseconds since 1970 leave a float no nanoseconds.
-            start -= self._base
+            start -= self._base  # a time that is none, while there is no base, is a TypeError as any other
             if not (-_LONGEST_US < start < _LONGEST_US and -_LONGEST_US < length < _LONGEST_US):
                 self._odd += 1
                 return
@@ -94,11 +111,14 @@ class _Columns:
                 return
             if kind is Kind.OPERATOR and name.startswith(_ANNOTATED):
                 kind = Kind.ANNOTATION
-            correlation = (item.get("args") or {}).get("correlation", -1) if kind >= Kind.RUNTIME else -1
+            about = (item.get("args") or {}) if kind >= Kind.RUNTIME else {}
+            correlation = about.get("correlation", -1)
+            size = _size(kind, about) if kind >= Kind.KERNEL else -1
             named = self._names.setdefault(name, len(self._names))
             track = self._track_number((item.get("pid"), item.get("tid")))
             # The only value not checked yet comes first, so that columns never differ in length.
             self._correlation.append(correlation)
+            self._size.append(size)
             self._kind.append(kind)
             self._start.append(start)
             self._length.append(length)
@@ -142,7 +162,19 @@ class _Columns:
             np.frombuffer(self._name, np.int32)[order],
             np.frombuffer(self._track, np.int32)[order],
             np.frombuffer(self._correlation, np.int64)[order],
+            np.frombuffer(self._size, np.int64)[order],
         )
         return Trace(
-            self._path, rows, tuple(map(str, self._names)), kept + self._backwards, self._backwards, self._about
+            self._path,
+            rows,
+            tuple(map(str, self._names)),
+            kept + self._backwards,
+            self._backwards,
+            self._about,
+            self._devices(rows),
         )
+
+    def _devices(self, rows: Events) -> int:
+        process = {number: str(track[0]) for track, number in self._tracks.items() if isinstance(track, tuple)}
+        tracks = np.unique(rows.track[np.isin(rows.kind, DEVICE_KINDS)])
+        return len({process[int(track)] for track in tracks})

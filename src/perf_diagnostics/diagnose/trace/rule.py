@@ -11,6 +11,7 @@ from perf_diagnostics.diagnose.rule import Answer, Grade, Named, evidence
 from perf_diagnostics.diagnose.statistics import Interval
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.intervals import Times
 
 
 class TraceRule(Named, Protocol):
@@ -65,6 +66,12 @@ def found(
         confidence=confidence(Tier.DEEP_WINDOW, sure=grade.sure, coverage=facts.coverage, thin=facts.thin),
         claims={str(part): share.value},
     )
+
+
+def claims_of(facts: TraceFacts, times: Times) -> dict[str, float]:
+    """The share of the step that a set of time is, by the parts of the waterfall it lies in."""
+    shares = {str(part): facts.share_of(times & facts.split.parts[part]).value for part in Part}
+    return {part: share for part, share in shares.items() if share > 0}
 
 
 def warn_and_critical(warn: float, critical: float) -> tuple[tuple[Severity, float], ...]:

@@ -43,7 +43,9 @@ class Steps:
 
 
 def steps_of(trace: Trace, names: Names) -> Steps:
-    """The windows of ``ProfilerStep#`` without leading ones that only set up; else one from first to last event."""
+    """The windows of ``ProfilerStep#``, each from the end of the one before, without leading ones that only set up;
+    else one from first to last event.
+    """
     runtime = trace.runtime
     calls = runtime.where(names.set_up(runtime))
     set_up = Times.union(calls.start_ns, calls.end_ns)
@@ -52,6 +54,7 @@ def steps_of(trace: Trace, names: Names) -> Steps:
         windows = Times(np.zeros(1, np.int64), trace.events.end_ns.max(keepdims=True, initial=0))
         return Steps(windows, np.zeros(1, np.int64), False, 0, _share(set_up, windows))
     fault = _fault(start, end, number)
+    start = _from_the_end_before(start, end, number)
     cold = set_up.within(Times(start, end)) > COLD_SHARE * (end - start)
     first = int(np.argmin(cold)) if not cold.all() else 0
     windows = Times(start[first:], end[first:])
@@ -78,6 +81,17 @@ def _fault(start: Int64, end: Int64, number: Int64) -> str:
         return ""
     one, two = number[back[0]], number[back[0] + 1]
     return f"step {two} starts before step {one} ends: the clock ran backwards, or two loops share the trace"
+
+
+def _from_the_end_before(start: Int64, end: Int64, number: Int64) -> Int64:
+    """Starts of steps whose wall time leaves nothing out: what lies between two marks belongs to the later step.
+
+    The profiler's own marks are some 50 µs apart. Marks that a loop sets itself may leave out as much as it likes, and
+    would hide it. Steps that do not follow each other by number are kept apart: the profiler slept between them.
+    """
+    follows = np.append(False, np.diff(number) == 1)
+    before = np.append(start[:1], end[:-1])
+    return np.where(follows, np.minimum(start, before), start)
 
 
 def _share(part: Times, windows: Times) -> float:

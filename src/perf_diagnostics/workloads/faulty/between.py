@@ -19,6 +19,9 @@ from perf_diagnostics.workloads.workload import BatchCount
 
 _STALL_MS = 100.0
 
+#: The heap is filled before this batch is counted: in the warm-up.
+_HEAP_AT = 3
+
 
 @dataclass
 class BetweenPhases:
@@ -34,11 +37,13 @@ class BetweenPhases:
     heap: list[list[int]] = field(default_factory=list)
     kept: list[Any] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.heap = [[number] for number in range(self.faults.heap_objects or 0)]
-
     def __call__(self, batch: Pair) -> BatchCount:
         self.batches += 1
+        if self.batches == _HEAP_AT and self.faults.heap_objects is not None:
+            # What torch itself holds, and makes in its first steps, takes tens of ms to look through; without it the
+            # heap's size is the dose.
+            gc.freeze()
+            self.heap = [[number] for number in range(self.faults.heap_objects)]
         self._compute()
         self._wait()
         self._write()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from perf_diagnostics.diagnose.trace.rule import AnyTraceRule
 from perf_diagnostics.diagnose.trace.rules.cmp002_compute_bound import Computing
 from perf_diagnostics.diagnose.trace.rules.cmp003_single_precision import SinglePrecision
+from perf_diagnostics.diagnose.trace.rules.cmp010_wave_quantisation import WaveQuantisation
+from perf_diagnostics.diagnose.trace.rules.cmp011_conv_layout import LayoutChanges
 from perf_diagnostics.diagnose.trace.rules.cmp014_tiny_kernels import TinyKernels
 from perf_diagnostics.diagnose.trace.rules.cmp015_kernel_variance import KernelVariance
 from perf_diagnostics.diagnose.trace.rules.com001_communication_bound import CommunicationBound
@@ -12,29 +14,39 @@ from perf_diagnostics.diagnose.trace.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.trace.rules.exp001_too_few_steps import FewMarkedSteps
 from perf_diagnostics.diagnose.trace.rules.exp006_cold_start import ColdStart
 from perf_diagnostics.diagnose.trace.rules.hst001_launch_bound import LaunchBound
-from perf_diagnostics.diagnose.trace.rules.hst002_synchronisation_tax import SynchronisationTax
+from perf_diagnostics.diagnose.trace.rules.hst002_synchronisation_tax import Waits
 from perf_diagnostics.diagnose.trace.rules.hst003_allocation_churn import AllocationChurn
 from perf_diagnostics.diagnose.trace.rules.hst004_host_work import HostWork
 from perf_diagnostics.diagnose.trace.rules.hst009_unexplained_device_gap import UnexplainedGap
 from perf_diagnostics.diagnose.trace.rules.inp001_input_bound import WaitingForInput
+from perf_diagnostics.diagnose.trace.rules.inp007_preprocessing_in_the_loop import Preprocessing
+from perf_diagnostics.diagnose.trace.rules.opt003_optimizer_synchronises import WaitsInOptimizer
 from perf_diagnostics.diagnose.trace.rules.xfr001_transfer_bound import ExposedCopies
 from perf_diagnostics.diagnose.trace.rules.xfr002_pageable_copies import PageableCopies
+from perf_diagnostics.diagnose.trace.rules.xfr003_many_small_copies import SmallCopies
+from perf_diagnostics.diagnose.trace.rules.xfr005_reads_back import CopiesBack
 
 TRACE_RULES: tuple[AnyTraceRule, ...] = (
     FewMarkedSteps(),
     ColdStart(),
     WaitingForInput(),
+    Preprocessing(),
     ExposedCopies(),
     PageableCopies(),
+    SmallCopies(),
+    CopiesBack(),
     LaunchBound(),
-    SynchronisationTax(),
+    Waits(),
     AllocationChurn(),
     HostWork(),
     UnexplainedGap(),
+    WaitsInOptimizer(),
     CommunicationBound(),
     Straggler(),
     Computing(),
     SinglePrecision(),
+    WaveQuantisation(),
+    LayoutChanges(),
     TinyKernels(),
     KernelVariance(),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -12,6 +13,8 @@ from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, ev
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.wording import percent
+
+_AMD = re.compile(r"AMD|Radeon|Instinct|\bMI\d{3}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class SinglePrecision:
             return cleared(self, "the device has no tensor cores", *numbers)
         half, name = ("float16 with gradient scaling", "float16") if major < 8 else ("bfloat16", "bfloat16")
         remedies = [Remedy(f"Train in {half}. {CHANGES_TRAINING}", {"precision": name})]
-        if major >= 8:
+        if major >= 8 and not _made_by_amd(facts):
             remedies.append(Remedy("Let float32 products use TF32.", {"precision": "tf32"}))
         return Finding(
             code=self.code,
@@ -88,6 +91,13 @@ class SinglePrecision:
             remedies=tuple(remedies),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, thin=facts.thin),
         )
+
+
+def _made_by_amd(facts: TraceFacts) -> bool:
+    """Whether the device is AMD's: generations are numbered otherwise (gfx9 …), and TF32 is the MI300's alone."""
+    devices = facts.trace.about.get("deviceProperties")
+    names = [one.get("name") for one in devices if isinstance(one, dict)] if isinstance(devices, list) else []
+    return any(isinstance(name, str) and _AMD.search(name) is not None for name in names)
 
 
 def _compute_capability(facts: TraceFacts) -> int:

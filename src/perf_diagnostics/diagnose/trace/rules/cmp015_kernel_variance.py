@@ -56,6 +56,8 @@ class KernelVariance:
         device = facts.trace.device
         inside = facts.steps.windows.containing(device.start_ns) >= 0
         whole = float(device.duration_ns[inside].sum())
+        if not whole > 0:
+            raise NotMeasured("kernels", "nothing that ran on the device within the steps took any time")
         scattered = sum(float(times.sum()) for times in runs if times.std(ddof=1) > self.scatter * times.mean())
         share = scattered / whole
         number = Evidence(

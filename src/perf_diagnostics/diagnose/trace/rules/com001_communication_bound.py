@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -72,7 +73,7 @@ class CommunicationBound:
             return cleared(self, f"exposed communication takes {percent_between(share)} of a step", number)
         all_of_it = facts.share_of(talking)
         overlap = 1 - share.value / all_of_it.value
-        return found(
+        bound = found(
             self,
             facts,
             level,
@@ -92,3 +93,5 @@ class CommunicationBound:
                 Remedy("Send less: compress gradients, or shard the optimizer."),
             ),
         )
+        # Whoever waits for a late rank waits inside a collective: the same seconds, and the late rank is their cause.
+        return dataclasses.replace(bound, symptom_of=("COM002",))

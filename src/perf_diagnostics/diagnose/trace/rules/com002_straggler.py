@@ -73,6 +73,7 @@ class Straggler:
             ),
         )
         if often < self.same_rank_share or not excess.surely_at_least(self.warn_share):
+            _require_all(ranks)
             return cleared(self, f"no rank is surely last by {percent(self.warn_share)} of a step", *numbers)
         return Finding(
             code=self.code,
@@ -92,8 +93,19 @@ class Straggler:
         )
 
 
+def _require_all(ranks: Sequence[TraceFacts]) -> None:
+    """Nobody is cleared of being late for a rank that was not looked at."""
+    size = max((rank.trace.world_size or 0 for rank in ranks), default=0)
+    if size > len(ranks):
+        raise NotMeasured("ranks", f"traces of {len(ranks)} of {size} ranks were given: one of the others may be late")
+
+
 def _work(ranks: Sequence[TraceFacts]) -> tuple[Int64, Int64]:
     """Time outside exposed communication, shape ``(ranks, steps)``, and the mean wall time of each shared step."""
+    numbers = [rank.trace.rank for rank in ranks if rank.trace.rank is not None]
+    twice = next((number for number in numbers if numbers.count(number) > 1), None)
+    if twice is not None:
+        raise NotMeasured("ranks", f"more than one trace is of rank {twice}")
     talking = [len(rank.split.communicating) > 0 for rank in ranks]
     if not all(talking):
         raise NotMeasured("communication", f"no collective kernels on {ranks[talking.index(False)].label}")

@@ -1,12 +1,14 @@
-"""HST002: the host waits for the device, and the device then waits for the host."""
+"""HST002 for traces: the device's idle time in and after calls that wait for it."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy
-from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.finding import Evidence, Family
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
+from perf_diagnostics.diagnose.rules.hst002_synchronisation_tax import REMEDIES, SynchronisationTax
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.rule import found, warn_and_critical
@@ -14,34 +16,15 @@ from perf_diagnostics.diagnose.wording import percent_between, significant
 
 
 @dataclass(frozen=True)
-class SynchronisationTax:
-    """The host waits for the device, which then has nothing to do until the host catches up.
+class Waits:
+    """The device idles in and after calls that wait for it."""
 
-    What it measures:
-        The device's idle time inside calls that wait for it (synchronise, copies back to the host, blocking copies)
-        and from there to the next kernel that reaches it. The waiting itself, while the device works, is not counted:
-        a queue that is deep enough makes it free.
-
-    Why it matters:
-        After each such wait the queue is empty, and the device idles until the host has launched anew.
-
-    What to try:
-        No ``.item()``, ``.cpu()``, ``print(loss)`` or boolean test of a device tensor inside the step; log every so
-        many steps; copy results back with ``non_blocking=True`` and look at them a step later.
-
-    When it is wrong:
-        Where the host cannot keep the device fed anyway, the idle time after a wait would have come a little later.
-    """
-
-    code: ClassVar[str] = "HST002"
-    name: ClassVar[str] = "synchronisation-tax"
-    family: ClassVar[Family] = Family.HOST
+    code: ClassVar[str] = SynchronisationTax.code
+    name: ClassVar[str] = SynchronisationTax.name
+    family: ClassVar[Family] = SynchronisationTax.family
     looks_at: ClassVar[Literal["trace"]] = "trace"
 
-    warn_share: float = field(
-        default=0.05, metadata=limit("idle time after waits over the step to warn from", "judgement")
-    )
-    critical_share: float = field(default=0.15, metadata=limit("… that is critical", "judgement"))
+    limits: SynchronisationTax = field(default_factory=SynchronisationTax)
 
     def check(self, facts: TraceFacts) -> Answer:
         facts.require_device("synchronisation")
@@ -49,11 +32,11 @@ class SynchronisationTax:
         runtime = facts.trace.runtime
         waits = facts.calls_in_steps(runtime.where(facts.launches.names.wait(runtime)))
         count = Evidence(metric="calls that wait for the device, a step", value=float(waits.mean()), n=len(facts.steps))
-        level = grade(share, warn_and_critical(self.warn_share, self.critical_share))
+        level = grade(share, warn_and_critical(self.limits.warn_share, self.limits.critical_share))
         if level is None:
-            number = evidence("idle after waits", share, "%", limit=self.warn_share)
+            number = evidence("idle after waits", share, "%", limit=self.limits.warn_share)
             return cleared(self, f"waits cost the device {percent_between(share)} of a step", number, count)
-        return found(
+        finding = found(
             self,
             facts,
             level,
@@ -63,8 +46,6 @@ class SynchronisationTax:
             summary=f"For {percent_between(share)} of each step the device idles because the host waited for it "
             f"({significant(float(waits.mean()), 2)} waiting calls a step) and has to launch anew.",
             more=(count,),
-            remedies=(
-                Remedy("Take .item(), .cpu() and prints of device tensors out of the step; log every so many steps."),
-                Remedy("Copy results back with non_blocking=True and read them a step later."),
-            ),
+            remedies=REMEDIES,
         )
+        return dataclasses.replace(finding, symptom_of=("XFR003", "XFR005", "OPT003"))

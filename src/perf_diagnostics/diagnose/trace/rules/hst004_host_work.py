@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -58,7 +59,7 @@ class HostWork:
             return cleared(self, f"other work of the host takes {percent_between(share)} of a step", number)
         annotations = facts.trace.of(Kind.ANNOTATION)
         loader_seen = bool(facts.launches.names.data_wait(annotations).any())
-        return found(
+        finding = found(
             self,
             facts,
             level,
@@ -74,3 +75,4 @@ class HostWork:
                 Remedy("Record once with with_stack=True to see which function it is."),
             ),
         )
+        return dataclasses.replace(finding, symptom_of=("INP007",))

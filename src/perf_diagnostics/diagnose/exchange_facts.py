@@ -1,0 +1,118 @@
+"""What the exchange of gradients costs by DistributedDataParallel's own times, without the wait for a late rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
+from perf_diagnostics.diagnose.rank_facts import require_ranks, rows_of, shared_steps
+from perf_diagnostics.diagnose.statistics import Interval, ratio_interval
+from perf_diagnostics.records import Float64, Phase, StepTable, TrialResult
+
+#: DDP times ten exchanges at first and then each hundredth. With several a step few are left, which are no evidence
+#: (their interval has no ends), but an estimate. Those of the warm-up count, too: there is little that warms up.
+LEAST_TIMED = 2
+
+
+@dataclass(frozen=True, eq=False)
+class ExchangeFacts:
+    """The steps in which every rank's exchange of gradients was timed; ``wall_ns`` is that of a mean steady step.
+
+    A rank that is ready early waits inside its exchange for the last one. Therefore the rank whose exchange was exposed
+    for the shortest time speaks for a step: it waited for nobody.
+
+    Raises NotApplicable where a trial has one rank or does not use DDP, NotMeasured where too little was timed.
+    """
+
+    tables: tuple[StepTable, ...]
+    wall_ns: float
+    per_step: float
+
+    @classmethod
+    def of(cls, result: TrialResult) -> ExchangeFacts:
+        require_ranks(result)
+        require_ddp(result)
+        if any(table.get("exchange_ns") is None for table in result.steps):
+            gap = result.gap("exchange_ns")
+            raise NotMeasured("exchange_ns", "not every rank's exchanges were timed" if gap is None else gap.why)
+        steady = shared_steps(result)
+        shared = min(len(table) for table in result.steps)
+        timed = np.all([np.isfinite(table.columns["exchange_ns"][:shared]) for table in result.steps], axis=0)
+        if int(timed.sum()) < LEAST_TIMED:
+            raise NotMeasured("exchange_ns", f"{int(timed.sum())} exchanges were timed; this needs {LEAST_TIMED}")
+        few = tuple(rows_of(table, np.flatnonzero(timed)) for table in result.steps)
+        least = result.facts.get("exchanges_per_step_least")
+        wall_ns = float(np.mean([table.wall_ns for table in steady]))
+        return cls(few, wall_ns, max(1.0, float(least)) if isinstance(least, int | float) else 1.0)
+
+    @property
+    def count(self) -> int:
+        """How many exchanges were timed."""
+        return len(self.tables[0])
+
+    @cached_property
+    def exposed(self) -> Interval:
+        """Time in which gradients are exchanged and backward computes nothing, over the wall time of a step."""
+        return ratio_interval(self._exposed_ns * self.per_step, self._walls_ns).within(0.0, 1.0)
+
+    @cached_property
+    def overlap(self) -> Interval:
+        """The part of the exchange that is hidden behind backward, 0…1."""
+        took = self._took_ns[self._speaker, np.arange(self.count)]
+        return ratio_interval(took - self._exposed_ns, took).within(0.0, 1.0)
+
+    @cached_property
+    def could_be_hidden(self) -> Interval:
+        """Exposed time that the backward pass would be long enough to hide, over the wall time of a step.
+
+        Raises:
+            NotMeasured: backward was not timed.
+        """
+        backward = [table.phase_ns(Phase.BACKWARD) for table in self.tables]
+        if any(values is None for values in backward):
+            raise NotMeasured("host_backward_ns", "not every rank recorded backward")
+        spoken = np.asarray(backward, dtype=np.float64)[self._speaker, np.arange(self.count)]
+        hidden = self._hidden_ns[self._speaker, np.arange(self.count)]
+        # What is left of backward without the wait at its end computes, and some of it hides something already.
+        free = np.maximum(0.0, spoken - self.per_step * (self._exposed_ns + hidden))
+        room = np.minimum(self.per_step * self._exposed_ns, free)
+        return ratio_interval(room, self._walls_ns).within(0.0, 1.0)
+
+    @cached_property
+    def _took_ns(self) -> Float64:
+        took: Float64 = np.asarray([table.columns["exchange_ns"] for table in self.tables], dtype=np.float64)
+        return took
+
+    @cached_property
+    def _hidden_ns(self) -> Float64:
+        hidden: Float64 = np.asarray([table.columns["exchange_hidden_ns"] for table in self.tables], dtype=np.float64)
+        return hidden
+
+    @cached_property
+    def _speaker(self) -> NDArray[np.intp]:
+        """The rank whose exchange was exposed for the shortest time, for each timed step."""
+        speaker: NDArray[np.intp] = np.argmin(self._took_ns - self._hidden_ns, axis=0)
+        return speaker
+
+    @cached_property
+    def _exposed_ns(self) -> Float64:
+        exposed: Float64 = np.min(self._took_ns - self._hidden_ns, axis=0)
+        return exposed
+
+    @property
+    def _walls_ns(self) -> Float64:
+        """The mean wall time of a steady step, once for each timed exchange."""
+        return np.full(self.count, self.wall_ns)
+
+
+def require_ddp(result: TrialResult) -> None:
+    """Raise where the gradients are not exchanged by DistributedDataParallel."""
+    if result.facts.get("data_parallel") == "DistributedDataParallel" or "ddp_buckets" in result.facts:
+        return
+    if "matmul_precision" not in result.facts:
+        raise NotMeasured("data_parallel", "nobody looked at the model's wrappers")
+    raise NotApplicable("data_parallel", "the model is not wrapped in DistributedDataParallel")

@@ -1,0 +1,86 @@
+"""COM001 in a run: gradients are exchanged with nothing computed meanwhile, by DDP's own clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.exchange_facts import ExchangeFacts
+from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.wording import percent, percent_between
+from perf_diagnostics.records import Phase
+
+
+@dataclass(frozen=True)
+class CommunicationBound:
+    """The ranks exchange gradients while nothing is computed.
+
+    What it measures:
+        The time from the end of a backward pass's computing to the arrival of the last gradients, as
+        DistributedDataParallel itself times it in its first ten exchanges and each hundredth, over the wall time of a
+        step; of the rank that waited for nobody. In a trace: collective kernels beside which no other kernel runs.
+
+    Why it matters:
+        An exchange that is hidden behind the backward pass costs nothing. What is exposed every rank waits for, and it
+        grows with the job.
+
+    What to try:
+        Start the exchange earlier (COM003), exchange once a step where batches are accumulated (COM009), send less
+        (compress gradients to half precision by a communication hook, shard the optimizer), or use a faster network.
+
+    When it is wrong:
+        With ranks that share a machine's processors, an exchange also takes long because they take turns. Models that
+        exchange by other means than DistributedDataParallel are not timed; a profiler trace shows theirs.
+    """
+
+    code: ClassVar[str] = "COM001"
+    name: ClassVar[str] = "communication-bound"
+    family: ClassVar[Family] = Family.COMMUNICATION
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    info_share: float = field(
+        default=0.05, metadata=limit("exposed communication over the step to mention", "TraceLens reports from 5 %")
+    )
+    warn_share: float = field(default=0.10, metadata=limit("… to warn from", "TensorBoard advises from 10 %"))
+    critical_share: float = field(
+        default=0.25, metadata=limit("… that is critical", "judgement; public traces: 0.10 to 0.66")
+    )
+
+    def check(self, facts: TrialFacts) -> Answer:
+        exchange = ExchangeFacts.of(facts.result)
+        share, overlap = exchange.exposed, exchange.overlap
+        numbers = (
+            evidence("exposed communication", share, "%", limit=self.info_share, source="DDP's log"),
+            evidence("overlap with computation", overlap, "%", source="DDP's log"),
+        )
+        levels = (
+            (Severity.INFO, self.info_share),
+            (Severity.WARNING, self.warn_share),
+            (Severity.CRITICAL, self.critical_share),
+        )
+        graded = grade(share, levels)
+        if graded is None:
+            return cleared(self, f"exposed communication takes {percent_between(share)} of a step", *numbers)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=graded.severity,
+            summary=f"{percent_between(share)} of each step is the exchange of gradients with nothing computed "
+            f"meanwhile; {percent(overlap.value)} of the exchange overlaps with the backward pass.",
+            scope=facts.label,
+            evidence=numbers,
+            remedies=(
+                Remedy(
+                    "Send less: compress gradients (torch.distributed.algorithms.ddp_comm_hooks), shard the optimizer."
+                ),
+                Remedy("Do more between two exchanges: a larger batch a rank, or accumulation with no_sync()."),
+            ),
+            recoverable=recoverable(share, self.family),
+            confidence=confidence(Tier.SHARE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
+            claims={str(Phase.BACKWARD): share.value},
+            symptom_of=("COM003", "COM007", "COM009", "CPU001"),
+        )

@@ -1,0 +1,134 @@
+"""INP007: the loop works on each batch after its loader has given it, while nothing else goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from perf_diagnostics.diagnose import processor
+from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.preparation import computing_share, preparation_share, prepared_ns
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.statistics import mean_interval
+from perf_diagnostics.diagnose.wording import duration, percent, percent_between
+from perf_diagnostics.records import Phase
+
+REMEDIES = (
+    Remedy("Do it in the loader, in the dataset's __getitem__ or in collate_fn, and let workers do it (num_workers)."),
+    Remedy("Do it on the device, batch by batch: normalising, augmenting, building masks."),
+    Remedy("Do it once, and store the result: tokenised text, resized images."),
+)
+
+
+@dataclass(frozen=True)
+class PreprocessingInTheLoop:
+    """Each batch is worked on in the loop, between its loader and the forward.
+
+    What it measures:
+        The host's time between the end of the wait for a batch and the forward, outside of every phase: what most
+        steps show, without pauses of the garbage collector. On a device only the part in which the device had nothing
+        left to do; on the CPU also the time in ``transfer``, where there is nothing to copy, and only if the loop's
+        thread computed. In a profiler window: the time from the loader to the first launch, or to the forward where
+        that is marked, in which the device is idle.
+
+    Why it matters:
+        Workers fetch ahead while the model trains; work in the loop waits for the step before and holds up the next.
+        Tools that look from the first kernel of a step to its last do not see it.
+
+    What to try:
+        Move tokenising, augmenting and collating into the dataset or ``collate_fn``; do on the device what it does
+        well; store what is the same in each epoch.
+
+    When it is wrong:
+        Any computing in that place counts, whatever it is for. On a CPU without free cores workers take from the model
+        what they do for it.
+    """
+
+    code: ClassVar[str] = "INP007"
+    name: ClassVar[str] = "preprocessing-in-the-loop"
+    family: ClassVar[Family] = Family.INPUT
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    warn_share: float = field(
+        default=0.10, metadata=limit("share of the step to warn from", "the catalogue's 10 %; a public trace: 58 %")
+    )
+    critical_share: float = field(default=0.20, metadata=limit("… that is critical", "as HST006"))
+    least_s: float = field(default=50e-6, metadata=limit("time a step, in s, to look from", "as HST006"))
+    computing_share: float = field(
+        default=0.7, metadata=limit("CPU time over it from which it is computing", "as INP002")
+    )
+    robbed_share: float = field(
+        default=0.05, metadata=limit("share of the step without a processor, from which that is not known", "as EXP010")
+    )
+    crowded_share: float = field(
+        default=0.10, metadata=limit("or share of the cores that others used, with less than that idle", "as EXP010")
+    )
+
+    def check(self, facts: TrialFacts) -> Answer:
+        share = preparation_share(facts)
+        time = mean_interval(prepared_ns(facts)).scaled(1e-9)
+        numbers = [
+            evidence("between a batch and its forward", share, "%", limit=self.warn_share),
+            evidence("the same on the host a step", time.scaled(1e3), "ms"),
+        ]
+        found = grade(share, ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share)))
+        if found is None or time.value < self.least_s:
+            says = f"{percent_between(share)} of a step ({duration(time.value)}) lie between a batch and its forward"
+            return cleared(self, says, *numbers)
+        computing = ask(computing_share, facts)
+        if computing is not None:
+            numbers.append(evidence("of it surely computing", computing, "%", limit=self.computing_share))
+            if computing.value < self.computing_share:
+                self._require_own_processor(facts)
+                says = f"of what lies between a batch and its forward, {percent(computing.value)} is surely computing"
+                return cleared(self, f"{says}: the rest may wait (HST006)", *numbers)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=found.severity,
+            summary=f"For {percent_between(share)} of each step the loop works on a batch, after its loader and before "
+            "the forward.",
+            scope=facts.label,
+            evidence=tuple(numbers),
+            remedies=REMEDIES,
+            recoverable=recoverable(share, self.family, cautious_floor=_by_cores(facts)),
+            confidence=confidence(
+                Tier.SHARE if computing is None else Tier.SHARE_AND_CAUSE,
+                sure=found.sure,
+                coverage=facts.coverage,
+                thin=facts.thin,
+            ),
+            claims=_claims(facts, share),
+            symptom_of=("HST003", "HST005", "HST007", "EXP009"),
+        )
+
+    def _require_own_processor(self, facts: TrialFacts) -> None:
+        """Raise NotMeasured where others had the thread's processor: its CPU time then tells no waiting."""
+        off, idle = ask(processor.off_processor_share, facts), ask(processor.idle_share, facts)
+        others = ask(processor.others_share, facts)
+        robbed = off is not None and off.surely_at_least(self.robbed_share)
+        if robbed or (idle is not None and others is not None and idle < self.crowded_share <= others):
+            raise NotMeasured(
+                "thread_cpu_ns",
+                "others had the processors, so that computing on batches and waiting cannot be told apart; run again "
+                "on an idle machine",
+            )
+
+
+def _by_cores(facts: TrialFacts) -> float:
+    """Where no core is free, workers may win nothing: then the step stays as long as it is."""
+    free = ask(lambda: facts.free_cores)
+    return 0.0 if free is not None and free >= 1 else 1.0
+
+
+def _claims(facts: TrialFacts, share: Interval) -> dict[str, float]:
+    """Its share by phase: in a trial on the CPU a part of it may lie in ``transfer``."""
+    moved = None if facts.on_accelerator else facts.table.host_ns(Phase.TRANSFER)
+    whole = float(prepared_ns(facts).sum())
+    in_transfer = 0.0 if moved is None or not whole else min(1.0, float(np.sum(moved)) / whole)
+    return {str(Phase.OTHER): share.value * (1 - in_transfer), str(Phase.TRANSFER): share.value * in_transfer}

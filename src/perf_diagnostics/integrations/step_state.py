@@ -1,0 +1,71 @@
+"""What is known of the step under way in a watched loop: the little that is looked at at every border of a phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from perf_diagnostics.workloads.workload import BatchCount
+
+#: In a step that is shorter than this torch.compile has made no graph: tracing ``x + 1`` for no back end takes longer.
+QUICK_NS = 2_000_000
+
+#: No phase is open.
+NOTHING = -1
+
+
+def nobody() -> None:
+    """No model is known yet."""
+
+
+class StepState:
+    """Kept in slots and in one place: inside somebody's step each look at memory that is not in the cache costs time.
+
+    Args:
+        mark: writes the first mark, and then sets what writes the others.
+        wait_cpu: the thread's CPU clock in ns.
+    """
+
+    __slots__ = (
+        "active",
+        "called",
+        "due_ns",
+        "ended_ns",
+        "evaluated",
+        "fetches_ahead",
+        "forwards",
+        "inside",
+        "main",
+        "mark",
+        "plain_steps",
+        "same",
+        "unused_wait",
+        "wait_cpu",
+    )
+
+    def __init__(self, mark: Callable[[int], None], wait_cpu: Callable[[], int]) -> None:
+        #: Writes ``time_ns << BITS | code`` on the tape and, on a device, an event beside it.
+        self.mark = mark
+        #: The innermost phase that is open, as an index into ALL_PHASES, or NOTHING.
+        self.inside = NOTHING
+        #: False once the watch has ended or lost count: calls go straight through.
+        self.active = True
+        #: Whether a model was called to be trained, ever: by then the clock runs, and what it computes in is known.
+        self.called = False
+        #: The first of the models that are watched.
+        self.main: Callable[[], object | None] = nobody
+        #: Calls of models to be trained, in this step.
+        self.forwards = 0
+        #: Whether this step waited for a batch that nothing was trained on yet.
+        self.unused_wait = False
+        #: Whether that batch was evaluated on.
+        self.evaluated = False
+        #: Whether the loader gets the next batch before it gives out the last one.
+        self.fetches_ahead = False
+        #: When the last step ended, and until when nothing is due at the end of one that is like it; host clock in ns.
+        self.ended_ns = self.due_ns = 0
+        #: What the batches of the last step held; None where the next one's end is to be told in full anyway.
+        self.same: list[int | BatchCount | None] | None = None
+        #: Steps that ended since, and were like the last one.
+        self.plain_steps = 0
+        #: The thread's CPU clock in ns, read around waits; None where they are too short for that.
+        self.wait_cpu: Callable[[], int] | None = wait_cpu

@@ -1,0 +1,38 @@
+"""A diagnosis in a terminal: legible numbers, and each reason once."""
+
+from __future__ import annotations
+
+from perf_diagnostics.cli.progress import outcome_line
+from perf_diagnostics.cli.text import diagnosis_text, evidence_line
+from perf_diagnostics.cli.tried_text import gain_text
+from perf_diagnostics.diagnose.facts import Interval
+from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Unchecked
+from perf_diagnostics.testing import trial_of
+
+
+def test_large_numbers_have_no_exponent():
+    assert evidence_line(Evidence(metric="steps", value=42504.3, low=12010.0, high=9.5e4)) == (
+        "steps = 42,504 (95 % interval 12,010 to 95,000)"
+    )
+    assert evidence_line(Evidence(metric="share", value=0.02215, unit="%")) == "share = 0.02215 %"
+
+
+def test_a_throughput_is_told_without_exponents():
+    line = outcome_line(trial_of(batch_size=4, forward=0.0032, noise=0.3, steps=20))
+    assert line.startswith("cpu batch 4  1") and "e+" not in line and " ± " in line
+
+
+def test_rules_that_could_not_look_for_the_same_reason_share_a_line():
+    def unchecked(count):
+        return tuple(Unchecked(f"HST00{n}", f"rule-{n}", "trials", "no trial completed") for n in range(count))
+
+    few = diagnosis_text(Diagnosis(verdict=None, unchecked=unchecked(2)))
+    assert "  rule-0 (HST000), rule-1 (HST001): no trial completed" in few
+    many = diagnosis_text(Diagnosis(verdict=None, unchecked=unchecked(4)))
+    assert "  HST000, HST001, HST002, HST003: no trial completed" in many
+
+
+def test_an_interval_that_says_nothing_is_not_told():
+    assert gain_text(Interval(0.479, 0.44, 0.512, 5)) == "47.9 % (44.0 to 51.2 %)"
+    # Student's t of two pairs, 12.7 standard errors wide.
+    assert gain_text(Interval(-0.144, -115.2, 0.989, 2)) == "-14.4 % (no interval worth the name)"

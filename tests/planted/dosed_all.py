@@ -1,0 +1,98 @@
+"""All doses in made-up records, and which limits have none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from perf_diagnostics.diagnose.rule import thresholds_of
+from perf_diagnostics.diagnose.rules import RULES
+from tests.planted import dosed, dosed_runs
+from tests.planted.doses import Dose
+
+DOSES: tuple[Dose, ...] = (*dosed.DOSES, *dosed_runs.DOSES)
+
+_SECOND = "a second condition of the rule; its first one is dosed"
+_COUNT = "how much evidence it takes, not how large a fault is"
+
+#: Limits (or whole rules) without a dose, and why.
+WITHOUT: Mapping[str, str] = {
+    "EXP004 thirds": _SECOND,
+    "EXP004 trusted_steps": _COUNT,
+    "EXP007 explained": _SECOND,
+    "EXP008 trend_sentinels": _COUNT,
+    "EXP010 compute_part": _SECOND,
+    "EXP010 phase_part": _SECOND,
+    "EXP010 idle": _SECOND,
+    "EXP010 quota": _SECOND,
+    "EXP010 switches": "looked at where the kernel counts no waiting; that is dosed",
+    "INP001 computing_share": "names the cause; dosed as INP002's",
+    "INP001 waiting_share": "names the cause; dosed as INP002's",
+    "INP001 workers_per_core": "limits an advice",
+    "INP002 waiting_share": "the other side of computing_share",
+    "INP003 computing_share": "names the cause; dosed as INP002's",
+    "INP003 waiting_share": "names the cause; dosed as INP002's",
+    "INP003 workers_per_core": "limits an advice",
+    "INP004 likeness": _SECOND,
+    "INP005 least_passes": _COUNT,
+    "INP006 by_waiting": _SECOND,
+    "INP008 computing_share": _SECOND,
+    "HST001 lead_share": _SECOND,
+    "HST001 agreement": _SECOND,
+    "HST005 longest": "the longest single pause, an info",
+    "HST006 computing_share": "names the cause",
+    "HST006 least_s": _SECOND,
+    "HST008 anomaly_low": "the size of a gain; the setting is read",
+    "HST008 anomaly_high": "the size of a gain; the setting is read",
+    "OPT001 at_floor": "clears the rule; see the plant optimizer-at-its-floor",
+    "OPT001 above_floor": "names the cause",
+    "OPT002": "the setting is read",
+    "OPT003": "counted in a profiler window; see tests/diagnose/trace",
+    "OPT004 full": _SECOND,
+    "OPT005 room": _SECOND,
+    "SWP001 largest_error": "refuses a fit",
+    "SWP004 spreads": _SECOND,
+    "SWP004 others": "refuses a fit",
+    "CMP002 starved_share": _SECOND,
+    "CMP003": "the size of a gain; settings are read",
+    "CMP005": "needs a measured ceiling; see tests/diagnose/rules",
+    "CMP006": "needs a measured ceiling; see tests/diagnose/rules",
+    "CMP007": "the size of a gain; settings are read",
+    "CMP008": "layers are read",
+    "CMP009": "layers are read",
+    "CMP011": "layers are read",
+    "CMP012": "layers are read",
+    "MEM002 held_share": _SECOND,
+    "MEM002 full_share": _SECOND,
+    "MEM004 horizon_steps": _SECOND,
+    "MEM004 most_pullback": _SECOND,
+    "MEM005": "an info beside SWP001, whose share is dosed",
+    "MEM006 least_faults": _COUNT,
+    "MEM009": "a model of memory, no fault",
+    "STB002 concentration": _SECOND,
+    "STB002 least_steps": _COUNT,
+    "STB002 explained": "dosed as STB001's",
+    "STB003 lost_share": "dosed as STB002's",
+    "STB003 explained": "dosed as STB001's",
+    "STB004 explained": "dosed as STB001's",
+    "STB005 training_steps": "what the share is held against",
+    "PWR002 lowered": "settings are read",
+    "PWR004": "the optimum of a sweep's energies, an info",
+    "CPU003 least_periods": _COUNT,
+    "COM002 same_rank_share": _SECOND,
+    "COM004 same_rank_share": _SECOND,
+    "COM004 uneven": "names the cause",
+}
+
+
+def undosed() -> tuple[str, ...]:
+    """The limits of all rules that no dose is about."""
+    dosed_limits = {f"{dose.code} {dose.limit}" for dose in DOSES}
+    names = (f"{rule.code} {field.name}" for rule in RULES for field in thresholds_of(rule))
+    return tuple(name for name in names if name not in dosed_limits)
+
+
+def not_dosed_yet() -> tuple[str, ...]:
+    """Rules with limits of which none has a dose, and for which no reason is given."""
+    dosed_rules = {dose.code for dose in DOSES}
+    reasoned = {name.split()[0] for name in WITHOUT}
+    return tuple(dict.fromkeys(name.split()[0] for name in undosed() if name.split()[0] not in dosed_rules | reasoned))

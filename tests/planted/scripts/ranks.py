@@ -1,0 +1,113 @@
+"""A plain training of several processes under torchrun's variables, with one fault that its argument chooses.
+
+Nothing in it knows of a profiler. The model is a layer that is applied many times: much to compute, little to send.
+"""
+
+import argparse
+import contextlib
+import gc
+import os
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, IterableDataset
+
+FAULTS = (
+    "none",
+    "light",
+    "late-rank",
+    "uneven-in-turn",
+    "syncs-all",
+    "syncs-last",
+    "slow-network",
+    "threads",
+    "collects",
+)
+given = argparse.ArgumentParser()
+given.add_argument("--fault", choices=FAULTS, default="none")
+given.add_argument("--steps", type=int, default=40)
+given.add_argument("--seed", type=int, default=0)
+args = given.parse_args()
+
+RANK = int(os.environ["RANK"])
+ACCUMULATED = 4 if args.fault.startswith("syncs") else 1
+torch.manual_seed(args.seed)
+torch.set_num_threads(16 if args.fault == "threads" else 1)
+
+
+def rows(batch):
+    """Samples in a batch: alike, or four times as many on one rank, in turn."""
+    usual = 32 if ACCUMULATED > 1 else 128
+    return 4 * usual if args.fault == "uneven-in-turn" and batch % 2 == RANK else usual
+
+
+class Batches(IterableDataset):
+    def __iter__(self):
+        for batch in range(args.steps * ACCUMULATED):
+            yield torch.randn(rows(batch), 256)
+
+
+class Applied(torch.nn.Module):
+    """One layer, applied again and again: 20 ms of work, a quarter of a megabyte of gradients.
+
+    Light, a sixth of that, where the fault is a sleep: ranks that share two processors with others are late at random.
+    Where batches are uneven, as often again before, as a frozen encoder would be: work that backward has no part in.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(256, 256)
+
+    def forward(self, x):
+        with torch.no_grad():
+            for _ in range(24 if args.fault == "uneven-in-turn" else 0):
+                x = torch.tanh(self.layer(x))
+        for _ in range(4 if args.fault in ("light", "late-rank") else 24):
+            x = torch.tanh(self.layer(x))
+        return x
+
+
+def large():
+    """17 MB of gradients."""
+    return torch.nn.Sequential(torch.nn.Linear(256, 2048), torch.nn.Tanh(), torch.nn.Linear(2048, 1792))
+
+
+def slow_network(_state, bucket):
+    """The average over the ranks, that takes 80 ms longer to arrive; nobody computes meanwhile."""
+    work = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True)
+    arrived = torch.futures.Future()
+
+    def wait():
+        work.wait()
+        time.sleep(0.08)
+        arrived.set_result(bucket.buffer())
+
+    threading.Thread(target=wait).start()
+    return arrived
+
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(large() if ACCUMULATED > 1 else Applied())
+if args.fault == "slow-network":
+    model.register_comm_hook(None, slow_network)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+heap = [[number] for number in range(200_000)] if args.fault == "collects" else []
+if args.fault == "collects":
+    gc.disable()
+
+for number, batch in enumerate(DataLoader(Batches(), batch_size=None)):
+    last = (number + 1) % ACCUMULATED == 0
+    with contextlib.nullcontext() if last or args.fault == "syncs-all" else model.no_sync():
+        loss = model(batch).square().mean()
+        if args.fault == "late-rank" and RANK == 1:
+            time.sleep(0.04)
+        loss.backward()
+    if last:
+        optimizer.step()
+        optimizer.zero_grad()
+    if args.fault == "collects" and (number + 2 * RANK) % 4 == 0:
+        gc.collect()
+dist.destroy_process_group()

@@ -214,11 +214,6 @@ def test_turned_off_nothing_is_touched(tmp_path: Path, monkeypatch: pytest.Monke
     assert seen.run is None and list(tmp_path.iterdir()) == []
 
 
-def test_nothing_to_attach_to_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match="at least one"), attach([], [], results_dir=tmp_path):
-        pass
-
-
 def test_tokens_and_padding_of_a_batch_with_input_ids(tmp_path: Path) -> None:
     rows = [{"input_ids": torch.ones(6, dtype=torch.long), "attention_mask": torch.tensor([1, 1, 1, 1, 0, 0])}] * 20
     model = torch.nn.Embedding(4, 2)
@@ -269,3 +264,58 @@ def test_a_scaled_loss_is_refused() -> None:
     losses.refuse("scaled")
     losses.look()
     assert losses.take() == {} and not losses.wanted
+
+
+def test_a_closure_without_a_loader_gives_the_batch_its_rows_and_not_a_part_of_them(tmp_path: Path) -> None:
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=5, lr=1e-3)
+    x, y = torch.randn(16, 4), torch.randn(16, 1)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    with attach(model, optimizer, results_dir=tmp_path) as seen:
+        for _ in range(8):
+            optimizer.step(closure)
+    (result,) = seen.run.results
+    assert result.steps[0].columns["samples"].tolist() == [16] * 8
+    assert result.trial.settings.batch_size == 16
+
+
+def test_the_end_of_the_block_tells_the_run_on_standard_error_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    for quiet in (False, True):
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        name = f"quiet-{quiet}".lower()
+        with attach(model, optimizer, name=name, results_dir=tmp_path, quiet=quiet):
+            for _ in range(8):
+                model(torch.randn(2, 4)).sum().backward()
+                optimizer.step()
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert (name in told.err) is not quiet
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer", "loader", "says"),
+    [
+        ([], "sgd", None, r"model=\[\]"),
+        (None, "sgd", None, "model=None"),
+        ("sgd", "net", None, "model=SGD"),
+        ("net", [], None, r"optimizer=\[\]"),
+        ("net", "sgd", 3, "loader=3"),
+    ],
+)
+def test_what_is_no_model_optimizer_or_loader_is_named(
+    tmp_path: Path, model: object, optimizer: object, loader: object, says: str
+) -> None:
+    net = torch.nn.Linear(4, 1)
+    known = {"net": net, "sgd": torch.optim.SGD(net.parameters(), lr=1e-3)}
+    given = [known.get(one, one) if isinstance(one, str) else one for one in (model, optimizer)]
+    with pytest.raises(InvalidSettings, match=says), attach(*given, loader, results_dir=tmp_path):  # type: ignore[arg-type]
+        pass

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perf_diagnostics.errors import InvalidSettings, RunError
 from perf_diagnostics.integrations.recording import disabled, recorded_here
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from perf_diagnostics.integrations.marked import MarkedLoop
     from perf_diagnostics.integrations.watch import Watch
+
+T = TypeVar("T")
 
 RESULTS_DIR = "results"
 
@@ -52,6 +55,7 @@ def attach(
     *,
     name: str | None = None,
     results_dir: Path | str = RESULTS_DIR,
+    quiet: bool = False,
 ) -> Iterator[Attached]:
     """Measure the training loop inside the block, which stays as it is, into a run folder.
 
@@ -65,9 +69,10 @@ def attach(
         loader: whose batches are the input; default: every DataLoader that is read while training.
         name: of the run; default: the time and the model's class.
         results_dir: where runs lie.
+        quiet: do not print the line with the run and the verdict, which goes to standard error.
 
     Raises:
-        InvalidSettings: the name cannot be one.
+        InvalidSettings: the name cannot be one, or what is given is no model, optimizer or loader.
         RunError: there is a run of that name.
     """
     if recorded_here():
@@ -82,12 +87,13 @@ def attach(
     from perf_diagnostics.integrations.describe import class_name
     from perf_diagnostics.integrations.endings import ending_of
     from perf_diagnostics.integrations.own_cost import with_own_cost
+    from perf_diagnostics.integrations.telling import tell
     from perf_diagnostics.integrations.watch import Watch
 
-    models = [model] if isinstance(model, torch.nn.Module) else list(model)
-    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
-    if not models or not optimizers:
-        raise InvalidSettings("attach() needs at least one model and one optimizer.")
+    models = _all_of(model, torch.nn.Module, "model")
+    optimizers = _all_of(optimizer, torch.optim.Optimizer, "optimizer")
+    if loader is not None and not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        raise InvalidSettings(f"attach() was given loader={loader!r:.80}, which cannot be iterated.")
     watch = Watch(
         models=models,
         optimizers=optimizers,
@@ -96,7 +102,7 @@ def attach(
         results_dir=Path(results_dir),
     )
     watch.recording.with_own_cost = with_own_cost
-    ending = Outcome.COMPLETED, "", "loop_ended"
+    ending, pid = (Outcome.COMPLETED, "", "loop_ended"), os.getpid()
     with contextlib.ExitStack() as installed:
         with watch.observations.guard("steps"):
             patches.watch_backward(watch, installed)
@@ -117,6 +123,18 @@ def attach(
         finally:
             installed.close()
             watch.end(*ending)
+            if not quiet and watch.recording.speaks and os.getpid() == pid:
+                tell(watch.recording, watch.observations)
+
+
+def _all_of(given: T | Sequence[T], kind: type[T], what: str) -> list[T]:
+    several = list(given) if isinstance(given, list | tuple) else [given]
+    if several and all(isinstance(one, kind) for one in several):
+        return several
+    raise InvalidSettings(
+        f"attach() was given {what}={given!r:.80}; it takes a {kind.__module__.split('.')[0]} {what}, "
+        "or a list of several: attach(model, optimizer, loader)."
+    )
 
 
 def check_name(name: str | None, results_dir: Path) -> None:

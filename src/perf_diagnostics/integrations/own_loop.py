@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from perf_diagnostics.integrations.attached import RESULTS_DIR, Attached, check_name
 from perf_diagnostics.integrations.endings import ending_of
 from perf_diagnostics.integrations.recording import disabled, recorded_here
+from perf_diagnostics.integrations.telling import tell
 from perf_diagnostics.records import Outcome
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class OwnLoop(Attached):
         optimizer: its class and implementation are recorded.
         device: where the training runs; default: the model's device, or the current CUDA device if CUDA is in use.
         clock: host clock in ns.
+        quiet: do not print the line with the run and the verdict, which goes to standard error at the end.
 
     Raises:
         InvalidSettings: the name cannot be one.
@@ -67,9 +69,11 @@ class OwnLoop(Attached):
         optimizer: torch.optim.Optimizer | None = None,
         device: torch.device | str | None = None,
         clock: Callable[[], int] = time.perf_counter_ns,
+        quiet: bool = False,
     ) -> None:
         if recorded_here():
             check_name(name, Path(results_dir))
+        self._quiet = quiet
         self._loop: MarkedLoop | None = None
         if not disabled():
             from perf_diagnostics.integrations.marked import MarkedLoop
@@ -93,8 +97,12 @@ class OwnLoop(Attached):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._loop is not None:
-            self._loop.end(*((Outcome.COMPLETED, "", "loop_ended") if error is None else ending_of(error)))
+        if self._loop is None:
+            return
+        self._loop.end(*((Outcome.COMPLETED, "", "loop_ended") if error is None else ending_of(error)))
+        if not self._quiet and self._loop.recording.speaks:
+            tell(self._loop.recording, self._loop.observations)
+        self._quiet = True  # close() may be called again
 
     def close(self) -> None:
         """End measuring and write the result, where no ``with`` block does it."""

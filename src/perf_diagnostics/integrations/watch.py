@@ -97,7 +97,7 @@ class Watch:
         self._step_codes: set[CodeType] = set()
         #: Called once, where the training turns out not to run on the CPU.
         self.when_on_device: Callable[[], None] = _nothing
-        self._rows = 0
+        self._rows = self._row_calls = 0
         self._passes = 0
         self._ahead: Any = None
         self._ended = self._settled = self._known = self._stranger = False
@@ -196,8 +196,10 @@ class Watch:
     def count_rows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """No loader: the samples are the rows given to the model, those of a closure or of several models once."""
         rows = describe.count_call(args, kwargs) or 0
-        alone = len(self.cycle) <= 1 and not self.stepping
-        self._rows = self._rows + rows if alone else max(self._rows, rows)
+        if len(self.cycle) <= 1 and not self.stepping:
+            self._rows, self._row_calls = self._rows + rows, self._row_calls + 1
+        else:
+            self._rows, self._row_calls = max(self._rows, rows), 1
 
     # -- backward and optimizers
 
@@ -255,6 +257,7 @@ class Watch:
         self.recording.end_step(samples, tokens, padding)
         if not self._known or self._stranger or not state.forwards:
             self._look_around(samples)
+        self._row_calls = 0
         state.ended_ns = self.recording.clock()
         may_be_plain = self.probe.plain and not self.losses.wanted
         state.due_ns = min(self.recording.quiet_until_ns, state.ended_ns + _LOOK_NS) if may_be_plain else 0
@@ -320,7 +323,7 @@ class Watch:
             self._settle()
         trained = self.trained
         if trained.batch_samples is None and samples:
-            trained.batch_samples = max(1, samples // (len(self.batches) or self.state.forwards or 1))
+            trained.batch_samples = max(1, samples // (len(self.batches) or self._row_calls or 1))
         self._known = trained.batch_samples is not None or self.recording.steps > DEEPEST_SEARCH
         if self._stranger or (not self.state.forwards and trained.searches <= DEEPEST_SEARCH):
             self._stranger = False

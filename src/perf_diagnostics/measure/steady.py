@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from perf_diagnostics.records import StepTable
+from perf_diagnostics.records import Float64, StepTable
 
 #: Batches of five: White (1997), "An effective truncation heuristic for bias reduction in simulation output".
 MSER_BATCH = 5
+#: So many standard errors apart, two parts of a series are not the same by chance (of the many cuts that are tried).
+SURELY_OTHER = 3.5
 #: Ten batch means: their Student interval covers the mean of AR(1) step times of rho 0.6 and 0.9 in more than 90 % of
 #: the cases once there are hundreds of steps, where treating steps as independent covers 66 % and 33 %.
 BATCH_MEANS = 10
@@ -42,7 +44,9 @@ def mser5(step_times: ArrayLike) -> Truncation:
 
     Chooses the cut after which the standard error of the mean is least. The series is clipped to its 5th and 95th
     percentile first, so that single stalls do not decide. A cut at half the series or more means that no steady
-    part was found: half is cut and ``steady`` is false. Fewer than 40 steps say nothing: nothing is cut.
+    part was found: half is cut and ``steady`` is false. What lies before a cut has to differ from what lies behind it
+    by more than the scatter explains (:data:`SURELY_OTHER`), or nothing is cut: the rule minimises a noisy estimate, and
+    of steady series (AR(1), 50 to 200 steps) it found 5 to 28 % unsteady. Fewer than 40 steps say nothing either.
     """
     times = np.asarray(step_times, dtype=np.float64)
     if times.size < 8 * MSER_BATCH:
@@ -56,10 +60,22 @@ def mser5(step_times: ArrayLike) -> Truncation:
     centred = (means - means.mean())[::-1]
     first, second = np.cumsum(centred)[::-1], np.cumsum(centred**2)[::-1]
     errors = ((second - first**2 / count) / count**2)[: means.size - 4]
-    best = int(np.argmin(errors))
-    if best >= means.size // 2:
+    half = means.size // 2
+    if int(np.argmin(errors)) >= half and _standard_errors_apart(means, half) >= SURELY_OTHER:
         return Truncation(times.size // 2, steady=False)
-    return Truncation(best * MSER_BATCH, steady=True)
+    best = int(np.argmin(errors[:half]))
+    surely = best > 0 and _standard_errors_apart(means, best) >= SURELY_OTHER
+    return Truncation(best * MSER_BATCH if surely else 0, steady=True)
+
+
+def _standard_errors_apart(means: Float64, cut: int) -> float:
+    """How far what is before a cut lies from the rest, in standard errors by the rest's scatter, with correlation."""
+    head, tail = means[:cut], means[cut:]
+    apart = abs(float(head.mean() - tail.mean()))
+    scatter = float(tail.std(ddof=1)) * _widening(tail - tail.mean())
+    if not scatter:
+        return math.inf if apart else 0.0
+    return apart / (scatter * math.sqrt(1 / head.size + 1 / tail.size))
 
 
 def still_growing(table: StepTable, quiet_steps: int = QUIET_STEPS) -> tuple[str, ...]:

@@ -319,3 +319,32 @@ def test_what_is_no_model_optimizer_or_loader_is_named(
     given = [known.get(one, one) if isinstance(one, str) else one for one in (model, optimizer)]
     with pytest.raises(InvalidSettings, match=says), attach(*given, loader, results_dir=tmp_path):  # type: ignore[arg-type]
         pass
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_train_is_called_only_when_the_batch_is_there(tmp_path: Path, own: bool) -> None:
+    """After an evaluation the next batch, or pass, begins in evaluation mode and is for training all the same."""
+
+    class Own:
+        def __iter__(self):
+            return iter(batches)
+
+    batches = [(torch.randn(4, 4), torch.randn(4, 1)) for _ in range(10)]
+    loader = Own() if own else DataLoader(batches, batch_size=None)
+    held_out = DataLoader(batches, batch_size=None)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with attach(model, optimizer, loader if own else None, results_dir=tmp_path, quiet=True) as seen:
+        for _ in range(3):
+            for step, (x, y) in enumerate(loader):
+                model.train()
+                torch.nn.functional.mse_loss(model(x), y).backward()
+                optimizer.step()
+                if step % 5 == 4:  # after the last one of a pass, too
+                    model.eval()
+                    for unseen, _ in held_out:
+                        model(unseen)
+    table = seen.run.results[0].steps[0]
+    assert table.columns["epoch"].tolist() == [0] * 10 + [1] * 10 + [2] * 10
+    assert table.columns["samples"].tolist() == [4] * 30
+    assert (table.columns["host_data_wait_ns"][1:] > 0).all()

@@ -22,6 +22,8 @@ from perf_diagnostics.measure.tape import BITS, LEAVE
 
 #: Marks an iterator whose batches count.
 _COUNTS = "_perf_diagnostics_counts"
+#: Marks an iterator of a pass for training: also a batch that is fetched before the model is put into training mode.
+_TRAINS = "_perf_diagnostics_trains"
 
 #: CPython's flag of a class made by a ``class`` statement; built-in ones cannot be changed.
 _HEAP_TYPE = 1 << 9
@@ -48,10 +50,12 @@ def watch_loaders(watch: Watch, loaders: tuple[DataLoader[Any], ...] | None, pat
         iterator = _timed_pass(watch, self, make)
         if isinstance(iterator, base):
             setattr(iterator, _COUNTS, True)
+            setattr(iterator, _TRAINS, watch.pass_trains)
         return iterator
 
     replace(DataLoader, "__iter__", __iter__, patches)
     replace(base, _COUNTS, False, patches)
+    replace(base, _TRAINS, False, patches)
     replace(base, "__next__", functools.wraps(fetch)(timed_fetch(watch, fetch)), patches)
 
 
@@ -70,7 +74,7 @@ def watch_iterable(watch: Watch, loader: Any, patches: ExitStack) -> bool:
     def __iter__(self: Any) -> Any:  # noqa: N807 - stands in for the class's own
         if self is not loader or not watch.watches():
             return make(self)
-        return _timed_pass(watch, self, lambda loader: TimedIterator(iter(make(loader)), fetch))
+        return _timed_pass(watch, self, lambda loader: TimedIterator(iter(make(loader)), fetch, watch.pass_trains))
 
     replace(kind, "__iter__", __iter__, patches)
     return True
@@ -89,7 +93,7 @@ def timed_fetch(watch: Watch, fetch: Callable[[Any], Any]) -> Callable[[Any], An
         try:
             main: Any = state.main()
             if state.inside != NOTHING or state.evaluated or main is None or not main.training or not grad_enabled():
-                watch.fetch_begins()
+                watch.fetch_begins(trains=self._perf_diagnostics_trains)
             else:
                 state.mark(_clock() << BITS | DATA_WAIT)
                 state.inside = DATA_WAIT
@@ -127,8 +131,9 @@ class TimedIterator:
 
     _perf_diagnostics_counts = True
 
-    def __init__(self, iterator: Iterator[Any], fetch: Callable[[Any], Any]) -> None:
+    def __init__(self, iterator: Iterator[Any], fetch: Callable[[Any], Any], trains: bool) -> None:
         self._iterator = iterator
+        self._perf_diagnostics_trains = trains
         self._timed_fetch = fetch
 
     def __iter__(self) -> TimedIterator:

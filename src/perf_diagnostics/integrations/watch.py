@@ -98,6 +98,9 @@ class Watch:
         #: Called once, where the training turns out not to run on the CPU.
         self.when_on_device: Callable[[], None] = _nothing
         self._rows = self._row_calls = 0
+        #: Whether the pass over a loader that began last is for training, and the loaders of all such passes.
+        self.pass_trains = False
+        self._training_loaders: set[int] = set()
         self._passes = 0
         self._ahead: Any = None
         self._ended = self._settled = self._known = self._stranger = False
@@ -136,7 +139,10 @@ class Watch:
         """The loader starts a pass over its data, asked to by code of a module of this name."""
         if self.state.inside == OPTIMIZER:
             self.forget_lost_steps()
-        training = self.trains_now()
+        known = id(loader) in self._training_loaders
+        self.pass_trains = training = self.trains_now() or (known and torch.is_grad_enabled())
+        if training and not known:
+            self._training_loaders.add(id(loader))
         if training and not self.trained.loader_facts:
             self.trained.loader_facts = loader_facts(loader)
         self.probe.enter(DATA_WAIT if training else OTHER)
@@ -150,13 +156,14 @@ class Watch:
         """The pass's iterator is there."""
         self.leave()
 
-    def fetch_begins(self) -> None:
-        """The next batch is asked for, and it may not be for training."""
+    def fetch_begins(self, *, trains: bool) -> None:
+        """The next batch is asked for, of a pass for training or not, and it may not be for training."""
         if self.state.inside == OPTIMIZER:
             self.forget_lost_steps()
         if self.state.evaluated:
             self._settle_fetch()
-        self.probe.enter(DATA_WAIT if self.trains_now() else OTHER)
+        # Many a loop evaluates now and then, and calls train() only when it has the next batch.
+        self.probe.enter(DATA_WAIT if self.trains_now() or (trains and torch.is_grad_enabled()) else OTHER)
 
     def batch_came(self, batch: Any, cpu_ns: int) -> None:
         """A wait for training has brought a batch (None: the pass is over), and the thread's CPU so much in it."""

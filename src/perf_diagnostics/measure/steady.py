@@ -45,8 +45,8 @@ def mser5(step_times: ArrayLike) -> Truncation:
     Chooses the cut after which the standard error of the mean is least. The series is clipped to its 5th and 95th
     percentile first, so that single stalls do not decide. A cut at half the series or more means that no steady
     part was found: half is cut and ``steady`` is false. What lies before a cut has to differ from what lies behind it
-    by more than the scatter explains (:data:`SURELY_OTHER`), or nothing is cut: the rule minimises a noisy estimate, and
-    of steady series (AR(1), 50 to 200 steps) it found 5 to 28 % unsteady. Fewer than 40 steps say nothing either.
+    by more than the scatter explains (:data:`SURELY_OTHER`), or nothing is cut: the rule minimises a noisy estimate,
+    and of steady series (AR(1), 50 to 200 steps) it found 5 to 28 % unsteady. Fewer than 40 steps say nothing either.
     """
     times = np.asarray(step_times, dtype=np.float64)
     if times.size < 8 * MSER_BATCH:

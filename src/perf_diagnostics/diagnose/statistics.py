@@ -15,13 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from perf_diagnostics.records import Float64
+from perf_diagnostics.batch_means import BATCHES, widening
 
 #: The probability of every interval of this package.
 COVERAGE = 0.95
-
-#: Batches a series is cut into; fewer where it is shorter than twice as many values (but at least three).
-BATCHES = 10
 
 #: A normal distribution's standard deviation over its median absolute deviation.
 MAD_TO_SD = 1.4826
@@ -107,19 +104,8 @@ def ratio_interval(numerators: ArrayLike, denominators: ArrayLike) -> Interval:
     edges = np.linspace(0, n, batches + 1).astype(np.intp)[:-1]
     residuals = np.add.reduceat(x - ratio * w, edges)
     spread = float(residuals.std(ddof=1)) * math.sqrt(batches) / total
-    half = student_quantile(batches - 1) * spread * _widening(residuals)
+    half = student_quantile(batches - 1) * spread * widening(residuals)
     return Interval(ratio, ratio - half, ratio + half, n)
-
-
-def _widening(residuals: Float64) -> float:
-    """How much wider neighbouring batches' correlation makes an interval; 1 with fewer than ten batches."""
-    energy = float(np.dot(residuals, residuals))
-    if residuals.size < BATCHES or energy == 0:
-        return 1.0
-    # The estimate of a lag-1 correlation is biased by about -1/n; above 0.8 it says that the series is too short.
-    correlation = float(np.dot(residuals[1:], residuals[:-1])) / energy + 1 / residuals.size
-    correlation = min(max(correlation, 0.0), 0.8)
-    return math.sqrt((1 + correlation) / (1 - correlation))
 
 
 def event_interval(lost: ArrayLike, weights: ArrayLike) -> Interval:

@@ -127,10 +127,11 @@ def attach(
                 tell(watch.recording, watch.observations)
 
 
-def _all_of(given: T | Sequence[T], kind: type[T], what: str) -> list[T]:
+def _all_of(given: object, kind: type[T], what: str) -> list[T]:
     several = list(given) if isinstance(given, list | tuple) else [given]
-    if several and all(isinstance(one, kind) for one in several):
-        return several
+    found = [one for one in several if isinstance(one, kind)]
+    if found and len(found) == len(several):
+        return found
     raise InvalidSettings(
         f"attach() was given {what}={given!r:.80}; it takes a {kind.__module__.split('.')[0]} {what}, "
         "or a list of several: attach(model, optimizer, loader)."

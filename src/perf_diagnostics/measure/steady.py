@@ -11,15 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from perf_diagnostics.batch_means import BATCHES, widening
 from perf_diagnostics.records import Float64, StepTable
 
 #: Batches of five: White (1997), "An effective truncation heuristic for bias reduction in simulation output".
 MSER_BATCH = 5
 #: So many standard errors apart, two parts of a series are not the same by chance (of the many cuts that are tried).
 SURELY_OTHER = 3.5
-#: Ten batch means: their Student interval covers the mean of AR(1) step times of rho 0.6 and 0.9 in more than 90 % of
-#: the cases once there are hundreds of steps, where treating steps as independent covers 66 % and 33 %.
-BATCH_MEANS = 10
 
 #: Step counters of what a warm-up consists of, and what it means that they grow.
 CAUSES: Mapping[str, str] = {
@@ -72,7 +70,7 @@ def _standard_errors_apart(means: Float64, cut: int) -> float:
     """How far what is before a cut lies from the rest, in standard errors by the rest's scatter, with correlation."""
     head, tail = means[:cut], means[cut:]
     apart = abs(float(head.mean() - tail.mean()))
-    scatter = float(tail.std(ddof=1)) * _widening(tail - tail.mean())
+    scatter = float(tail.std(ddof=1)) * widening(tail - tail.mean())
     if not scatter:
         return math.inf if apart else 0.0
     return apart / (scatter * math.sqrt(1 / head.size + 1 / tail.size))
@@ -142,21 +140,10 @@ def relative_half_width(step_times: ArrayLike) -> float | None:
     (Tafazzoli & Wilson, IIE Transactions 43, 2011) and as in the intervals that a diagnosis shows of the same steps.
     """
     times: NDArray[Any] = np.asarray(step_times, dtype=np.float64)
-    batches = min(BATCH_MEANS, times.size // 2)
+    batches = min(BATCHES, times.size // 2)
     mean = float(times.mean()) if times.size else 0.0
     if batches < 3 or mean <= 0:
         return None
     means = np.array([part.mean() for part in np.array_split(times, batches)])
     quantile = float(special.stdtrit(batches - 1, 0.975))
-    return quantile * float(means.std(ddof=1)) / math.sqrt(batches) / mean * _widening(means - means.mean())
-
-
-def _widening(residuals: NDArray[Any]) -> float:
-    """How much wider neighbouring batches' correlation makes an interval; 1 with fewer than ten batches."""
-    energy = float(np.dot(residuals, residuals))
-    if residuals.size < BATCH_MEANS or energy == 0:
-        return 1.0
-    # The estimate of a lag-1 correlation is biased by about -1/n; above 0.8 it says that the series is too short.
-    correlation = float(np.dot(residuals[1:], residuals[:-1])) / energy + 1 / residuals.size
-    correlation = min(max(correlation, 0.0), 0.8)
-    return math.sqrt((1 + correlation) / (1 - correlation))
+    return quantile * float(means.std(ddof=1)) / math.sqrt(batches) / mean * widening(means - means.mean())

@@ -23,7 +23,7 @@ from tests.planted.plant import Seen
 
 #: One of twenty may be wrong: 5 %.
 SEEDS = range(20)
-MANY = range(200)
+MANY = range(60)
 
 #: Sweeps and long trials take their time: none of these may be wrong.
 FEW = range(6)

@@ -19,7 +19,10 @@ def untraced(*functions: Callable[..., Any], and_what_they_call: bool) -> None:
         functions: plain functions.
         and_what_they_call: also what is called below them; not for those that call the user's own code.
     """
-    frames: Any = importlib.import_module("torch._C._dynamo.eval_frame")
+    try:
+        frames: Any = importlib.import_module("torch._C._dynamo.eval_frame")
+    except ImportError:  # a torch built without its compiler
+        return
     if not all(hasattr(frames, name) for name in ("set_code_exec_strategy", "_FrameAction", "_FrameExecStrategy")):
         return
     action = frames._FrameAction

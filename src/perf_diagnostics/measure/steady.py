@@ -67,12 +67,17 @@ def mser5(step_times: ArrayLike) -> Truncation:
 
 
 def _standard_errors_apart(means: Float64, cut: int) -> float:
-    """How far what is before a cut lies from the rest, in standard errors by the rest's scatter, with correlation."""
+    """How far what is before a cut lies from the rest, in standard errors by the rest's scatter, with correlation.
+
+    The scatter is that around the rest's own line, or a drift would pass for scatter.
+    """
     head, tail = means[:cut], means[cut:]
     apart = abs(float(head.mean() - tail.mean()))
-    scatter = float(tail.std(ddof=1)) * widening(tail - tail.mean())
-    if not scatter:
-        return math.inf if apart else 0.0
+    at = np.arange(tail.size) - (tail.size - 1) / 2
+    residuals = tail - tail.mean() - at * float(np.dot(at, tail) / np.dot(at, at))
+    scatter = math.sqrt(float(np.dot(residuals, residuals)) / (tail.size - 2)) * widening(residuals)
+    if scatter <= 1e-12 * abs(float(tail.mean())):  # nothing but rounding
+        return math.inf if apart > 1e-12 * abs(float(tail.mean())) else 0.0
     return apart / (scatter * math.sqrt(1 / head.size + 1 / tail.size))
 
 

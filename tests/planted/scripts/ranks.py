@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset
 FAULTS = (
     "none",
     "light",
+    "heavy",
     "late-rank",
     "uneven-in-turn",
     "syncs-all",
@@ -33,6 +34,7 @@ given.add_argument("--seed", type=int, default=0)
 args = given.parse_args()
 
 RANK = int(os.environ["RANK"])
+LAYERS = {"light": 4, "late-rank": 4, "heavy": 96, "slow-network": 96}.get(args.fault, 24)
 ACCUMULATED = 4 if args.fault.startswith("syncs") else 1
 torch.manual_seed(args.seed)
 torch.set_num_threads(16 if args.fault == "threads" else 1)
@@ -54,6 +56,8 @@ class Applied(torch.nn.Module):
     """One layer, applied again and again: 20 ms of work, a quarter of a megabyte of gradients.
 
     Light, a sixth of that, where the fault is a sleep: ranks that share two processors with others are late at random.
+    Heavy, four times that, where the exchange is looked at: of 20 ms, gloo's few between two processes that compute
+    are a seventh, and no fault is planted there.
     Where batches are uneven, as often again before, as a frozen encoder would be: work that backward has no part in.
     """
 
@@ -65,7 +69,7 @@ class Applied(torch.nn.Module):
         with torch.no_grad():
             for _ in range(24 if args.fault == "uneven-in-turn" else 0):
                 x = torch.tanh(self.layer(x))
-        for _ in range(4 if args.fault in ("light", "late-rank") else 24):
+        for _ in range(LAYERS):
             x = torch.tanh(self.layer(x))
         return x
 

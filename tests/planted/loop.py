@@ -35,7 +35,7 @@ PLANTS = (
         control=HEALTHY,
         fix=faulty(kept_objects=20),
         expected=("HST005|HST006",),
-        top=("HST005", "HST006", "INP007", "MEM004"),
+        top=("HST005", "HST006", "MEM004"),
         must_not=("INP001",),
         check=spends("gc_ns", 0.08),
     ),

@@ -203,7 +203,7 @@ PLANTS = (
         control=Torchrun(),
         fix=Torchrun(),
         noted=("COM010",),
-        must_not=("COM002", "COM009", "INP001"),
+        must_not=("COM002", "COM003", "COM009", "INP001"),
         check=_both_ranks(_collects_apart),
     ),
     Plant(

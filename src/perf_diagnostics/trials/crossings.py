@@ -13,7 +13,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 from perf_diagnostics.measure.observation import Unreadable
 from perf_diagnostics.records import QUANTITIES, Phase, Quantity
 from perf_diagnostics.trials.afterwards import Timed
-from perf_diagnostics.trials.training_step import TrainingStep
+from perf_diagnostics.trials.training_step import LookedAt, TrainingStep
 
 #: Steps that are looked at; one more before them starts the loader's workers.
 STEPS = 5
@@ -73,7 +73,7 @@ class StepCrossings:
     optimizer_ns: int = 0
 
 
-class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Crossings(TorchDispatchMode, LookedAt):  # type: ignore[no-untyped-call]
     """Watches operators, and takes the place of the probe for the phases they lie in.
 
     The host waits for a value that it reads, where it is told to (``synchronize``), and for a copy that is not
@@ -189,21 +189,6 @@ class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return torch.Tag.data_dependent_output in getattr(func, "tags", ())
 
     # -- phases
-
-    def data_wait(self) -> AbstractContextManager[None]:
-        return self._span(Phase.DATA_WAIT)
-
-    def transfer(self) -> AbstractContextManager[None]:
-        return self._span(Phase.TRANSFER)
-
-    def forward(self) -> AbstractContextManager[None]:
-        return self._span(Phase.FORWARD)
-
-    def backward(self) -> AbstractContextManager[None]:
-        return self._span(Phase.BACKWARD)
-
-    def optimizer(self) -> AbstractContextManager[None]:
-        return self._span(Phase.OPTIMIZER)
 
     def end_step(
         self, *, samples: int, tokens: int | None = None, padding_tokens: int | None = None, loss: Any = None

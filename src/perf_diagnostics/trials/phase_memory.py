@@ -14,7 +14,7 @@ from perf_diagnostics.measure.observation import Observations, Unreadable
 from perf_diagnostics.measure.probe import Probe
 from perf_diagnostics.records import Phase, Quantity, StepTable
 from perf_diagnostics.trials.afterwards import Timed
-from perf_diagnostics.trials.training_step import Phases, TrainingStep
+from perf_diagnostics.trials.training_step import LookedAt, Phases, TrainingStep
 
 #: Batches differ in length; of so many steps the largest peak counts.
 STEPS = 3
@@ -36,7 +36,7 @@ class PeakCounter:
     also: Mapping[str, Callable[[], int]] = field(default_factory=dict)
 
 
-class PhasePeaks:
+class PhasePeaks(LookedAt):
     """Resets the counter where a phase begins, and reads it where the phase ends.
 
     It takes the place of the probe in steps that nobody times.
@@ -48,21 +48,6 @@ class PhasePeaks:
         #: The largest values that resets have set back, by the names of their quantities.
         self.set_back: dict[str, int] = {}
         self.counter = counter
-
-    def data_wait(self) -> AbstractContextManager[None]:
-        return self._span(Phase.DATA_WAIT)
-
-    def transfer(self) -> AbstractContextManager[None]:
-        return self._span(Phase.TRANSFER)
-
-    def forward(self) -> AbstractContextManager[None]:
-        return self._span(Phase.FORWARD)
-
-    def backward(self) -> AbstractContextManager[None]:
-        return self._span(Phase.BACKWARD)
-
-    def optimizer(self) -> AbstractContextManager[None]:
-        return self._span(Phase.OPTIMIZER)
 
     def end_step(
         self, *, samples: int, tokens: int | None = None, padding_tokens: int | None = None, loss: Any = None

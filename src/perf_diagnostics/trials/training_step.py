@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
-from perf_diagnostics.records import Settings
+from perf_diagnostics.records import Phase, Settings
 from perf_diagnostics.trials.perfect_fix import without_what_is_fixed
 from perf_diagnostics.workloads.workload import Training
 
@@ -124,6 +124,28 @@ class Phases(Protocol):
     def end_step(
         self, *, samples: int, tokens: int | None = None, padding_tokens: int | None = None, loss: Any = None
     ) -> object: ...
+
+
+class LookedAt:
+    """The phases of a step that is not timed, where all of them are looked at in the same way: by ``_span``."""
+
+    def data_wait(self) -> contextlib.AbstractContextManager[None]:
+        return self._span(Phase.DATA_WAIT)
+
+    def transfer(self) -> contextlib.AbstractContextManager[None]:
+        return self._span(Phase.TRANSFER)
+
+    def forward(self) -> contextlib.AbstractContextManager[None]:
+        return self._span(Phase.FORWARD)
+
+    def backward(self) -> contextlib.AbstractContextManager[None]:
+        return self._span(Phase.BACKWARD)
+
+    def optimizer(self) -> contextlib.AbstractContextManager[None]:
+        return self._span(Phase.OPTIMIZER)
+
+    def _span(self, phase: Phase, /) -> contextlib.AbstractContextManager[None]:
+        raise NotImplementedError
 
 
 class TrainingStep:

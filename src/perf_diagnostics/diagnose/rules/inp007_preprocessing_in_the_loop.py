@@ -21,6 +21,7 @@ REMEDIES = (
     Remedy("Do it in the loader, in the dataset's __getitem__ or in collate_fn, and let workers do it (num_workers)."),
     Remedy("Do it on the device, batch by batch: normalising, augmenting, building masks."),
     Remedy("Do it once, and store the result: tokenised text, resized images."),
+    Remedy("If it has nothing to do with the batch (making buffers, logging), do it once, or less often."),
 )
 
 
@@ -91,8 +92,8 @@ class PreprocessingInTheLoop:
             name=self.name,
             family=self.family,
             severity=found.severity,
-            summary=f"For {percent_between(share)} of each step the loop works on a batch, after its loader and before "
-            "the forward.",
+            summary=f"For {percent_between(share)} of each step the loop is at work between getting its batch and the "
+            "forward.",
             scope=facts.label,
             evidence=tuple(numbers),
             remedies=REMEDIES,

@@ -52,3 +52,8 @@ def test_two_runs_together_have_an_efficiency(capsys: pytest.CaptureFixture[str]
 def test_a_run_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "two", "--with", "three"]) != 0
     assert "no run 'three'" in capsys.readouterr().err
+
+
+def test_a_run_given_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "two", "--with", "two"]) != 0
+    assert "Run 'two' is given twice" in capsys.readouterr().err

@@ -71,6 +71,7 @@ def test_whole_numbers_stay_whole():
         ({"INP001": {"warn_share": "a lot"}}, "must be a finite number"),
         ({"INP001": {"warn_share": True}}, "must be a finite number"),
         ({"INP001": {"warn_share": math.nan}}, "must be a finite number"),
+        ({"PWR006": {"price_per_hour": -3}}, r"PWR006.price_per_hour=-3 must not be negative"),
         ({"EXP001": {"enough_steps": 2.5}}, "must be a whole number"),
     ],
 )

@@ -138,7 +138,7 @@ def configured(rules: Sequence[Rule], thresholds: Mapping[str, Mapping[str, floa
     """The rules with some of their thresholds changed: ``{"INP001": {"warn_share": 0.1}}``.
 
     Raises:
-        InvalidSettings: no rule has that code, the rule has no such threshold, or the value is not a finite number.
+        InvalidSettings: no rule has that code, the rule has no such threshold, or the value is no finite number of 0 or more.
     """
     wanted = dict(thresholds or {})
     known = {rule.code for rule in rules}
@@ -165,6 +165,8 @@ def _value(rule: Named, name: str, value: object, defaults: Mapping[str, object]
         raise InvalidSettings(f"Rule {rule.code} has no threshold {name!r}; it has {known}.")
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise InvalidSettings(f"Threshold {rule.code}.{name}={value!r} must be a finite number.")
+    if value < 0:
+        raise InvalidSettings(f"Threshold {rule.code}.{name}={value!r} must not be negative.")
     if not isinstance(defaults[name], int):
         return float(value)
     if int(value) != value:

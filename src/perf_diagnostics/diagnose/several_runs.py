@@ -14,10 +14,13 @@ def together(runs: Sequence[Run]) -> Run:
     The first run's date, version and surroundings stand for all; each result has its own.
 
     Raises:
-        InvalidSettings: there is no run.
+        InvalidSettings: there is no run, or one is given twice: its trials would pass for repeats.
     """
     if not runs:
         raise InvalidSettings("Give at least one run to read.")
+    given = [(run.name, run.created_at) for run in runs]
+    if twice := next((name for name, made in given if given.count((name, made)) > 1), None):
+        raise InvalidSettings(f"Run {twice!r} is given twice; its trials would pass for repeats.")
     first = runs[0]
     if len(runs) == 1:
         return first

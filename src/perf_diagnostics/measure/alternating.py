@@ -38,10 +38,14 @@ class Added:
     steps: int
 
     def quantities(self, name: str, measured_on: str) -> list[Quantity]:
-        """``NAME_s``, ``NAME_low_s`` and ``NAME_high_s``; their source says on what steps, and how many."""
+        """``NAME_s``, whose source says on what steps and how many, and ``NAME_low_s`` and ``NAME_high_s``."""
         blocks = f"{self.pairs} pairs of alternating blocks of {self.steps} step{'s' * (self.steps != 1)}"
-        ends = (("", self.mean_s), ("low_", self.low_s), ("high_", self.high_s))
-        return [Quantity(f"{name}_{end}s", value, "s", f"{measured_on}; {blocks}") for end, value in ends]
+        ends = f"95 % interval of {name}_s"
+        return [
+            Quantity(f"{name}_s", self.mean_s, "s", f"{measured_on}; {blocks}"),
+            Quantity(f"{name}_low_s", self.low_s, "s", ends),
+            Quantity(f"{name}_high_s", self.high_s, "s", ends),
+        ]
 
 
 def alternate(

@@ -138,7 +138,7 @@ def configured(rules: Sequence[Rule], thresholds: Mapping[str, Mapping[str, floa
     """The rules with some of their thresholds changed: ``{"INP001": {"warn_share": 0.1}}``.
 
     Raises:
-        InvalidSettings: no rule has that code, the rule has no such threshold, or the value is no finite number of 0 or more.
+        InvalidSettings: no rule has that code, the rule has no such threshold, or the value is negative or not finite.
     """
     wanted = dict(thresholds or {})
     known = {rule.code for rule in rules}

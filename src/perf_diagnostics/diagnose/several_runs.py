@@ -18,9 +18,9 @@ def together(runs: Sequence[Run]) -> Run:
     """
     if not runs:
         raise InvalidSettings("Give at least one run to read.")
-    given = [(run.name, run.created_at) for run in runs]
-    if twice := next((name for name, made in given if given.count((name, made)) > 1), None):
-        raise InvalidSettings(f"Run {twice!r} is given twice; its trials would pass for repeats.")
+    for place, run in enumerate(runs):
+        if run.results and any(_trained(run) == _trained(other) for other in runs[:place]):
+            raise InvalidSettings(f"Run {run.name!r} is given twice; its trials would pass for repeats.")
     first = runs[0]
     if len(runs) == 1:
         return first
@@ -34,3 +34,10 @@ def together(runs: Sequence[Run]) -> Run:
         environment=first.environment,
         notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
     )
+
+
+def _trained(run: Run) -> tuple[str, list[tuple[str, str, list[int]]]]:
+    """What tells one run from another, however its folder is called: when it began, and what each trial recorded."""
+    return run.created_at, [
+        (result.trial.id, result.started_at, [len(table) for table in result.steps]) for result in run.results
+    ]

@@ -3,12 +3,21 @@
     python benchmarks/overhead.py [--rounds N] [--lengths MS ...] [--seconds S] [--json FILE]
 
 Steps of a small real training (one thread) of about 0.3, 1, 5 and 50 ms. Every round runs each contender once, in a
-process of its own and in random order; in a process, blocks of steps under the tool and without it take turns, and the
-round's figure is the median of the differences between neighbours. Printed are the added microseconds a step (mean over
-the rounds, Student's 95 % interval), the ratio, the bytes a step of growth, and the steps that the tool dropped.
-``bare`` is compared with itself: what it "adds" is the noise. What a tool costs at rest in its process is in its plain
-blocks too (traceml-ai cannot be turned off), so its best block is also held against the best one of the bare processes.
-What is not installed is named and left out.
+process of its own and in random order; in a process, short blocks of steps under the tool and without it take turns
+(ABBA), after a few steps each that are not looked at. Two figures are told, both in microseconds that a step takes
+longer, with Student's 95 % interval over the rounds, for a process is one value:
+
+- **typical**: in each block the median step; of the differences between neighbouring blocks the median. A machine's
+  interruptions fall into few steps, and its drift is the same in neighbours, so that this resolves a microsecond where
+  means of the same steps scatter by hundreds. What a tool does now and then, it does not see. (The median of paired
+  differences: Hollander & Wolfe, "Nonparametric Statistical Methods", 3rd ed. 2014, chapter 3.)
+- **mean**: the mean over all steps of all blocks, nothing left out: it has the tool's rare dear moments (flushes,
+  collections) and also the machine's.
+
+``bare`` is compared with itself: what it "adds" is the noise, and no other figure is worth more digits than that one.
+What a tool costs at rest in its process is in its plain blocks too (traceml-ai cannot be turned off), so its quickest
+block is also held against the quickest one of the bare processes. What is not installed is named and left out. Take a
+quiet machine with two free cores; processes are not tied to one, or a tool's own threads would run in its loop's way.
 """
 
 from __future__ import annotations
@@ -24,15 +33,18 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean, median, stdev
+from statistics import fmean, median, stdev
 from typing import Any
 
-from overhead_worker import CONTENDERS, Work, steps_in
+from overhead_worker import CONTENDERS, Length, Work, steps_in, timed
 
 WORKER = Path(__file__).with_name("overhead_worker.py")
 SOURCES = Path(__file__).parents[1] / "src"
 LENGTHS_MS = (0.3, 1.0, 5.0, 50.0)
-BLOCK_S = 0.05
+
+#: A short block has its neighbour near; for a median it takes some steps.
+BLOCK_S = 0.01
+LEAST_BLOCK = 5
 
 #: What a contender is imported as, and the command that installs it.
 NEEDS = {
@@ -47,23 +59,28 @@ _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.22
 
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--lengths", type=float, nargs="+", default=LENGTHS_MS, help="of a step, in ms")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of steps in each process")
+    parser.add_argument("--seconds", type=float, default=1.5, help="of blocks of each length in each process")
     parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS))
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     asked = parser.parse_args(arguments)
     there = [name for name in asked.contenders if installed(name)]
+    lengths = [length_of(length_ms / 1e3) for length_ms in asked.lengths]
+    found = rounds(there, lengths, asked.rounds, asked.seconds)
     rows = []
-    for length_ms in asked.lengths:
-        found = rounds(there, length_ms / 1e3, asked.rounds, asked.seconds)
+    for position, length_ms in enumerate(asked.lengths):
+        bare = [process["lengths"][position] for process in found["bare"]]
         for name in there:
-            row = {"length_ms": length_ms, "contender": name, **compared(found[name], found["bare"])}
-            rows.append(row)
-            print(in_words(row), flush=True)
+            ours = [process["lengths"][position] for process in found[name]]
+            rows.append({"length_ms": length_ms, "contender": name, **compared(ours, bare)})
+            print(in_words(rows[-1]))
+    kept = [{"contender": name, **dropped(found[name])} for name in there if name != "bare"]
+    for one in kept:
+        print(kept_in_words(one))
     if asked.json is not None:
-        asked.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+        asked.json.write_text(json.dumps({"added": rows, "kept": kept}, indent=1), encoding="utf-8")
     return rows
 
 
@@ -76,46 +93,45 @@ def installed(contender: str) -> bool:
     return False
 
 
-def rounds(contenders: Sequence[str], step_s: float, count: int, seconds: float) -> dict[str, list[dict[str, Any]]]:
+def rounds(
+    contenders: Sequence[str], lengths: Sequence[Length], count: int, seconds: float
+) -> dict[str, list[dict[str, Any]]]:
     """What every contender's processes brought, round by round; the bare loop is always among them."""
-    size = rows_for(step_s)
-    block = max(2, round(BLOCK_S / step_s))
-    blocks = max(4, round(seconds / (2 * block * step_s)))
     order = list(dict.fromkeys(["bare", *contenders]))
     shuffle = random.Random(0).shuffle
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in order}
-    for _ in range(count):
+    for number in range(count):
         shuffle(order)
         for name in order:
-            found[name].append(in_a_process(name, size, block, blocks))
+            print(f"round {number + 1} of {count}: {name}", file=sys.stderr, flush=True)
+            found[name].append(in_a_process(name, lengths, seconds))
     return found
 
 
+def length_of(step_s: float) -> Length:
+    """Steps of about so many seconds."""
+    return Length(rows_for(step_s), max(LEAST_BLOCK, round(BLOCK_S / step_s)))
+
+
 def rows_for(step_s: float) -> int:
-    """How many rows a batch needs for a step of about so many seconds, by the fastest of some steps."""
-    rows = 1
-    while rows < 2**24 and _fastest_s(rows) < step_s:
+    """How many rows a batch needs for a step of about so many seconds, by the quickest of some short blocks."""
+    work, rows = Work(1), 1
+    while rows < 2**24 and _quickest_step_s(work, rows) < step_s:
         rows *= 2
     low, high = rows // 2, rows
     while high - low > max(1, high // 20):
         middle = (low + high) // 2
-        low, high = (middle, high) if _fastest_s(middle) < step_s else (low, middle)
+        low, high = (middle, high) if _quickest_step_s(work, middle) < step_s else (low, middle)
     return max(1, high)
 
 
-def _fastest_s(rows: int) -> float:
-    import time
-
-    work, best = Work(rows), math.inf
+def _quickest_step_s(work: Work, rows: int) -> float:
+    work.resize(rows)
     work.plain(3)
-    for _ in range(5):
-        began = time.perf_counter()
-        work.plain(10)
-        best = min(best, (time.perf_counter() - began) / 10)
-    return best
+    return min(timed(work.plain, work, 5)[0] for _ in range(10))
 
 
-def in_a_process(contender: str, rows: int, block: int, blocks: int) -> dict[str, Any]:
+def in_a_process(contender: str, lengths: Sequence[Length], seconds: float) -> dict[str, Any]:
     """Run the worker.
 
     Raises:
@@ -123,7 +139,7 @@ def in_a_process(contender: str, rows: int, block: int, blocks: int) -> dict[str
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "result.json"
-        task = [contender, f"--rows={rows}", f"--block={block}", f"--blocks={blocks}", f"--out={out}"]
+        task = [contender, f"--out={out}", f"--seconds={seconds}", "--lengths", *(str(length) for length in lengths)]
         command = [sys.executable, str(WORKER), *task]
         if contender == "traceml-ai":
             launch = "from traceml_ai.launcher.cli import main; main()"
@@ -146,21 +162,40 @@ def in_a_process(contender: str, rows: int, block: int, blocks: int) -> dict[str
 
 
 def compared(ours: Sequence[dict[str, Any]], bare: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Added seconds a step with their interval, and the ratio, from neighbouring blocks of the same processes."""
+    """Added seconds a step, typical and mean, and the typical ratio: one value a process, from neighbouring blocks.
+
+    Args:
+        ours: what the contender's processes brought for one length.
+        bare: what the bare loop's did.
+    """
     pairs = [list(zip(one["block_s"], one["plain_s"], strict=True)) for one in ours]
-    added = [median(a - b for a, b in blocks) for blocks in pairs]
-    kept = [(one["steps"], one["recorded"]) for one in ours if one["recorded"] is not None]
+    typical = [median(a[0] - b[0] for a, b in blocks) for blocks in pairs]
+    means = [fmean(a[1] - b[1] for a, b in blocks) for blocks in pairs]
     grown = [one["bytes_a_step"] for one in ours if one["bytes_a_step"] is not None]
+    plain_s = median(b[0] for blocks in pairs for _, b in blocks)
     return {
-        "plain_s": median(b for blocks in pairs for _, b in blocks),
-        "added_s": mean(added),
-        "half_width_s": half_width(added),
-        "ratio": median(a / b for blocks in pairs for a, b in blocks),
-        "added_at_best_s": min(min(one["block_s"]) for one in ours) - min(min(one["block_s"]) for one in bare),
-        "dropped": sum(steps - recorded for steps, recorded in kept) if kept else None,
+        "plain_s": plain_s,
+        "added_s": fmean(typical),
+        "half_width_s": half_width(typical),
+        "ratio": 1 + fmean(typical) / plain_s,
+        "mean_added_s": fmean(means),
+        "mean_half_width_s": half_width(means),
+        "added_at_best_s": _quickest(ours) - _quickest(bare),
         "bytes_a_step": median(grown) if grown else None,
+        "pairs": sum(len(blocks) for blocks in pairs),
         "rounds": len(pairs),
     }
+
+
+def _quickest(processes: Sequence[dict[str, Any]]) -> float:
+    return min(block[0] for one in processes for block in one["block_s"])
+
+
+def dropped(processes: Sequence[dict[str, Any]]) -> dict[str, int | None]:
+    """Steps that were run under the tool, and those of them that it did not record; None where that is not known."""
+    steps = sum(one["steps"] for one in processes)
+    known = all(one["recorded"] is not None for one in processes)
+    return {"steps": steps, "dropped": steps - sum(one["recorded"] for one in processes) if known else None}
 
 
 def half_width(values: Sequence[float]) -> float | None:
@@ -173,14 +208,24 @@ def half_width(values: Sequence[float]) -> float | None:
 
 
 def in_words(row: dict[str, Any]) -> str:
-    width = "not known" if row["half_width_s"] is None else f"± {row['half_width_s'] * 1e6:.1f}"
-    dropped = "not known" if row["dropped"] is None else f"{row['dropped']}"
     grown = "not known" if row["bytes_a_step"] is None else f"{row['bytes_a_step']:.0f}"
     return (
         f"{row['length_ms']:g} ms, {row['contender']}: plain {row['plain_s'] * 1e3:.3f} ms, "
-        f"added {row['added_s'] * 1e6:.1f} {width} us a step (best against best {row['added_at_best_s'] * 1e6:.1f}), "
-        f"ratio {row['ratio']:.4f}, dropped {dropped}, {grown} bytes a step ({row['rounds']} rounds)"
+        f"typically {_us(row['added_s'], row['half_width_s'])} us a step more (x{row['ratio']:.4f}), "
+        f"in the mean {_us(row['mean_added_s'], row['mean_half_width_s'])}, "
+        f"best against best {_us(row['added_at_best_s'])}; "
+        f"{grown} bytes a step ({row['pairs']} pairs in {row['rounds']} processes)"
     )
+
+
+def _us(value_s: float, *half_width_s: float | None) -> str:
+    widths = ("± not known" if width is None else f"± {width * 1e6:.1f}" for width in half_width_s)
+    return " ".join([f"{value_s * 1e6:+.1f}", *widths])
+
+
+def kept_in_words(kept: dict[str, Any]) -> str:
+    lost = "not known how many" if kept["dropped"] is None else f"{kept['dropped']:,}"
+    return f"{kept['contender']}: {lost} of {kept['steps']:,} steps dropped"
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """Trains a small model in this process, in turns under one measuring tool and without it, and notes the steps' times.
 
-    python benchmarks/overhead_worker.py CONTENDER --rows N --block STEPS --blocks N --out FILE
+    python benchmarks/overhead_worker.py CONTENDER --lengths ROWS:STEPS ... --seconds S --out FILE
 
-``overhead.py`` runs this, each contender in processes of its own; ``traceml-ai`` runs it through its launcher.
+``overhead.py`` runs this, each contender in processes of its own; ``traceml-ai`` runs it through its launcher. A step
+is timed from the moment at which it asks for its batch to the next step's: the data set notes the clock, which costs
+the same under every tool and without one.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -28,6 +31,8 @@ from torch.utils.data import DataLoader, IterableDataset
 WARM_UP_STEPS = 50
 #: Before each block, at most: what a tool does in the first steps after it was turned on.
 SETTLING_STEPS = 10
+#: Of blocks, whatever time they take.
+LEAST_PAIRS = 4
 
 
 @dataclass
@@ -35,6 +40,8 @@ class Work:
     """A real training whose step's length is set by the rows of its batch; one thread."""
 
     rows: int
+    #: Host clock in ns at which each step since :meth:`begin` asked for its batch.
+    asked_ns: array[int] = field(default_factory=lambda: array("q"))
     model: torch.nn.Module = field(init=False)
     optimizer: torch.optim.Optimizer = field(init=False)
     loader: DataLoader[Any] = field(init=False)
@@ -45,7 +52,13 @@ class Work:
         layers = torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)
         self.model = torch.nn.Sequential(*layers)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6)
-        self.loader = DataLoader(_Same(torch.randn(self.rows, 32), torch.randn(self.rows, 1)), batch_size=None)
+        self.resize(self.rows)
+
+    def resize(self, rows: int) -> None:
+        """From now on batches have so many rows."""
+        self.rows = rows
+        same = _Same(torch.randn(rows, 32), torch.randn(rows, 1), self.asked_ns)
+        self.loader = DataLoader(same, batch_size=None)
 
     def batches(self, steps: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         return itertools.islice(self.loader, steps)
@@ -61,13 +74,18 @@ class Work:
 
 
 class _Same(IterableDataset[Any]):
-    """The same batch without end: what a loader costs is not the question here."""
+    """The same batch without end: what a loader costs is not the question here. Notes when it is asked."""
 
-    def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
+    def __init__(self, x: torch.Tensor, y: torch.Tensor, asked_ns: array[int]) -> None:
         self._batch = x, y
+        self._note = asked_ns.append
 
-    def __iter__(self) -> Iterator[Any]:
-        return itertools.repeat(self._batch)
+    def __iter__(self) -> _Same:
+        return self
+
+    def __next__(self) -> Any:
+        self._note(time.perf_counter_ns())
+        return self._batch
 
 
 @dataclass
@@ -110,7 +128,7 @@ def probe(work: Work) -> Iterator[Bench]:
             with measured.optimizer():
                 work.optimizer.step()
                 work.optimizer.zero_grad()
-            measured.end_step(samples=len(x))
+            measured.end_step(samples=work.rows)  # as the loop knows it: len() of a tensor takes 2 us of its own
 
     def off() -> None:
         nonlocal kept
@@ -218,54 +236,89 @@ CONTENDERS: dict[str, Callable[[Work], contextlib.AbstractContextManager[Bench]]
 }
 
 
-def measure(contender: str, rows: int, block: int, blocks: int) -> dict[str, Any]:
-    """Mean seconds a step of each block and of its plain neighbour, bytes a step of growth, steps run and recorded.
+@dataclass(frozen=True)
+class Length:
+    """Steps of one length: the rows of their batches, and how many of them are a block."""
 
-    Blocks take turns as plain, measured, measured, plain, so that a drift that is even over two pairs cancels.
+    rows: int
+    block: int
+
+    @classmethod
+    def of(cls, text: str) -> Length:
+        """Reads ROWS:STEPS."""
+        return cls(*(int(part) for part in text.split(":")))
+
+    def __str__(self) -> str:
+        return f"{self.rows}:{self.block}"
+
+
+def measure(contender: str, lengths: Sequence[Length], seconds: float) -> dict[str, Any]:
+    """What each length brought, and over all of them the steps run under the tool and those that it recorded.
+
+    For each length as many pairs of blocks are run as fit into these seconds, an even number and at least four: a tool
+    that is slow to turn on and off has fewer.
     """
-    work = Work(rows)
+    work = Work(lengths[0].rows)
     work.plain(WARM_UP_STEPS)
-    block_s: list[float] = []
-    plain_s: list[float] = []
-    grown: list[float] = []
-    steps = 0
-    settling = max(3, min(SETTLING_STEPS, block))
     with CONTENDERS[contender](work) as bench:
-
-        def measured() -> None:
-            nonlocal steps
-            bench.on()
-            bench.run(settling)
-            before = resident_bytes()
-            block_s.append(timed(bench.run, block))
-            after = resident_bytes()
-            bench.off()
-            steps += settling + block
-            if before is not None and after is not None:
-                grown.append((after - before) / block)
-
-        def plain() -> None:
-            work.plain(settling)
-            plain_s.append(timed(work.plain, block))
-
-        for pair in range(blocks):
-            for turn in (measured, plain) if pair % 2 else (plain, measured):
-                turn()
+        found = [_measure(bench, work, length, seconds) for length in lengths]
     return {
         "contender": contender,
-        "block_s": block_s,
-        "plain_s": plain_s,
-        "steps": steps,
+        "lengths": found,
+        "steps": sum(one["steps"] for one in found),
         "recorded": bench.recorded(),
-        "bytes_a_step": median(grown[1:]) if len(grown) > 1 else None,  # a block may import something, once
     }
 
 
-def timed(run: Callable[[int], None], steps: int) -> float:
-    """Seconds a step."""
-    began = time.perf_counter_ns()
+def _measure(bench: Bench, work: Work, length: Length, seconds: float) -> dict[str, Any]:
+    """Of each block and of its plain neighbour the median and the mean seconds a step, and bytes a step of growth.
+
+    Blocks take turns as plain, measured, measured, plain, so that a drift that is even over two pairs cancels.
+    """
+    work.resize(length.rows)
+    block_s: list[tuple[float, float]] = []
+    plain_s: list[tuple[float, float]] = []
+    grown: list[float] = []
+    settling = max(3, min(SETTLING_STEPS, length.block))
+
+    def measured() -> None:
+        bench.on()
+        bench.run(settling)
+        before = resident_bytes()
+        block_s.append(timed(bench.run, work, length.block))
+        after = resident_bytes()
+        bench.off()
+        if before is not None and after is not None:
+            grown.append((after - before) / length.block)
+
+    def plain() -> None:
+        work.plain(settling)
+        plain_s.append(timed(work.plain, work, length.block))
+
+    plain()  # the first block of a new length finds everything cold
+    plain_s.clear()
+    end = time.perf_counter() + seconds
+    while len(plain_s) < LEAST_PAIRS or time.perf_counter() < end:
+        for turn in (plain, measured, measured, plain):
+            turn()
+    return {
+        "block_s": block_s,
+        "plain_s": plain_s,
+        "steps": (settling + length.block) * len(block_s),
+        # The first block may import something; memory comes in pages, so that a single block says little.
+        "bytes_a_step": fmean(grown[1:]) if len(grown) > 1 else None,
+    }
+
+
+def timed(run: Callable[[int], None], work: Work, steps: int) -> tuple[float, float]:
+    """Median and mean seconds of so many steps; the last one ends when they are all done."""
+    del work.asked_ns[:]
     run(steps)
-    return (time.perf_counter_ns() - began) / 1e9 / steps
+    work.asked_ns.append(time.perf_counter_ns())
+    if len(work.asked_ns) != steps + 1:
+        raise RuntimeError(f"{steps} steps asked for {len(work.asked_ns) - 1} batches; their times cannot be told.")
+    took = [(after - before) / 1e9 for before, after in itertools.pairwise(work.asked_ns)]
+    return median(took), fmean(took)
 
 
 def resident_bytes() -> int | None:
@@ -300,12 +353,11 @@ def _first_bytes(path: Path) -> bytes:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("contender", choices=CONTENDERS)
-    parser.add_argument("--rows", type=int, required=True)
-    parser.add_argument("--block", type=int, required=True)
-    parser.add_argument("--blocks", type=int, required=True)
+    parser.add_argument("--lengths", type=Length.of, nargs="+", required=True, metavar="ROWS:STEPS")
+    parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
-    found = measure(asked.contender, asked.rows, asked.block, asked.blocks)
+    found = measure(asked.contender, asked.lengths, asked.seconds)
     asked.out.write_text(json.dumps(found), encoding="utf-8")
 
 

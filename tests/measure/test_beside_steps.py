@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from perf_diagnostics.measure.beside_steps import UNREAD, cpu_of_steps
 from perf_diagnostics.measure.probe import Probe
 from tests.measure.simulated_device import HostClock
 
@@ -78,6 +79,7 @@ def test_graphs_are_counted_where_torchs_compiler_was_imported(monkeypatch: pyte
     probe.start()
     probe.end_step(samples=1)  # nothing compiled: a measured zero
     counters["stats"] = {"unique_graphs": 2}
+    host.spend(3)  # compiling takes milliseconds; the count is not asked for after a step that is quicker than any
     probe.end_step(samples=1)
     probe.end_step(samples=1)
     probe.end_block()
@@ -98,3 +100,18 @@ def test_what_most_steps_share_is_kept_once() -> None:
     assert len(probe._told) == 3
     table = probe.take()
     assert table.samples.tolist() == [8, 8, 8, 5, 8] and table.columns["tokens"].tolist() == [80, 80, 80, 50, 80]
+
+
+def test_a_reading_is_shared_by_the_steps_since_the_one_before() -> None:
+    def shared(wall: list[int], read: list[int]) -> list[int]:
+        return cpu_of_steps(np.array(wall, dtype=np.int64), np.array(read, dtype=np.int64)).tolist()
+
+    none = UNREAD
+    assert shared([], []) == []
+    assert shared([10, 20], [9, 0]) == [9, 0]  # each step has its own, and a measured zero is one
+    assert shared([10, 20, 10], [none, none, 40]) == [10, 20, 10]  # the thread ran all the time
+    assert shared([10, 20, 10], [none, none, 25]) == [10, 5, 10]  # 15 are missing: the longest step's
+    assert shared([10, 20, 10], [none, none, 10]) == [2, 5, 2]  # 30 are missing, more than it took: a quarter each
+    assert shared([10, 10, 30, 5], [none, 18, 29, 5]) == [8, 10, 29, 5]  # of equally long ones the first
+    assert shared([10, 10], [none, 21]) == [10, 10]  # two clocks differ by a little
+    assert shared([0, 0], [none, 0]) == [0, 0]

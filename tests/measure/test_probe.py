@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import gc
+import sys
 import time
+import weakref
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -122,6 +126,138 @@ def test_cpu_time_inside_data_wait_is_told_from_waiting() -> None:
     probe.end_step(samples=1)
     probe.end_block()
     assert probe.take().columns["data_wait_cpu_ns"].tolist() == [4 * MS]
+
+
+class Thread:
+    """A thread on a host clock of its own, whose CPU clock counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.host = HostClock()
+        self.cpu_ns = self.asked = 0
+        self.probe = Probe(clock=self.host, thread_cpu=self.ask)
+
+    def ask(self) -> int:
+        self.asked += 1
+        return self.cpu_ns
+
+    def runs(self, milliseconds: float) -> None:
+        self.host.spend(milliseconds)
+        self.cpu_ns += round(milliseconds * MS)
+
+    def sleeps(self, milliseconds: float) -> None:
+        self.host.spend(milliseconds)
+
+    def step(self, *, wait_runs: float = 0.0, wait_sleeps: float = 0.0, runs: float = 0.0, sleeps: float = 0.0) -> None:
+        with self.probe.data_wait():
+            self.runs(wait_runs)
+            self.sleeps(wait_sleeps)
+        with self.probe.forward():
+            self.runs(runs)
+            self.sleeps(sleeps)
+        self.probe.end_step(samples=1)
+
+    def table(self) -> dict[str, list[float]]:
+        """Per step what the thread used in its wait, and in all, in ms."""
+        self.probe.end_block()
+        columns = self.probe.take().columns
+        return {name: (columns[name] / MS).tolist() for name in ("data_wait_cpu_ns", "thread_cpu_ns")}
+
+
+def test_a_thread_that_runs_without_a_break_is_asked_every_two_milliseconds() -> None:
+    thread = Thread()
+    thread.probe.start()
+    for _ in range(100):
+        thread.step(wait_runs=0.01, runs=0.29)
+    assert thread.asked == 1 + 1 + 14  # at the start, after 0.3 ms, then after each 2.1 ms of the 29.7 that are left
+    table = thread.table()
+    assert thread.asked == 17  # the steps since the last reading get theirs
+    assert table["thread_cpu_ns"] == pytest.approx([0.3] * 100)
+    assert table["data_wait_cpu_ns"] == pytest.approx([0.01] * 100)
+
+
+def test_the_step_in_which_the_thread_lost_its_processor_lacks_the_time_and_the_next_one_is_read() -> None:
+    thread = Thread()
+    thread.probe.start()
+    for number in range(20):
+        thread.step(runs=0.3, sleeps=4 * (number == 10))
+    asked = thread.asked
+    assert thread.table()["thread_cpu_ns"] == pytest.approx([0.3] * 20)  # of 4.3 ms of wall in the eleventh
+    # at the start, after steps 0, 7 (2.1 ms), 10 (it took 4.3), 11 (the one before had slept), 18 (2.1)
+    assert asked == 6
+
+
+def test_a_thread_that_sleeps_in_every_step_is_asked_in_every_step() -> None:
+    thread = Thread()
+    thread.probe.start()
+    for number in range(10):
+        thread.step(runs=0.3, sleeps=0.1 * number)
+    assert thread.asked == 1 + 7  # after step 0, 2 ms later after step 4, and as it had slept since then, after each
+    # Steps 1 to 4 took 2.2 ms, 1.2 of which the thread ran: more is missing than the longest took, 0.7.
+    shared = [wall * 1.2 / 2.2 for wall in (0.4, 0.5, 0.6, 0.7)]
+    assert thread.table()["thread_cpu_ns"] == pytest.approx([0.3, *shared, *[0.3] * 5], abs=1e-5)
+
+
+def test_long_waits_are_read_and_short_ones_count_as_cpu_time() -> None:
+    thread = Thread()
+    thread.probe.start()
+    thread.step(wait_sleeps=0.019, runs=0.3)  # nobody sleeps for so short a time
+    thread.step(wait_sleeps=0.02, runs=0.3)
+    thread.step(wait_runs=0.02, runs=0.3)
+    thread.step(wait_runs=0.1, wait_sleeps=0.2, runs=0.3)
+    assert thread.table()["data_wait_cpu_ns"] == [0.019, 0.0, 0.02, 0.1]
+
+
+def test_what_a_thread_sleeps_between_the_waits_of_a_step_is_not_laid_to_them() -> None:
+    thread = Thread()
+    thread.probe.start()
+    for _ in range(3):  # two micro-steps, whose forward sleeps for 0.5 ms
+        for _ in range(2):
+            with thread.probe.data_wait():
+                thread.runs(0.2)
+            with thread.probe.forward():
+                thread.sleeps(0.5)
+        thread.probe.end_step(samples=1)
+    assert thread.table() == {"data_wait_cpu_ns": [0.4] * 3, "thread_cpu_ns": [0.4] * 3}
+
+
+def test_steps_of_another_block_do_not_share_a_reading() -> None:
+    thread = Thread()
+    for sleeps in (0.0, 0.5):
+        thread.probe.start()
+        for _ in range(3):
+            thread.step(runs=0.1)
+        thread.probe.end_block()
+        thread.sleeps(sleeps)
+        thread.runs(7)
+    assert thread.probe.take().columns["thread_cpu_ns"].tolist() == [0.1 * MS] * 6
+
+
+def test_a_step_is_sixteen_python_calls() -> None:
+    """A span is asked for, entered and left; what a call costs between real steps is shown in benchmarks/."""
+    calls: collections.Counter[str] = collections.Counter()
+
+    def count(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call":
+            calls[frame.f_code.co_name] += 1
+
+    thread = Thread()
+    probe = Probe(clock=thread.host, thread_cpu=thread.ask)
+    probe.start()
+    for _ in range(2):  # the first step is read in full
+        calls.clear()
+        spans = probe.data_wait, probe.transfer, probe.forward, probe.backward, probe.optimizer
+        clock = probe._clock
+        sys.setprofile(count)
+        for span in spans:
+            with span():
+                pass
+        probe.end_step(samples=8)
+        sys.setprofile(None)
+    probe.end_block()
+    clocks = calls.pop("__call__")  # the host's clock is a Python object here
+    assert clocks == 11 and clock is thread.host
+    names = ("data_wait", "transfer", "forward", "backward", "optimizer", "end_step")
+    assert calls == {"__enter__": 5, "__exit__": 5, **dict.fromkeys(names, 1)}
 
 
 def test_collector_pauses_are_charged_to_their_step() -> None:
@@ -243,3 +379,31 @@ def test_memory_and_time_a_step() -> None:
     assert held <= 200
     assert len(probe.take()) == 2000
     assert len(MEASURED_PHASES) == 5
+
+
+class _Loss:
+    """A loss that can be counted while somebody keeps it."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __float__(self) -> float:
+        return self.value
+
+
+def test_a_hosts_loop_keeps_few_losses_and_loses_none() -> None:
+    host = HostClock()
+    probe = Probe(clock=host, thread_cpu=lambda: 0)
+    alive: weakref.WeakSet[_Loss] = weakref.WeakSet()
+    most = 0
+    probe.start()
+    for step in range(100):
+        host.spend(1)
+        loss = _Loss(step / 2)
+        alive.add(loss)
+        probe.end_step(samples=1, loss=loss)
+        most = max(most, len(alive))
+    probe.end_block()
+    # 16 are kept and then read; beside them lives the one that this loop holds.
+    assert most <= 17
+    assert probe.take().columns["loss"].tolist() == [step / 2 for step in range(100)]

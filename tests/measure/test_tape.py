@@ -22,6 +22,7 @@ from perf_diagnostics.measure.tape import (
     TRAINS,
     TRANSFER,
     labels_of,
+    new_tape,
     preparing,
     read_tape,
 )
@@ -96,7 +97,17 @@ def test_preparation_is_added_up_step_by_step(kinds: int) -> None:
 
 
 def tape(*marks: tuple[int, int]) -> array[int]:
-    return array("q", [time_ns << BITS | code for time_ns, code in marks])
+    made = new_tape()
+    made.extend(array(made.typecode, [time_ns << BITS | code for time_ns, code in marks]))
+    return made
+
+
+def test_a_tape_holds_the_times_of_years() -> None:
+    years_ns = 18 * 365 * 24 * 3600 * 10**9
+    read = read_tape(tape((years_ns, START), (years_ns + 1, DATA_WAIT), (years_ns + 4, LEAVE), (years_ns + 9, END)))
+    assert new_tape().itemsize == 8
+    assert read.start_ns.tolist() == [years_ns] and read.wall_ns.tolist() == [9]
+    assert read.phases_ns[:, DATA_WAIT].tolist() == [3]
 
 
 def test_only_whole_steps_are_read_and_time_between_blocks_is_nobodys() -> None:
@@ -109,7 +120,7 @@ def test_only_whole_steps_are_read_and_time_between_blocks_is_nobodys() -> None:
     assert read.phases_ns[:, FORWARD].tolist() == [40, 0] and read.phases_ns[:, BACKWARD].tolist() == [0, 20]
     assert read.phases_ns[:, OTHER].tolist() == [20, 10]
     assert read.seen == 1 << FORWARD | 1 << BACKWARD
-    assert read_tape(array("q")).wall_ns.tolist() == []
+    assert read_tape(new_tape()).wall_ns.tolist() == []
 
 
 @pytest.mark.parametrize("kinds", [2, 60])  # few sequences of codes are added up by columns, many one by one

@@ -1,4 +1,4 @@
-"""What is read beside a step's times: memory, now and then, and how many graphs torch.compile has made."""
+"""What is read beside a step's times: memory and CPU time, now and then, and torch.compile's count of graphs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from perf_diagnostics.records import Float64
+from perf_diagnostics.records import Float64, Int64
 
 #: The columns that a memory reader fills, in the order of its tuple.
 MEMORY_COLUMNS = ("allocated_bytes", "reserved_bytes", "alloc_retries", "device_allocs", "host_rss_bytes")
@@ -21,6 +21,42 @@ MemoryReading: TypeAlias = Mapping[str, float] | Sequence[float]
 MEMORY_INTERVAL_NS = 50_000_000
 
 NO_GRAPHS = -1
+
+#: In a step that is shorter than this torch.compile has made no graph: tracing ``x + 1`` for no back end takes longer.
+QUICK_NS = 2_000_000
+
+
+#: Stands where the thread's CPU clock was not read at the end of a step: the next reading holds for this one, too.
+UNREAD = -1
+
+
+def cpu_of_steps(wall_ns: Int64, read_ns: Int64) -> Int64:
+    """CPU time of each step in ns, where a reading holds for all steps since the one before.
+
+    Steps share a reading only where the thread ran without a break before them, so that each has its wall time but for
+    what is missing in the sum: that is the longest one's, which is where a thread lost its processor. Where more is
+    missing than that, all are equally short of it.
+
+    Args:
+        wall_ns: of the steps.
+        read_ns: CPU time since the reading before, :data:`UNREAD` where there was none; the last one is one.
+    """
+    ends = np.flatnonzero(read_ns != UNREAD)
+    if ends.size == read_ns.size:
+        return read_ns
+    begins = np.concatenate([[0], ends[:-1] + 1])
+    stretch = np.repeat(np.arange(ends.size), ends - begins + 1)
+    total_ns, used_ns = np.add.reduceat(wall_ns, begins), read_ns[ends]
+    longest = np.lexsort((-wall_ns, stretch))[begins]
+    missing_ns = np.maximum(0, total_ns - used_ns)
+    cpu_ns = wall_ns.copy()
+    cpu_ns[longest] -= missing_ns
+    many = (missing_ns > wall_ns[longest])[stretch]
+    part = used_ns / np.maximum(total_ns, 1)
+    cpu_ns[many] = np.rint(wall_ns * part[stretch])[many]
+    alone = begins == ends
+    cpu_ns[ends[alone]] = used_ns[alone]
+    return cpu_ns
 
 
 class SpacedMemory:

@@ -14,6 +14,9 @@
 
 Spans may nest (an optimizer that calls the forward in a closure): time belongs to the innermost one only. What lies in
 no span is ``other``. A span writes two marks (:mod:`.tape`); nothing is computed or waited for inside a step.
+
+A step of a training leaves little of anything else in the caches, so what counts here is not how long a line takes in a
+tight loop but how much memory it touches: few Python frames, few objects, as few system calls as the columns allow.
 """
 
 from __future__ import annotations
@@ -28,65 +31,110 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perf_diagnostics.measure.beside_steps import NO_GRAPHS, CompiledGraphs, MemoryReading, SpacedMemory
+from perf_diagnostics.measure.beside_steps import (
+    NO_GRAPHS,
+    QUICK_NS,
+    UNREAD,
+    CompiledGraphs,
+    MemoryReading,
+    SpacedMemory,
+    cpu_of_steps,
+)
 from perf_diagnostics.measure.device_clock import DeviceClock, DeviceStep, EventSource
-from perf_diagnostics.measure.tape import BITS, END, LEAVE, START, labels_of, read_tape
-from perf_diagnostics.records import ALL_PHASES, MEASURED_PHASES, Phase, StepTable
+from perf_diagnostics.measure.tape import (
+    BACKWARD,
+    BITS,
+    DATA_WAIT,
+    END,
+    FORWARD,
+    LEAVE,
+    OPTIMIZER,
+    START,
+    TRANSFER,
+    labels_of,
+    new_tape,
+    read_tape,
+)
+from perf_diagnostics.records import ALL_PHASES, MEASURED_PHASES, Int64, StepTable
 
 #: The int64 columns that most steps share with the step before; -1 stands for "not given" until Probe.take().
 _TOLD = ("samples", "tokens", "padding_tokens", "warmup", "epoch", "block", "graphs")
 _OPTIONAL = ("tokens", "padding_tokens")
 _DEVICE_ROW = len(ALL_PHASES) + 4
 
+#: For so long a thread is taken to have run, and its CPU clock is not asked: to be put to sleep and woken takes longer.
+#: Of 14,574 reads of a pipe that put a thread to sleep (Linux, a virtual machine) one in a thousand was quicker, and in
+#: these it slept for 7 us.
+AWAKE_NS = 20_000
+
+#: So far apart are readings of the CPU clock of a thread that runs without a break, at the ends of steps.
+SPACING_NS = 2_000_000
+
+#: So many losses of a host's loop wait to be read. Each pins a piece of the heap between free ones: a healthy
+#: training whose losses were kept for 240 steps grew by 0.4 MB a step.
+MOST_LOSSES = 16
+
 
 class _Span:
-    """One phase's context manager; made once, entered at every step."""
+    """One phase's context manager; made once, entered at every step. All that it touches is in its slots."""
 
-    __slots__ = ("_index", "_probe")
+    __slots__ = ("_clock", "_code", "_mark")
 
-    def __init__(self, probe: Probe, phase: Phase) -> None:
-        self._probe = probe
-        self._index = ALL_PHASES.index(phase)
+    def __init__(self, mark: Callable[[int], None], clock: Callable[[], int], code: int) -> None:
+        self._mark = mark
+        self._clock = clock
+        self._code = code
 
     def __enter__(self) -> None:
-        probe = self._probe
-        probe._mark(probe._clock() << BITS | self._index)
-        if probe._device is not None:
-            probe._device.border()
+        self._mark(self._clock() << BITS | self._code)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        probe = self._probe
-        probe._mark(probe._clock() << BITS | LEAVE)
-        if probe._device is not None:
-            probe._device.border()
+        self._mark(self._clock() << BITS | LEAVE)
 
 
 class _Wait(_Span):
-    """The wait for data, around which the thread's CPU time is read as well."""
+    """The wait for data, whose CPU time is wanted as well.
 
-    __slots__ = ("_cpu_start",)
+    A reading is a system call, 3 us where nothing of it is in the caches. So a wait of less than :data:`AWAKE_NS` ends
+    without one and all of it counts as CPU time, and a wait begins without one where the thread is known to run
+    (:meth:`Probe._read_step_cpu`). Where a longer wait comes after steps without one, what the thread slept since the
+    last reading is the wait's; from then on there are readings at each step's end, and it is exact to microseconds.
+    """
+
+    __slots__ = ("_began_ns", "_cpu_ns", "_probe")
+
+    def __init__(self, mark: Callable[[int], None], clock: Callable[[], int], code: int, probe: Probe) -> None:
+        super().__init__(mark, clock, code)
+        self._probe = probe
+        self._began_ns = self._cpu_ns = 0
 
     def __enter__(self) -> None:
         probe = self._probe
-        probe._mark(probe._clock() << BITS | self._index)
-        if probe._device is not None:
-            probe._device.border()
-        self._cpu_start = probe._thread_cpu()
+        self._began_ns = now = self._clock()
+        self._mark(now << BITS | DATA_WAIT)
+        if now < probe._trusted_until_ns:
+            self._cpu_ns = probe._cpu_ns + now - probe._read_ns
+        else:
+            self._cpu_ns = probe._thread_cpu()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         probe = self._probe
-        probe._wait_cpu_ns += probe._thread_cpu() - self._cpu_start
+        now = self._clock()
+        cpu_ns = now - self._began_ns
+        if cpu_ns >= AWAKE_NS:
+            cpu_ns = max(0, probe._thread_cpu() - self._cpu_ns)
+            now = self._clock()  # the reading is part of the wait, and not of what is done with the batch
+            probe._trusted_until_ns = 0
+        probe._wait_cpu_ns += cpu_ns
         if not probe._waited:
             # The step belongs to the epoch of its first batch, which a restart inside this wait may have begun.
             probe._waited = True
             probe._step_epoch = probe.epoch
-        probe._mark(probe._clock() << BITS | LEAVE)
-        if probe._device is not None:
-            probe._device.border()
+        self._mark(now << BITS | LEAVE)
 
 
 class Probe:
@@ -95,13 +143,60 @@ class Probe:
     Args:
         clock: host clock in ns; must never run backwards.
         events: the device's event source, or None where the host's clock is the device's (CPU).
-        thread_cpu: CPU time of the calling thread in ns, read around data_wait and at the ends of steps.
+        thread_cpu: CPU time of the calling thread in ns, read around data_wait and at the ends of steps: in each where
+            the thread sleeps now and then, or waits for long, else every :data:`SPACING_NS`.
         memory: reads the memory in use, by the names in :data:`MEMORY_COLUMNS` or as a tuple in their order, NaN for
             what it has not; called at the ends of steps that lie 50 ms apart or more. It must not raise.
     """
 
+    #: In slots, for the same reason; LoopProbe has a dictionary beside them.
+    __slots__ = (
+        "_backward",
+        "_block",
+        "_block_start",
+        "_clock",
+        "_cpu",
+        "_cpu_ns",
+        "_data_wait",
+        "_device",
+        "_device_rows",
+        "_ended_ns",
+        "_forward",
+        "_gc_ns",
+        "_gc_started",
+        "_graphs",
+        "_had_loss",
+        "_last_told",
+        "_loss_values",
+        "_losses",
+        "_mark",
+        "_marks",
+        "_memory",
+        "_optimizer",
+        "_origin",
+        "_pauses",
+        "_read_ns",
+        "_reads_cpu",
+        "_running",
+        "_seen",
+        "_step_cpu",
+        "_step_epoch",
+        "_step_mark",
+        "_steps",
+        "_thread_cpu",
+        "_told",
+        "_transfer",
+        "_trusted_until_ns",
+        "_wait_cpu_ns",
+        "_waited",
+        "blocks_wall_ns",
+        "epoch",
+        "warmup",
+    )
     _bridged = False
     _recomputes = False
+    #: Whether the CPU clock of a thread that runs without a break is read now and then only.
+    _spaced = True
 
     def __init__(
         self,
@@ -113,7 +208,7 @@ class Probe:
     ) -> None:
         self._clock = clock
         self._thread_cpu = self._step_cpu = thread_cpu
-        self._marks = array("q")
+        self._marks = new_tape()
         self._mark = self._marks.append
         # What a step is told is kept where it changes, what is rarely there by the step's number.
         self._told: list[tuple[int, tuple[int, ...]]] = []
@@ -121,6 +216,7 @@ class Probe:
         self._cpu = array("q")
         self._pauses: dict[int, int] = {}
         self._losses: dict[int, Any] = {}
+        self._loss_values: dict[int, float] = {}
         self._steps = 0
         self._step_mark = 0
         self._had_loss = False
@@ -128,7 +224,11 @@ class Probe:
         self._memory = None if memory is None else SpacedMemory(memory)
         self._device_rows = array("d")
         self._device = None if events is None else DeviceClock(events, clock, self._add_device_step)
-        self._spans = {p: (_Wait if p is Phase.DATA_WAIT else _Span)(self, p) for p in MEASURED_PHASES}
+        mark = self._mark if self._device is None else self._mark_both_clocks
+        self._data_wait = _Wait(mark, clock, DATA_WAIT, self)
+        self._transfer, self._forward, self._backward, self._optimizer = (
+            _Span(mark, clock, code) for code in (TRANSFER, FORWARD, BACKWARD, OPTIMIZER)
+        )
         self._origin: int | None = None
         self._running = False
         self._block = -1
@@ -139,7 +239,11 @@ class Probe:
         self._step_epoch = 0
         self._waited = False
         self._wait_cpu_ns = 0
+        #: The last reading of the thread's CPU clock, when it was, and until when none is needed.
         self._cpu_ns = 0
+        self._read_ns = 0
+        self._trusted_until_ns = 0
+        self._ended_ns = 0
         self._reads_cpu = True
         self._gc_started = 0
         self._gc_ns = 0
@@ -149,23 +253,23 @@ class Probe:
 
     def data_wait(self) -> _Span:
         """The host waits for the next batch."""
-        return self._spans[Phase.DATA_WAIT]
+        return self._data_wait
 
     def transfer(self) -> _Span:
         """Host-to-device copies."""
-        return self._spans[Phase.TRANSFER]
+        return self._transfer
 
     def forward(self) -> _Span:
         """Model and loss."""
-        return self._spans[Phase.FORWARD]
+        return self._forward
 
     def backward(self) -> _Span:
         """Gradients."""
-        return self._spans[Phase.BACKWARD]
+        return self._backward
 
     def optimizer(self) -> _Span:
         """Unscaling, clipping, step, scheduler, zero_grad."""
-        return self._spans[Phase.OPTIMIZER]
+        return self._optimizer
 
     # -- blocks
 
@@ -200,7 +304,8 @@ class Probe:
         now = self._clock()
         if self._origin is None:
             self._origin = now
-        self._block_start = now
+        self._block_start = self._ended_ns = self._read_ns = now
+        self._trusted_until_ns = now + AWAKE_NS if self._spaced else 0
         self._mark(now << BITS | START)
         self._step_mark = len(self._marks)
 
@@ -208,6 +313,10 @@ class Probe:
         """End a block after a whole step; the time until the next :meth:`start` belongs to no step."""
         if not self._running:
             raise RuntimeError("Probe.end_block() was called without start().")
+        if self._spaced and self._cpu and self._cpu[-1] == UNREAD:
+            # The loop ran from the last step's end to here.
+            since_ns = self._clock() - self._ended_ns
+            self._cpu[-1] = max(0, self._read_step_cpu(self._ended_ns) - since_ns)
         end = self._marks[-1] >> BITS if self._device is None else self._device.close_block()
         self.blocks_wall_ns.append(end - self._block_start)
         self._running = False
@@ -223,13 +332,19 @@ class Probe:
     ) -> int:
         """End the step here, and give its host time in ns.
 
-        ``loss`` may be a device tensor; it is not read before the block has ended.
+        ``loss`` may be a device tensor; with a device's clock it is not read before the block has ended.
         """
         now = self._clock()
         self._mark(now << BITS | END)
         if self._device is not None:
             self._device.border()
             self._device.end_step(now, self._labels())
+            self._step_mark = len(self._marks)
+        if self._reads_cpu:
+            self._cpu.append(self._wait_cpu_ns)
+            self._cpu.append(UNREAD if now < self._trusted_until_ns else self._read_step_cpu(now))
+            self._wait_cpu_ns = 0
+        last = self._last_told
         told = (
             samples,
             -1 if tokens is None else tokens,
@@ -237,27 +352,24 @@ class Probe:
             self.warmup,
             self._step_epoch,
             self._block,
-            self._graphs(),
+            last[-1] if last and now - self._ended_ns < QUICK_NS else self._graphs(),
         )
-        if told != self._last_told:
+        if told != last:
             self._last_told = told
             self._told.append((self._steps, told))
-        if self._reads_cpu:
-            cpu_ns = self._step_cpu()
-            self._cpu.extend((self._wait_cpu_ns, cpu_ns - self._cpu_ns))
-            self._cpu_ns = cpu_ns
-            self._wait_cpu_ns = 0
         if self._gc_ns:
             self._pauses[self._steps] = self._gc_ns
             self._gc_ns = 0
         if loss is not None:
             self._losses[self._steps] = loss
+            if self._device is None and len(self._losses) >= MOST_LOSSES:
+                self._read_losses()
         if self._memory is not None and now >= self._memory.due_ns:
             self._memory.read(self._steps, now)
         self._steps += 1
-        self._step_mark = len(self._marks)
         self._step_epoch = self.epoch
         self._waited = False
+        self._ended_ns = now
         return now
 
     def take(self) -> StepTable:
@@ -271,14 +383,15 @@ class Probe:
             "wall_ns": stretches.wall_ns,
             **{f"host_{phase}_ns": stretches.phases_ns[:, i].copy() for i, phase in enumerate(MEASURED_PHASES)},
             "prepare_ns": stretches.prepare_ns,
-            **self._row_columns(),
+            **self._row_columns(stretches.wall_ns),
         }
         # Once there was a loss the column stays, or the tables of one trial would not have the same columns.
-        self._had_loss = self._had_loss or bool(self._losses)
+        self._read_losses()
+        self._had_loss = self._had_loss or bool(self._loss_values)
         if self._had_loss:
             columns["loss"] = np.full(self._steps, np.nan)
-            for step, loss in self._losses.items():
-                columns["loss"][step] = float(loss)
+            for step, value in self._loss_values.items():
+                columns["loss"][step] = value
         if self._memory is not None:
             columns |= self._memory.take(self._steps)
         if self._device is not None:
@@ -289,7 +402,7 @@ class Probe:
         del stretches
         del self._marks[:], self._cpu[:], self._device_rows[:]
         self._steps = 0
-        self._told, self._last_told, self._pauses, self._losses = [], (), {}, {}
+        self._told, self._last_told, self._pauses, self._loss_values = [], (), {}, {}
         return StepTable(columns)
 
     # -- inside
@@ -299,6 +412,18 @@ class Probe:
         self._step_epoch = self.epoch
         self._waited = False
         self._wait_cpu_ns = 0
+
+    def _read_losses(self) -> None:
+        """Turn the losses that were kept into numbers, and let go of them."""
+        for step, loss in self._losses.items():
+            self._loss_values[step] = float(loss)
+        self._losses.clear()
+
+    def _mark_both_clocks(self, mark: int) -> None:
+        """What the spans mark with where there is a device, so that the others need not ask."""
+        self._mark(mark)
+        if self._device is not None:
+            self._device.border()
 
     def _labels(self) -> tuple[int, ...]:
         """The phases of the stretches of the step that has just ended."""
@@ -311,7 +436,22 @@ class Probe:
         else:
             self._gc_ns += self._clock() - self._gc_started
 
-    def _row_columns(self) -> dict[str, NDArray[Any]]:
+    def _read_step_cpu(self, now: int) -> int:
+        """CPU time of the thread since the last reading, in ns.
+
+        If it ran all the time since, and waited for no batch for long, it is trusted to run on for a while: the steps
+        that end until then get their CPU time from the next reading (:func:`.cpu_of_steps`).
+        """
+        cpu_ns = self._step_cpu()
+        used_ns = cpu_ns - self._cpu_ns
+        if self._spaced:
+            runs = self._trusted_until_ns and now - self._read_ns - used_ns < AWAKE_NS
+            self._trusted_until_ns = now + (SPACING_NS if runs else AWAKE_NS)
+        self._read_ns = now
+        self._cpu_ns = cpu_ns
+        return used_ns
+
+    def _row_columns(self, wall_ns: Int64) -> dict[str, NDArray[Any]]:
         first = np.array([step for step, _ in self._told], dtype=np.int64)
         told = np.array([values for _, values in self._told], dtype=np.int64).reshape(-1, len(_TOLD))
         rows = np.repeat(told, np.diff(first, append=self._steps), axis=0)
@@ -328,7 +468,8 @@ class Probe:
             columns["gc_ns"][step] = pause_ns
         cpu = np.zeros((self._steps, 2), dtype=np.int64)
         read = np.array(self._cpu, dtype=np.int64).reshape(-1, 2)
-        cpu[: len(read)] = read
+        cpu[: len(read), 0] = read[:, 0]
+        cpu[: len(read), 1] = cpu_of_steps(wall_ns[: len(read)], read[:, 1])
         columns["data_wait_cpu_ns"], columns["thread_cpu_ns"] = cpu[:, 0].copy(), cpu[:, 1].copy()
         return columns
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.integrations import OwnLoop, parts
+from perf_diagnostics.integrations.flush_times import MOST_STEPS_A_BLOCK
 from perf_diagnostics.integrations.losses import MOST_KEPT, Losses
 from perf_diagnostics.integrations.parts import StepParts
-from perf_diagnostics.integrations.recording import MOST_STEPS_A_BLOCK
 from perf_diagnostics.records import StepTable
 from tests.measure.simulated_device import HostClock
 
@@ -47,8 +47,8 @@ def test_spilled_steps_are_let_go_and_read_again_at_the_end(tmp_path: Path, monk
                 if number == 1500:  # a phase that is first seen when most parts are written
                     with loop.backward():
                         host.spend(2)
-    recording = loop._loop.recording
-    assert recording._parts.spilled and recording._parts._kept_steps <= 300
+    kept = loop._loop.recording._disk.parts
+    assert kept.spilled and kept._kept_steps <= 300
     table = loop.run.results[0].steps[0]
     assert len(table) == 2000 and table.columns["block"][-1] > 3
     assert int(table.wall_ns.sum()) == (2000 * 40 + 2) * MS

@@ -41,12 +41,14 @@ def test_a_closure_is_not_counted_twice(watched, how: str) -> None:
 @pytest.mark.parametrize("how", HOWS)
 def test_two_optimizers_make_one_step(watched, how: str) -> None:
     seen = watched("gan", how)
-    if how == "run":  # until the second one has stepped there is nothing to tell that it exists
-        assert len(seen.table) == 25
-        first = seen.table.where(seen.table.columns["start_ns"] >= seen.table.columns["start_ns"][1])
-        seen.result = type(seen.result)(**{**vars(seen.result), "steps": (first,)})
+    assert seen.table.samples.tolist() == [4] * 24
     seen.compare("data_wait", "forward", "backward", "optimizer", "other", slack_s=0.003)
     seen.closes()
+    # Under `run` the models are looked for when their optimizer has stepped: the first step lacks forwards, and that
+    # search is no part of it.
+    first = {phase: seen.table.host_ns(phase)[0] / 1e9 for phase in ("backward", "optimizer", "data_wait")}
+    for phase, measured_s in first.items():
+        assert measured_s >= seen.planted[0][phase] * 0.999
 
 
 @pytest.mark.parametrize("how", HOWS)

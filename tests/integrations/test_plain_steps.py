@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import gc
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import perf_diagnostics
-from perf_diagnostics.integrations import attach, patches, recording
+from perf_diagnostics.integrations import attach, not_shown, optimizer_turns, patches
 from perf_diagnostics.integrations.step_state import QUICK_NS
 from perf_diagnostics.records import ALL_PHASES
 
@@ -28,31 +29,130 @@ def parts(rows: int = 38):
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, the steps count as too short to read the thread's CPU clock in them."""
-    monkeypatch.setattr(recording, "LEAST_WAIT_NS", 10**15)
-    monkeypatch.setattr(recording, "LEAST_STEP_NS", 10**15)
+    monkeypatch.setattr(not_shown, "LEAST_WAIT_NS", 10**15)
+    monkeypatch.setattr(not_shown, "LEAST_STEP_NS", 10**15)
+
+
+class Calls:
+    """Counts the calls of our functions in each step: the loop calls it at its steps' ends."""
+
+    def __init__(self) -> None:
+        self._steps: list[collections.Counter[str]] = []
+
+    def __call__(self) -> None:
+        self._steps.append(collections.Counter())
+        sys.setprofile(self._count)
+
+    def _count(self, frame, event, _argument) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(OURS):
+            self._steps[-1][frame.f_code.co_name] += 1
+
+    @property
+    def usual(self) -> dict[str, int]:
+        """Those of most steps: once in 20 ms one is ended in full, and once in 50 ms a loss and the memory are read."""
+        sys.setprofile(None)
+        told = collections.Counter(tuple(sorted(step.items())) for step in self._steps[10:-1])
+        return dict(told.most_common(1)[0][0])
+
+
+def loss_of(model, batch):
+    return torch.nn.functional.mse_loss(model(batch[0]), batch[1])
+
+
+def plain(folder: Path, step_ended: Calls) -> None:
+    model, optimizer, loader = parts(400)
+    with attach(model, optimizer, loader, results_dir=folder):
+        for batch in loader:
+            loss_of(model, batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            step_ended()
+        sys.setprofile(None)
+
+
+def accumulating(folder: Path, step_ended: Calls) -> None:
+    model, optimizer, loader = parts(1200)
+    with attach(model, optimizer, loader, results_dir=folder):
+        for number, batch in enumerate(loader):
+            loss_of(model, batch).backward()
+            if number % 3 == 2:
+                optimizer.step()
+                optimizer.zero_grad()
+                step_ended()
+        sys.setprofile(None)
+
+
+def taking_turns(folder: Path, step_ended: Calls) -> None:
+    judge, of_judge, loader = parts(400)
+    forger = torch.nn.Linear(4, 4)
+    of_forger = torch.optim.SGD(forger.parameters(), lr=0.01)
+    with attach([judge, forger], [of_judge, of_forger], loader, results_dir=folder):
+        for x, _ in loader:
+            with torch.no_grad():
+                fake = forger(x)
+            (judge(x).mean() - judge(fake).mean()).backward()
+            of_judge.step()
+            judge(forger(x)).mean().backward()
+            of_forger.step()
+            step_ended()
+        sys.setprofile(None)
+
+
+def evaluating(folder: Path, step_ended: Calls) -> None:
+    model, optimizer, loader = parts(400)
+    held_out = DataLoader([torch.randn(4) for _ in range(40)], batch_size=4)
+    with attach(model, optimizer, results_dir=folder):
+        for batch in loader:
+            loss_of(model, batch).backward()
+            optimizer.step()
+            model.eval()
+            with torch.no_grad():
+                for x in held_out:
+                    model(x)
+            model.train()
+            step_ended()
+        sys.setprofile(None)
+
+
+def stepping_in_backward(folder: Path, step_ended: Calls) -> None:
+    model, _, loader = parts(400)
+    optimizers = {p: torch.optim.SGD([p], lr=0.01) for p in model.parameters()}
+    for parameter in optimizers:
+        parameter.register_post_accumulate_grad_hook(lambda p: optimizers[p].step())
+    with attach(model, list(optimizers.values()), loader, results_dir=folder):
+        for batch in loader:
+            loss_of(model, batch).backward()
+            step_ended()
+        sys.setprofile(None)
+
+
+#: A fetch and a call of the model are one call of ours each, and so is a backward; an optimizer's step is two.
+ALWAYS = {"__next__": 1, "timed": 1, "backward": 1, "begins": 1, "ends": 1}
+PASS = {"__iter__": 1, "_timed_pass": 1, "watches": 1, "pass_begins": 1, "trains_now": 1, "pass_began": 1}
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_plain_step_is_measured_in_five_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patches, "QUICK_NS", 10**15)  # counting calls makes them slow
-    model, optimizer, loader = parts(400)
-    steps: list[collections.Counter[str]] = []
-
-    def count(frame, event, _argument) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(OURS):
-            steps[-1][frame.f_code.co_name] += 1
-
-    with attach(model, optimizer, loader, results_dir=tmp_path):
-        for x, y in loader:
-            torch.nn.functional.mse_loss(model(x), y).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            steps.append(collections.Counter())
-            sys.setprofile(count)
-        sys.setprofile(None)
-    # Once in 20 ms a step is ended in full, and once in 50 ms a loss is kept: the others are all like this.
-    usual, _ = collections.Counter(tuple(sorted(step.items())) for step in steps[10:-1]).most_common(1)[0]
-    assert dict(usual) == {"__next__": 1, "timed": 1, "backward": 1, "begins": 1, "ends": 1}
+@pytest.mark.parametrize(
+    ("loop", "calls"),
+    [
+        (plain, ALWAYS),
+        (accumulating, {**ALWAYS, "__next__": 3, "timed": 3, "backward": 3}),
+        # Five calls of models, one of them without gradients; whose turn it is is asked twice.
+        (taking_turns, {**ALWAYS, "timed": 5, "backward": 2, "begins": 2, "ends": 2, "stepped": 2}),
+        # Ten batches more, and the end of the pass over them: 11 fetches and 10 calls; a pass begins.
+        (evaluating, {**ALWAYS, **PASS, "__next__": 12, "timed": 11, "enter": 1, "leave": 1}),
+        # Four parameters.
+        (stepping_in_backward, {**ALWAYS, "begins": 4, "ends": 4, "backward_stepped": 1, "_ends_plainly": 1}),
+    ],
+)
+def test_a_step_is_measured_in_these_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: Callable[[Path, Calls], None], calls: dict[str, int]
+) -> None:
+    for module in (patches, optimizer_turns):
+        monkeypatch.setattr(module, "QUICK_NS", 10**15)  # counting calls makes them slow
+    seen = Calls()
+    loop(tmp_path, seen)
+    assert seen.usual == calls
 
 
 @pytest.mark.usefixtures("quick")
@@ -114,7 +214,7 @@ def test_an_optimizer_whose_step_calls_a_hooked_one_may_fail_and_be_tried_again(
                     optimizer.step()
                     break
                 except RuntimeError:
-                    assert seen._watch.stepping  # torch says nothing of it
+                    assert seen._watch.steps.stepping  # torch says nothing of it
     assert optimizer.calls == 13  # ten steps, of which two are tried again, one of them twice
     assert seen.run.results[0].steps[0].samples.tolist() == [4] * 9 + [2]
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from perf_diagnostics.integrations import attach
-from perf_diagnostics.integrations import watch as watch_module
+from perf_diagnostics.integrations import attach, watched_steps
 from perf_diagnostics.measure.device_clock import HostTimeEvents
 from perf_diagnostics.records import Phase, TrialResult
 
@@ -35,7 +34,7 @@ def slow_copies(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(torch.Tensor, "to", to)
     monkeypatch.setattr(
-        watch_module,
+        watched_steps,
         "event_source",
         lambda device, clock: HostTimeEvents(lambda: None, clock) if device == META else None,
     )
@@ -137,7 +136,7 @@ class Overriding(torch.Tensor):
 def test_who_overrides_a_copy_is_handed_torchs_own_function_and_compiled_graphs_stay_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_module, "event_source", lambda _, clock: HostTimeEvents(lambda: None, clock))
+    monkeypatch.setattr(watched_steps, "event_source", lambda _, clock: HostTimeEvents(lambda: None, clock))
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
 

@@ -106,7 +106,7 @@ def attach(
     with contextlib.ExitStack() as installed:
         with watch.observations.guard("steps"):
             patches.watch_backward(watch, installed)
-            watch.when_on_device = lambda: transfers.watch_transfers(watch, installed)
+            watch.steps.when_on_device = lambda: transfers.watch_transfers(watch, installed)
             patches.watch_optimizers(watch, optimizers, installed)
             if loader is None or isinstance(loader, DataLoader):
                 # What Accelerate prepares is no loader itself, but reads one.

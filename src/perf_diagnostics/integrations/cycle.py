@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 
 #: An optimizer that has stepped so often while another has not: the other one is no longer in use (a second training
 #: stage). Critics are stepped some five times for each step of a generator, so this must be well above that.
 LEAST_PATIENCE = 16
+
+#: Stands for all optimizers that step inside the backward, one for each parameter: together they take one turn.
+IN_BACKWARD = -1
 
 
 class Cycle:
@@ -17,23 +20,52 @@ class Cycle:
             until then steps end without them.
     """
 
-    __slots__ = ("_now", "_usual", "alone")
+    __slots__ = ("_before", "_now", "_usual", "alone", "decided")
 
     def __init__(self, optimizers: Iterable[int] = ()) -> None:
         self._usual: dict[int, int] = dict.fromkeys(optimizers, 1)
         self._now: dict[int, int] = {}
+        #: Those of the stage of the training before this one.
+        self._before: dict[int, int] = {}
         #: The identity of the only optimizer, each step of which ends the loop's; None where several take turns.
         self.alone: int | None = None
+        #: Whether it is known who takes turns; until then the turns are kept (:mod:`.first_turns`).
+        self.decided = False
 
     def __len__(self) -> int:
         """How many optimizers take turns."""
         return len(self._usual)
 
-    def stepped(self, optimizer: int) -> bool:
-        """The optimizer of this identity has stepped; true where that ends the step."""
+    @property
+    def missing(self) -> set[int]:
+        """Those that are expected in the step that is under way."""
+        return set(self._usual) - set(self._now)
+
+    def forget(self, optimizer: int) -> None:
+        """This one takes no turn of its own."""
+        self._usual.pop(optimizer, None)
+        self._before.pop(optimizer, None)
+
+    def restart(self, optimizers: Iterable[int]) -> None:
+        """Only these take turns, and none of them has in the step that begins now."""
+        self._usual = dict.fromkeys(optimizers, 1)
+        self._now = {}
+
+    def stepped(self, optimizer: int, new_batches: Sized = ()) -> bool:
+        """The optimizer of this identity has stepped; true where that ends the step.
+
+        Args:
+            optimizer: who it was.
+            new_batches: what the loader gave since the last step ended.
+        """
         now, usual = self._now, self._usual
-        now[optimizer] = count = now.get(optimizer, 0) + 1
         learned = optimizer not in usual  # it is the last of its cycle, for those before it were not waited for
+        if learned and not now and len(new_batches):
+            # Nobody else has trained on this batch: another stage of the training, unless it was here before.
+            self._before, usual = usual, {**usual, **self._before} if optimizer in self._before else {}
+            self._usual = usual
+            learned = not usual
+        now[optimizer] = count = now.get(optimizer, 0) + 1
         if len(now) < len(usual) and not learned:
             if count <= max(LEAST_PATIENCE, 2 * usual[optimizer]):
                 return False

@@ -143,7 +143,7 @@ def facts_of(
     }
     if models:
         facts["model"] = ", ".join(dict.fromkeys(class_name(model) for model in models))
-        facts |= scan(models[0])
+        facts |= scan(models[0], optimizers[0] if optimizers else None)
     if optimizers:
         facts |= optimizer_facts(optimizers[0])
     return facts

@@ -20,8 +20,8 @@ from typing import Any
 from perf_diagnostics.integrations.attached import RESULTS_DIR, Attached
 from perf_diagnostics.integrations.endings import ending_of
 from perf_diagnostics.integrations.framework_loop import FrameworkLoop
+from perf_diagnostics.integrations.lightning_loop import count_batches, new_loop, phase_of, time_fetches
 from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, TRANSFER
-from perf_diagnostics.integrations.mixed_precision import autocast_named
 from perf_diagnostics.integrations.trainings import Trainings
 from perf_diagnostics.records import Outcome
 
@@ -107,13 +107,13 @@ class PerformanceDiagnosticsCallback(_Callback):  # type: ignore[misc]
 
     def _loop_of(self, trainer: Any, module: Any, name: str | None, results_dir: Path) -> FrameworkLoop:
         """Stand in for the parts of a Trainer that are phases."""
-        loop = _new_loop(trainer, module, name, results_dir)
+        loop = new_loop(trainer, module, name, results_dir)
         strategy, epochs = trainer.strategy, trainer.fit_loop.epoch_loop
 
         def trains() -> bool:
             return bool(trainer.training)
 
-        _count_batches(loop, trainer)
+        count_batches(loop, trainer)
         loop.time(strategy, "batch_to_device", TRANSFER, when=trains)
         loop.time(strategy, "training_step", FORWARD)
         loop.time(strategy, "backward", BACKWARD)
@@ -121,7 +121,7 @@ class PerformanceDiagnosticsCallback(_Callback):  # type: ignore[misc]
         loop.time(epochs, "update_lr_schedulers", OPTIMIZER)
         loop.time(epochs.automatic_optimization, "_optimizer_zero_grad", OPTIMIZER)
         loop.time(epochs, "on_run_start", DATA_WAIT)  # makes the loader's iterator, which starts its workers
-        _time_fetches(loop, epochs)
+        time_fetches(loop, epochs)
         loop.marked.step_begins()
         return loop
 
@@ -206,8 +206,8 @@ class PerformanceDiagnosticsProfiler(_Profiler):  # type: ignore[misc]
 
     def _loop_of(self, name: str | None, results_dir: Path) -> FrameworkLoop:
         trainer = self._lightning_module.trainer
-        loop = _new_loop(trainer, trainer.lightning_module, name, results_dir)
-        _count_batches(loop, trainer)
+        loop = new_loop(trainer, trainer.lightning_module, name, results_dir)
+        count_batches(loop, trainer)
         loop.time(trainer.strategy, "backward", BACKWARD)  # the action of that name is missing in a manual backward
         loop.marked.about.why_unseen["transfer"] = "the Trainer moved no batch; its time is in other"
         return loop
@@ -220,70 +220,3 @@ class PerformanceDiagnosticsProfiler(_Profiler):  # type: ignore[misc]
         if phase == TRANSFER and not self._lightning_module.trainer.training:
             return None
         return phase
-
-
-def phase_of(action: str) -> int | None:
-    """The phase of one of the Trainer's actions, as an index into ALL_PHASES; None where it is none.
-
-    The names are those of Lightning 2: ``[_TrainingEpochLoop].train_dataloader_next``,
-    ``[Strategy]SingleDeviceStrategy.training_step``, ``[LightningModule]Mine.optimizer_step``, and, with manual
-    optimization, ``optimizer_step``.
-    """
-    owner, _, method = action.rpartition(".")
-    if owner.startswith("[Strategy]"):
-        return {"batch_to_device": TRANSFER, "training_step": FORWARD}.get(method)
-    if method == "train_dataloader_next":
-        return DATA_WAIT
-    if action == "optimizer_step" or (owner.startswith("[LightningModule]") and method == "optimizer_step"):
-        return OPTIMIZER
-    return None
-
-
-def _new_loop(trainer: Any, module: Any, name: str | None, results_dir: Path) -> FrameworkLoop:
-    from perf_diagnostics.workloads.data import loader_facts
-
-    optimizers = trainer.optimizers
-    loop = FrameworkLoop(
-        workload=type(module).__name__,
-        name=name,
-        results_dir=results_dir,
-        model=module,
-        optimizer=optimizers[0] if optimizers else None,
-    )
-    loop.marked.recording.exchanges.modules = lambda: [trainer.strategy.model]
-    package = type(trainer).__module__.partition(".")[0]
-    version = getattr(sys.modules.get(package), "__version__", "")
-    loop.marked.autocast = autocast_named(trainer.precision)
-    loop.marked.more_facts = {"framework": f"{package} {version}".strip(), **loader_facts(trainer.train_dataloader)}
-    return loop
-
-
-def _count_batches(loop: FrameworkLoop, trainer: Any) -> None:
-    """Count each training batch where it is moved: its mask is still in the host's memory, and can be looked at."""
-    move = trainer.strategy.batch_to_device
-
-    @functools.wraps(move)
-    def batch_to_device(batch: Any, *args: Any, **kwargs: Any) -> Any:
-        if trainer.training:
-            loop.marked.count(batch)
-        return move(batch, *args, **kwargs)
-
-    loop.stand_in(trainer.strategy, "batch_to_device", batch_to_device)
-
-
-def _time_fetches(loop: FrameworkLoop, epochs: Any) -> None:
-    """The loop calls one method before it fetches a batch, and another one after it, also where there is none."""
-    before, after = epochs._on_before_fetch, epochs._on_after_fetch
-
-    @functools.wraps(before)
-    def _on_before_fetch() -> None:
-        before()
-        loop.marked.begins(DATA_WAIT)
-
-    @functools.wraps(after)
-    def _on_after_fetch() -> None:
-        loop.marked.ends(DATA_WAIT, raised=False)
-        after()
-
-    loop.stand_in(epochs, "_on_before_fetch", _on_before_fetch)
-    loop.stand_in(epochs, "_on_after_fetch", _on_after_fetch)

@@ -13,17 +13,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, dataloader
 
-from perf_diagnostics.integrations.loop_probe import DATA_WAIT
+from perf_diagnostics.integrations.loop_probe import DATA_WAIT, OTHER
 from perf_diagnostics.integrations.patches import replace
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.step_state import NOTHING
 from perf_diagnostics.integrations.watch import Watch
 from perf_diagnostics.measure.tape import BITS, LEAVE
-
-#: Marks an iterator whose batches count.
-_COUNTS = "_perf_diagnostics_counts"
-#: Marks an iterator of a pass for training: also a batch that is fetched before the model is put into training mode.
-_TRAINS = "_perf_diagnostics_trains"
 
 #: CPython's flag of a class made by a ``class`` statement; built-in ones cannot be changed.
 _HEAP_TYPE = 1 << 9
@@ -42,6 +37,7 @@ def watch_loaders(watch: Watch, loaders: tuple[DataLoader[Any], ...] | None, pat
     make: Callable[..., Any] = DataLoader.__iter__
     base = dataloader._BaseDataLoaderIter
     fetch: Callable[..., Any] = base.__next__
+    counts, trains = _marks_of(watch)
 
     @functools.wraps(make)
     def __iter__(self: DataLoader[Any]) -> Any:  # noqa: N807 - stands in for the class's own
@@ -49,13 +45,13 @@ def watch_loaders(watch: Watch, loaders: tuple[DataLoader[Any], ...] | None, pat
             return make(self)
         iterator = _timed_pass(watch, self, make)
         if isinstance(iterator, base):
-            setattr(iterator, _COUNTS, True)
-            setattr(iterator, _TRAINS, watch.pass_trains)
+            setattr(iterator, counts, True)
+            setattr(iterator, trains, watch.pass_trains)
         return iterator
 
     replace(DataLoader, "__iter__", __iter__, patches)
-    replace(base, _COUNTS, False, patches)
-    replace(base, _TRAINS, False, patches)
+    replace(base, counts, False, patches)
+    replace(base, trains, False, patches)
     replace(base, "__next__", functools.wraps(fetch)(timed_fetch(watch, fetch)), patches)
 
 
@@ -74,7 +70,7 @@ def watch_iterable(watch: Watch, loader: Any, patches: ExitStack) -> bool:
     def __iter__(self: Any) -> Any:  # noqa: N807 - stands in for the class's own
         if self is not loader or not watch.watches():
             return make(self)
-        return _timed_pass(watch, self, lambda loader: TimedIterator(iter(make(loader)), fetch, watch.pass_trains))
+        return _timed_pass(watch, self, lambda loader: TimedIterator(iter(make(loader)), fetch, watch))
 
     replace(kind, "__iter__", __iter__, patches)
     return True
@@ -84,19 +80,21 @@ def timed_fetch(watch: Watch, fetch: Callable[[Any], Any]) -> Callable[[Any], An
     """A function that gets an iterator's next batch as ``fetch`` does, and times that where its batches count."""
     state, around, batches, thread = watch.state, watch.probe.open, watch.batches, watch.thread
     grad_enabled, tensor = torch.is_grad_enabled, torch.Tensor
+    counts, of_training = _marks_of(watch)
 
     def __next__(self: Any) -> Any:  # noqa: N807 - stands in for a class's own
-        if not state.active or get_ident() != thread or not self._perf_diagnostics_counts:
+        if not state.active or get_ident() != thread or not getattr(self, counts):
             return fetch(self)
         batch: Any = None
         cpu, cpu_ns = state.wait_cpu, 0
         try:
             main: Any = state.main()
-            if state.inside != NOTHING or state.evaluated or main is None or not main.training or not grad_enabled():
-                watch.fetch_begins(trains=self._perf_diagnostics_trains)
+            trains = grad_enabled()
+            if state.inside != NOTHING or state.evaluated or main is None or (trains and not main.training):
+                watch.fetch_begins(trains=getattr(self, of_training))
             else:
-                state.mark(_clock() << BITS | DATA_WAIT)
-                state.inside = DATA_WAIT
+                state.inside = DATA_WAIT if trains else OTHER
+                state.mark(_clock() << BITS | state.inside)
             if cpu is not None:
                 cpu_ns = cpu()
         except FAULTS as fault:
@@ -129,12 +127,11 @@ def timed_fetch(watch: Watch, fetch: Callable[[Any], Any]) -> Callable[[Any], An
 class TimedIterator:
     """An iterator whose ``next`` is the wait for data."""
 
-    _perf_diagnostics_counts = True
-
-    def __init__(self, iterator: Iterator[Any], fetch: Callable[[Any], Any], trains: bool) -> None:
+    def __init__(self, iterator: Iterator[Any], fetch: Callable[[Any], Any], watch: Watch) -> None:
         self._iterator = iterator
-        self._perf_diagnostics_trains = trains
         self._timed_fetch = fetch
+        counts, trains = _marks_of(watch)
+        self.__dict__ |= {counts: True, trains: watch.pass_trains}
 
     def __iter__(self) -> TimedIterator:
         return self
@@ -148,6 +145,14 @@ class TimedIterator:
     def fetch(self) -> Any:
         """The next batch, not timed."""
         return next(self._iterator)
+
+
+def _marks_of(watch: Watch) -> tuple[str, str]:
+    """Two attributes of an iterator, of this watch alone: whether its batches count, and whether its pass trains.
+
+    The second one also tells of a batch that is fetched before the model is put into training mode.
+    """
+    return f"_perf_diagnostics_counts_{id(watch)}", f"_perf_diagnostics_trains_{id(watch)}"
 
 
 def _timed_pass(watch: Watch, loader: Any, make: Callable[[Any], Any]) -> Any:

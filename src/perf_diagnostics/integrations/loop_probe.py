@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perf_diagnostics.integrations.step_state import NOTHING, StepState
-from perf_diagnostics.measure.beside_steps import MemoryReading
+from perf_diagnostics.measure.beside_steps import MemoryReading, SpacedMemory
 from perf_diagnostics.measure.device_clock import DeviceClock, EventSource
 from perf_diagnostics.measure.probe import Probe
 from perf_diagnostics.measure.tape import (
@@ -50,6 +50,7 @@ class LoopProbe(Probe):
     """
 
     _recomputes = True
+    _spaced = False  # here readings belong to marks that are made into a step's end only later
 
     def __init__(
         self,
@@ -136,7 +137,14 @@ class LoopProbe(Probe):
     @property
     def plain(self) -> bool:
         """Whether there is nothing to a step's end but its time."""
-        return self._device is None and self._memory is None and not self._reads_cpu
+        return self._device is None and not self._reads_cpu
+
+    def read_memory(self, memory: Callable[[], MemoryReading]) -> None:
+        """From now on read the memory in this way, at the end of the next step first. Between blocks or steps."""
+        spaced = SpacedMemory(memory)
+        if self._memory is not None:
+            spaced.interval_ns = self._memory.interval_ns
+        self._memory = spaced
 
     def ended(self, steps: int) -> None:
         """So many steps more were ended on the tape, and are like the one before them."""

@@ -42,13 +42,13 @@ class Losses:
 
     def step_ends(self, step: int) -> None:
         """The step of this number (since the last :meth:`take`), whose loss is wanted, ends."""
+        self._due_ns = self._clock() + self._interval_ns
         if self._found is not None and self._calls == 1:
-            self._due_ns = self._clock() + self._interval_ns
             self._kept[step] = self._found
             if len(self._kept) > MOST_KEPT:
                 self._kept = {number: self._kept[number] for number in list(self._kept)[::2]}
                 self._interval_ns *= 2
-            self.wanted = False
+        self.wanted = False
         self._found = None
         self._calls = 0
 

@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 import torch
 
 from perf_diagnostics.integrations import describe
+from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.counts import Counts
+from perf_diagnostics.integrations.loop_memory import LoopMemory
 from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER, LoopProbe
-from perf_diagnostics.integrations.recording import About, Recording
+from perf_diagnostics.integrations.recording import Recording
 from perf_diagnostics.integrations.shield import FAULTS, Shield
 from perf_diagnostics.measure.device_clock import event_source
 from perf_diagnostics.measure.observation import Observations
@@ -75,7 +77,7 @@ class MarkedLoop:
     ) -> None:
         self.observations = Observations()
         self.about = About(workload)
-        self.probe = LoopProbe(bridged=False, clock=clock)
+        self.probe = LoopProbe(bridged=False, clock=clock, memory=LoopMemory(self.observations))
         self.recording = Recording(
             self.probe,
             self.about,
@@ -210,6 +212,8 @@ class MarkedLoop:
         events = event_source(self._device, self.recording.clock)
         if events is not None:
             self.recording.use_events(events)
+        if self._device.type != "cpu":
+            self.probe.read_memory(LoopMemory(self.observations, self._device))
 
     def _describe(self) -> None:
         with self.observations.guard("facts"):

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
-from perf_diagnostics.integrations.loop_probe import FORWARD, TRAINS, LoopProbe
+from perf_diagnostics.integrations.loop_probe import FORWARD, OTHER, TRAINS, LoopProbe
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.step_state import NOTHING, StepState
 from perf_diagnostics.measure.tape import BITS, LEAVE
@@ -24,19 +24,31 @@ _CALL = "_compiled_call_impl"
 _clock = time.perf_counter_ns
 
 
+class CalledSteps(Protocol):
+    """The steps in which a module is called."""
+
+    batches: list[int | BatchCount | None]
+
+    def count_rows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The model is called to be trained, and no batch was seen."""
+
+
 class CallWatch(Protocol):
     """What times a module's calls: the plain ones by its state, the others by its functions."""
 
     state: StepState
-    probe: LoopProbe
-    batches: list[int | BatchCount | None]
     thread: int
+
+    @property
+    def steps(self) -> CalledSteps:
+        """What the step that is under way holds."""
+
+    @property
+    def probe(self) -> LoopProbe:
+        """Where the calls are marked."""
 
     def call_begins(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A call begins, perhaps inside something else, and perhaps not to be trained."""
-
-    def count_rows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The model is called to be trained, and no batch was seen."""
 
     def fails(self, fault: Exception) -> None:
         """Something of ours went wrong."""
@@ -51,7 +63,8 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> Callable[[], None]
     before = module.__dict__.get(_CALL)
     alive = weakref.ref(module)  # a strong reference from the module to itself would delay the end of its memory
     compiling, grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
-    state, around, batches, thread = watch.state, watch.probe.open, watch.batches, watch.thread
+    state, around, steps, thread = watch.state, watch.probe.open, watch.steps, watch.thread
+    batches = steps.batches
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         module: Any = alive()
@@ -59,13 +72,17 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> Callable[[], None]
         if compiling() or not state.active or get_ident() != thread:
             return call(*args, **kwargs)
         try:
-            if state.inside != NOTHING or not state.called or not module.training or not grad_enabled():
+            if state.inside != NOTHING or not state.called:
                 watch.call_begins(module, args, kwargs)
+            elif not module.training or not grad_enabled():
+                state.evaluated = state.unused_wait
+                state.mark(_clock() << BITS | OTHER)
+                state.inside = OTHER
             else:
                 state.evaluated = state.unused_wait = False
                 state.forwards += 1
                 if not batches:
-                    watch.count_rows(args, kwargs)
+                    steps.count_rows(args, kwargs)
                 state.mark(_clock() << BITS | TRAINS)
                 state.inside = FORWARD
         except FAULTS as fault:

@@ -193,8 +193,8 @@ def _watched(model: StandIn, optimizer: torch.optim.Optimizer, probe: LoopProbe,
     # All is known: looking through the objects of a large program for it takes long.
     watch.trained.watch([model])
     installed.callback(watch.trained.let_go)
-    watch._find_main()
-    watch._settled = True
+    watch.steps.find_main()
+    watch.steps.settled = True
     patches.watch_backward(watch, installed)
     patches.watch_optimizers(watch, [optimizer], installed)
     loader = _Batches(model)

@@ -30,7 +30,7 @@ _clock = time.perf_counter_ns
 def watch_backward(watch: Watch, patches: ExitStack) -> None:
     """Time ``torch.autograd.backward``, which ``Tensor.backward`` calls, too."""
     original: Callable[..., Any] = torch.autograd.backward
-    state, around, losses, thread = watch.state, watch.probe.open, watch.losses, watch.thread
+    state, around, losses, thread = watch.state, watch.probe.open, watch.steps.losses, watch.thread
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
@@ -47,13 +47,20 @@ def watch_backward(watch: Watch, patches: ExitStack) -> None:
             watch.fails(fault)
         try:
             return original(*args, **kwargs)
+        except BaseException:
+            state.inner_steps = 0  # half a step is none
+            raise
         finally:
             try:
-                if state.inside != NOTHING:
+                if state.inside == OPTIMIZER:
+                    watch.turns.forget_lost_steps()  # one raised inside this backward
+                elif state.inside != NOTHING:
                     state.inside = around.pop() if around else NOTHING
                     state.mark(_clock() << BITS | LEAVE)
                 if not state.due_ns and losses.wanted:
                     losses.backward(args[0] if args else kwargs.get("tensors"))
+                if state.inner_steps:
+                    watch.turns.backward_stepped()
             except FAULTS as fault:
                 watch.fails(fault)
 
@@ -63,24 +70,52 @@ def watch_backward(watch: Watch, patches: ExitStack) -> None:
 
 def watch_optimizers(watch: Watch, optimizers: Iterable[torch.optim.Optimizer] | None, patches: ExitStack) -> None:
     """Time the steps of these optimizers, or of every optimizer in the process (None)."""
-    state, around, cycle, thread = watch.state, watch.probe.open, watch.cycle, watch.thread
-    met, stepping, batches = watch.met, watch.stepping, watch.batches
+    begins, ends = _step_begins(watch), _step_ends(watch)
+    untraced(begins, ends, and_what_they_call=True)
+    if optimizers is None:
+        handles = [register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ends)]
+    else:
+        handles = [
+            handle
+            for optimizer in optimizers
+            for handle in (optimizer.register_step_pre_hook(begins), optimizer.register_step_post_hook(ends))
+        ]
+    for handle in handles:
+        patches.callback(handle.remove)
+
+
+def _step_begins(watch: Watch) -> Callable[[Any, Any, Any], None]:
+    """What torch calls before an optimizer's step."""
+    state, around, thread = watch.state, watch.probe.open, watch.thread
+    turns, met, stepping = watch.turns, watch.turns.met, watch.steps.stepping
 
     def begins(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if not state.active or get_ident() != thread:
+        inside = state.inside
+        if not state.active or (get_ident() != thread and not (inside == BACKWARD and turns.computes_gradients())):
             return
         try:
-            if state.inside != NOTHING:
-                watch.step_begins_inside()
             this = id(optimizer)
             known = met.get(this)
             if known is None or known() is not optimizer:
-                watch.meet(optimizer, sys._getframe(1))
+                turns.meet(optimizer, sys._getframe(1))
+            if inside == BACKWARD:
+                around.append(BACKWARD)
+                state.inner_steps += 1
+            elif inside != NOTHING:
+                turns.step_begins_inside()
             state.mark(_clock() << BITS | OPTIMIZER)
             state.inside = OPTIMIZER
             stepping.append(this)
         except FAULTS as fault:
             watch.fails(fault)
+
+    return begins
+
+
+def _step_ends(watch: Watch) -> Callable[[Any, Any, Any], None]:
+    """What torch calls after an optimizer's step."""
+    state, around, steps, turns = watch.state, watch.probe.open, watch.steps, watch.turns
+    cycle, batches, stepping = turns.cycle, steps.batches, steps.stepping
 
     def ends(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if not state.active:
@@ -92,8 +127,12 @@ def watch_optimizers(watch: Watch, optimizers: Iterable[torch.optim.Optimizer] |
             stepping.pop()
             now = _clock()
             state.inside = around.pop() if around else NOTHING
-            if state.inside != NOTHING or not (cycle.alone == this or cycle.stepped(this)):
+            if state.inside != NOTHING:
                 state.mark(now << BITS | LEAVE)
+            elif cycle.alone != this and not (cycle.decided and cycle.stepped(this, batches)):
+                state.mark(now << BITS | LEAVE)
+                if not cycle.decided:
+                    turns.first_turn_ends(this)
             elif (  # the loop's step ends, too; was it like the one before?
                 now < state.due_ns
                 and now - state.ended_ns < QUICK_NS
@@ -108,21 +147,11 @@ def watch_optimizers(watch: Watch, optimizers: Iterable[torch.optim.Optimizer] |
                 state.unused_wait = False
                 batches.clear()
             else:
-                watch.step_ends()
+                steps.end()
         except FAULTS as fault:
             watch.fails(fault)
 
-    untraced(begins, ends, and_what_they_call=True)
-    if optimizers is None:
-        handles = [register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ends)]
-    else:
-        handles = [
-            handle
-            for optimizer in optimizers
-            for handle in (optimizer.register_step_pre_hook(begins), optimizer.register_step_post_hook(ends))
-        ]
-    for handle in handles:
-        patches.callback(handle.remove)
+    return ends
 
 
 def replace(owner: Any, name: str, new: Any, patches: ExitStack) -> None:

@@ -77,7 +77,7 @@ class Session:
         self.watch = watch
         with watch.observations.guard("steps"):
             patches.watch_backward(watch, self._installed)
-            watch.when_on_device = lambda: transfers.watch_transfers(watch, self._installed)
+            watch.steps.when_on_device = lambda: transfers.watch_transfers(watch, self._installed)
             patches.watch_optimizers(watch, None, self._installed)
             loader_patches.watch_loaders(watch, None, self._installed)
 

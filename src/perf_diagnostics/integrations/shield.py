@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
+from types import CodeType
 
 from perf_diagnostics.errors import PerfDiagnosticsError
 from perf_diagnostics.measure.observation import Observations, in_words
@@ -15,6 +17,7 @@ FAULTS = (
     ArithmeticError,
     AssertionError,
     AttributeError,
+    BufferError,
     LookupError,
     OSError,
     PerfDiagnosticsError,
@@ -27,7 +30,8 @@ FAULTS = (
 class Shield:
     """Takes the first fault, which ends the measuring: a watch that has lost count would measure wrongly.
 
-    What was measured until then is kept, and a gap says why the rest is missing.
+    What was measured until then is kept, and a gap says why the rest is missing. What a signal's handler of the user's
+    raised, which Python may run in the midst of our code, is no fault of ours, and goes on to where it belongs.
     """
 
     def __init__(self, observations: Observations, stop: Callable[[], None]) -> None:
@@ -38,3 +42,21 @@ class Shield:
         """Note the fault down, and stop measuring."""
         self._stop()
         self._observations.note("steps", f"measuring ended early: {in_words(fault)}")
+        if _raised_in(fault, _handlers()):
+            raise fault
+
+
+def _handlers() -> set[CodeType]:
+    """The code of the functions that handle signals."""
+    handlers = (signal.getsignal(number) for number in signal.valid_signals())
+    codes = (getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers)
+    return {code for code in codes if code is not None}
+
+
+def _raised_in(fault: Exception, codes: set[CodeType]) -> bool:
+    trace = fault.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in codes:
+            return True
+        trace = trace.tb_next
+    return False

@@ -33,6 +33,7 @@ class StepState:
         "evaluated",
         "fetches_ahead",
         "forwards",
+        "inner_steps",
         "inside",
         "main",
         "mark",
@@ -55,6 +56,8 @@ class StepState:
         self.main: Callable[[], object | None] = nobody
         #: Calls of models to be trained, in this step.
         self.forwards = 0
+        #: Steps of optimizers inside the backward that is under way.
+        self.inner_steps = 0
         #: Whether this step waited for a batch that nothing was trained on yet.
         self.unused_wait = False
         #: Whether that batch was evaluated on.

@@ -5,12 +5,23 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.records import Run
+from perf_diagnostics.store.run_folder import RunFolder
 
-if TYPE_CHECKING:
-    from perf_diagnostics.integrations.recording import Recording
+
+class Recorded(Protocol):
+    """A training that was recorded."""
+
+    @property
+    def run(self) -> Run | None:
+        """The records; None where no step was seen."""
+
+    @property
+    def folder(self) -> RunFolder | None:
+        """Where they lie; None where they could not be written."""
 
 
 def say(text: str) -> None:
@@ -19,7 +30,7 @@ def say(text: str) -> None:
     print(f"perf-diagnostics: {text}", file=sys.stderr)
 
 
-def tell(recording: Recording, observations: Observations, notes: Iterable[str] = ()) -> None:
+def tell(recording: Recorded, observations: Observations, notes: Iterable[str] = ()) -> None:
     """Print the run and the verdict, and what the run's notes say."""
     told = "no verdict could be made"
     with observations.guard("verdict"):
@@ -28,7 +39,7 @@ def tell(recording: Recording, observations: Observations, notes: Iterable[str] 
         say(line)
 
 
-def _verdict(recording: Recording, observations: Observations) -> str:
+def _verdict(recording: Recorded, observations: Observations) -> str:
     from perf_diagnostics.diagnose.engine import diagnose
 
     run = recording.run

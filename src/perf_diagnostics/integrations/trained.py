@@ -9,8 +9,8 @@ from typing import TypeVar
 import torch
 
 from perf_diagnostics.integrations import describe
+from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.modules import outermost, parts_of
-from perf_diagnostics.integrations.recording import About
 from perf_diagnostics.records import Json
 
 T = TypeVar("T")

@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations.exports.trackers import log_run
 from perf_diagnostics.testing import run_of, trial_of
+from tests.diagnose.tried_runs import WORKERS, experiment, tried, waiting_run
+
+HALF = (0.50, 0.505, 0.495, 0.50, 0.50)
 
 
 class LikeMlflow:
@@ -52,6 +56,20 @@ def test_mlflow_gets_throughput_against_batch_size_and_the_verdict() -> None:
     assert tracker.metrics[0][1][name] == pytest.approx(120)  # the mean of the repeats
     assert tracker.metrics[1][1]["perf_diagnostics/synthetic cpu/share/data_wait"] == pytest.approx(0.9)
     assert tracker.params["perf_diagnostics/verdict"].startswith("INP001")
+
+
+def test_a_diagnosis_that_is_given_takes_the_place_of_one_from_the_records_alone() -> None:
+    run = waiting_run()
+    tracker, alone = LikeMlflow(), LikeMlflow()
+    log_run(tracker, run, diagnose(run, experiments=tried((experiment(WORKERS), HALF))))
+    log_run(alone, run)
+    # 0.50, 0.505, 0.495, 0.50 and 0.50 of the base's time: half of it is won
+    assert tracker.params["perf_diagnostics/tried"].startswith(
+        "num_workers=2, persistent_workers=True: confirmed, 50 %"
+    )
+    assert "Tried: num_workers=2" in tracker.params["perf_diagnostics/summary"]
+    assert "perf_diagnostics/tried" not in alone.params
+    assert "Tried" not in alone.params["perf_diagnostics/summary"]
 
 
 def test_wandb_gets_rising_steps_and_a_summary() -> None:

@@ -1,0 +1,25 @@
+"""What is known about a training that is not ours, beside its steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from perf_diagnostics.records import Json, Precision, Quantity
+
+
+@dataclass
+class About:
+    """What is known about the training once its first step is over.
+
+    ``samples`` is the batch's size as it was seen, None where nobody could tell; ``why_unseen`` says, for phases by
+    name, why they could not be seen, for those that never were; ``notes`` are sentences for the run's record.
+    """
+
+    workload: str
+    device: str = "cpu"
+    samples: int | None = None
+    precision: Precision = "float32"
+    facts: dict[str, Json] = field(default_factory=dict)
+    quantities: list[Quantity] = field(default_factory=list)
+    why_unseen: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)

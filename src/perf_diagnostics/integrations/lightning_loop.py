@@ -1,0 +1,79 @@
+"""Marks on one fit of Lightning's Trainer: which of its actions and methods are which phase."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+from typing import Any
+
+from perf_diagnostics.integrations.framework_loop import FrameworkLoop
+from perf_diagnostics.integrations.loop_probe import DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER
+from perf_diagnostics.integrations.mixed_precision import autocast_named
+from perf_diagnostics.workloads.data import loader_facts
+
+
+def phase_of(action: str) -> int | None:
+    """The phase of one of the Trainer's actions, as an index into ALL_PHASES; None where it is none.
+
+    The names are those of Lightning 2: ``[_TrainingEpochLoop].train_dataloader_next``,
+    ``[Strategy]SingleDeviceStrategy.training_step``, ``[LightningModule]Mine.optimizer_step``, and, with manual
+    optimization, ``optimizer_step``.
+    """
+    owner, _, method = action.rpartition(".")
+    if owner.startswith("[Strategy]"):
+        return {"batch_to_device": TRANSFER, "training_step": FORWARD}.get(method)
+    if method == "train_dataloader_next":
+        return DATA_WAIT
+    if action == "optimizer_step" or (owner.startswith("[LightningModule]") and method == "optimizer_step"):
+        return OPTIMIZER
+    return None
+
+
+def new_loop(trainer: Any, module: Any, name: str | None, results_dir: Path) -> FrameworkLoop:
+    """The marks on one fit, of which nothing is timed yet."""
+    optimizers = trainer.optimizers
+    loop = FrameworkLoop(
+        workload=type(module).__name__,
+        name=name,
+        results_dir=results_dir,
+        model=module,
+        optimizer=optimizers[0] if optimizers else None,
+    )
+    loop.marked.recording.exchanges.modules = lambda: [trainer.strategy.model]
+    package = type(trainer).__module__.partition(".")[0]
+    version = getattr(sys.modules.get(package), "__version__", "")
+    loop.marked.autocast = autocast_named(trainer.precision)
+    loop.marked.more_facts = {"framework": f"{package} {version}".strip(), **loader_facts(trainer.train_dataloader)}
+    return loop
+
+
+def count_batches(loop: FrameworkLoop, trainer: Any) -> None:
+    """Count each training batch where it is moved: its mask is still in the host's memory, and can be looked at."""
+    move = trainer.strategy.batch_to_device
+
+    @functools.wraps(move)
+    def batch_to_device(batch: Any, *args: Any, **kwargs: Any) -> Any:
+        if trainer.training:
+            loop.marked.count(batch)
+        return move(batch, *args, **kwargs)
+
+    loop.stand_in(trainer.strategy, "batch_to_device", batch_to_device)
+
+
+def time_fetches(loop: FrameworkLoop, epochs: Any) -> None:
+    """The loop calls one method before it fetches a batch, and another one after it, also where there is none."""
+    before, after = epochs._on_before_fetch, epochs._on_after_fetch
+
+    @functools.wraps(before)
+    def _on_before_fetch() -> None:
+        before()
+        loop.marked.begins(DATA_WAIT)
+
+    @functools.wraps(after)
+    def _on_after_fetch() -> None:
+        loop.marked.ends(DATA_WAIT, raised=False)
+        after()
+
+    loop.stand_in(epochs, "_on_before_fetch", _on_before_fetch)
+    loop.stand_in(epochs, "_on_after_fetch", _on_after_fetch)

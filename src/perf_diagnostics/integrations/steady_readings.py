@@ -1,0 +1,80 @@
+"""What is read around the steady steps of a training that is not ours: its process, its CPU time, its board."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from perf_diagnostics.integrations.about import About
+from perf_diagnostics.integrations.board_sampling import BoardSampling
+from perf_diagnostics.measure import memory
+from perf_diagnostics.measure.cpu_time import CpuTime
+from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.records import Quantity, Series
+
+
+class SteadyReadings:
+    """Begins with the first steady step and ends with the last one.
+
+    Args:
+        about: what is known about the training; the board's quantities are put there.
+        observations: where what cannot be read is noted.
+        clock: host clock in ns.
+    """
+
+    def __init__(self, about: About, observations: Observations, clock: Callable[[], int]) -> None:
+        self._about = about
+        self._observations = observations
+        self._clock = clock
+        self._board: BoardSampling | None = None
+        self._counters: memory.ProcessCounters | None = None
+        self._cpu = CpuTime()
+        self._counted_from_ns: int | None = None
+        #: What the board said over time.
+        self.series: tuple[Series, ...] = ()
+
+    @property
+    def sampling(self) -> bool:
+        """Whether the board is looked at; finding it takes long."""
+        return self._board is not None
+
+    def start_sampling(self) -> None:
+        """Look at the board from here on."""
+        if self._board is None:
+            self._board = BoardSampling(self._about.device, self._observations, clock=self._clock)
+            self._board.start()
+
+    def begin(self) -> None:
+        """The steady steps begin."""
+        with self._observations.guard("involuntary_switches", "major_faults"):
+            self._counters = memory.ProcessCounters.now()
+        with self._observations.guard("process_cpu_s"):
+            self._counted_from_ns = self._clock()
+            self._cpu.begin()
+        self.start_sampling()
+
+    def stop_sampling(self, steps: int, until_ns: int) -> None:
+        """So many steady steps are over, the last one then."""
+        if self._board is not None and steps:
+            self.series, sampled = self._board.stop(steps, until_ns)
+            self._about.quantities.extend(sampled)
+
+    def quantities(self, *, several: bool) -> list[Quantity]:
+        """What was read; ``several`` where other ranks of the same training are on the machine."""
+        found: list[Quantity] = []
+        with self._observations.guard("host_memory_peak"):
+            peak = memory.vm_hwm_bytes()
+            if peak is not None:
+                found.append(Quantity("host_memory_peak", float(peak), "bytes", "VmHWM"))
+        if self._counted_from_ns is not None:
+            with self._observations.guard("process_cpu_s"):
+                used = self._cpu.finish(self._observations)
+                found.extend(self._of_this_rank(used) if several else used)
+                self._about.facts["cpu_window_s"] = (self._clock() - self._counted_from_ns) / 1e9
+        if self._counters is not None:
+            found.extend((memory.ProcessCounters.now() - self._counters).quantities())
+        return found
+
+    def _of_this_rank(self, quantities: Iterable[Quantity]) -> list[Quantity]:
+        """Without what everybody else used of the machine: other ranks of the same training are among them."""
+        self._observations.note("other_cpu_s", "the other ranks of this training would count as somebody else")
+        return [quantity for quantity in quantities if quantity.name != "other_cpu_s"]

@@ -1,0 +1,188 @@
+"""The steps of a watched loop: what they hold, how they end, and what is looked for between them."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+
+from perf_diagnostics.integrations import describe
+from perf_diagnostics.integrations.about import About
+from perf_diagnostics.integrations.counts import Counts
+from perf_diagnostics.integrations.cycle import Cycle
+from perf_diagnostics.integrations.hindsight import Held, HindsightProbe
+from perf_diagnostics.integrations.loop_memory import LoopMemory
+from perf_diagnostics.integrations.losses import Losses, scales_losses
+from perf_diagnostics.integrations.recording import Recording
+from perf_diagnostics.integrations.trained import DEEPEST_SEARCH, Trained
+from perf_diagnostics.measure.device_clock import event_source
+from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.records import Phase
+from perf_diagnostics.workloads.workload import BatchCount
+
+#: However alike the steps are, one in so long a time is ended in full: it looks whether a loss is due.
+_LOOK_NS = 20_000_000
+
+
+def _nothing() -> None:
+    """Nothing is to be done."""
+
+
+class WatchedSteps:
+    """What the step that is under way holds, and what has to be done at the end of one that is not plain.
+
+    Args:
+        probe: where the loop is marked.
+        recording: takes the steps.
+        trained: what is trained, as far as it is known.
+        about: what is known about the training.
+        observations: where what cannot be read is noted.
+        cycle: the optimizers that take turns.
+    """
+
+    def __init__(
+        self,
+        probe: HindsightProbe,
+        recording: Recording,
+        trained: Trained,
+        about: About,
+        observations: Observations,
+        *,
+        cycle: Cycle,
+    ) -> None:
+        self.probe = probe
+        self.state = probe.state
+        self.recording = recording
+        self.trained = trained
+        self._about = about
+        self._observations = observations
+        self._cycle = cycle
+        self.losses = Losses()
+        #: What the batches of the step hold, and the optimizers that are in their steps, by identity, outermost first.
+        self.batches: list[int | BatchCount | None] = []
+        self.stepping: list[int] = []
+        #: Whether an optimizer has stepped that may train another model than those that are known.
+        self.stranger = False
+        #: Called once, where the training turns out not to run on the CPU.
+        self.when_on_device: Callable[[], None] = _nothing
+        #: Whether it is known what is trained, and where.
+        self.settled = False
+        self._known = False
+        self._rows = self._row_calls = 0
+        recording.before_take = self._read_losses
+
+    def count_rows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """No loader: the samples are the rows given to the model, those of a closure or of several models once."""
+        rows = describe.count_call(args, kwargs) or 0
+        if len(self._cycle) <= 1 and not self.stepping:
+            self._rows, self._row_calls = self._rows + rows, self._row_calls + 1
+        else:
+            self._rows, self._row_calls = max(self._rows, rows), 1
+
+    def end(self) -> None:
+        """The loop's step ends with what its last optimizer has just done."""
+        state, batches = self.state, self.batches
+        if state.evaluated:
+            self.give_back_batch()
+        self._catch_up()
+        samples, tokens, padding = self.add_up(batches)
+        self._rows = 0
+        if self.losses.wanted:
+            self.losses.step_ends(self.probe.steps_on_tape)
+        else:
+            self.losses.look()
+        self.trained.micro_steps = len(batches)
+        state.same = batches.copy() or None  # what begins a block of steps takes it back
+        self.recording.end_step(samples, tokens, padding)
+        if not self._known or self.stranger or not state.forwards:
+            self._look_around(samples)
+        self._row_calls = 0
+        state.ended_ns = self.recording.clock()
+        may_be_plain = self.probe.plain and not self.losses.wanted
+        state.due_ns = min(self.recording.quiet_until_ns, state.ended_ns + _LOOK_NS) if may_be_plain else 0
+        state.forwards = 0
+        state.unused_wait = False
+        batches.clear()
+
+    def _catch_up(self) -> None:
+        """Count the steps that ended without being told of."""
+        steps, self.state.plain_steps = self.state.plain_steps, 0
+        if steps:
+            self.probe.ended(steps)
+            self.recording.ended(steps, self.state.ended_ns)
+
+    def give_back_batch(self) -> None:
+        """The last batch went into an evaluation: neither it nor the wait for it belongs to the training."""
+        self.state.evaluated = self.state.unused_wait = False
+        self.probe.give_back_wait()
+        if self.batches:
+            self.batches.pop()
+
+    def add_up(self, batches: Sequence[int | BatchCount | None]) -> Held:
+        """Samples, tokens and padding of a step of several batches, or of none that was seen."""
+        if not batches:
+            return self._rows or None, None, None
+        with contextlib.suppress(TypeError):  # the usual ones are plain numbers
+            return sum(cast("Sequence[int]", batches)), None, None
+        counts = Counts()
+        for count in batches:
+            counts.add(BatchCount(count) if isinstance(count, int) else count)
+        return counts.samples, counts.tokens, counts.padding_tokens
+
+    def _look_around(self, samples: int | None) -> None:
+        """After the first step, and where calls or optimizers are not those that were known."""
+        if not self.settled:
+            self._settle()
+        trained = self.trained
+        if trained.batch_samples is None and samples:
+            trained.batch_samples = max(1, samples // (len(self.batches) or self._row_calls or 1))
+        self._known = trained.batch_samples is not None or self.recording.steps > DEEPEST_SEARCH
+        if self.stranger or (not self.state.forwards and trained.searches <= DEEPEST_SEARCH):
+            # A step in which the model's calls were not seen yet is no measurement.
+            self.recording.warm_up_until(self.recording.steps + 1)
+            self.recording.aside(self.search)
+            self.recording.aside(self.describe)  # a script's function may take the model with it when it ends
+
+    def search(self) -> None:
+        """Look for the models that are trained."""
+        self.stranger = False
+        self.trained.search()
+        self.find_main()
+
+    def _settle(self) -> None:
+        """The first step is over: by now it is known what is trained, and where."""
+        self.settled = True
+        if self.trained.searches:
+            self.recording.aside(self.describe)  # a script's function may take the model with it when it ends
+        device = self.trained.device
+        events = event_source(device, self.recording.clock)
+        self._about.device = describe.device_name(device)
+        if events is not None:
+            self.recording.use_events(events)
+        if device.type == "cpu":
+            self._about.why_unseen[str(Phase.TRANSFER)] = "the training runs on the CPU, where no copies are looked for"
+        else:
+            self.probe.read_memory(LoopMemory(self._observations, device))
+            self.when_on_device()
+        if device.type != "cpu" or self.trained.autocast is torch.float16:
+            self.recording.aside(self._look_for_a_scaler)
+
+    def _look_for_a_scaler(self) -> None:
+        if scales_losses(gc.get_objects()):
+            self.losses.refuse("a GradScaler multiplies the loss before backward() is called on it")
+
+    def _read_losses(self) -> None:
+        self._catch_up()
+        self.probe.keep_losses(self.losses.take())
+
+    def describe(self) -> None:
+        with self._observations.guard("facts"):
+            self.trained.tell(self._about, takes_turns=len(self._cycle) != 1)
+
+    def find_main(self) -> None:
+        """The first of the models is the one that is looked at at each fetch."""
+        if self.trained.main is not None:
+            self.state.main = self.trained.main

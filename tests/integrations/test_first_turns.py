@@ -1,0 +1,181 @@
+"""The first steps of a loop whose optimizers are not known: where they ended is known later, and is right."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations.cycle import LEAST_PATIENCE, Cycle
+from perf_diagnostics.integrations.first_turns import FirstTurns, Turn
+from perf_diagnostics.integrations.hindsight import HindsightProbe, OpenBorder
+from perf_diagnostics.integrations.loop_probe import BACKWARD, FORWARD, OPTIMIZER
+from perf_diagnostics.integrations.run_script import Session
+from perf_diagnostics.records import ALL_PHASES, Outcome, StepTable
+from tests.measure.simulated_device import HostClock
+
+MS = 1_000_000
+NOWHERE = OpenBorder(mark=0, epoch=0, graphs=0, cpu_ns=0, wait_cpu_ns=0, gc_ns=0)
+
+
+def ends(order: str, *, named: str = "", to_the_end: bool = True) -> str:
+    """The turns with a bar behind each that ended a step; a dot in the order is a batch."""
+    cycle = Cycle(map(ord, named))
+    first = FirstTurns(cycle, named=bool(named))
+    ended: set[int] = set()
+    place: list[int] = []  # of each turn that is still kept
+    batches, begun = 0, 0
+    for at, one in enumerate(order):
+        if one == ".":
+            batches += 1
+            continue
+        if cycle.decided:
+            done = cycle.stepped(ord(one), range(batches - begun))
+        else:
+            place.append(at)
+            settled = first.took(Turn(ord(one), OpenBorder(**{**vars(NOWHERE), "mark": at}), batches))
+            ended |= {turn.border.mark for turn in settled.ended}
+            done = settled.ends
+        if done:
+            ended.add(at)
+        if done or ended:
+            begun = batches
+    if to_the_end and first:
+        ended |= {turn.border.mark for turn in first.settle().ended}
+    return "".join(one + ("|" if at in ended else "") for at, one in enumerate(order)).replace(".", "")
+
+
+@pytest.mark.parametrize(
+    ("order", "steps"),
+    [
+        (".a.a.a", "a|a|a|"),
+        ("aaa", "a|a|a|"),
+        (".ab.ab.ab", "ab|ab|ab|"),  # a GAN
+        ("ababab", "ab|ab|ab|"),  # without a loader
+        (".abc.abc", "abc|abc|"),
+        (".a.b.a.b.a.b", "ab|ab|ab|"),  # each with a batch of its own
+        (".a.b.b.b", "a|b|b|b|"),
+        (".abb.abb", "abb|ab|b"),
+        (".a.a.a.b.b.b", "a|a|a|b|b|b|"),  # one stage after the other
+        (".ab.ab.c.c.c", "ab|ab|c|c|c|"),
+        (".a", "a|"),
+        (".ab", "ab|"),
+    ],
+)
+def test_where_nobody_named_the_optimizers(order: str, steps: str) -> None:
+    assert ends(order) == steps
+
+
+@pytest.mark.parametrize(
+    ("named", "order", "steps"),
+    [
+        ("a", ".a.a", "a|a|"),
+        ("ab", ".a.b.a.b", "ab|ab|"),
+        ("ag", ".a.a.a.a.ag.a.ag", "aaaaag|aag|"),
+        ("ab", "a" * (LEAST_PATIENCE + 3), "a|" * (LEAST_PATIENCE + 3)),  # the other one belongs to a later stage
+        ("abx", "ab" * (LEAST_PATIENCE + 1), "ab|" * (LEAST_PATIENCE + 1)),
+        ("abx", "abab", "ab|ab|"),  # the training ends before that is known
+    ],
+)
+def test_where_they_were_named(named: str, order: str, steps: str) -> None:
+    assert ends(order, named=named) == steps
+
+
+def test_steps_that_end_in_hindsight_hold_what_lay_before_their_border() -> None:
+    host = HostClock()
+    cpu = [0]
+    probe = HindsightProbe(bridged=True, clock=host, thread_cpu=lambda: cpu[0])
+    borders = []
+    for forward, optimizer, after in ((10, 4, 1), (20, 5, 2)):
+        for phase, milliseconds in ((FORWARD, forward), (BACKWARD, 1), (OPTIMIZER, optimizer)):
+            probe.enter(phase)
+            host.spend(milliseconds)
+            probe.leave()
+        cpu[0] += 7 * MS
+        borders.append(probe.open_border())
+        host.spend(after)
+        probe.epoch += 1
+    host.spend(100)
+    probe.leave_out(100 * MS, 0)  # a search that belongs to nobody
+    probe.end_steps_at([(borders[0], (4, None, None)), (borders[1], (2, None, None))])
+    probe.end_step(samples=3)
+    probe.end_block()
+    table = probe.take()
+    # 10 + 1 + 4; then 1 + 20 + 1 + 5; then 2.
+    assert (table.wall_ns / MS).tolist() == [15, 27, 2]
+    spent = {str(phase): (table.host_ns(phase) / MS).tolist() for phase in ALL_PHASES}
+    assert spent["forward"] == [10, 20, 0] and spent["optimizer"] == [4, 5, 0] and spent["other"] == [0, 1, 2]
+    assert table.samples.tolist() == [4, 2, 3]
+    assert table.columns["epoch"].tolist() == [0, 1, 2]
+    assert (table.columns["thread_cpu_ns"] / MS).tolist() == [7, 7, 0]
+
+
+@contextlib.contextmanager
+def run_here(folder: Path) -> Iterator[Session]:
+    """What ``perf-diagnostics run`` puts around a script."""
+    session = Session(workload="script", name=None, results_dir=folder)
+    session.begin()
+    try:
+        yield session
+    finally:
+        session.end((Outcome.COMPLETED, "", "script_ended"))
+
+
+def table_of(session: Session) -> StepTable:
+    assert session.watch is not None
+    run = session.watch.recording.run
+    assert run is not None
+    return run.results[0].steps[0]
+
+
+def nets(number: int) -> list[tuple[torch.nn.Module, torch.optim.Optimizer]]:
+    made = [torch.nn.Linear(4, 4) for _ in range(number)]
+    return [(net, torch.optim.SGD(net.parameters(), lr=1e-3)) for net in made]
+
+
+def trains(net: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+    optimizer.zero_grad()
+    net(x).sum().backward()
+    optimizer.step()
+
+
+def test_a_gan_is_right_from_its_first_step(tmp_path: Path) -> None:
+    loader = DataLoader([torch.randn(4) for _ in range(40)], batch_size=4)
+    both = nets(2)
+    with run_here(tmp_path) as session:
+        for x in loader:
+            for net, optimizer in both:
+                trains(net, optimizer, x)
+    table = table_of(session)
+    assert table.samples.tolist() == [4] * 10
+    assert table.columns["epoch"].tolist() == [0] * 10
+    assert (table.columns["host_backward_ns"] > 0).all() and (table.columns["host_optimizer_ns"] > 0).all()
+    spent = sum(table.host_ns(phase) for phase in ALL_PHASES if table.host_ns(phase) is not None)
+    assert (spent == table.wall_ns).all()
+
+
+def test_folds_one_after_the_other_have_steps_of_their_own(tmp_path: Path) -> None:
+    kept = nets(3)  # all made before: nothing but the batches tells that they do not take turns
+    with run_here(tmp_path) as session:
+        for net, optimizer in kept:
+            for x in DataLoader([torch.randn(4) for _ in range(24)], batch_size=4):
+                trains(net, optimizer, x)
+    table = table_of(session)
+    assert table.samples.tolist() == [4] * 18
+    assert table.columns["epoch"].tolist() == [0] * 6 + [1] * 6 + [2] * 6
+
+
+def test_a_named_optimizer_that_never_steps_takes_no_steps_away(tmp_path: Path) -> None:
+    (net, optimizer), (other, idle) = nets(2)
+    loader = DataLoader([torch.randn(4) for _ in range(4 * 30)], batch_size=4)
+    with attach([net, other], [optimizer, idle], loader, results_dir=tmp_path) as seen:
+        for x in loader:
+            trains(net, optimizer, x)
+    table = seen.run.results[0].steps[0]
+    assert table.samples.tolist() == [4] * 30
+    assert (table.columns["host_forward_ns"] > 0).all()

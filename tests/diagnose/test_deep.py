@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
+from perf_diagnostics.diagnose.asking import Placed, Replies
+from perf_diagnostics.diagnose.deep import WINDOWS_ALONE, with_windows
 from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Severity
+from perf_diagnostics.diagnose.not_measured import NotApplicable
+from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
+from perf_diagnostics.errors import InvalidSettings
+from perf_diagnostics.records import Gap
 from perf_diagnostics.testing import run_of, trial_of
 from tests.diagnose.trace.builder import LOADER, TO_HOST, TraceBuilder, repeated
 
@@ -123,7 +130,80 @@ def test_a_broken_window_is_a_reason_and_no_error(tmp_path: Path) -> None:
     assert any(item.code == "HST009" and item.signal == "deep_window" for item in diagnosis.unchecked)
 
 
-def test_without_windows_nothing_is_asked() -> None:
-    diagnosis = diagnose(run_of(trial_of(forward=0.010)))
+def test_what_other_programs_may_have_added_is_no_fault(tmp_path: Path) -> None:
+    """A window does not show who had the processor; the undisturbed steps' signs do."""
+    path = write(tmp_path / "t.json", cpu_step(0, 4000))
+    alone = found(diagnosed(path, forward=0.010), "HST004")
+    assert alone.severity is Severity.CRITICAL
+    deep = Placed(alone, alone.group, at_recommended=True)
+    busy = Placed(
+        dataclasses.replace(alone, code="EXP010", severity=Severity.WARNING), alone.group, at_recommended=True
+    )
+    slight = dataclasses.replace(busy, finding=dataclasses.replace(busy.finding, severity=Severity.INFO))
+    elsewhere = dataclasses.replace(busy, group="another")
+    for own, severity in ((busy, Severity.INFO), (slight, Severity.CRITICAL), (elsewhere, Severity.CRITICAL)):
+        replies = with_windows(Replies(placed=(own,)), Replies(placed=(deep,)))
+        (finding,) = (item.finding for item in replies.placed if item.finding.code == "HST004")
+        assert finding.severity is severity
+        assert finding.summary.startswith("While other programs") is (severity is Severity.INFO)
+
+
+WINDOW_ONLY = {"CMP010", "CMP014", "CMP015", "HST004", "HST009"}
+
+
+def test_without_a_window_what_only_it_tells_is_unchecked_in_one_line() -> None:
+    diagnosis = diagnose(run_of(trial_of(forward=0.010, device="cuda:0")))
     assert diagnosis.waterfall is None and diagnosis_to_json(diagnosis)["waterfall"] is None
-    assert not any(item.code == "HST009" for item in diagnosis.unchecked)
+    asking = {why: rules for why, rules in diagnosis.not_checked_because.items() if "sweep --deep" in why}
+    ((why, rules),) = asking.items()  # one reason for all of them, so that reports show one line
+    assert "none was recorded" in why
+    assert [rule.code for rule in rules] == sorted(WINDOW_ONLY, key=[rule.code for rule in rules].index)
+    assert {rule.code for rule in rules} == WINDOW_ONLY and {rule.signal for rule in rules} == {"deep_window"}
+
+
+def test_without_a_window_a_trial_on_the_cpu_lacks_only_what_is_about_the_host() -> None:
+    diagnosis = diagnose(run_of(trial_of(forward=0.010)))
+    assert [rule.code for rule in diagnosis.not_checked if rule.signal == "deep_window"] == ["HST004"]
+    beside = {rule.code for rule in diagnosis.does_not_apply["the trial ran on the CPU"]}
+    assert WINDOW_ONLY - {"HST004"} <= beside
+
+
+def test_a_window_that_could_not_be_recorded_says_why() -> None:
+    gap = Gap("deep_window", "this torch's profiler cannot watch xpu devices")
+    result = dataclasses.replace(trial_of(forward=0.010, device="cuda:0"), gaps=(gap,))
+    whys = {item.code: item.why for item in diagnose(run_of(result)).unchecked}
+    assert {whys[code] for code in WINDOW_ONLY} == {gap.why}
+
+
+def test_what_one_group_has_a_window_for_is_unchecked_for_the_other(tmp_path: Path) -> None:
+    one, two = (trial_of(forward=0.01, device="cuda:0", settings={"precision": p}) for p in ("float32", "bfloat16"))
+    path = write(tmp_path / "t.json", launch_bound)
+    diagnosis = diagnose(run_of(one, two), traces={one.trial.id: path})
+    (why,) = {item.why for item in diagnosis.not_checked if item.signal == "deep_window"}
+    assert "sweep --deep" in why and "bfloat16" in why  # which group lacks one
+    assert any(item.code == "HST009" for item in diagnosis.cleared)
+
+
+def test_the_rules_that_only_a_window_answers_know_whether_they_need_a_device(tmp_path: Path) -> None:
+    """A rule that says of a trace of the CPU that it does not apply is one about devices, and no other is."""
+    facts = repeated(STEP, 5, cpu_step(0, 0), deviceProperties=[]).facts(tmp_path)
+    assert {rule.code for rule in TRACE_RULES} >= WINDOWS_ALONE == WINDOW_ONLY
+    of_devices = set()
+    for rule in TRACE_RULES:
+        if rule.code in WINDOWS_ALONE:
+            try:
+                rule.check(facts)
+            except NotApplicable:
+                of_devices.add(rule.code)
+    assert of_devices == WINDOW_ONLY - {"HST004"}
+
+
+def test_limits_of_windows_alone_may_be_changed_and_wrong_ones_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", cpu_step(0, 2000))  # a fifth of the step in no operator
+    result = trial_of(forward=0.010)
+    given = {"HST004": {"warn_share": 0.3, "critical_share": 0.4}}
+    assert found(diagnose(run_of(result), traces={result.trial.id: path}, thresholds=given), "HST004") is None
+    # A limit that only the rule about records has is no fault of the window's rule of that code.
+    diagnose(run_of(result), traces={result.trial.id: path}, thresholds={"HST003": {"info_step_share": 0.2}})
+    with pytest.raises(InvalidSettings, match="no threshold 'wrong'"):
+        diagnose(run_of(result), thresholds={"HST004": {"wrong": 0.3}})

@@ -12,8 +12,14 @@ if TYPE_CHECKING:
 
 _BAR = 30
 
-#: The parts that a step has without a device as well; the others are not measured there, and no zeros.
-_ON_ANY = ("compute", "waiting_for_input", "other_host_work")
+#: The parts that a step has without a device as well, and what they are called there; the others are not measured
+#: there, and no zeros.
+_ON_CPU = {
+    "compute": "compute",
+    "waiting_for_input": "waiting for input",
+    "launch_overhead": "between operators",
+    "other_host_work": "other host work",
+}
 
 
 def add(commands: Any) -> None:
@@ -65,10 +71,14 @@ def waterfall_lines(waterfall: Waterfall) -> list[str]:
     left_out = f", {waterfall.warm_up} before them left out as warm-up" if waterfall.warm_up else ""
     lines = [f"{waterfall.label}: {steps} of {waterfall.wall_ns / each:.1f} ms{left_out}"]
     for part, ns, share in waterfall.parts:
-        if not (waterfall.on_device or ns or part in _ON_ANY):
+        name = part.replace("_", " ") if waterfall.on_device else _ON_CPU.get(part)
+        if name is None:
+            continue
+        if part == "waiting_for_input" and not waterfall.loader_seen:
+            lines.append(f"  {name:24}{'–':>10}               no loader left a range: in other host work, if anywhere")
             continue
         bar = "#" * round(share.value * _BAR)
-        lines.append(f"  {part.replace('_', ' '):24}{ns / each:10.2f} ms {share.value * 100:6.1f} %  {bar}".rstrip())
+        lines.append(f"  {name:24}{ns / each:10.2f} ms {share.value * 100:6.1f} %  {bar}".rstrip())
     lines.append(f"  {'together':24}{waterfall.wall_ns / each:10.2f} ms {100:6.1f} %")
     if waterfall.prompt_share is not None and waterfall.delay_s is not None:
         lines.append(

@@ -13,24 +13,34 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perf_diagnostics.diagnose.asking import Placed, Replies, Reply, filed, merged
-from perf_diagnostics.diagnose.facts import NotMeasured, SweepFacts, TrialFacts, ask
-from perf_diagnostics.diagnose.finding import Cleared, Evidence, Family, Finding, Severity, StepWaterfall, Unchecked
-from perf_diagnostics.diagnose.gain import Tier
+from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured, SweepFacts, TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Cleared, Family, Severity, StepWaterfall
+from perf_diagnostics.diagnose.rules import RULES
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.reader import read_trace
 from perf_diagnostics.diagnose.trace.rule import AnyTraceRule, TraceRule
 from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
-from perf_diagnostics.diagnose.trace.thresholds import configured_traces
+from perf_diagnostics.diagnose.trace.thresholds import configured_traces, threshold_names
 from perf_diagnostics.diagnose.trace.waterfall import Waterfall, waterfall_of
+from perf_diagnostics.diagnose.window_doubt import WINDOW, allowing_for_others, allowing_for_the_profiler, beside
 from perf_diagnostics.errors import RecordError
 
-_SOURCE = "profiler window"
+#: The rules that no record answers, only a window.
+WINDOWS_ALONE = frozenset(
+    rule.code
+    for rule in TRACE_RULES
+    if rule.looks_at == "trace"
+    and rule.family not in (Family.COMMUNICATION, Family.EXPERIMENT)
+    and rule.code not in {of_records.code for of_records in RULES}
+)
 
-#: What the profiler itself adds to.
-_OF_THE_HOST = (Family.HOST, Family.INPUT)
+#: Of these, those that ask something of a training on the CPU as well.
+_ON_ANY_DEVICE = ("HST004",)
 
-#: And of transfers what is time of the host's own: between a wait and the next launch.
-_OF_ITS_CALLS = ("XFR003", "XFR005")
+_NO_WINDOW = (
+    "only a profiler window tells, and none was recorded; `sweep --deep` records one, and `trace` reads one that you "
+    "recorded yourself"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,15 +86,13 @@ def ask_windows(
     thresholds: Mapping[str, Mapping[str, float]] | None = None,
     rules: Sequence[AnyTraceRule] = TRACE_RULES,
 ) -> Replies:
-    """Put the rules about traces to each window and merge the answers of a group's trials; nothing without windows.
+    """Put the rules about traces to each window and merge the answers of a group's trials.
 
-    Of ``thresholds`` those of other rules are passed over.
+    Where no trial of a group has a window, the rules that nothing but a window answers are unchecked. Of
+    ``thresholds`` those of other rules, and those that only the rule about records has, are passed over.
     """
     replies = Replies()
-    if not windows:
-        return replies
-    codes = {rule.code for rule in rules}
-    rules = configured_traces(rules, {code: change for code, change in (thresholds or {}).items() if code in codes})
+    rules = configured_traces(rules, _of_windows(rules, thresholds or {}))
     recommended = {group.label: group.recommended.batch_size for group in sweep.groups if group.points}
     for rule in rules:
         # A trial is one process: what ranks say about each other is not asked. Whether there are enough steps was
@@ -100,8 +108,33 @@ def ask_windows(
                     by_size.setdefault(trial.batch_size, []).append(_reply(rule, window))
             if by_size:
                 of_groups.append((group.label, merged(by_size, group, recommended.get(group.label))))
-        replies += filed(rule, of_groups, recommended)
+            elif group.trials and rule.code in WINDOWS_ALONE:
+                of_groups.append((group.label, _without_window(rule, group.trials)))
+        if of_groups or rule.code in WINDOWS_ALONE:
+            replies += filed(rule, of_groups, recommended)
     return replies
+
+
+def _of_windows(
+    rules: Sequence[AnyTraceRule], thresholds: Mapping[str, Mapping[str, float]]
+) -> dict[str, Mapping[str, float]]:
+    """The changes that concern these rules; of a rule that records answer, too, those of its limits a window has."""
+    known = {rule.code: threshold_names(rule) for rule in rules}
+    return {
+        code: change
+        if code in WINDOWS_ALONE
+        else {name: value for name, value in change.items() if name in known[code]}
+        for code, change in thresholds.items()
+        if code in known
+    }
+
+
+def _without_window(rule: TraceRule, trials: Sequence[TrialFacts]) -> NotMeasured:
+    """Why a rule that only a window answers has nothing to say about these trials: no window, or none was possible."""
+    tried = next((trial for trial in trials if trial.result.gap("deep_window") is not None), trials[0])
+    if not tried.on_accelerator and rule.code not in _ON_ANY_DEVICE:
+        return NotApplicable("deep_window", "the trial ran on the CPU")
+    return tried.missing("deep_window", _NO_WINDOW)
 
 
 def _reply(rule: TraceRule, window: Window) -> Reply:
@@ -113,50 +146,28 @@ def _reply(rule: TraceRule, window: Window) -> Reply:
         return missing
     if isinstance(answer, Cleared):
         return answer
-    return _allowing_for_the_profiler(answer, window)
-
-
-def _allowing_for_the_profiler(finding: Finding, window: Window) -> Finding:
-    """A finding with what the profiler cost beside it; an info where that alone could have made it.
-
-    The profiler slows the host. Of a share h of a window that is s times as long as the undisturbed steps, at least
-    ``h s - (s - 1)`` of an undisturbed step remains if all that was added went into this share.
-    """
-    slower = window.slowdown
-    if slower is None:
-        return finding
-    finding = dataclasses.replace(
-        finding,
-        evidence=(
-            *finding.evidence,
-            Evidence(metric="profiled step over undisturbed step", value=slower, unit="×", source=_SOURCE),
-        ),
-    )
-    limit = finding.evidence[0].limit
-    of_the_host = finding.family in _OF_THE_HOST or finding.code in _OF_ITS_CALLS
-    if not of_the_host or limit is None or not finding.claims:
-        return finding
-    least = sum(finding.claims.values()) * slower - max(0.0, slower - 1)
-    return finding if least >= limit / 100 else dataclasses.replace(finding, severity=Severity.INFO)
+    return allowing_for_the_profiler(answer, window.slowdown)
 
 
 def with_windows(own: Replies, deep: Replies) -> Replies:
     """The answers from the undisturbed steps, with what the windows add to them; see the module's text."""
     found = {(item.finding.code, item.group): item for item in own.placed}
     answered = {item.finding.code for item in own.placed} | {item.code for item in own.cleared}
-    agreeing = {(item.finding.code, item.group): item for item in deep.placed}
+    agreeing = {(item.finding.code, item.group): allowing_for_others(item, own.placed) for item in deep.placed}
     placed = [_surer(item, agreeing.get((item.finding.code, item.group))) for item in own.placed]
     for key, item in agreeing.items():
         if key not in found:
-            placed.append(_beside(item) if item.finding.code in answered else item)
+            placed.append(beside(item) if item.finding.code in answered else item)
     told = answered | {item.finding.code for item in deep.placed}
     settled = told | {item.code for item in deep.cleared}
+    asked = answered | {item.code for item in own.unchecked}
     return Replies(
         tuple(placed),
-        (*(item for item in own.cleared), *_new_cleared(deep.cleared, told)),
+        (*(item for item in own.cleared), *(item for item in deep.cleared if item.code not in told)),
         (
             *(item for item in own.unchecked if item.code in answered or item.code not in settled),
-            *_new_unchecked(deep.unchecked, {*settled, *(item.code for item in own.unchecked)}),
+            # Of two groups one may have a window: what it settles is settled for that one.
+            *(item for item in deep.unchecked if item.code not in asked),
         ),
     )
 
@@ -165,31 +176,13 @@ def _surer(own: Placed, deep: Placed | None) -> Placed:
     """A finding that its window shares: at least as sure as a window makes it, the window's numbers beside its own."""
     if deep is None or deep.finding.severity is Severity.INFO:
         return own
-    seen = tuple(dataclasses.replace(item, source=_SOURCE) for item in deep.finding.evidence)
+    seen = tuple(dataclasses.replace(item, source=WINDOW) for item in deep.finding.evidence)
     finding = dataclasses.replace(
         own.finding,
         confidence=max(own.finding.confidence, deep.finding.confidence),
         evidence=own.finding.evidence + seen,
     )
     return dataclasses.replace(own, finding=finding)
-
-
-def _beside(deep: Placed) -> Placed:
-    """What only the window shows, although the undisturbed steps were asked: the profiler may have made it."""
-    finding = deep.finding
-    says = f"In the profiler window only, which slows the host: {finding.summary}"
-    changed = dataclasses.replace(
-        finding, severity=Severity.INFO, summary=says, confidence=min(finding.confidence, Tier.CONFIGURATION.value)
-    )
-    return dataclasses.replace(deep, finding=changed)
-
-
-def _new_cleared(cleared: Sequence[Cleared], told: set[str]) -> list[Cleared]:
-    return [item for item in cleared if item.code not in told]
-
-
-def _new_unchecked(unchecked: Sequence[Unchecked], settled: set[str]) -> list[Unchecked]:
-    return [item for item in unchecked if item.code not in settled]
 
 
 def waterfall(windows: Mapping[str, Window], sweep: SweepFacts) -> StepWaterfall | None:

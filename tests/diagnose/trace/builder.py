@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+from perf_diagnostics.diagnose.finding import Cleared, Finding
+from perf_diagnostics.diagnose.not_measured import NotMeasured
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.reader import read_trace
 
@@ -22,6 +25,11 @@ NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncc
 TO_DEVICE = "Memcpy HtoD (Pageable -> Device)"
 TO_HOST = "Memcpy DtoH (Device -> Pageable)"
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def _above(sizes: list[int]) -> list[int]:
+    """The strides of a tensor that lies row by row."""
+    return [math.prod(sizes[place + 1 :]) for place in range(len(sizes))]
 
 
 class TraceBuilder:
@@ -46,8 +54,26 @@ class TraceBuilder:
     def note(self, name: str, start: float, end: float, *, tid: int = MAIN) -> TraceBuilder:
         return self.event("user_annotation", name, start, end - start, tid=tid)
 
-    def operator(self, name: str, start: float, end: float, *, tid: int = MAIN) -> TraceBuilder:
-        return self.event("cpu_op", name, start, end - start, tid=tid)
+    def operator(self, name: str, start: float, end: float, *, tid: int = MAIN, **args: Any) -> TraceBuilder:
+        return self.event("cpu_op", name, start, end - start, tid=tid, **args)
+
+    def product(
+        self,
+        launched: float,
+        start: float,
+        end: float,
+        sizes: list[list[int]],
+        *,
+        kind: str = "c10::BFloat16",
+        strides: list[list[int]] | None = None,
+        operator: str = "aten::mm",
+        **kernel: Any,
+    ) -> TraceBuilder:
+        """A matrix product's operator around the launch of its kernel; its inputs lie row by row unless given."""
+        strides = [[*_above(size)] for size in sizes] if strides is None else strides
+        told = {"Input Dims": sizes, "Input type": [kind] * len(sizes), "Input Strides": strides}
+        self.operator(operator, launched - 1, launched + 6, **{k: v for k, v in told.items() if v})
+        return self.kernel(launched, start, end, **kernel)
 
     def call(self, name: str, start: float, end: float, *, tid: int = MAIN) -> TraceBuilder:
         """A call of the runtime that launches nothing."""
@@ -99,3 +125,11 @@ def repeated(step_us: float, steps: int, fill: Any, **about: Any) -> TraceBuilde
         builder.step(number, number * step_us, (number + 1) * step_us)
         fill(builder, number * step_us)
     return builder
+
+
+def ask(rule: Any, facts: Any) -> Finding | Cleared | NotMeasured:
+    """A rule's reply about one trace, or about those of all ranks."""
+    try:
+        return rule.check(facts)
+    except NotMeasured as reply:
+        return reply

@@ -181,6 +181,13 @@ def test_a_trace_of_the_cpu_is_split_by_operators(tmp_path):
     assert parts_us(builder, tmp_path) == {Part.INPUT: 300, Part.COMPUTE: 500, Part.HOST: 200}
 
 
+def test_on_the_cpu_short_pauses_lie_between_operators_and_long_ones_are_other_work(tmp_path):
+    builder = TraceBuilder(deviceProperties=[]).step(1, 0, 10_000)
+    builder.operator("aten::mm", 0, 1000).operator("aten::mm", 2000, 3000).operator("aten::mm", 4001, 10_000)
+    # 1 ms between the first two; 1.001 ms between the next.
+    assert parts_us(builder, tmp_path) == {Part.COMPUTE: 7999, Part.LAUNCH: 1000, Part.HOST: 1001}
+
+
 moments = st.integers(-2_000, 12_000)
 lengths = st.integers(0, 3_000)
 works = st.lists(

@@ -26,10 +26,19 @@ def steps(product_us: float, blocks: int | None, **about: Any) -> TraceBuilder:
     args = {} if blocks is None else {"grid": [blocks, 1, 1]}
 
     def fill(builder: TraceBuilder, start: float) -> None:
-        builder.kernel(start, start + 10, start + 10 + product_us, name=MATRIX, **args)
-        builder.kernel(start + 5, start + 10 + product_us, start + STEP, name=POINTWISE, grid=[7, 1, 1])
+        builder.kernel(start - 100, start + 10, start + 10 + product_us, name=MATRIX, **args)
+        builder.kernel(start - 90, start + 10 + product_us, start + STEP, name=POINTWISE, grid=[7, 1, 1])
 
     return repeated(STEP, 5, fill, **(about or A100))
+
+
+def test_uneven_products_cost_nothing_where_the_host_sets_the_pace(tmp_path: Path) -> None:
+    def fill(builder: TraceBuilder, start: float) -> None:
+        builder.kernel(start, start + 6, start + 500, name=MATRIX, grid=[109, 1, 1])  # starts at once
+
+    assert (
+        "host sets the pace" in clear(WaveQuantisation().check(repeated(STEP, 5, fill, **A100).facts(tmp_path))).summary
+    )
 
 
 def test_one_block_too_many_is_another_round() -> None:

@@ -42,7 +42,9 @@ def test_without_a_device_its_parts_are_left_out_and_not_zero(tmp_path, capsys):
 
     assert main(["trace", str(repeated(10_000, 5, fill, deviceProperties=[]).write(tmp_path / "cpu.json"))]) == 0
     text = capsys.readouterr().out
-    assert "  compute                       6.00 ms" in text and "  waiting for input             0.00 ms" in text
+    assert "  compute                       6.00 ms" in text and "  other host work               4.00 ms" in text
+    assert "  between operators             0.00 ms" in text  # measured: the next operator is 4 ms away
+    assert "  waiting for input                –" in text  # no loader left a range: nobody knows
     assert "exposed copies" not in text and "launch overhead" not in text and "f20" not in text
 
 
@@ -58,7 +60,22 @@ def test_json_is_that_of_diagnose_and_a_waterfall(path, capsys):
     assert sum(part["ms"] for part in ranks[0]["parts"]) == pytest.approx(10.0, abs=1e-6)
     assert {part["part"]: part["share"] for part in ranks[0]["parts"]}["waiting_for_input"] == pytest.approx(0.4)
     assert ranks[0]["f20"] == pytest.approx(1 / 60)  # only the first of a step starts at once
+    assert all(part["measured"] for part in ranks[0]["parts"])
     assert ranks[0]["communication_overlap"] is None  # nothing communicates; 0 would say that nothing is hidden
+
+
+def test_json_tells_what_could_not_be_seen_from_a_measured_zero(tmp_path, capsys):
+    def fill(builder: TraceBuilder, start: float) -> None:
+        builder.operator("aten::mm", start, start + 6_000)
+
+    assert (
+        main(["trace", str(repeated(10_000, 5, fill, deviceProperties=[]).write(tmp_path / "t.json")), "--json"]) == 0
+    )
+    (rank,) = json.loads(capsys.readouterr().out)["waterfall"]["ranks"]
+    # Without a device and without a loader's range; the interpreter between operators takes no time here.
+    assert {part["part"] for part in rank["parts"] if part["measured"]} == {
+        "compute", "launch_overhead", "other_host_work",
+    }  # fmt: skip
 
 
 def test_a_broken_file_is_one_line_and_exit_code_2(tmp_path, capsys):
@@ -76,4 +93,8 @@ def test_a_trace_that_cannot_be_trusted_has_no_waterfall(tmp_path, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["waterfall"] == {"ranks": [None]}
     assert document["verdict"] is None
-    assert all(answer["signal"] == "runtime_calls" for answer in document["unchecked"] if answer["code"] != "COM002")
+    assert all(
+        answer["signal"] == "runtime_calls"
+        for answer in document["unchecked"]
+        if answer["code"] not in ("COM002", "COM004")
+    )

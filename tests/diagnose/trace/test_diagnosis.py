@@ -232,6 +232,21 @@ def test_a_gap_with_work_queued_is_unexplained_and_promises_nothing(tmp_path):
     assert faults(result) == {"HST009"}
 
 
+@pytest.mark.parametrize(("gap", "verdict"), [(5000, "HST009"), (1500, "COM001")])
+def test_a_riddle_that_takes_most_of_the_step_comes_before_what_could_be_won_back(tmp_path, gap, verdict):
+    """2 ms of exposed communication, and a gap in the device's queue whose gain nobody knows."""
+
+    def fill(builder, start):
+        builder.kernel(start - 50, start, start + 8_000 - gap)
+        builder.kernel(start - 45, start + 8_000 - gap, start + 10_000 - gap, name=NCCL, stream=20)
+        builder.kernel(start - 40, start + 9_900, start + 10_000)
+
+    result = diagnosis_of(tmp_path, repeated(10_000, 5, fill))
+
+    assert faults(result) >= {"HST009", "COM001"}
+    assert result.diagnosis.verdict.code == verdict
+
+
 def exchanging(computed, exchanged, *, overlap=0):
     def fill(builder, start):
         queued(builder, start, start + computed, pieces=20)

@@ -106,6 +106,36 @@ def test_lost_correlations(tmp_path, lost, signal):
     assert distrusted(builder, tmp_path) == signal
 
 
+@pytest.mark.parametrize(("queued", "signal"), [(3, None), (100, None), (101, "correlations")])
+def test_work_that_was_queued_before_the_recording_is_not_lost(tmp_path, queued, signal):
+    """Its launches lie before the trace, so its correlations are below all that were recorded; of 100 others at most
+    as many again.
+    """
+    builder = sound()
+    for event in builder.events:
+        if "correlation" in event["args"]:
+            event["args"]["correlation"] += 1000
+    for number in range(queued):
+        builder.event("kernel", MATRIX, 20 * number, 10, tid=9, correlation=1 + number)
+    assert distrusted(builder, tmp_path) == signal
+
+
+@pytest.mark.parametrize(("dropped", "signal"), [(0, None), (10, None), (11, "kernels"), (99, "kernels")])
+def test_launches_whose_kernels_the_profiler_dropped(tmp_path, dropped, signal):
+    # Of 100 launches: without their kernels the device would look idle, with work queued.
+    builder = sound()
+    kernels = [event for event in builder.events if event["cat"] == "kernel"]
+    builder.events = [event for event in builder.events if event not in kernels[:dropped]]
+    assert distrusted(builder, tmp_path) == signal
+
+
+def test_calls_that_launch_no_kernel_need_none(tmp_path):
+    builder = sound()
+    for number in range(50):
+        builder.call("cudaEventRecord", 10 + number * 50, 12 + number * 50)
+    assert distrusted(builder, tmp_path) is None
+
+
 @pytest.mark.parametrize(("overlaps", "signal"), [(1, None), (2, "streams")])
 def test_kernels_that_overlap_on_one_stream(tmp_path, overlaps, signal):
     builder = sound()

@@ -11,7 +11,8 @@ from perf_diagnostics.diagnose.trace.names import Names
 
 def means(question, name):
     one = np.zeros(1, np.int64)
-    events = Events(one.astype(np.int8), one, one, one.astype(np.int32), one.astype(np.int32), one, one)
+    small = one.astype(np.int32)
+    events = Events(one.astype(np.int8), one, one, small, small, one, one, small)
     return bool(getattr(Names((name,)), question)(events)[0])
 
 

@@ -137,6 +137,14 @@ def test_a_first_event_without_a_time_does_not_spoil_the_others(tmp_path, time):
     assert rows(read_trace(builder.write(tmp_path / "t.json"))) == EXPECTED
 
 
+def test_a_trace_whose_times_are_all_texts_is_an_unknown_form(tmp_path):
+    builder = TraceBuilder().operator("aten::mm", 0, 1)
+    builder.events[0]["ts"] = str(builder.events[0]["ts"])
+
+    with pytest.raises(RecordError, match="1 events lack a name, a time"):
+        read_trace(builder.write(tmp_path / "t.json"))
+
+
 def test_mostly_unreadable_events_are_an_unknown_form(tmp_path):
     builder = small()
     builder.events += [{"ph": "X", "cat": "kernel", "name": "k", "begin": i} for i in range(11)]

@@ -45,7 +45,7 @@ def test_own_thresholds_can_be_changed(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("thresholds", "says"),
     [
-        ({"OPT001": {"warn_share": 0.1}}, "no rule 'OPT001' about traces"),
+        ({"OPT002": {"info_share": 0.1}}, "no rule 'OPT002' about traces"),
         ({"INP001": {"wrong": 0.1}}, "no threshold 'wrong'; it has"),
         ({"HST001": {"warn_share": float("nan")}}, "finite number"),
     ],

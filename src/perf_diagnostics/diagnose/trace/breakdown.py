@@ -24,7 +24,8 @@ from perf_diagnostics.records import Int64
 #: Analysis, "kernel wait"); so long, too, a launch may take to reach the device.
 SWITCHING_NS = 30_000
 
-#: The host is launching as long as it launches something at least this often (judgement).
+#: The host is launching as long as it launches something at least this often (judgement); on the CPU, as long as its
+#: operators follow each other so closely.
 DISPATCHING_NS = 1_000_000
 
 #: A gap that starts so soon after a call that waited for the device is that call's.
@@ -114,7 +115,11 @@ def breakdown(launches: Launches, steps: Steps) -> Breakdown:
 
 
 def host_breakdown(launches: Launches, steps: Steps) -> Breakdown:
-    """The same for a training on the CPU, where operators are the work."""
+    """The same for a training on the CPU, where operators are the work.
+
+    Short pauses between them are the interpreter's way to the next one, as launches are on a device; in longer ones the
+    loop does something else.
+    """
     operators = launches.trace.of(Kind.OPERATOR)
     host = host_activity(launches)
     working = Times.union(operators.start_ns, operators.end_ns)
@@ -122,7 +127,9 @@ def host_breakdown(launches: Launches, steps: Steps) -> Breakdown:
     parts = {part: Times.none() for part in Part}
     parts[Part.INPUT] = host.loading
     parts[Part.COMPUTE] = working - host.loading
-    parts[Part.HOST] = whole - working - host.loading
+    going_on = Times.union(operators.start_ns, operators.end_ns, bridging=DISPATCHING_NS)
+    parts[Part.LAUNCH] = going_on - working - host.loading
+    parts[Part.HOST] = whole - going_on - host.loading
     return Breakdown(parts, parts[Part.COMPUTE], Times.none(), Times.none(), Times.none(), host)
 
 

@@ -75,7 +75,7 @@ def diagnose_traces(
         unchecked += [
             Unchecked(rule.code, rule.name, signal, why, applies) for signal, why in _whys(missing, len(ranks))
         ]
-    ordered = ranked(placed, None)
+    ordered = _largest_riddle_first(ranked(placed, None))
     best, why = verdict(ordered, None)
     reason = _no_verdict(ranks, [item.finding for item in ordered])
     diagnosis = Diagnosis(
@@ -86,6 +86,19 @@ def diagnose_traces(
         no_verdict_because=reason or why,
     )
     return TraceDiagnosis(diagnosis, tuple(waterfall_of(rank) for rank in ranks))
+
+
+def _largest_riddle_first(ordered: Sequence[Placed]) -> tuple[Placed, ...]:
+    """A critical finding whose gain nobody knows stands first if it speaks of more of the step than any other.
+
+    Findings are ordered by what is surely won back, which would put 15 % of communication before 60 % that nobody can
+    explain.
+    """
+    faults = [item for item in ordered if item.finding.severity is not Severity.INFO and item.finding.claims]
+    largest = max(faults, key=lambda item: sum(item.finding.claims.values()), default=None)
+    if largest is None or largest.finding.recoverable is not None or largest.finding.severity is not Severity.CRITICAL:
+        return tuple(ordered)
+    return (largest, *(item for item in ordered if item is not largest))
 
 
 def _reply(check: Callable[[F], Answer], facts: F) -> Answer | NotMeasured:

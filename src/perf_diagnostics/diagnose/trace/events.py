@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from perf_diagnostics.diagnose.trace.inputs import Inputs, Message
 from perf_diagnostics.records import Int64, Json
 
 Int32 = NDArray[np.int32]
@@ -39,6 +40,8 @@ class Events:
     ``start_ns`` and ``end_ns`` count from the trace's first event; ``name`` is an index into :attr:`Trace.names`;
     ``track`` numbers threads and streams; ``correlation`` links a launch to what it launched (-1: not recorded).
     ``size`` is what a copy or a set moves in bytes, and for a kernel the blocks of its grid (-1: not recorded).
+    ``told`` is an index: into :attr:`Trace.inputs` for an operator, into :attr:`Trace.messages` for a collective, on
+    the host or on the device (-1: not recorded, or not kept).
     """
 
     kind: NDArray[np.int8]
@@ -48,6 +51,7 @@ class Events:
     track: Int32
     correlation: Int64
     size: Int64
+    told: Int32
 
     def __len__(self) -> int:
         return int(self.start_ns.size)
@@ -66,6 +70,7 @@ class Events:
             self.track[chosen],
             self.correlation[chosen],
             self.size[chosen],
+            self.told[chosen],
         )
 
 
@@ -76,6 +81,7 @@ class Trace:
     ``backwards`` counts events whose duration is negative (they are not in ``events``), ``seen`` all complete events
     of a kind that is kept, ``about`` the entries beside the events, such as ``deviceProperties``. ``devices`` is how
     many devices the work in the trace ran on (the profiler writes each device's work as a process of its own).
+    ``inputs`` and ``messages`` hold what :attr:`Events.told` counts, each once.
     """
 
     path: Path
@@ -85,6 +91,8 @@ class Trace:
     backwards: int
     about: Mapping[str, Json]
     devices: int = 1
+    inputs: tuple[Inputs, ...] = ()
+    messages: tuple[Message, ...] = ()
 
     @property
     def rank(self) -> int | None:

@@ -26,6 +26,9 @@ LEAST_STEPS = 3
 #: From so many steps on, batch means allow for autocorrelation; fewer cannot show any.
 _ENOUGH_FOR_BATCHES = 20
 
+#: How autograd notes that it writes the gradient of one parameter.
+_GRADIENT = "torch::autograd::AccumulateGrad"
+
 #: A kernel that starts this soon after its launch found the device idle.
 PROMPT_NS = 20_000
 
@@ -62,14 +65,18 @@ class TraceFacts:
     def split(self) -> Breakdown:
         """Where every nanosecond went; NotMeasured where the trace cannot be trusted or is a cold start."""
         self.require_sound()
-        if self.steps.cold:
-            raise NotMeasured("steady_steps", "the trace covers a cold start, not steady steps")
+        self.require_steady()
         return breakdown(self.launches, self.steps) if self.on_device else host_breakdown(self.launches, self.steps)
 
     def require_sound(self) -> None:
         """Raise NotMeasured if the trace contradicts itself or lacks a side."""
         if self.distrusted is not None:
             raise NotMeasured(*self.distrusted)
+
+    def require_steady(self) -> None:
+        """Raise NotMeasured in a cold start."""
+        if self.steps.cold:
+            raise NotMeasured("steady_steps", "the trace covers a cold start, not steady steps")
 
     def require_device(self, signal: str) -> None:
         self.require_sound()
@@ -129,12 +136,16 @@ class TraceFacts:
             raise NotMeasured("launch_delay", "no kernel is linked to its launch")
         return float(np.average(np.maximum(self.launches.delay_ns, 0), weights=weights)) / 1e9
 
+    @cached_property
+    def loader_seen(self) -> bool:
+        """Whether a loader, or whoever waits for one, left a range in the trace."""
+        return bool(self.launches.names.data_wait(self.trace.of(Kind.ANNOTATION)).any())
+
     @property
     def loading(self) -> Times:
         """When the training was inside its loader; NotMeasured where the loader left no range in the trace."""
         loading = self.split.host.loading
-        annotations = self.trace.of(Kind.ANNOTATION)
-        if not self.launches.names.data_wait(annotations).any():
+        if not self.loader_seen:
             raise NotMeasured(
                 "data_wait",
                 "no loader left a range in the trace ('enumerate(DataLoader)…'); a wait for data, if there is one, is "
@@ -145,10 +156,31 @@ class TraceFacts:
     def kernel_share(self, chosen: Bool) -> float:
         """The share of the device's busy time that some of its events take."""
         self.require_device("kernels")
+        self.require_steady()
         share = share_of_busy(self.launches, self.steps.windows, chosen)
         if share is None:
             raise NotMeasured("kernels", "nothing ran on the device within the steps")
         return share
+
+    @cached_property
+    def device_work_ns(self) -> int:
+        """The durations of all that ran on the device within the steps; NotMeasured where nothing took any time."""
+        self.require_device("kernels")
+        self.require_steady()
+        device = self.trace.device
+        whole = int(device.duration_ns[self.steps.windows.containing(device.start_ns) >= 0].sum())
+        if not whole:
+            raise NotMeasured("kernels", "nothing ran on the device within the steps")
+        return whole
+
+    @cached_property
+    def gradients_a_step(self) -> float | None:
+        """How many parameters' gradients the backward pass of a step writes; None where autograd noted none."""
+        operators = self.trace.of(Kind.OPERATOR)
+        noted = np.fromiter((name == _GRADIENT for name in self.trace.names), np.bool_, len(self.trace.names))
+        written = operators.where(noted[operators.name])
+        count = self.calls_in_steps(written)
+        return float(count.mean()) if count.any() else None
 
     @property
     def copies_in_steps(self) -> Events:
@@ -159,7 +191,7 @@ class TraceFacts:
         return copies.where(self.steps.windows.containing(copies.start_ns) >= 0)
 
     def calls_in_steps(self, calls: Events) -> Int64:
-        """How many of some runtime calls start in each step."""
+        """How many of some calls or operators start in each step."""
         step = self.steps.windows.containing(calls.start_ns)
         return np.bincount(step[step >= 0], minlength=len(self.steps)).astype(np.int64)
 

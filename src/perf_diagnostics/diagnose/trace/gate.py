@@ -19,6 +19,13 @@ MOST_EARLY = 0.001
 #: Work without its launch, of all work on the device (PyTorch's own trace validator calls more than this lost).
 MOST_LOST = 0.02
 
+#: Work that was queued before the recording began, of all work on the device: with more, most launches are unknown.
+MOST_QUEUED = 0.5
+
+#: Calls that launch a kernel whose kernel is not in the trace, of all in the steps: the profiler drops what it has no
+#: room for, and what was dropped would look like an idle device (judgement; none in five public traces).
+MOST_UNSEEN = 0.10
+
 #: Kernels of one stream run one after the other; old traces round to whole µs.
 OVERLAP_NS = 2_000
 MOST_OVERLAPS = 0.01
@@ -56,6 +63,7 @@ def distrust(launches: Launches, steps: Steps) -> tuple[str, str] | None:
         )
     return (
         _unlinked(launches)
+        or _unseen(launches, steps)
         or _other_unit(launches)
         or _early(launches)
         or _late(launches, steps)
@@ -67,7 +75,10 @@ def _without_device(launches: Launches) -> tuple[str, str] | None:
     """A trace of the CPU alone is sound, unless a device was at work that nobody recorded."""
     trace = launches.trace
     if launches.names.wait(trace.runtime).any() or len(trace.runtime):
-        return "device_activity", "the host calls a device whose own activity is not in the trace"
+        return "device_activity", (
+            "the host calls a device whose own activity is not in the trace; record that too (ProfilerActivity.CUDA, "
+            "or what the device's is called)"
+        )
     if trace.about.get("deviceProperties"):
         return "device_activity", (
             "the machine has a device, but its activity was not recorded, so that what the host waits for may hide "
@@ -77,10 +88,43 @@ def _without_device(launches: Launches) -> tuple[str, str] | None:
 
 
 def _unlinked(launches: Launches) -> tuple[str, str] | None:
-    lost = float(np.mean(~launches.linked))
-    if lost <= MOST_LOST:
+    """Work without its launch is lost, unless it was queued before the recording began: where the host is far ahead,
+    a trace opens with a whole queue of it. Correlations count up, so that its are below those of all calls recorded.
+    """
+    correlation, linked = launches.trace.device.correlation, launches.linked
+    queued = ~linked & (correlation > 0) & (correlation < _first(correlation[linked]))
+    lost = float(np.mean(~linked & ~queued))
+    if lost > MOST_LOST:
+        return (
+            "correlations",
+            f"{percent(lost)} of the device's work has no launch in the trace (at most {MOST_LOST:.0%})",
+        )
+    before = float(np.mean(queued))
+    if before > MOST_QUEUED:
+        return "correlations", (
+            f"{percent(before)} of the device's work was launched before the recording began (at most "
+            f"{MOST_QUEUED:.0%}); record more steps"
+        )
+    return None
+
+
+def _first(correlation: Int64) -> int:
+    return int(correlation.min()) if correlation.size else 0
+
+
+def _unseen(launches: Launches, steps: Steps) -> tuple[str, str] | None:
+    runtime = launches.trace.runtime
+    calls = runtime.where(launches.names.kernel_launch(runtime))
+    calls = calls.where(steps.windows.containing(calls.start_ns) >= 0)
+    if not len(calls):
         return None
-    return "correlations", f"{percent(lost)} of the device's work has no launch in the trace (at most {MOST_LOST:.0%})"
+    unseen = float(np.mean(~np.isin(calls.correlation, launches.trace.device.correlation)))
+    if unseen <= MOST_UNSEEN:
+        return None
+    return "kernels", (
+        f"{percent(unseen)} of the calls that launch a kernel have none in the trace (at most {MOST_UNSEEN:.0%}): the "
+        "profiler dropped them, and the device would look idle where they ran; record fewer steps"
+    )
 
 
 def _early(launches: Launches) -> tuple[str, str] | None:

@@ -40,13 +40,11 @@ def top_kernels(launches: Launches, windows: Times) -> tuple[Row, ...]:
 
 def top_operators(launches: Launches, windows: Times) -> tuple[Row, ...]:
     """The outermost operators with the most time on the device, through what they launched; else on the host."""
-    rows, owner = _outermost(launches)
+    rows, owner = outermost(launches, launches.trace.of(Kind.OPERATOR))
     inside = windows.containing(rows.start_ns) >= 0
     host, count = _summed(rows.name[inside], rows.duration_ns[inside], launches)
     device = launches.trace.device
-    linked = launches.linked
-    owned = np.full(len(device), -1, np.intp)
-    owned[linked] = owner[launches.call[linked]]
+    owned = of_device(launches, owner)
     mine = (owned >= 0) & np.append(inside, False)[owned]
     on_device, _ = _summed(rows.name[owned[mine]], device.duration_ns[mine], launches)
     order = np.lexsort((-host, -on_device))[:MOST_ROWS]
@@ -86,9 +84,11 @@ def share_of_busy(launches: Launches, windows: Times, chosen: Bool) -> float | N
     return float(device.duration_ns[inside & chosen].sum()) / whole if whole else None
 
 
-def _outermost(launches: Launches) -> tuple[Events, Rows]:
-    """Operators that lie in no other of their thread, and for each runtime call the one it was made in (or -1)."""
-    operators, calls = launches.trace.of(Kind.OPERATOR), launches.trace.runtime
+def outermost(launches: Launches, operators: Events) -> tuple[Events, Rows]:
+    """Of some operators those that lie in no other of them on their thread, by thread and start, and for each runtime
+    call the one it was made in (or -1).
+    """
+    calls = launches.trace.runtime
     order = np.lexsort((-operators.end_ns, operators.start_ns, operators.track))
     rows = operators.where(order)
     # Threads one after another on one time line, so that a single running maximum serves them all.
@@ -99,6 +99,13 @@ def _outermost(launches: Launches) -> tuple[Events, Rows]:
     outer = np.concatenate((np.ones(min(1, end.size), np.bool_), start[1:] >= reach[:-1]))
     rows, lines = rows.where(outer), Times(start[outer], end[outer])
     return rows, lines.containing(calls.start_ns + calls.track.astype(np.int64) * span)
+
+
+def of_device(launches: Launches, owner: Rows) -> Rows:
+    """What owns the launch of each device event, given what owns each runtime call; -1 for none."""
+    owned = np.full(len(launches.trace.device), -1, np.intp)
+    owned[launches.linked] = owner[launches.call[launches.linked]]
+    return owned
 
 
 def _summed(name: Int32, duration: Int64, launches: Launches) -> tuple[Float64, Int64]:

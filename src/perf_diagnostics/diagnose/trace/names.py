@@ -39,9 +39,14 @@ _ALLOCATION = re.compile(
     r"|ExtMallocWithFlags)$|^cuMem(Create|Map|Unmap|Release|SetAccess|AddressReserve|AddressFree|Alloc|Free)(_v\d)?$"
 )
 
+#: Among them those that give memory back; before, the caching allocator and the driver wait for all streams
+#: (``num_sync_all_streams`` of torch.cuda.memory_stats).
+_FREEING = re.compile(r"^(cuda|hip)(Free|HostFree)(Host|Array)?$|^cuMem(Release|Unmap|Free)(_v\d)?$")
+
 #: Calls that hand work to the device or order it: what a steady step is made of.
 _ORDERING = re.compile(r"Launch|Memcpy|Memset|Memory|Event|Synchronize|StreamWait|Capturing|Capture|Occupancy|INVALID")
 
+_KERNEL_LAUNCH = re.compile(r"LaunchKernel|LaunchCooperativeKernel")
 _GRAPH = re.compile(r"GraphLaunch")
 _COPY_CALL = re.compile(r"Memcpy")
 
@@ -99,12 +104,19 @@ class Names:
     def allocation(self, events: Events) -> Bool:
         return self._allocation[events.name]
 
+    def freeing(self, events: Events) -> Bool:
+        """Among the allocations those that give memory back."""
+        return self._matching(_FREEING.search)[events.name]
+
     def set_up(self, events: Events) -> Bool:
         """Runtime calls that neither hand over work nor order it nor wait: allocation, initialisation, queries."""
         return ~self._ordering[events.name]
 
     def graph(self, events: Events) -> Bool:
         return self._graph[events.name]
+
+    def kernel_launch(self, events: Events) -> Bool:
+        return self._matching(_KERNEL_LAUNCH.search)[events.name]
 
     def copy_call(self, events: Events) -> Bool:
         return self._copy_call[events.name]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from perf_diagnostics.diagnose.trace.events import DEVICE_KINDS, Events, Kind, Trace
+from perf_diagnostics.diagnose.trace.inputs import COMMUNICATION, MOST_KINDS, SHAPED, Message, SeenInputs, message_of
 from perf_diagnostics.diagnose.trace.json_stream import CHUNK, events
 from perf_diagnostics.errors import RecordError
 from perf_diagnostics.records import Json
@@ -32,6 +33,9 @@ _ANNOTATED = ("ProfilerStep#", "enumerate(", "Optimizer.", "## ")
 
 #: Entries beside the events that are kept; others (they hold host and job names) are not.
 _ABOUT = ("distributedInfo", "deviceProperties", "schemaVersion")
+
+#: What is known of an event that is neither a call, nor on the device, nor among the operators that are looked at.
+_NOTHING = (-1, -1, -1)
 
 #: More bytes or blocks than this is a broken number.
 _LARGEST = 2**62
@@ -55,7 +59,8 @@ def _size(kind: Kind, about: Mapping[str, Any]) -> int:
 def read_trace(path: str | Path, *, chunk: int = CHUNK) -> Trace:
     """Read one rank's trace, as :meth:`torch.profiler.profile.export_chrome_trace` writes it.
 
-    Time is linear and memory some 50 bytes an event; flows, instants and Python frames are dropped on the way.
+    Time is linear and memory some 50 bytes an event; flows, instants and Python frames are dropped on the way, and of
+    the inputs of operators all but those of :data:`SHAPED`.
 
     Args:
         path: a ``.json`` or ``.json.gz`` file.
@@ -78,7 +83,9 @@ class _Columns:
         self._path = path
         self._kind, self._name, self._track = array("b"), array("i"), array("i")
         self._start, self._length, self._correlation = array("d"), array("d"), array("q")
-        self._size = array("q")
+        self._size, self._told = array("q"), array("i")
+        self._inputs = SeenInputs()
+        self._messages: dict[Message, int] = {}
         self._names: dict[str, int] = {}
         self._tracks: dict[Any, int] = {}
         self._base: float | int | None = None
@@ -111,14 +118,15 @@ class _Columns:
                 return
             if kind is Kind.OPERATOR and name.startswith(_ANNOTATED):
                 kind = Kind.ANNOTATION
-            about = (item.get("args") or {}) if kind >= Kind.RUNTIME else {}
-            correlation = about.get("correlation", -1)
-            size = _size(kind, about) if kind >= Kind.KERNEL else -1
+            correlation, size, told = _NOTHING
+            if kind >= Kind.RUNTIME or name in SHAPED:
+                correlation, size, told = self._details(kind, name, item.get("args") or {})
             named = self._names.setdefault(name, len(self._names))
             track = self._track_number((item.get("pid"), item.get("tid")))
             # The only value not checked yet comes first, so that columns never differ in length.
             self._correlation.append(correlation)
             self._size.append(size)
+            self._told.append(told)
             self._kind.append(kind)
             self._start.append(start)
             self._length.append(length)
@@ -126,6 +134,21 @@ class _Columns:
             self._track.append(track)
         except (KeyError, TypeError, AttributeError, OverflowError):
             self._odd += 1
+
+    def _details(self, kind: Kind, name: str, about: Mapping[str, Any]) -> tuple[Any, int, int]:
+        """An event's correlation (not checked yet), its size, and the number of its inputs or of its message."""
+        if kind < Kind.RUNTIME:
+            if name == COMMUNICATION:
+                return -1, -1, self._message(about)
+            return -1, -1, self._inputs.number(about)
+        told = self._message(about) if "Collective name" in about else -1
+        return about.get("correlation", -1), _size(kind, about) if kind >= Kind.KERNEL else -1, told
+
+    def _message(self, about: Mapping[str, Any]) -> int:
+        found = message_of(about)
+        if found is None or (found not in self._messages and len(self._messages) >= MOST_KINDS):
+            return -1
+        return self._messages.setdefault(found, len(self._messages))
 
     def _track_number(self, track: tuple[Any, Any]) -> int:
         number = self._tracks.get(track)
@@ -138,12 +161,13 @@ class _Columns:
 
     def trace(self) -> Trace:
         kept = len(self._kind)
-        if kept + self._backwards == 0:
+        known = kept + self._backwards
+        if not known and not (self._complete and self._odd):
             raise RecordError(
                 f"{self._path} is not a trace of the PyTorch profiler: of {self._complete} complete events none has a "
                 "category that it writes (cpu_op, cuda_runtime, kernel …)."
             )
-        if self._odd > max(10, kept // 100):
+        if not known or self._odd > max(10, kept // 100):
             raise RecordError(
                 f"{self._path}: {self._odd} events lack a name, a time or a duration ({kept} are sound); "
                 "this form of trace is not known."
@@ -163,6 +187,7 @@ class _Columns:
             np.frombuffer(self._track, np.int32)[order],
             np.frombuffer(self._correlation, np.int64)[order],
             np.frombuffer(self._size, np.int64)[order],
+            np.frombuffer(self._told, np.int32)[order],
         )
         return Trace(
             self._path,
@@ -172,6 +197,8 @@ class _Columns:
             self._backwards,
             self._about,
             self._devices(rows),
+            tuple(self._inputs.kept),
+            tuple(self._messages),
         )
 
     def _devices(self, rows: Events) -> int:

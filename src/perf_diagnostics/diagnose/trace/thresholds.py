@@ -30,10 +30,21 @@ def configured_traces(
     return tuple(_changed(rule, thresholds[rule.code]) if rule.code in thresholds else rule for rule in rules)
 
 
+def threshold_names(rule: AnyTraceRule) -> frozenset[str]:
+    """The names of a rule's thresholds, those that it shares with the rule about runs included."""
+    own, of_shared = _names(rule)
+    return own | of_shared
+
+
+def _names(rule: AnyTraceRule) -> tuple[frozenset[str], frozenset[str]]:
+    shared: Named | None = getattr(rule, _SHARED, None)
+    of_shared = frozenset(() if shared is None else (field.name for field in thresholds_of(shared)))
+    return frozenset(field.name for field in thresholds_of(rule)) - {_SHARED}, of_shared
+
+
 def _changed(rule: AnyTraceRule, change: Mapping[str, float]) -> AnyTraceRule:
     shared: Named | None = getattr(rule, _SHARED, None)
-    of_shared = set() if shared is None else {field.name for field in thresholds_of(shared)}
-    own = {field.name for field in thresholds_of(rule)} - {_SHARED}
+    own, of_shared = _names(rule)
     for name in change:
         if name not in own | of_shared:
             has = ", ".join(sorted(own | of_shared)) or "none at all"

@@ -11,13 +11,17 @@ from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.kernels import Row, phases, top_kernels, top_operators
 from perf_diagnostics.records import Json
 
+#: The parts that a step has without a device as well.
+ON_CPU = (Part.COMPUTE, Part.INPUT, Part.LAUNCH, Part.HOST)
+
 
 @dataclass(frozen=True)
 class Waterfall:
     """One rank's parts, which add up to the steps' wall time, and what has the most time by name.
 
     ``parts`` gives each part's time over all steps in ns and its share; ``prompt_share`` and ``delay_s`` are None where
-    nothing ran on a device.
+    nothing ran on a device. Without ``loader_seen`` the wait for input was not measured: what there is of it is other
+    host work.
     """
 
     label: str
@@ -27,6 +31,7 @@ class Waterfall:
     steps: int
     warm_up: int
     on_device: bool
+    loader_seen: bool
     wall_ns: int
     parts: tuple[tuple[Part, int, Interval], ...]
     overlap: float | None
@@ -35,6 +40,12 @@ class Waterfall:
     kernels: tuple[Row, ...]
     operators: tuple[Row, ...]
     phases: tuple[Row, ...]
+
+    def measured(self, part: Part) -> bool:
+        """Whether a time of zero is one: without a device, or a loader's range, some parts cannot be seen."""
+        if part is Part.INPUT:
+            return self.loader_seen
+        return self.on_device or part in ON_CPU
 
 
 def waterfall_of(facts: TraceFacts) -> Waterfall | None:
@@ -55,6 +66,7 @@ def waterfall_of(facts: TraceFacts) -> Waterfall | None:
         steps=len(facts.steps),
         warm_up=facts.steps.warm_up,
         on_device=facts.on_device,
+        loader_seen=facts.loader_seen,
         wall_ns=int(facts.wall_ns.sum()),
         parts=tuple((part, int(facts.per_step_ns(part).sum()), facts.share(part)) for part in Part),
         overlap=1 - exposed / communicating if communicating else None,
@@ -78,7 +90,14 @@ def waterfall_json(waterfall: Waterfall) -> dict[str, Json]:
         "on_device": waterfall.on_device,
         "step_ms": waterfall.wall_ns / each,
         "parts": [
-            {"part": str(part), "ms": ns / each, "share": share.value, "low": share.low, "high": share.high}
+            {
+                "part": str(part),
+                "ms": ns / each,
+                "share": share.value,
+                "low": share.low,
+                "high": share.high,
+                "measured": waterfall.measured(part),
+            }
             for part, ns, share in waterfall.parts
         ],
         "communication_overlap": waterfall.overlap,

@@ -5,12 +5,16 @@ from __future__ import annotations
 from perf_diagnostics.diagnose.trace.rule import AnyTraceRule
 from perf_diagnostics.diagnose.trace.rules.cmp002_compute_bound import Computing
 from perf_diagnostics.diagnose.trace.rules.cmp003_single_precision import SinglePrecision
+from perf_diagnostics.diagnose.trace.rules.cmp008_misaligned_dimensions import OddProducts
+from perf_diagnostics.diagnose.trace.rules.cmp009_unfused_attention import WrittenScores
 from perf_diagnostics.diagnose.trace.rules.cmp010_wave_quantisation import WaveQuantisation
 from perf_diagnostics.diagnose.trace.rules.cmp011_conv_layout import LayoutChanges
 from perf_diagnostics.diagnose.trace.rules.cmp014_tiny_kernels import TinyKernels
 from perf_diagnostics.diagnose.trace.rules.cmp015_kernel_variance import KernelVariance
 from perf_diagnostics.diagnose.trace.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.trace.rules.com002_straggler import Straggler
+from perf_diagnostics.diagnose.trace.rules.com003_little_overlap import RunsAlone
+from perf_diagnostics.diagnose.trace.rules.com004_rank_imbalance import TakingTurns
 from perf_diagnostics.diagnose.trace.rules.exp001_too_few_steps import FewMarkedSteps
 from perf_diagnostics.diagnose.trace.rules.exp006_cold_start import ColdStart
 from perf_diagnostics.diagnose.trace.rules.hst001_launch_bound import LaunchBound
@@ -20,6 +24,7 @@ from perf_diagnostics.diagnose.trace.rules.hst004_host_work import HostWork
 from perf_diagnostics.diagnose.trace.rules.hst009_unexplained_device_gap import UnexplainedGap
 from perf_diagnostics.diagnose.trace.rules.inp001_input_bound import WaitingForInput
 from perf_diagnostics.diagnose.trace.rules.inp007_preprocessing_in_the_loop import Preprocessing
+from perf_diagnostics.diagnose.trace.rules.opt001_optimizer_heavy import LaunchesInOptimizer
 from perf_diagnostics.diagnose.trace.rules.opt003_optimizer_synchronises import WaitsInOptimizer
 from perf_diagnostics.diagnose.trace.rules.xfr001_transfer_bound import ExposedCopies
 from perf_diagnostics.diagnose.trace.rules.xfr002_pageable_copies import PageableCopies
@@ -40,11 +45,16 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     AllocationChurn(),
     HostWork(),
     UnexplainedGap(),
+    LaunchesInOptimizer(),
     WaitsInOptimizer(),
     CommunicationBound(),
     Straggler(),
+    RunsAlone(),
+    TakingTurns(),
     Computing(),
     SinglePrecision(),
+    OddProducts(),
+    WrittenScores(),
     WaveQuantisation(),
     LayoutChanges(),
     TinyKernels(),

@@ -49,6 +49,9 @@ class WaveQuantisation:
     least_share: float = field(
         default=0.05, metadata=limit("part of the device's work in such products", "the catalogue's 5 %")
     )
+    starved_share: float = field(
+        default=0.50, metadata=limit("f20 from which the host sets the pace", "17 public traces: 0.59 to 1.00")
+    )
 
     def check(self, facts: TraceFacts) -> Answer:
         facts.require_device("kernels")
@@ -69,6 +72,8 @@ class WaveQuantisation:
         )
         if share < self.least_share:
             return cleared(self, f"{percent(share)} of the device's work is in uneven products", *numbers)
+        if facts.prompt_share >= self.starved_share:
+            return cleared(self, "the host sets the pace, not the products", *numbers)
         return Finding(
             code=self.code,
             name=self.name,

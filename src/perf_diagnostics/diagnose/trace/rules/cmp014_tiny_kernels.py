@@ -36,8 +36,8 @@ class TinyKernels:
 
     When it is wrong:
         Kernels of several streams may fill the device together; persistent ones of few large blocks fill it alone.
-        Without blocks a short kernel may fill it, too. Where the host cannot keep up, that is launch-bound's (HST001)
-        to say.
+        Without blocks a short kernel may fill it, too. Collectives, which have few blocks by design, are left out.
+        Where the host cannot keep up, that is launch-bound's (HST001) to say.
     """
 
     code: ClassVar[str] = "CMP014"
@@ -53,7 +53,9 @@ class TinyKernels:
         facts.require_device("kernels")
         device = facts.trace.device
         small, how = self._small(facts)
-        share = facts.kernel_share((device.kind == Kind.KERNEL) & small)
+        # Collectives have few blocks by design: what they move fills the links, not the multiprocessors.
+        kernels = (device.kind == Kind.KERNEL) & ~facts.launches.names.communication(device)
+        share = facts.kernel_share(kernels & small)
         computing = facts.share(Part.COMPUTE)
         numbers = (
             Evidence(

@@ -13,7 +13,7 @@ from perf_diagnostics.diagnose.gain import Tier, confidence
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.trace.events import Kind
 from perf_diagnostics.diagnose.trace.facts import LEAST_STEPS, TraceFacts
-from perf_diagnostics.diagnose.wording import percent
+from perf_diagnostics.diagnose.wording import counted, percent
 from perf_diagnostics.records import Float64
 
 
@@ -48,8 +48,9 @@ class KernelVariance:
 
     def check(self, facts: TraceFacts) -> Answer:
         facts.require_device("kernels")
+        facts.require_steady()
         if len(facts.steps) < LEAST_STEPS:
-            raise NotMeasured("steps", f"{len(facts.steps)} steps; a scatter needs {LEAST_STEPS}")
+            raise NotMeasured("steps", f"{counted(len(facts.steps), 'step')}; a scatter needs {LEAST_STEPS}")
         runs = repeated_runs(facts)
         if not runs:
             raise NotMeasured("kernels", "no kernel runs equally often in every step")

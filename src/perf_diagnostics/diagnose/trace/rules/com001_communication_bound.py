@@ -6,13 +6,19 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from perf_diagnostics.diagnose.facts import NotMeasured
 from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.trace.breakdown import Part
+from perf_diagnostics.diagnose.trace.collectives import Collectives, collectives, exposed_share
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.rule import found
-from perf_diagnostics.diagnose.wording import percent, percent_between
+from perf_diagnostics.diagnose.wording import percent, percent_between, significant
+
+#: So many collectives for each gradient, where there are many gradients, and they are exchanged one by one (judgement).
+_ONE_BY_ONE, _MANY = 0.5, 20
 
 
 @dataclass(frozen=True)
@@ -21,7 +27,9 @@ class CommunicationBound:
 
     What it measures:
         The share of the step in which collective kernels (NCCL, RCCL and the like) run and no other kernel does, and
-        the overlap: how much of all communication is hidden behind computation.
+        the overlap: how much of all communication is hidden behind computation. Beside it how many collectives a step
+        has and, where the trace tells their messages, how much they move and how much of what is exposed are messages
+        under 1 MB.
 
     Why it matters:
         Hidden communication costs nothing. What is exposed, every rank waits for, and it grows with the job.
@@ -29,6 +37,7 @@ class CommunicationBound:
     What to try:
         Larger or earlier gradient buckets and a static graph, so that the exchange starts during the backward pass;
         gradient accumulation without synchronising every micro-step; compression of gradients; a faster network path.
+        Many small messages: bundle them, for each costs a latency however little it moves.
 
     When it is wrong:
         A collective also lasts as long as it waits for the last rank to arrive: on the ranks that wait, the fault
@@ -48,6 +57,10 @@ class CommunicationBound:
     warn_share: float = field(default=0.10, metadata=limit("… to warn from", "TensorBoard advises from 10 %"))
     critical_share: float = field(
         default=0.25, metadata=limit("… that is critical", "judgement; public traces: 0.10 to 0.66")
+    )
+
+    small_bytes: float = field(
+        default=1e6, metadata=limit("bytes below which a message costs its latency, not its length", "judgement")
     )
 
     def check(self, facts: TraceFacts) -> Answer:
@@ -73,6 +86,8 @@ class CommunicationBound:
             return cleared(self, f"exposed communication takes {percent_between(share)} of a step", number)
         all_of_it = facts.share_of(talking)
         overlap = 1 - share.value / all_of_it.value
+        messages = collectives(facts)
+        small = exposed_share(facts, messages.below(self.small_bytes)) if messages.sized else None
         bound = found(
             self,
             facts,
@@ -81,17 +96,67 @@ class CommunicationBound:
             part=Part.COMMUNICATION,
             metric="exposed communication",
             summary=f"{percent_between(share)} of each step is communication with nothing computed meanwhile; "
-            f"{percent(overlap)} of all communication overlaps with computation.",
+            f"{percent(overlap)} of all communication overlaps with computation{_says(messages)}.",
             more=(
                 evidence("communication, exposed or not", all_of_it, "%"),
                 Evidence(metric="overlap with computation", value=overlap * 100, unit="%"),
+                *_numbers(facts, messages),
+                *self._small(small),
             ),
             removable=share,
-            remedies=(
-                Remedy("Start the exchange earlier: smaller first bucket, static_graph, gradient_as_bucket_view."),
-                Remedy("With gradient accumulation, synchronise in the last micro-step only (no_sync)."),
-                Remedy("Send less: compress gradients, or shard the optimizer."),
-            ),
+            remedies=_remedies(facts, messages, bundling=small is not None and small >= share.value / 2),
         )
-        # Whoever waits for a late rank waits inside a collective: the same seconds, and the late rank is their cause.
-        return dataclasses.replace(bound, symptom_of=("COM002",))
+        # Whoever waits for a late rank waits inside a collective: the same seconds, and the late rank (always the same
+        # one, or each in turn) is their cause.
+        return dataclasses.replace(bound, symptom_of=("COM002", "COM004"))
+
+    def _small(self, share: float | None) -> tuple[Evidence, ...]:
+        if share is None:
+            return ()
+        return (Evidence(metric=f"exposed under {self.small_bytes / 1e6:g} MB a message", value=share * 100, unit="%"),)
+
+
+def _says(messages: Collectives) -> str:
+    if not len(messages):
+        return ""
+    each = len(messages) / messages.steps
+    of_kind = f" ({', '.join(f'{kind}' for kind, _ in messages.kinds.most_common(2))})" if messages.kinds else ""
+    middle = f", in the middle of {significant(float(np.median(messages.bytes)) / 1e6)} MB" if messages.sized else ""
+    return f"; {significant(each)} collectives a step{of_kind}{middle}"
+
+
+def _numbers(facts: TraceFacts, messages: Collectives) -> tuple[Evidence, ...]:
+    steps = messages.steps
+    found = [Evidence(metric="collectives a step", value=len(messages) / steps, n=steps)]
+    if facts.gradients_a_step is not None:
+        found.append(Evidence(metric="gradients a step", value=facts.gradients_a_step, n=steps))
+    if messages.sized:
+        moved = float(messages.bytes[messages.bytes >= 0].sum()) / steps
+        found.append(Evidence(metric="moved a step", value=moved / 1e6, unit="MB", n=steps))
+    return tuple(found)
+
+
+def _remedies(facts: TraceFacts, messages: Collectives, *, bundling: bool) -> tuple[Remedy, ...]:
+    """What fits what is exchanged; fewer messages first, where they are small or as many as there are gradients."""
+    gradients = facts.gradients_a_step or 0
+    if messages.mostly == "route":
+        return (
+            Remedy("Let what each rank is sent overlap with computing that does not need it: fetch a batch ahead."),
+            Remedy("Send less: exchange embeddings or experts' tokens in a lower precision."),
+        )
+    if gradients >= _MANY and messages.all_reduces >= _ONE_BY_ONE * gradients * messages.steps:
+        first = Remedy(
+            f"Exchange gradients in buckets, as DistributedDataParallel does: there are {gradients:,.0f} gradients and "
+            f"{messages.all_reduces / messages.steps:,.0f} all-reduces a step."
+        )
+    elif bundling:
+        first = Remedy("Bundle messages: larger buckets (bucket_cap_mb), or fewer and larger sharded units.")
+    elif messages.mostly == "shard":
+        first = Remedy("Gather the next unit's parameters while this one computes (prefetch), in fewer, larger units.")
+    else:
+        first = Remedy("Start the exchange earlier: smaller first bucket, static_graph, gradient_as_bucket_view.")
+    return (
+        first,
+        Remedy("With gradient accumulation, synchronise in the last micro-step only (no_sync)."),
+        Remedy("Send less: compress gradients, or shard the optimizer."),
+    )

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured
+from perf_diagnostics.diagnose.facts import NotApplicable
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.trace.breakdown import Part
-from perf_diagnostics.diagnose.trace.facts import LEAST_STEPS, TraceFacts, share_interval
+from perf_diagnostics.diagnose.trace.facts import TraceFacts, share_interval
+from perf_diagnostics.diagnose.trace.ranks import rank_steps, require_all
 from perf_diagnostics.diagnose.wording import percent
-from perf_diagnostics.records import Int64
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,8 @@ class Straggler:
     def check(self, ranks: Sequence[TraceFacts]) -> Answer:
         if len(ranks) < 2:
             raise NotApplicable("ranks", "one trace was given; give those of all ranks to compare them")
-        work, wall = _work(ranks)
+        steps = rank_steps(ranks)
+        work, wall = steps.work_ns, steps.wall_ns
         last = np.bincount(np.argmax(work, axis=0), minlength=len(ranks))
         slow = int(np.argmax(last))
         often = float(last[slow]) / work.shape[1]
@@ -73,7 +73,7 @@ class Straggler:
             ),
         )
         if often < self.same_rank_share or not excess.surely_at_least(self.warn_share):
-            _require_all(ranks)
+            require_all(ranks)
             return cleared(self, f"no rank is surely last by {percent(self.warn_share)} of a step", *numbers)
         return Finding(
             code=self.code,
@@ -91,28 +91,3 @@ class Straggler:
             confidence=confidence(Tier.DEEP_WINDOW, sure=True),
             claims={str(Part.COMMUNICATION): excess.value},
         )
-
-
-def _require_all(ranks: Sequence[TraceFacts]) -> None:
-    """Nobody is cleared of being late for a rank that was not looked at."""
-    size = max((rank.trace.world_size or 0 for rank in ranks), default=0)
-    if size > len(ranks):
-        raise NotMeasured("ranks", f"traces of {len(ranks)} of {size} ranks were given: one of the others may be late")
-
-
-def _work(ranks: Sequence[TraceFacts]) -> tuple[Int64, Int64]:
-    """Time outside exposed communication, shape ``(ranks, steps)``, and the mean wall time of each shared step."""
-    numbers = [rank.trace.rank for rank in ranks if rank.trace.rank is not None]
-    twice = next((number for number in numbers if numbers.count(number) > 1), None)
-    if twice is not None:
-        raise NotMeasured("ranks", f"more than one trace is of rank {twice}")
-    talking = [len(rank.split.communicating) > 0 for rank in ranks]
-    if not all(talking):
-        raise NotMeasured("communication", f"no collective kernels on {ranks[talking.index(False)].label}")
-    shared = reduce(np.intersect1d, [rank.steps.number for rank in ranks])
-    if shared.size < LEAST_STEPS:
-        raise NotMeasured("shared_steps", f"the traces share {shared.size} step numbers; {LEAST_STEPS} are needed")
-    rows = [np.isin(rank.steps.number, shared) for rank in ranks]
-    wall = np.array([rank.wall_ns[row] for rank, row in zip(ranks, rows, strict=True)])
-    talk = np.array([rank.per_step_ns(Part.COMMUNICATION)[row] for rank, row in zip(ranks, rows, strict=True)])
-    return wall - talk, wall.mean(axis=0).astype(np.int64)

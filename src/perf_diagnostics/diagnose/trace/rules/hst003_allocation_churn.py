@@ -21,7 +21,8 @@ class AllocationChurn:
 
     What it measures:
         The device's idle time inside the driver's allocation calls (``cudaMalloc``, ``cudaFree``, ``cudaHostAlloc``,
-        ``cuMemCreate``, ``cuMemMap`` and HIP's), and in how many of the steps there are any.
+        ``cuMemCreate``, ``cuMemMap`` and HIP's), in how many of the steps there are any, and how many give memory
+        back, for which the driver waits until every stream of the device is done.
 
     Why it matters:
         PyTorch keeps memory and reuses it; in a steady step there is no such call. Each one is slow, and freeing
@@ -51,8 +52,10 @@ class AllocationChurn:
         runtime = facts.trace.runtime
         calls = facts.calls_in_steps(runtime.where(facts.launches.names.allocation(runtime)))
         steps = float(np.mean(calls > 0))
+        frees = facts.calls_in_steps(runtime.where(facts.launches.names.freeing(runtime)))
         numbers = (
             Evidence(metric="allocation calls a step", value=float(calls.mean()), n=len(facts.steps)),
+            Evidence(metric="of them freeing, which waits for all streams", value=float(frees.mean())),
             Evidence(metric="steps that allocate", value=steps * 100, unit="%", limit=self.step_share * 100),
         )
         level = grade(share, warn_and_critical(self.warn_share, self.critical_share))

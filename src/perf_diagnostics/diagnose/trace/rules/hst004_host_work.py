@@ -23,7 +23,7 @@ class HostWork:
     What it measures:
         The device's idle time in stretches of more than a millisecond in which the threads that train launch
         nothing, and are neither in a loader, nor in an allocation, nor in a call that waits. In a trace of the CPU
-        alone: time in no operator.
+        alone: stretches of more than a millisecond in which no operator runs.
 
     Why it matters:
         It is time of the loop's own code: preparing or tokenising a batch after it was loaded, logging, metrics,
@@ -35,7 +35,8 @@ class HostWork:
         ``gc.freeze()`` after start-up.
 
     When it is wrong:
-        A loader that leaves no range in the trace is counted here. Compilation in the first steps is, too.
+        A loader that leaves no range in the trace is counted here. Compilation in the first steps is, too, and so is
+        time in which another program had the processor: a trace does not show it.
     """
 
     code: ClassVar[str] = "HST004"
@@ -57,8 +58,13 @@ class HostWork:
         if level is None:
             number = evidence("other host work", share, "%", limit=self.warn_share)
             return cleared(self, f"other work of the host takes {percent_between(share)} of a step", number)
-        annotations = facts.trace.of(Kind.ANNOTATION)
-        loader_seen = bool(facts.launches.names.data_wait(annotations).any())
+        loader_seen = facts.loader_seen
+        elsewhere = ", or onto the device" if facts.on_device else ""
+        what = (
+            "the host does something else than launching work"
+            if facts.on_device
+            else "the CPU does something else than the model's operators"
+        )
         finding = found(
             self,
             facts,
@@ -66,11 +72,11 @@ class HostWork:
             share,
             part=Part.HOST,
             metric="other host work",
-            summary=f"For {percent_between(share)} of each step the host does something else than launching work"
+            summary=f"For {percent_between(share)} of each step {what}"
             f"{'' if loader_seen else ' (loading data may be part of it: no loader left a range in the trace)'}.",
             more=(Evidence(metric="loader ranges in the trace", value="yes" if loader_seen else "no"),),
             remedies=(
-                Remedy("Move preparation of batches into the loader's workers, or onto the device."),
+                Remedy(f"Move preparation of batches into the loader's workers{elsewhere}."),
                 Remedy("Log, evaluate metrics and save less often, or in another thread."),
                 Remedy("Record once with with_stack=True to see which function it is."),
             ),

@@ -10,7 +10,6 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
 from perf_diagnostics.diagnose.rules.inp007_preprocessing_in_the_loop import REMEDIES, PreprocessingInTheLoop
 from perf_diagnostics.diagnose.trace.breakdown import Part
-from perf_diagnostics.diagnose.trace.events import Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.preparation import preparing
 from perf_diagnostics.diagnose.trace.rule import claims_of, found, warn_and_critical
@@ -31,8 +30,7 @@ class Preprocessing:
     def check(self, facts: TraceFacts) -> Answer:
         between = preparing(facts)
         share = facts.share_of(between)
-        annotations = facts.trace.of(Kind.ANNOTATION)
-        seen = bool(facts.launches.names.data_wait(annotations).any())
+        seen = facts.loader_seen
         loader = Evidence(metric="loader ranges in the trace", value="yes" if seen else "no")
         level = grade(share, warn_and_critical(self.limits.warn_share, self.limits.critical_share))
         if level is None:

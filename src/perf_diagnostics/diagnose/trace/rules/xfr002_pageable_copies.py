@@ -58,12 +58,13 @@ class PageableCopies:
                 f"{pageable} of {counted(len(copies), 'copy', 'copies')} to the device from pageable memory",
                 *numbers,
             )
+        come = "comes" if len(copies) == 1 else "come"
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=Severity.INFO,
-            summary=f"{pageable} of {counted(len(copies), 'copy', 'copies')} to the device come from memory that is "
+            summary=f"{pageable} of {counted(len(copies), 'copy', 'copies')} to the device {come} from memory that is "
             f"not pinned; all copies between host and device take {percent(share.value)} of the step.",
             scope=facts.label,
             evidence=numbers,

@@ -1,0 +1,123 @@
+"""What a trace says about the inputs of matrix products and of attention, and about the messages of collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+#: Matrix products by the place of the first factor among their inputs; the second follows it (aten/native_functions).
+PRODUCTS: Mapping[str, int] = MappingProxyType(
+    {
+        **dict.fromkeys(("aten::mm", "aten::bmm", "aten::_int_mm", "aten::_scaled_mm"), 0),
+        **dict.fromkeys(("aten::addmm", "aten::baddbmm"), 1),
+    }
+)
+
+SOFTMAX = ("aten::_softmax", "aten::_softmax_backward_data")
+
+#: Collectives as torch.distributed notes them on the host, where their kernels do not say it themselves.
+COMMUNICATION = "record_param_comms"
+
+#: The operators whose arguments are kept; those of the others would fill the memory and answer nothing.
+SHAPED = frozenset((*PRODUCTS, *SOFTMAX, COMMUNICATION))
+
+#: Bytes of an element, by the names that torch gives its types in traces.
+_ELEMENT_BYTES: Mapping[str, int] = MappingProxyType(
+    {
+        **dict.fromkeys(("Byte", "Char", "Bool"), 1),
+        **dict.fromkeys(("Float8_e4m3fn", "Float8_e5m2", "Float8_e4m3fnuz", "Float8_e5m2fnuz"), 1),
+        **dict.fromkeys(("Half", "BFloat16", "Short"), 2),
+        **dict.fromkeys(("Float", "Int"), 4),
+        **dict.fromkeys(("Double", "Long", "ComplexFloat"), 8),
+    }
+)
+
+#: So many inputs hold what is asked of the operators here: a bias and two factors.
+_INPUTS = 3
+
+#: More kinds of inputs, or of messages, than this are not kept: lengths that vary make some hundreds.
+MOST_KINDS = 100_000
+
+#: No tensor has more dimensions, and no dimension, message or job more elements; more is a broken number.
+_MOST_DIMENSIONS, _LARGEST = 8, 2**48
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """An operator's inputs: sizes, element types as torch writes them, and strides (empty: not recorded)."""
+
+    sizes: tuple[Sizes, ...]
+    types: tuple[str, ...]
+    strides: tuple[Sizes, ...] = ()
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a collective moves: its kind, the bytes of the larger of what goes in and out, and its ranks (None: not
+    recorded)."""
+
+    collective: str
+    bytes: int
+    ranks: int | None
+
+
+class SeenInputs:
+    """The inputs of operators, each kind once: a trace has a few hundred kinds, however many operators."""
+
+    def __init__(self) -> None:
+        self.kept: list[Inputs] = []
+        self._numbers: dict[Any, int] = {}
+
+    def number(self, about: Mapping[str, Any]) -> int:
+        """The place in :attr:`kept` of what an operator's arguments tell; -1 where they do not (``record_shapes``)."""
+        try:
+            key = _key(about)
+            found = self._numbers.get(key)
+        except (KeyError, TypeError):  # no list of lists
+            return -1
+        if found is None:
+            found = -1
+            if len(self._numbers) >= MOST_KINDS:
+                return found
+            if _sound(key):
+                found = len(self.kept)
+                self.kept.append(Inputs(*key))
+            self._numbers[key] = found
+        return found
+
+
+def _key(about: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """Sizes, types and strides of the first inputs, hashable; raises TypeError where they are no lists."""
+    sizes, types = about["Input Dims"], about["Input type"]
+    strides = about.get("Input Strides") or ()
+    return (
+        tuple(map(tuple, sizes[:_INPUTS])),
+        tuple(types[:_INPUTS]),
+        tuple(map(tuple, strides[:_INPUTS])),
+    )
+
+
+def _sound(key: tuple[Any, Any, Any]) -> bool:
+    sizes, types, strides = key
+    return all(type(one) is str for one in types) and all(
+        len(one) <= _MOST_DIMENSIONS and all(type(n) is int and 0 <= n < _LARGEST for n in one)
+        for one in (*sizes, *strides)
+    )
+
+
+def message_of(about: Mapping[str, Any]) -> Message | None:
+    """The message that a collective's arguments tell, or None where they do not."""
+    each = _ELEMENT_BYTES.get(str(about.get("dtype")))
+    counts = [n for key in ("In msg nelems", "Out msg nelems") if (n := _count(about.get(key))) is not None]
+    name = about.get("Collective name")
+    if each is None or not counts or not isinstance(name, str):
+        return None
+    return Message(name, each * max(counts), _count(about.get("Group size")))
+
+
+def _count(given: Any) -> int | None:
+    return given if type(given) is int and 0 <= given < _LARGEST else None

@@ -1,0 +1,68 @@
+"""OPT001 for traces: launches for single tensors that the device waits for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.trace.rules.opt001_optimizer_heavy import LaunchesInOptimizer
+from tests.diagnose.answers import changes, clear, found, missing, number
+from tests.diagnose.trace.builder import BACKWARD, POINTWISE, TraceBuilder, ask, repeated
+
+STEP = 10_000
+
+
+def updating(launches: int, gradients: int, *, apart: float = 20, operator: str = "aten::add_") -> TraceBuilder:
+    """Five steps of 10 ms: the device is fed, and at their end an optimizer launches kernels of 4 µs, so many µs apart,
+    each of which starts 6 µs after its launch began.
+    """
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        update = start + STEP - launches * apart
+        builder.kernel(start, start + 6, update - 1000, name=POINTWISE)
+        for n in range(gradients):
+            builder.operator("torch::autograd::AccumulateGrad", start + n, start + n + 0.5, tid=BACKWARD)
+        builder.kernel(start + 60, update - 1000, update, name=POINTWISE)
+        builder.note("Optimizer.step#AdamW.step", update - 1, start + STEP - 1)
+        builder.operator(operator, update, update + 5)
+        for n in range(launches):
+            at = update + n * apart
+            builder.kernel(at, at + 6, at + 10, name=POINTWISE)
+
+    return repeated(STEP, 5, fill)
+
+
+def test_launches_tensor_by_tensor_are_a_warning_where_the_device_waits_for_them(tmp_path: Path) -> None:
+    # 160 x (20 - 4) µs of 10 ms are idle, less what lies beyond the optimizer's range
+    finding = found(ask(LaunchesInOptimizer(), updating(160, 40).facts(tmp_path)))
+    assert finding.severity is Severity.WARNING
+    assert number(finding, "idle for want of the optimizer's launches").value == pytest.approx(25.6, abs=0.3)
+    assert number(finding, "launches for each gradient").value == 4
+    assert "160 kernels a step for 40 tensors" in finding.summary
+    assert {"optimizer_implementation": "fused"} in changes(finding)
+    assert finding.recoverable.high <= 0.26 and finding.claims["launch_overhead"] == pytest.approx(0.256, abs=0.003)
+
+
+def test_launches_that_cost_little_are_an_info_and_less_is_nothing(tmp_path: Path) -> None:
+    assert found(ask(LaunchesInOptimizer(), updating(20, 10).facts(tmp_path))).severity is Severity.INFO  # 3.2 %
+    answer = clear(ask(LaunchesInOptimizer(), updating(5, 4).facts(tmp_path)))  # 0.8 %
+    assert number(answer, "launches of the optimizer a step").value == 5
+
+
+def test_few_launches_for_many_tensors_are_clear(tmp_path: Path) -> None:
+    """Foreach: a launch for dozens of tensors; that the device waits for them is not their number's doing."""
+    answer = clear(ask(LaunchesInOptimizer(), updating(20, 400).facts(tmp_path)))
+    assert number(answer, "launches for each gradient").value == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("operator", ["aten::_fused_adamw_", "aten::_foreach_add_"])
+def test_without_gradients_an_operator_on_many_tensors_tells(operator: str, tmp_path: Path) -> None:
+    assert "together" in clear(ask(LaunchesInOptimizer(), updating(20, 0, operator=operator).facts(tmp_path))).summary
+    assert missing(ask(LaunchesInOptimizer(), updating(20, 0).facts(tmp_path))).signal == "optimizer_tensors"
+
+
+def test_without_a_range_of_an_optimizer_it_is_not_measured(tmp_path: Path) -> None:
+    bare = repeated(STEP, 5, lambda b, start: b.kernel(start - 100, start, start + STEP))
+    assert missing(ask(LaunchesInOptimizer(), bare.facts(tmp_path))).signal == "optimizer"

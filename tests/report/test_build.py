@@ -11,6 +11,7 @@ from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Unchecked
 from perf_diagnostics.records import Gap, Length, Outcome, Phase, Quantity, Run, StepTable
 from perf_diagnostics.report.build import build_report
+from perf_diagnostics.report.gains import saving
 from perf_diagnostics.report.model import ChartKind, Report, ReportTable
 from perf_diagnostics.testing import run_of, trial_of
 from tests.report.conftest import CPU_BATCHES, GENERATED_AT, cpu_result, gpu_result
@@ -86,16 +87,19 @@ def test_where_the_time_goes_adds_up(report):
 
 
 def test_gains_are_told_with_their_interval_and_as_untried(report):
-    sentence = next(s for s in report.answer if s.startswith("Fixing"))
-    assert "could win back 3.1 % of the step's time (2.4 to 3.6 %), predicted, not measured" in sentence
-    basis = report.answer_basis[report.answer.index(sentence)]
-    assert basis.says == "confidence 85.0 %"
+    change = report.changes[0]
+    # 1 / (1 - 0.031) = 1.032, 1 / (1 - 0.024) = 1.025, 1 / (1 - 0.036) = 1.037
+    assert saving(change.gain) == (
+        "saves 3 % of the time (2 to 4 %): 1.03 times as fast (1.02 to 1.04); predicted, not measured"
+    )
+    assert change.confidence == 0.85 and change.tried == ""
+    assert change.key in {f"finding {f.code} {f.scope}" for f in report.diagnosis.findings}
 
 
 def test_a_gain_of_mere_information_is_told_as_a_guess(diagnosis):
     info = dataclasses.replace(diagnosis.findings[0], severity=diagnosis.findings[2].severity)
     report = report_of(cpu_result(8), diagnosis=Diagnosis(verdict=None, findings=(info,)))
-    assert not any(s.startswith("Fixing") for s in report.answer)
+    assert report.changes == ()
     (hint,) = (s for s in report.answer if "is a guess" in s)
     assert hint.startswith("No rule found a fault;") and "3.1 %" in hint
     assert not any(figure.label == "Could be won back" for figure in report.key_figures)
@@ -184,9 +188,9 @@ def test_memory_nobody_measured_is_listed_and_not_drawn():
 
 def test_memory_that_was_measured_as_zero_is_shown_as_zero():
     zero = dataclasses.replace(cpu_result(8), quantities=(Quantity("host_memory_peak", 0.0, "bytes", "test"),))
-    report = report_of(zero)
-    assert chart(report, "memory").series[0].values == (0.0,)
-    assert column(table(report, "trials"), "Process peak") == [0.0]
+    report = report_of(zero, cpu_result(16))
+    assert chart(report, "memory").series[0].values == (0.0, pytest.approx(1.55 + 0.045 * 16))
+    assert column(table(report, "trials"), "Process peak")[0] == 0.0
     assert not any(signal == "host_memory_peak" for signal, _ in report.not_measured)
 
 
@@ -266,6 +270,49 @@ def test_one_trial_alone_gets_no_ranking():
     assert "fastest" not in report.answer[0]
 
 
+def test_a_single_batch_size_is_no_chart_against_batch_size():
+    report = report_of(cpu_result(8))
+    assert [c.key for c in report.charts] == ["time_breakdown_1", "course_1"]
+    phases = chart(report, "time_breakdown_1")
+    assert phases.kind is ChartKind.LYING_BAR and phases.categories[:3] == ("data wait", "transfer", "forward")
+    step = next(v for v in column(table(report, "trials"), "Step"))
+    assert sum(phases.series[0].values) == pytest.approx(step, rel=1e-6)  # the phases add up to the step, in ms
+    assert report.answer_basis[0].key == "trials"
+
+
+def test_configurations_of_one_batch_size_are_compared_with_each_other():
+    one, other = cpu_result(8), cpu_result(8)
+    other = dataclasses.replace(
+        other, trial=dataclasses.replace(other.trial, settings=other.trial.settings.replace(num_workers=2))
+    )
+    report = report_of(one, other)
+    drawn = chart(report, "throughput")
+    assert drawn.kind is ChartKind.LYING_BAR
+    assert set(drawn.categories) == {"cpu num_workers=default", "cpu num_workers=2"}
+    times, memory = chart(report, "time_breakdown"), chart(report, "memory")
+    assert times.categories == drawn.categories and len(times.series) == 6
+    assert memory.kind is ChartKind.LYING_BAR and memory.unit == "GiB"
+    assert memory.series[0].values == (pytest.approx(1.55 + 0.045 * 8),) * 2
+    assert not any(c.x_label == "Batch size" for c in report.charts if not c.section)
+
+
+def test_many_configurations_of_one_batch_size_are_not_squeezed_beside_each_other():
+    results = [
+        dataclasses.replace(r, trial=dataclasses.replace(r.trial, settings=r.trial.settings.replace(num_workers=n)))
+        for n, r in enumerate([cpu_result(8)] * 6)
+    ]
+    report = report_of(*results)
+    assert [c.key for c in report.charts if c.key.startswith("time_breakdown")] == [
+        f"time_breakdown_{n}" for n in (1, 2, 3, 4)
+    ]
+
+
+def test_a_batch_size_that_ran_out_of_memory_beside_the_one_that_ran_is_worth_a_chart():
+    lost = dataclasses.replace(cpu_result(16), outcome=Outcome.OUT_OF_MEMORY_HOST, steps=(), reason="too much")
+    report = report_of(cpu_result(8), lost)
+    assert chart(report, "throughput").marks == (("16", "out of memory"),)
+
+
 def test_a_trial_of_one_step_has_no_interval():
     result = cpu_result(8)
     keep = np.arange(len(result.steps[0])) < 4  # three warm-up steps and one measured
@@ -308,6 +355,11 @@ def test_a_planned_number_of_steps_is_told_as_such():
     text = " ".join(report_of(dataclasses.replace(base, trial=exact, stop_reason="max_steps")).method)
     assert "1 trial: planned steps done" in text
     assert "half-width of the 95 % interval of the mean step time" not in text
+
+
+def test_the_method_says_what_a_confidence_stands_for_where_there_is_one(report):
+    assert "95 % where both settings were run, 85 % where a profiler window shows it" in " ".join(report.method)
+    assert "confidence" not in " ".join(report_of(cpu_result(8)).method)
 
 
 def test_facts_about_the_machine_are_shown_and_unknown_ones_marked(report):

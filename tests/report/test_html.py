@@ -8,8 +8,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from perf_diagnostics.report.html import embedded_json, render_html, tie
-from perf_diagnostics.report.words import cell
+from perf_diagnostics.diagnose.finding import Diagnosis
+from perf_diagnostics.records import Run
+from perf_diagnostics.report.build import build_report
+from perf_diagnostics.report.html import embedded_json, render_html
+from perf_diagnostics.report.words import cell, tie
+from tests.report.conftest import cpu_result
 
 VOID = {"meta", "link", "br", "input", "img", "hr", "path", "circle", "rect"}
 
@@ -189,3 +193,21 @@ def test_equal_reports_make_equal_pages(report, html):
 
 def test_numbers_are_tied_to_their_units():
     assert tie("12 ms of 95 % at 3 samples/s, 3 models") == "12\xa0ms of 95\xa0% at 3\xa0samples/s, 3 models"
+
+
+def test_what_to_change_stands_before_the_findings_with_its_gain_in_time_and_in_speed(report, html):
+    text = " ".join(plain(html).split())
+    change = report.changes[0]
+    assert text.index("What to change") < text.index(change.says) < text.index("Findings", text.index(change.says))
+    assert "1.03 times as fast (1.02 to 1.04)" in text and "saves 3 % of the time (2 to 4 %)" in text
+    anchor = next(f"finding-{i + 1}" for i, f in enumerate(report.diagnosis.findings) if change.key.endswith(f.scope))
+    assert f'href="#{anchor}"' in html
+
+
+def test_a_single_trial_is_told_from_the_top_down():
+    result = cpu_result(8)
+    run = Run(name="r", created_at="", tool_version="0", planned=(result.trial,), results=(result,))
+    alone = render_html(build_report(run, Diagnosis(verdict=None), generated_at=""))
+    section = alone[alone.index('id="trials"') : alone.index('id="not-measured"')]
+    assert "The trial" in section and section.count('scope="row"') >= 10  # one a column of the table
+    assert "<th" in section and 'scope="col"' in section

@@ -10,6 +10,7 @@ import pytest
 from perf_diagnostics.records import Outcome, Phase
 from perf_diagnostics.report.live import RECENT_S, live_bars, live_lines, live_view
 from perf_diagnostics.testing import run_of, trial_of
+from tests.diagnose.tried_runs import WORKERS, experiment, tried, waiting_run
 
 
 def under_way(**trial: object) -> object:
@@ -51,6 +52,12 @@ def test_before_the_first_step_nothing_is_made_up() -> None:
     assert view.verdict == "no verdict: no trial was run"
     warming_up = live_view(run_of(under_way(forward=0.1, steps=0, warmup_steps=2)))  # type: ignore[arg-type]
     assert warming_up.steps == 2
+
+
+def test_what_was_tried_is_part_of_the_verdict_so_far() -> None:
+    run = waiting_run()
+    won = live_view(run, experiments=tried((experiment(WORKERS), (0.50, 0.505, 0.495, 0.50, 0.50))))
+    assert "Tried: num_workers=2" in won.verdict and "Tried" not in live_view(run).verdict
 
 
 def test_a_finished_run_shows_its_last_trial() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 import subprocess
@@ -12,9 +13,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.errors import FormatUnavailable
+from perf_diagnostics.records import Run
+from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.plots import PICTURES, figures, memory_figure, render_picture, throughput_figure
 from perf_diagnostics.report.plots import time_breakdown_figure as breakdown
+from tests.report.conftest import cpu_result
 
 
 def test_lines_hold_the_charts_values_and_gaps_are_gaps(report):
@@ -40,6 +45,27 @@ def test_a_picture_of_what_nobody_measured_says_so(empty_report):
     figure = memory_figure(empty_report)
     assert figure.axes == []
     assert [text.get_text() for text in figure.texts] == ["Peak memory was not measured in any completed trial."]
+
+
+def test_a_single_batch_size_shows_what_there_is_to_see():
+    """No chart over batch size has more than a point: the steps one by one, the phases, the one amount of memory."""
+    run = Run(name="r", created_at="", tool_version="0", planned=(), results=(cpu_result(8),))
+    report = build_report(run, Diagnosis(verdict=None), generated_at="")
+    (steps,) = throughput_figure(report).axes
+    assert steps.get_title(loc="left").startswith("Step time over the trial")
+    assert len(steps.get_xticklabels()) <= 16  # of 83 steps
+    (phases,) = breakdown(report).axes
+    chart = next(c for c in report.charts if c.key == "time_breakdown_1")
+    assert [bar.get_width() for bar in phases.containers[0]] == pytest.approx(chart.series[0].values)
+    assert [label.get_text() for label in phases.get_yticklabels()] == list(chart.categories)
+    (told,) = memory_figure(report).texts
+    assert told.get_text() == "Peak memory, cpu: 1.91 GiB of the process"  # 1.55 + 8 * 0.045
+
+
+def test_records_that_changed_after_the_seal_are_told_in_the_picture(report):
+    changed = dataclasses.replace(report, alerts=("The records are not as they were sealed.",))
+    assert memory_figure(changed).get_suptitle() == "The records are not as they were sealed."
+    assert memory_figure(report).get_suptitle() == ""
 
 
 @pytest.mark.parametrize("name", PICTURES)

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pptx
 import pytest
 
+from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.errors import FormatUnavailable
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
 from perf_diagnostics.report.pptx import render_pptx
@@ -132,12 +133,23 @@ def test_all_trials_are_in_native_tables(deck, report):
 
 def test_findings_have_a_slide_with_evidence_in_the_table_and_the_notes(deck, report):
     for finding in report.diagnosis.findings:
+        if finding.severity is Severity.INFO:
+            continue
         slide = next(s for s in deck.slides if s.shapes.title.text_frame.text.startswith(finding.code))
         assert finding.summary in texts(slide)
         assert str(finding.severity) in slide.shapes.title.text_frame.text
         notes = slide.notes_slide.notes_text_frame.text
         assert all(item.metric in notes for item in finding.evidence)
     assert "[optimizer_implementation='fused']" in "\n".join(texts(s) for s in deck.slides)
+
+
+def test_findings_that_ask_for_nothing_share_slides(deck, report):
+    infos = [finding for finding in report.diagnosis.findings if finding.severity is Severity.INFO]
+    shown = "\n".join(
+        texts(s) for s in deck.slides if s.shapes.title.text_frame.text.startswith("Further observations")
+    )
+    assert infos and all(f.code in shown and f.summary in shown for f in infos)
+    assert not any(s.shapes.title.text_frame.text.startswith(f.code) for f in infos for s in deck.slides)
 
 
 def test_charts_tables_and_decoration_have_a_text_for_readers_who_cannot_see_them(deck):

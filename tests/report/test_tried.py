@@ -14,6 +14,7 @@ from perf_diagnostics.report.json import report_json
 from perf_diagnostics.report.markdown import render_markdown
 from perf_diagnostics.report.model import Report, ReportTable
 from perf_diagnostics.report.pptx import render_pptx
+from perf_diagnostics.report.summary import summary_text
 from perf_diagnostics.report.tried import tried_frame
 from perf_diagnostics.testing import run_of, trial_of
 from tests.diagnose.tried_runs import CACHED, WORKERS, experiment, tried, waiting_run
@@ -70,8 +71,14 @@ def test_a_gain_outside_the_prediction_says_so() -> None:
 
 
 def test_the_answer_says_what_was_won_and_what_was_tried_in_vain() -> None:
-    won = " ".join(report_of(tried((experiment(WORKERS), HALF))).answer)
-    assert "wins 50.0 % of the time a sample takes" in won and "measured" in won
+    (change,) = report_of(tried((experiment(WORKERS), HALF))).changes
+    assert change.gain.measured and change.gain.value == pytest.approx(0.5, abs=0.002)
+    # The rules would propose 3 workers here; the gain that was measured is that of the 2 that were tried.
+    assert change.code == "num_workers=2, persistent_workers=True"
+    assert change.tried.startswith("tried in 5 pairs of trials: confirmed, from ")
+    assert change.tried.endswith(" samples/s; predicted were 10 to 60 %")
+    assert change.tried in " ".join(summary_text(report_of(tried((experiment(WORKERS), HALF)))).split())
+    assert report_of(None).changes[0].tried == ""
     vain = " ".join(report_of(tried((experiment(WORKERS), SLOWER))).answer)
     assert "not worth doing: num_workers=2, persistent_workers=True (-20.0 %)" in vain
 

@@ -73,12 +73,13 @@ def follow(
 ) -> None:
     """Show the run again and again on standard error until nobody writes it any more."""
     from perf_diagnostics.report.live import live_view
+    from perf_diagnostics.trials.experiments import read_experiments
 
     with _screen() as show:
         while True:
             # Asked before reading, so that what a run wrote last is still shown.
             over = stopped() or not folder.being_written
-            show(live_view(folder.read()))
+            show(live_view(folder.read(), experiments=read_experiments(folder.path)))
             if over:
                 return
             wait(every_s)

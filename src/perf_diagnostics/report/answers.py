@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perf_diagnostics.diagnose.asked_for import asked_for, lost_sentinels
+from perf_diagnostics.diagnose.asked_for import asked_for
 from perf_diagnostics.diagnose.facts import Interval, Point, ask
-from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Severity
+from perf_diagnostics.diagnose.finding import Diagnosis, Finding
 from perf_diagnostics.diagnose.statistics import quotient
 from perf_diagnostics.records import Outcome, Run
-from perf_diagnostics.report.charts import largest_phases, throughput_key
-from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, clock_of, largest, throughput
-from perf_diagnostics.report.model import Basis, KeyFigure
+from perf_diagnostics.report.changes import finding_key, worthwhile
+from perf_diagnostics.report.charts import throughput_key
+from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, clock_of, throughput
+from perf_diagnostics.report.gains import gain
+from perf_diagnostics.report.model import Basis
+from perf_diagnostics.report.phase_charts import largest_phases
 from perf_diagnostics.report.phases import PHASE_NAMES
 from perf_diagnostics.report.tried import in_vain
-from perf_diagnostics.report.words import between, byte_unit, counted, gain, listing, number, percent, plain, time_unit
+from perf_diagnostics.report.words import between, counted, listing, number, percent, plain, time_unit
 
 Sentence = tuple[str, Basis]
 
-#: More lines and findings than these are left to the charts and tables.
+#: More lines than these are left to the charts and tables.
 ARMS_TOLD = 4
-FINDINGS_TOLD = 3
 
 #: A half-width of the step time's interval above this share of the mean is worth a warning.
 WIDE = 0.05
@@ -153,39 +155,27 @@ def _where_time_goes(arm: Arm, index: int) -> list[Sentence]:
 
 
 def _what_would_help(diagnosis: Diagnosis) -> list[Sentence]:
-    """The worthwhile gains; findings of severity info hold at other batch sizes only, or ask for nothing."""
-    sentences = [_gain(finding) for finding in worthwhile(diagnosis)[:FINDINGS_TOLD]]
-    if sentences:
-        return sentences
+    """Where no change is worthwhile: the largest guess, or that nothing was found. The changes stand apart."""
+    if worthwhile(diagnosis):
+        return []
     looked = len({*(finding.code for finding in diagnosis.findings), *(rule.code for rule in diagnosis.cleared)})
     basis = f"{counted(looked, 'rule')} looked, {len({rule.code for rule in diagnosis.not_checked})} could not"
     if not looked:
         return [("No rule could look for what would help.", Basis(basis, "checks"))]
     hints = [f for f in diagnosis.findings if f.recoverable is not None and f.remedies and not f.recoverable.measured]
     if hints:
-        words, found = _gain(hints[0])
+        words, found = _guess(hints[0])
         return [(f"No rule found a fault; the largest gain in sight is a guess. {words}", found)]
     words = "No rule found anything that would speed up training at these batch sizes."
     return [(words, Basis(basis, "findings" if diagnosis.findings else "checks"))]
 
 
-def worthwhile(diagnosis: Diagnosis) -> list[Finding]:
-    """Findings that are more than information and whose gain was estimated, in the engine's order."""
-    return [f for f in diagnosis.findings if f.recoverable is not None and f.severity is not Severity.INFO]
-
-
-def _gain(finding: Finding) -> Sentence:
+def _guess(finding: Finding) -> Sentence:
     share = finding.recoverable
     assert share is not None
-    remedy = f" {plain(finding.remedies[0].says, 300)}" if finding.remedies else ""
     name = plain(finding.name.replace("-", " "), 80)
-    words = f"Fixing “{name}” ({plain(finding.scope, 80)}) {gain(share)}.{remedy}"
-    return words, Basis(f"confidence {percent(finding.confidence)}", finding_key(finding))
-
-
-def finding_key(finding: Finding) -> str:
-    """What a basis calls a finding; one rule may have found something in several places."""
-    return f"finding {finding.code} {finding.scope}"
+    words = f"“{name}” ({plain(finding.scope, 80)}) {gain(share)}. {plain(finding.remedies[0].says, 300)}"
+    return words, Basis(f"confidence {100 * finding.confidence:.0f} %", finding_key(finding))
 
 
 def _cautions(arms: Sequence[Arm]) -> list[Sentence]:
@@ -228,50 +218,3 @@ def _with_interval(value: Interval, unit: str) -> str:
     if value.low is None or value.high is None:
         return f"{number(value.value)} {unit} (too few steps for an interval)"
     return f"{number(value.value)} {unit} (95 % interval {between(value.low, value.high)})"
-
-
-def key_figures_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[KeyFigure, ...]:
-    """The numbers to show large: the recommended batch size of each line, the largest gain, memory and completeness."""
-    drawn = [arm for arm in arms if arm.points]
-    figures = [figure for arm in drawn[:2] for figure in _arm_figures(arm)]
-    gain = next(iter(worthwhile(diagnosis)), None)
-    if gain is not None and gain.recoverable is not None:
-        share = gain.recoverable
-        note = f"{between(100 * share.low, 100 * share.high)} %, {plain(gain.name.replace('-', ' '), 40)}"
-        label, unit = ("Won where tried", "% of the time") if share.measured else ("Could be won back", "% of the step")
-        figures.append(KeyFigure(label, round(100 * share.value, 1), unit, note))
-    asked = asked_for(run)
-    total = len(asked.results) + len(asked.pending)
-    if total > 1 or len(asked.completed) < total:
-        figures.append(KeyFigure("Trials completed", f"{len(asked.completed)} of {total}", "", _not_completed(run)))
-    return tuple(figures)
-
-
-def _arm_figures(arm: Arm) -> list[KeyFigure]:
-    chosen, best = arm.recommended, arm.best
-    rate = throughput(chosen) if chosen is not None else None
-    if chosen is None or best is None or rate is None:
-        return []
-    interval = "" if rate.low is None or rate.high is None else f"95 % interval {between(rate.low, rate.high)}"
-    fastest = "the fastest" if chosen is best else f"fastest: {best.batch_size},"
-    of_these = "the only one measured" if len(arm.points) == 1 else f"{fastest} of {len(arm.points)} measured"
-    memory, where = largest(chosen, "device_memory_peak_reserved"), "held on the device"
-    if memory is None:
-        memory, where = largest(chosen, "host_memory_peak"), "of the process"
-    unit = byte_unit(memory or 0.0)
-    return [
-        KeyFigure(f"Batch size, {arm.label}", chosen.batch_size, "", of_these),
-        KeyFigure(f"Throughput, {arm.label}", rate.value, "samples/s", interval),
-        KeyFigure(f"Peak memory, {arm.label}", unit.of(memory), unit.name, where if memory is not None else ""),
-    ]
-
-
-def _not_completed(whole: Run) -> str:
-    run = asked_for(whole)
-    parts = [
-        (sum(result.outcome.failed for result in run.results), "failed"),
-        (sum(result.outcome.skipped for result in run.results), "skipped"),
-        (len(run.pending), "not run"),
-    ]
-    told = [f"{count} {word}" for count, word in parts if count]
-    return ", ".join([*told, *filter(None, [lost_sentinels(whole)])])

@@ -1,4 +1,4 @@
-"""A report in the hand: prints as Markdown, shows itself in a notebook, saves itself in any format."""
+"""A report in the hand: prints the answer on one screen, shows itself in a notebook, saves itself in any format."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perf_diagnostics.diagnose.engine import diagnose
+from perf_diagnostics.diagnose.experiments import Experiments
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Verdict
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.records import Run
@@ -22,17 +23,21 @@ _SUFFIXES = {".html": "html", ".htm": "html", ".pdf": "pdf", ".pptx": "pptx", ".
 class BottleneckReport:
     """What the rules found, with the report around it.
 
-    ``str(report)`` is Markdown; in a notebook the report shows itself without scripts.
+    ``print(report)`` shows the answer on one screen, and so does a notebook, without scripts. The whole of it comes
+    from :meth:`to_markdown` and :meth:`save`.
     """
 
     report: Report
 
     @classmethod
-    def of(cls, run: Run | None, *, generated_at: str | None = None) -> BottleneckReport:
+    def of(
+        cls, run: Run | None, *, experiments: Experiments | None = None, generated_at: str | None = None
+    ) -> BottleneckReport:
         """The report of any records: of ``attached.run`` after a loop of one's own, or of ``RunFolder.open(p).read()``.
 
         Args:
             run: what was measured.
+            experiments: what was tried of the advice, if anything was: ``read_experiments(p)`` of a run's folder.
             generated_at: the time that stands in the report (ISO 8601); default: now.
 
         Raises:
@@ -44,7 +49,7 @@ class BottleneckReport:
                 "(PERF_DIAGNOSTICS_DISABLED); take the report after the block."
             )
         moment = datetime.now(UTC).isoformat(timespec="seconds") if generated_at is None else generated_at
-        return cls(build_report(run, diagnose(run), generated_at=moment))
+        return cls(build_report(run, diagnose(run, experiments=experiments), generated_at=moment))
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -59,6 +64,11 @@ class BottleneckReport:
     def findings(self) -> tuple[Finding, ...]:
         """Everything that was found, the most worthwhile first."""
         return self.report.diagnosis.findings
+
+    def to_markdown(self) -> str:
+        """The whole report as GitHub-flavoured Markdown: every finding with its evidence, every trial, every gap."""
+        text: str = RENDERERS["md"].render(self.report).decode()
+        return text
 
     def save(self, path: str | Path) -> Path:
         """Write the report; the suffix decides the format: .html, .pdf, .pptx, .md or .json.
@@ -76,14 +86,19 @@ class BottleneckReport:
     def __repr__(self) -> str:
         """What an interactive session shows of it: the verdict, and where the rest is."""
         found = counted(len(self.findings), "finding")
-        return f"<{self.report.headline.rstrip('.')}. {found}; print() shows all of it, .save('report.html') writes it>"
+        return (
+            f"<{self.report.headline.rstrip('.')}. {found}; print() shows the answer, .save('report.html') all of it>"
+        )
 
     def __str__(self) -> str:
-        text: str = RENDERERS["md"].render(self.report).decode()
-        return text
+        from perf_diagnostics.report.summary import summary_text
+
+        return summary_text(self.report)
 
     def _repr_markdown_(self) -> str:
-        return str(self)
+        from perf_diagnostics.report.markdown import render_short_markdown
+
+        return render_short_markdown(self.report)
 
     def _repr_html_(self) -> str:
         from perf_diagnostics.report.notebook import notebook_html

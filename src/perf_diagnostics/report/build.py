@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from perf_diagnostics.diagnose.asked_for import asked_for, lost_sentinels
 from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.records import Run
-from perf_diagnostics.report.answers import answer_of, headline, key_figures_of
+from perf_diagnostics.report.answers import answer_of, headline
+from perf_diagnostics.report.changes import changes_of
 from perf_diagnostics.report.charts import charts_of
 from perf_diagnostics.report.data import data_of
 from perf_diagnostics.report.figures import Arm, arms_of
+from perf_diagnostics.report.key_figures import key_figures_of
 from perf_diagnostics.report.method import incomplete_of, method_of, not_measured_of
 from perf_diagnostics.report.model import Report
 from perf_diagnostics.report.sections import section_charts, section_tables
@@ -19,11 +21,12 @@ from perf_diagnostics.report.where import environment_of
 from perf_diagnostics.report.words import clean, counted, listing, plain
 
 
-def build_report(run: Run, diagnosis: Diagnosis, *, generated_at: str) -> Report:
+def build_report(run: Run, diagnosis: Diagnosis, *, generated_at: str, alerts: Sequence[str] = ()) -> Report:
     """The report of a run and its diagnosis.
 
     Works for any run: with no completed trial it says so and lists the reasons. ``generated_at`` is written into every
-    format as it is given (ISO 8601), so that equal input makes equal files.
+    format as it is given (ISO 8601), so that equal input makes equal files. ``alerts`` stand above everything else,
+    such as what :func:`broken_seal` says of the run's folder.
     """
     arms = arms_of(run)
     sentences = answer_of(run, arms, diagnosis)
@@ -36,6 +39,8 @@ def build_report(run: Run, diagnosis: Diagnosis, *, generated_at: str) -> Report
         headline=headline(run, diagnosis),
         answer=tuple(words for words, _ in sentences),
         answer_basis=tuple(basis for _, basis in sentences),
+        changes=changes_of(diagnosis),
+        alerts=tuple(alerts),
         diagnosis=diagnosis,
         key_figures=key_figures_of(run, arms, diagnosis),
         charts=(*charts_of(arms), *section_charts(arms, diagnosis)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,12 +11,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from perf_diagnostics.diagnose.finding import Finding, Severity
 from perf_diagnostics.records import Json
-from perf_diagnostics.report import words
-from perf_diagnostics.report.answers import finding_key
+from perf_diagnostics.report import gains, words
+from perf_diagnostics.report.changes import finding_key
 from perf_diagnostics.report.json import as_json
 from perf_diagnostics.report.model import Basis, Chart, ChartKind, Report, ReportTable
 from perf_diagnostics.report.palette import DARK, LIGHT, PRINTED, THEMED, Ink, css_variables
 from perf_diagnostics.report.signs import gain_bar, severity_sign, verdict_severity
+from perf_diagnostics.report.sizes_table import SIZES
 from perf_diagnostics.report.svg import svg
 from perf_diagnostics.report.templates import templates_dir
 
@@ -29,9 +29,6 @@ _NUMBERS_SHOWN = 40
 
 #: Up to so many findings none is folded away.
 _FEW_FINDINGS = 3
-
-# A number and the unit or sign after it, which must not be torn apart at a line's end.
-_TORN = re.compile(r"(?<=\d) (?=%|ms\b|µs\b|s\b|J\b|W\b|[KMG]iB\b|samples/s|times\b|steps?\b)")
 
 
 def render_html(report: Report, medium: Medium = "screen") -> str:
@@ -54,17 +51,21 @@ def environment() -> Environment:
         "number": words.number,
         "percent": words.percent,
         "between": words.between,
-        "gain": words.gain,
+        "saving": gains.saving,
+        "faster": gains.faster,
+        "saved_time": gains.saved_time,
+        "known": gains.known,
+        "gain": gains.gain,
         "cell": words.cell,
-        "tie": tie,
+        "tie": words.tie,
         "change": words.change_in_code,
         "moment": words.moment,
     }
     return jinja
 
 
-#: Tables with a place of their own on the page; all others stand in a grid.
-_OF_THEIR_OWN = ("trials", "findings", "tried")
+#: Tables with a place of their own on the page, or none because a chart shows the same; all others stand in a grid.
+_OF_THEIR_OWN = ("trials", "findings", "tried", SIZES)
 
 
 @dataclass(frozen=True)
@@ -219,8 +220,3 @@ def embedded_json(value: Json) -> str:
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
-
-
-def tie(text: str) -> str:
-    """The same text with no-break spaces between numbers and their units."""
-    return _TORN.sub("\N{NO-BREAK SPACE}", text)

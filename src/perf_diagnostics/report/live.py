@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from perf_diagnostics.diagnose.engine import diagnose
+from perf_diagnostics.diagnose.experiments import Experiments
 from perf_diagnostics.diagnose.facts import TrialFacts, ask
 from perf_diagnostics.records import ALL_PHASES, Outcome, Phase, Run, StepTable, TrialResult
 from perf_diagnostics.report.words import counted, plain
@@ -36,8 +37,12 @@ class LiveView:
     verdict: str
 
 
-def live_view(run: Run) -> LiveView:
-    """The view of a run in which the trial under way stands as ``interrupted``, which is how a run folder reads it."""
+def live_view(run: Run, *, experiments: Experiments | None = None) -> LiveView:
+    """The view of a run in which the trial under way stands as ``interrupted``, which is how a run folder reads it.
+
+    ``experiments`` is what was tried of its advice so far, which overrules predictions as it does in the report.
+    Profiler windows stay unread: taking one apart every few seconds would disturb what is being measured.
+    """
     under_way = [result for result in run.results if result.outcome is Outcome.INTERRUPTED]
     shown = (under_way or list(run.results))[-1:]
     tables = [table for result in shown for table in result.steps[:1]]
@@ -54,7 +59,7 @@ def live_view(run: Run) -> LiveView:
         samples_per_s=None if rate is None else rate.value,
         step_time_s=None if step is None else step.value,
         shares=() if recent is None else tuple(_shares(recent)),
-        verdict=_verdict_so_far(run),
+        verdict=_verdict_so_far(run, experiments),
     )
 
 
@@ -94,7 +99,7 @@ def _shares(facts: TrialFacts) -> Iterable[tuple[Phase, float]]:
             yield phase, share.value
 
 
-def _verdict_so_far(run: Run) -> str:
+def _verdict_so_far(run: Run, experiments: Experiments | None) -> str:
     """What the rules make of it, with the trial under way taken as if it had ended here."""
     so_far = tuple(
         dataclasses.replace(result, outcome=Outcome.COMPLETED, reason="")
@@ -102,7 +107,7 @@ def _verdict_so_far(run: Run) -> str:
         else result
         for result in run.results
     )
-    found = diagnose(dataclasses.replace(run, results=so_far))
+    found = diagnose(dataclasses.replace(run, results=so_far), experiments=experiments)
     if found.verdict is None:
         return plain(f"no verdict: {found.no_verdict_because}", 300)
     return plain(f"{found.verdict.summary} [{found.verdict.code}]", 300)

@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from perf_diagnostics.diagnose.finding import Evidence, Finding
-from perf_diagnostics.report.model import Report, ReportTable
+from perf_diagnostics.report.gains import gain, saving
+from perf_diagnostics.report.model import Change, Report, ReportTable
+from perf_diagnostics.report.sizes_table import SIZES
 from perf_diagnostics.report.words import (
     DASH,
     between,
@@ -14,7 +16,7 @@ from perf_diagnostics.report.words import (
     change_in_code,
     clean,
     could_not_look,
-    gain,
+    counted,
     heading,
     moment,
     number,
@@ -45,10 +47,29 @@ def md(text: str) -> str:
     return _BLOCK.sub(lambda found: found[0][:-1] + "\\" + found[0][-1], escaped)
 
 
-def _lines(report: Report) -> Iterator[str]:
+def render_short_markdown(report: Report) -> str:
+    """The answer alone: verdict, what to change, batch sizes side by side, and where the rest is."""
+    report = clean(report)
+    return "\n".join([*_opening(report), *_rest(report)]).rstrip() + "\n"
+
+
+def _rest(report: Report) -> Iterator[str]:
+    diagnosis = report.diagnosis
+    cleared = counted(len(diagnosis.cleared), "check")
+    yield (
+        f"{counted(len(diagnosis.findings), 'finding')}, {cleared} that found nothing, "
+        f"{len(diagnosis.not_checked)} that could not be made. The whole report: `report.to_markdown()`, "
+        "`report.save('report.html')`."
+    )
+
+
+def _opening(report: Report) -> Iterator[str]:
+    """What every reader needs: title, verdict, answer, what to change, the batch sizes."""
     yield from (f"# {md(report.title)}", "", md(report.subtitle), "")
     made = f"report made {moment(report.generated_at)} by perf-diagnostics {report.tool_version}"
     yield from (f"Run {md(report.run_name)}, {md(made)}.", "")
+    for alert in report.alerts:
+        yield from (f"> **Warning:** {md(alert)}", "")
     yield from ("## Verdict", "", f"**{md(report.headline)}**", "")
     if report.diagnosis.verdict is not None:
         yield from (f"{md(report.diagnosis.verdict.code)} {md(report.diagnosis.verdict.name)}", "")
@@ -57,10 +78,31 @@ def _lines(report: Report) -> Iterator[str]:
         basis = report.answer_basis[index].says if index < len(report.answer_basis) else ""
         yield f"- {md(sentence)}" + (f" ({md(basis)})" if basis else "")
     yield ""
+    if report.changes:
+        yield from ("## What to change", "")
+        for place, change in enumerate(report.changes, 1):
+            yield from _change(place, change)
+        yield ""
+    for table in report.tables:
+        if table.key == SIZES:
+            yield from _table(table)
+
+
+def _change(place: int, change: Change) -> Iterator[str]:
+    code = f" ({change.code})" if change.code else ""
+    sure = f"confidence {100 * change.confidence:.0f} %"
+    yield f"{place}. **{md(change.says + code)}** {md(saving(change.gain))}; {sure}."
+    if change.tried:
+        yield f"   {md(change.tried[0].upper() + change.tried[1:])}."
+    yield f"   Because: {md(change.because)}; {md(change.where)}."
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield from _opening(report)
     yield from _findings(report)
     yield from _charts(report)
     for table in report.tables:
-        if table.key not in ("findings", "trials") and not table.section:
+        if table.key not in ("findings", "trials", SIZES) and not table.section:
             yield from _table(table)
     for section in report.sections:
         yield from (f"## {md(section.title)}", "")

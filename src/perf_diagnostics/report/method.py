@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from perf_diagnostics.diagnose.finding import Diagnosis
+from perf_diagnostics.diagnose.gain import Tier
 from perf_diagnostics.records import Gap, Run, Trial, TrialResult
 from perf_diagnostics.report.care import overhead, ranks, sentinels
 from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures
@@ -33,6 +34,7 @@ def method_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[str,
         ranks([f.result for f in figures]),
         overhead(arms),
         sentinels(run, diagnosis),
+        _confidence(diagnosis),
         _order(run),
     ]
     paragraphs += [plain(note) for note in run.notes]
@@ -95,9 +97,28 @@ def _statistics(figures: Sequence[TrialFigures]) -> str:
         else " Each configuration ran once, so the intervals do not hold the difference between one run and the next."
     )
     return (
-        "Throughput is all samples over all wall time of the steady steps, never a mean of rates. Intervals are 95 % "
-        "and come from the means of consecutive batches of steps (Student's t), because neighbouring step times are "
+        "Throughput is all samples over all wall time of the steady steps, never a mean of rates. Intervals are 95 %: "
+        "of a hundred such measurements about ninety-five would hold the true mean in theirs. They come from the means "
+        "of consecutive batches of steps (Student's t), because neighbouring step times are "
         f"alike and single steps would make them too narrow.{pooling}"
+    )
+
+
+def _confidence(diagnosis: Diagnosis) -> str:
+    """What the confidence of a finding stands for, where there is one."""
+    if not diagnosis.findings:
+        return ""
+    kinds = (
+        (Tier.BOTH_MEASURED, "both settings were run"),
+        (Tier.DEEP_WINDOW, "a profiler window shows it"),
+        (Tier.SHARE_AND_CAUSE, "its share of the time and its cause were measured"),
+        (Tier.SHARE, "its share of the time was"),
+        (Tier.CONFIGURATION, "the configuration alone speaks for it"),
+    )
+    told = listing([f"{100 * tier.value:.0f} % where {words}" for tier, words in kinds])
+    return (
+        f"A finding's confidence says what it rests on: {told}; less where an interval reaches across its limit or "
+        "the steps were few."
     )
 
 

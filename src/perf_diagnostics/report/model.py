@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from perf_diagnostics.diagnose.finding import Diagnosis
+from perf_diagnostics.diagnose.finding import Diagnosis, Share
 from perf_diagnostics.records import Json
 
 Cell = str | float | int | None
@@ -130,6 +130,25 @@ class Basis:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Change:
+    """Something to change about the training, what it wins, and what says so.
+
+    ``says`` is the advice in a sentence, ``code`` the settings that carry it out ("" where no setting does), ``where``
+    the configuration it is about, ``because`` the number that asks for it, ``key`` the finding's, and ``tried`` what
+    came of trying it ("" where nobody has).
+    """
+
+    says: str
+    code: str
+    where: str
+    because: str
+    gain: Share
+    confidence: float
+    key: str
+    tried: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FactSheet:
     """Named plain values, such as one section of the environment."""
 
@@ -141,8 +160,9 @@ class FactSheet:
 class Report:
     """Everything any format may say, in reading order: the verdict first, then the evidence behind it.
 
-    ``answer_basis`` has one entry for each paragraph of ``answer``, or none at all. ``data`` holds the numbers of
-    every trial, for programs that read the report.
+    ``alerts`` is what a reader must know before anything else, such as records that changed after they were sealed.
+    ``answer_basis`` has one entry for each paragraph of ``answer``, or none at all. ``changes`` says what to change,
+    the most worthwhile first. ``data`` holds the numbers of every trial, for programs that read the report.
     """
 
     title: str
@@ -161,6 +181,8 @@ class Report:
     method: tuple[str, ...]
     incomplete: tuple[str, ...] = ()
     answer_basis: tuple[Basis, ...] = ()
+    changes: tuple[Change, ...] = ()
+    alerts: tuple[str, ...] = ()
     data: Mapping[str, Json] = field(default_factory=dict)
 
     @property

@@ -8,14 +8,15 @@ from perf_diagnostics.report import words
 from perf_diagnostics.report.html import environment
 from perf_diagnostics.report.model import Report
 from perf_diagnostics.report.palette import PRINTED
+from perf_diagnostics.report.sizes_table import SIZES
 from perf_diagnostics.report.svg import svg
 
 #: A cell shows the first charts only; the saved report has them all.
-_CHARTS = 4
+_CHARTS = 2
 
 
 def notebook_html(report: Report) -> str:
-    """Verdict, answer, first charts and findings as an HTML fragment that survives saving and sanitising.
+    """The answer on one screen as an HTML fragment that survives saving and sanitising; findings are folded away.
 
     Saved notebooks and their viewers strip scripts, so there are none. Colours are fixed and light on a light card,
     because a notebook's theme cannot be asked for.
@@ -27,4 +28,6 @@ def notebook_html(report: Report) -> str:
         (chart.title, svg(chart, PRINTED, name=f"{scope}-{index}"))
         for index, chart in enumerate(report.charts[:_CHARTS])
     ]
-    return environment().get_template("notebook.html.j2").render(report=report, scope=scope, charts=charts)
+    sizes = next((table for table in report.tables if table.key == SIZES), None)
+    template = environment().get_template("notebook.html.j2")
+    return template.render(report=report, scope=scope, charts=charts, sizes=sizes)

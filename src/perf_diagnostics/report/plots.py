@@ -7,39 +7,38 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.errors import FormatUnavailable
-from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries, Report
-from perf_diagnostics.report.palette import LIGHT, series_mark
-from perf_diagnostics.report.scale import ticks
-from perf_diagnostics.report.words import clean, is_number, number, plain
+from perf_diagnostics.report.axes import draw, safe
+from perf_diagnostics.report.model import Report
+from perf_diagnostics.report.palette import LIGHT
+from perf_diagnostics.report.words import clean, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DPI = 150
 _PANEL_IN = (7.2, 4.3)
-_MARKERS = ("o", "s", "^", "D")
-_DASHES = ("-", "--", ":", "-.")
 
 
 def throughput_figure(report: Report) -> Figure:
-    """Samples per second against batch size."""
-    return _figure(report, "throughput", "Throughput")
+    """Samples per second against batch size; of a single one, the time of its steps one after the other."""
+    return _figure(report, ("throughput", "course"), "Throughput")
 
 
 def time_breakdown_figure(report: Report) -> Figure:
     """Time of a step by phase against batch size, one panel a configuration."""
-    return _figure(report, "time_breakdown", "The time of a step's phases")
+    return _figure(report, ("time_breakdown",), "The time of a step's phases")
 
 
 def memory_figure(report: Report) -> Figure:
     """Peak memory of the process and of the device against batch size."""
-    return _figure(report, "memory", "Peak memory")
+    return _figure(report, ("memory",), "Peak memory")
 
 
 #: The pictures by file name.
@@ -78,18 +77,34 @@ def _png(figure: Figure) -> bytes:
     return written.getvalue()
 
 
-def _figure(report: Report, key: str, subject: str) -> Figure:
-    charts = [chart for chart in clean(report).charts if chart.key == key or chart.key.startswith(f"{key}_")]
+def _figure(report: Report, keys: Sequence[str], subject: str) -> Figure:
+    """The charts of the first of some kinds that the report has, or in words why there is none."""
+    report = clean(report)
+    kinds = ([c for c in report.charts if c.key == key or c.key.startswith(f"{key}_")] for key in keys)
+    charts = next((found for found in kinds if found), [])
     panels = max(1, len(charts))
     columns = min(2, panels)
     rows = math.ceil(panels / columns)
     size = (_PANEL_IN[0] * columns, _PANEL_IN[1] * rows)
     figure = _new_figure(figsize=size, dpi=_DPI, layout="constrained", facecolor=LIGHT.surface)
+    if report.alerts:
+        words = textwrap.fill(safe(report.alerts[0], 260), 100 * columns)
+        figure.suptitle(words, fontsize=8, color=LIGHT.critical, fontweight="bold")
     if not charts:
-        figure.text(0.5, 0.5, f"{subject} was not measured in any completed trial.", ha="center", color=LIGHT.text)
+        figure.text(0.5, 0.5, _nothing_drawn(report, subject), ha="center", va="center", color=LIGHT.text)
     for index, chart in enumerate(charts):
-        _draw(figure.add_subplot(rows, columns, index + 1), chart)
+        draw(figure.add_subplot(rows, columns, index + 1), chart)
     return figure
+
+
+def _nothing_drawn(report: Report, subject: str) -> str:
+    """The number where there is a single one, which makes no chart; else that nothing was measured."""
+    told = [
+        safe(f"{figure.label}: {number(figure.value)} {figure.unit} {figure.note}".strip())
+        for figure in report.key_figures
+        if figure.label.startswith(subject) and figure.value is not None
+    ]
+    return "\n".join(told) if told else f"{subject} was not measured in any completed trial."
 
 
 def _new_figure(**settings: Any) -> Figure:
@@ -123,99 +138,3 @@ def _own_style() -> Iterator[None]:
     defaults = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith(_NOT_STYLE)}
     with matplotlib.rc_context(defaults):
         yield
-
-
-def _draw(axes: Any, chart: Chart) -> None:
-    axes.set_facecolor(LIGHT.surface)
-    axes.set_title(_safe(chart.title, 70), loc="left", fontsize=12, fontweight="bold", color=LIGHT.text)
-    axes.set_xlabel(_safe(chart.x_label), color=LIGHT.muted)
-    axes.set_ylabel(_safe(chart.y_label), color=LIGHT.muted)
-    places = list(range(len(chart.categories)))
-    draw = _line if chart.kind is ChartKind.LINE else _stack
-    draw(axes, chart, places)
-    axes.set_xticks(places, [_safe(category, 14) for category in chart.categories])
-    for category, words in chart.marks:
-        if category in chart.categories:
-            at = chart.categories.index(category)
-            axes.plot([at], [0.03], "x", color=LIGHT.critical, transform=axes.get_xaxis_transform(), markeredgewidth=2)
-            axes.text(
-                at, 0.07, _safe(words, 30), rotation=90, ha="center", va="bottom", fontsize=8, color=LIGHT.critical,
-                transform=axes.get_xaxis_transform(),
-            )  # fmt: skip
-    axes.set_ylim(0, _top(chart))
-    axes.set_xlim(-0.6, len(chart.categories) - 0.4)
-    axes.grid(axis="y", color=LIGHT.line, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=LIGHT.muted, length=0)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side == "bottom")
-        spine.set_color(LIGHT.muted)
-    if len(chart.series) > 1:
-        # Below the axes, where it cannot lie over the data.
-        columns = 2 if max(len(series.name) for series in chart.series) > 16 else 6
-        axes.legend(
-            loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=min(columns, len(chart.series)),
-            frameon=False, fontsize=9, labelcolor=LIGHT.text, columnspacing=1.4, handletextpad=0.5,
-        )  # fmt: skip
-
-
-def _line(axes: Any, chart: Chart, places: Sequence[int]) -> None:
-    for position, series in enumerate(chart.series):
-        colour = LIGHT.marks[series_mark(series.key, position)]
-        axes.errorbar(
-            places,
-            _values(series.values),
-            yerr=_ends(series),
-            color=colour,
-            marker=_MARKERS[position % len(_MARKERS)],
-            linestyle=_DASHES[position % len(_DASHES)],
-            linewidth=2,
-            markersize=5,
-            capsize=3,
-            label=_safe(series.name, 40),
-        )
-        for at, (category, value) in enumerate(zip(chart.categories, series.values, strict=True)):
-            if category == series.highlight and value is not None:
-                axes.annotate(
-                    number(value), (at, value), xytext=(0, 9), textcoords="offset points", ha="center",
-                    fontweight="bold", color=LIGHT.text,
-                )  # fmt: skip
-
-
-def _stack(axes: Any, chart: Chart, places: Sequence[int]) -> None:
-    bottom = [0.0] * len(places)
-    for position, series in enumerate(chart.series):
-        heights = [max(0.0, value) if is_number(value) and value is not None else 0.0 for value in series.values]
-        colour = LIGHT.marks[series_mark(series.key, position)]
-        axes.bar(places, heights, bottom=bottom, width=0.7, color=colour, label=_safe(series.name, 40))
-        bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
-
-
-def _top(chart: Chart) -> float:
-    """A round value above everything drawn, with room for the labels of highlighted values."""
-    if chart.kind is ChartKind.STACKED_BAR:
-        columns = zip(*(series.values for series in chart.series), strict=True)
-        highest = max((sum(v for v in column if v is not None and v > 0) for column in columns), default=0.0)
-        return ticks(highest)[-1] * 1.02
-    known = [v for s in chart.series for v in (*s.values, *s.high) if v is not None and is_number(v)]
-    return ticks(max(known, default=0.0) * 1.08)[-1]
-
-
-def _values(values: Sequence[float | None]) -> list[float]:
-    """Values for Matplotlib, in which NaN makes a gap."""
-    return [value if value is not None and is_number(value) else math.nan for value in values]
-
-
-def _ends(series: ChartSeries) -> list[list[float]] | None:
-    if not series.low or not series.high:
-        return None
-    values, lows, highs = _values(series.values), _values(series.low), _values(series.high)
-    down = [max(0.0, v - low) if math.isfinite(low) else 0.0 for v, low in zip(values, lows, strict=True)]
-    up = [max(0.0, high - v) if math.isfinite(high) else 0.0 for v, high in zip(values, highs, strict=True)]
-    return [down, up]
-
-
-def _safe(text: str, limit: int = 80) -> str:
-    """Text that Matplotlib draws as it is: a dollar sign would start a formula, a leading underscore hide a label."""
-    line = plain(text, limit).replace("\\", "\N{REVERSE SOLIDUS OPERATOR}").replace("$", r"\$")
-    return f"\N{ZERO WIDTH SPACE}{line}" if line.startswith("_") else line

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perf_diagnostics.report.by_size import marks_of, sizes_of, values_by_size
 from perf_diagnostics.report.figures import Arm, energy, largest, net_energy
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
-from perf_diagnostics.report.words import byte_unit, number
+from perf_diagnostics.report.words import Unit, byte_unit, number
 
 _MEMORY = (
     ("host_memory_peak", "process peak"),
@@ -28,6 +28,9 @@ def memory_chart(arms: Sequence[Arm]) -> Chart | None:
     if not found:
         return None
     unit = byte_unit(max(v for _, values in found for v in values if v is not None))
+    if len(sizes) == 1:
+        title = f"Peak memory, batch size {sizes[0]}"
+        return _side_by_side("memory", title, f"Peak memory ({unit.name})", unit, found)
     return Chart(
         key="memory",
         kind=ChartKind.LINE,
@@ -40,6 +43,24 @@ def memory_chart(arms: Sequence[Arm]) -> Chart | None:
         series=tuple(ChartSeries(name, tuple(map(unit.of, values))) for name, values in found),
         marks=tuple((size, words) for size, words in marks_of(arms, sizes) if "memory" in words),
         takeaway=_memory_takeaway(arms),
+    )
+
+
+def _side_by_side(
+    key: str, title: str, y_label: str, unit: Unit, found: Sequence[tuple[str, tuple[float | None, ...]]]
+) -> Chart | None:
+    """What was measured at the one batch size there is, one bar a series; nothing to draw where that is one number."""
+    if len(found) < 2:
+        return None
+    return Chart(
+        key=key,
+        kind=ChartKind.LYING_BAR,
+        title=title,
+        x_label="What",
+        y_label=y_label,
+        unit=unit.name,
+        categories=tuple(name for name, _ in found),
+        series=(ChartSeries("value", tuple(unit.of(values[0]) for _, values in found)),),
     )
 
 
@@ -68,6 +89,11 @@ def energy_chart(arms: Sequence[Arm]) -> Chart | None:
     if not measured:
         return None
     kept = [i for i in range(len(sizes)) if any(values[i] is not None for _, values in measured)]
+    if len(sizes) == 1:
+        each = [(arm.label, values) for arm, values in measured]
+        each += [(f"{arm.label}, above idle", values) for arm, values in net]
+        title = f"Energy per sample, batch size {sizes[0]}"
+        return _side_by_side("energy", title, "Energy of the device per sample (J)", Unit("J", 1.0), each)
     lowest = [
         f"{arm.label} needs least energy per sample at batch size {sizes[i]}: {number(values[i])} J."
         for arm, values in measured

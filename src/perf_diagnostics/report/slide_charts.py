@@ -105,7 +105,7 @@ def _lie_down(drawn: Any) -> None:
     plot = drawn.plots[0]
     plot.has_data_labels = True
     labels = plot.data_labels
-    labels.number_format, labels.number_format_is_linked = "0.0", False
+    labels.number_format, labels.number_format_is_linked = "[>=100]#,##0;[>=10]0.0;0.00", False
     labels.position = XL_LABEL_POSITION.OUTSIDE_END
     labels.font.size, labels.font.color.rgb = Pt(12), rgb(LIGHT.text)
 

@@ -11,6 +11,7 @@ from perf_diagnostics.records import ALL_PHASES, Phase
 from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures, clock_of, phase_s
 from perf_diagnostics.report.model import Cell, ReportTable, TableColumn, filled
 from perf_diagnostics.report.phases import PHASE_NAMES
+from perf_diagnostics.report.sizes_table import sizes_table
 from perf_diagnostics.report.tried import tried_table
 from perf_diagnostics.report.words import byte_unit, plain
 
@@ -19,6 +20,8 @@ STOP_WORDS: Mapping[str, str] = {
     "half_width": "precise enough",
     "max_steps": "planned steps done",
     "time_budget": "time budget",
+    "loop_ended": "the loop ended",
+    "script_ended": "the script ended",
 }
 
 #: What is added where the warm-up could not be shown to be over.
@@ -27,7 +30,7 @@ NOT_STEADY = ", not steady"
 
 def tables_of(arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[ReportTable, ...]:
     """The tables that have rows."""
-    tables = [findings_table(diagnosis), tried_table(diagnosis)]
+    tables = [findings_table(diagnosis), tried_table(diagnosis), sizes_table(arms)]
     tables += [phases_table(arm, index) for index, arm in enumerate(a for a in arms if a.points)]
     tables.append(trials_table(arms))
     return tuple(table for table in tables if table.rows)

@@ -19,6 +19,9 @@ _SECTIONS = (
     ("variables", "Environment variables"),
 )
 
+#: The title of the sheet that names the counters behind the numbers.
+SOURCES = "Sources of the numbers"
+
 
 def environment_of(run: Run) -> tuple[FactSheet, ...]:
     """Where the run took place; facts in which the trials differ are marked with how many have each value."""
@@ -36,7 +39,7 @@ def environment_of(run: Run) -> tuple[FactSheet, ...]:
         name = plain(str(device.get("name", "device")), 60)
         sheets.append(FactSheet(title=f"Device: {name}", facts=_facts([device])))
     if sources := _sources(run):
-        sheets.append(FactSheet(title="Sources of the numbers", facts=sources))
+        sheets.append(FactSheet(title=SOURCES, facts=sources))
     versions = (("perf-diagnostics", plain(run.tool_version)), ("created", plain(run.created_at)))
     sheets.append(FactSheet(title="Run", facts=(*versions, ("command", plain(run.command) or "not recorded"))))
     return tuple(sheets)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from perf_diagnostics.diagnose.finding import Share, Unchecked
+from perf_diagnostics.diagnose.finding import Unchecked
 from perf_diagnostics.records import Json
 from perf_diagnostics.report.model import Cell, TableColumn
 
@@ -31,6 +31,8 @@ _UNFIT = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
 )
 _ENDLESS = re.compile(rf"(\S{{{WORD_LIMIT - 1}}})\S{{2,}}")
+# A number and the unit or sign after it, which must not be torn apart at a line's end.
+_TORN = re.compile(r"(?<=\d) (?=%|ms\b|µs\b|s\b|J\b|W\b|[KMG]iB\b|samples/s|times\b|steps?\b)")
 _BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")
 
 
@@ -144,16 +146,9 @@ def between(low: float, high: float) -> str:
     return f"{low:,.{places}f} to {high:,.{places}f}"
 
 
-def gain(share: Share) -> str:
-    """What a fix could win, and whether that is a prediction or was measured between two settings of the run.
-
-    >>> gain(Share(0.031, 0.024, 0.036))
-    "could win back 3.1 % of the step's time (2.4 to 3.6 %), predicted, not measured"
-    """
-    ends = between(100 * share.low, 100 * share.high)
-    if share.measured:
-        return f"wins {percent(share.value)} of the time a sample takes ({ends} %), measured in this run"
-    return f"could win back {percent(share.value)} of the step's time ({ends} %), predicted, not measured"
+def tie(text: str) -> str:
+    """The same text with no-break spaces between numbers and their units."""
+    return _TORN.sub("\N{NO-BREAK SPACE}", text)
 
 
 def listing(parts: list[str]) -> str:

@@ -1,0 +1,69 @@
+"""Slides of findings: one each for what asks for a change, several on a slide for what is only to be known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perf_diagnostics.diagnose.finding import Evidence, Finding
+from perf_diagnostics.report.gains import gain
+from perf_diagnostics.report.paged_slides import text_slides
+from perf_diagnostics.report.slide_layout import BODY, Box, Grid, Line, height_in, paged
+from perf_diagnostics.report.slides import Deck
+from perf_diagnostics.report.words import DASH, between, change_in_code, number, plain
+
+_EVIDENCE_ROWS = 6
+
+
+def finding_slides(deck: Deck, finding: Finding) -> None:
+    name = finding.name.replace("-", " ")
+    title = f"{finding.code} {name} ({finding.severity})"
+    lines = [Line(finding.scope, 14, "muted"), Line(finding.summary, 18, space_after=8)]
+    if (share := finding.recoverable) is not None:
+        lines.append(Line(f"A fix {gain(share)}.", 16, "accent", bold=True, space_after=8))
+    for remedy in finding.remedies:
+        change = f"  [{change_in_code(remedy.change)}]" if remedy.change else ""
+        lines.append(Line(f"{remedy.says}{change}", 15, bullet=True, space_after=4))
+    lines = [
+        Line(plain(line.text, 420), line.size, line.colour, line.bold, line.bullet, line.space_after) for line in lines
+    ]
+    shown = finding.evidence[:_EVIDENCE_ROWS]
+    room = BODY.height - (0.4 + 0.34 * (len(shown) + 1) if shown else 0)
+    pages = paged(lines, Box(BODY.left, BODY.top, BODY.width, room))
+    for index, page in enumerate(pages):
+        slide = deck.slide(title, _finding_notes(finding))
+        severity = "accent" if finding.severity == "info" else str(finding.severity)
+        deck.block(slide, Box(0.4, 0.55, 0.09, 0.65), severity)
+        deck.text(slide, Box(BODY.left, BODY.top, BODY.width, room), page)
+        if index == len(pages) - 1 and shown:
+            used = sum(height_in(line, BODY.width) for line in page)
+            box = Box(BODY.left, BODY.top + used + 0.25, BODY.width, 0)
+            grid = Grid(
+                _EVIDENCE, [_evidence(item) for item in shown], _EVIDENCE_NUMERIC, f"Evidence of {finding.code}"
+            )
+            deck.table(slide, box, grid)
+
+
+def observation_slides(deck: Deck, findings: Sequence[Finding]) -> None:
+    """Findings that ask for nothing, several on a slide; their evidence stands in the notes."""
+    lines = []
+    for finding in findings:
+        name = finding.name.replace("-", " ")
+        lines.append(Line(plain(f"{finding.code} {name}, {finding.scope}", 160), 14, bold=True, space_after=2))
+        advice = " ".join(remedy.says for remedy in finding.remedies)
+        lines.append(Line(plain(f"{finding.summary} {advice}".strip(), 420), 13, space_after=9))
+    text_slides(deck, "Further observations", lines, "\n\n".join(map(_finding_notes, findings)))
+
+
+_EVIDENCE = [(head, "") for head in ("Evidence", "Value", "95 % interval", "Limit", "Unit", "n", "Source")]
+_EVIDENCE_NUMERIC = (False, True, True, True, False, True, False)
+
+
+def _evidence(item: Evidence) -> tuple[str, ...]:
+    interval = DASH if item.low is None or item.high is None else between(item.low, item.high)
+    return (item.metric, number(item.value), interval, number(item.limit), item.unit, number(item.n), item.source)
+
+
+def _finding_notes(finding: Finding) -> str:
+    lines = [finding.summary, f"Where: {finding.scope}. Confidence {100 * finding.confidence:.0f} %.", "Evidence:"]
+    lines += ["; ".join(part for part in _evidence(item) if part and part != DASH) for item in finding.evidence]
+    return "\n".join(lines)

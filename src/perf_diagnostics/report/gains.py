@@ -1,0 +1,59 @@
+"""What a change wins, in words: as a share of the time and as a factor of speed, predicted or measured."""
+
+from __future__ import annotations
+
+from perf_diagnostics.diagnose.finding import Share
+from perf_diagnostics.report.words import between, percent
+
+
+def gain(share: Share) -> str:
+    """What a fix could win, and whether that is a prediction or was measured between two settings of the run.
+
+    >>> gain(Share(0.031, 0.024, 0.036))
+    "could win back 3.1 % of the step's time (2.4 to 3.6 %), predicted, not measured"
+    """
+    ends = between(100 * share.low, 100 * share.high)
+    if share.measured:
+        return f"wins {percent(share.value)} of the time a sample takes ({ends} %), measured in this run"
+    return f"could win back {percent(share.value)} of the step's time ({ends} %), predicted, not measured"
+
+
+def faster(share: Share) -> str:
+    """How much faster a training gets that saves a share of its time: ``1 / (1 - share)``, and its ends.
+
+    >>> faster(Share(0.5, 0.2, 0.75)), faster(Share(0.5, 0.2, 1.0)), faster(Share(0.03, 0.03, 0.03))
+    ('2.0 times as fast (1.2 to 4.0)', '2.0 times as fast (1.2 or more)', '1.03 times as fast')
+    """
+    places = 2 if share.low < 1 - 1 / 1.1 else 1  # what is sure at least is not rounded to nothing
+    value, low, high = (_times(part, places) for part in (share.value, share.low, share.high))
+    if not value or not low:
+        return "many times as fast"
+    ends = "" if low == high else f" ({low} to {high})" if high else f" ({low} or more)"
+    return f"{value} times as fast{ends}"
+
+
+def _times(share: float, places: int) -> str:
+    """A factor of speed with so many decimals; empty where next to nothing would be left of the time."""
+    if share > 0.99:
+        return ""
+    factor = 1 / (1 - share)
+    return f"{factor:.{places if factor < 10 else 0}f}"
+
+
+def saving(share: Share) -> str:
+    """What a change saves, in time and in speed, and whether that was measured.
+
+    >>> saving(Share(0.5, 0.2, 0.75))
+    'saves 50 % of the time (20 to 75 %): 2.0 times as fast (1.2 to 4.0); predicted, not measured'
+    """
+    return f"{saved_time(share)}: {faster(share)}; {known(share)}"
+
+
+def saved_time(share: Share) -> str:
+    """``saves 50 % of the time (20 to 75 %)``"""
+    return f"saves {100 * share.value:.0f} % of the time ({100 * share.low:.0f} to {100 * share.high:.0f} %)"
+
+
+def known(share: Share) -> str:
+    """How a gain is known."""
+    return "measured" if share.measured else "predicted, not measured"

@@ -1,0 +1,61 @@
+"""The numbers to show large at the top of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perf_diagnostics.diagnose.asked_for import asked_for, lost_sentinels
+from perf_diagnostics.diagnose.finding import Diagnosis
+from perf_diagnostics.records import Run
+from perf_diagnostics.report.changes import worthwhile
+from perf_diagnostics.report.figures import Arm, largest, throughput
+from perf_diagnostics.report.model import KeyFigure
+from perf_diagnostics.report.words import between, byte_unit, plain
+
+
+def key_figures_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[KeyFigure, ...]:
+    """The numbers to show large: the recommended batch size of each line, the largest gain, memory and completeness."""
+    drawn = [arm for arm in arms if arm.points]
+    figures = [figure for arm in drawn[:2] for figure in _arm_figures(arm)]
+    gain = next(iter(worthwhile(diagnosis)), None)
+    if gain is not None and gain.recoverable is not None:
+        share = gain.recoverable
+        note = f"{between(100 * share.low, 100 * share.high)} %, {plain(gain.name.replace('-', ' '), 40)}"
+        label, unit = ("Won where tried", "% of the time") if share.measured else ("Could be won back", "% of the step")
+        figures.append(KeyFigure(label, round(100 * share.value, 1), unit, note))
+    lost = _not_completed(run)
+    if lost:  # that all completed stands above the title
+        asked = asked_for(run)
+        total = len(asked.results) + len(asked.pending)
+        figures.append(KeyFigure("Trials completed", f"{len(asked.completed)} of {total}", "", lost))
+    return tuple(figures)
+
+
+def _arm_figures(arm: Arm) -> list[KeyFigure]:
+    chosen, best = arm.recommended, arm.best
+    rate = throughput(chosen) if chosen is not None else None
+    if chosen is None or best is None or rate is None:
+        return []
+    interval = "" if rate.low is None or rate.high is None else f"95 % interval {between(rate.low, rate.high)}"
+    fastest = "the fastest" if chosen is best else f"fastest: {best.batch_size},"
+    of_these = "the only one measured" if len(arm.points) == 1 else f"{fastest} of {len(arm.points)} measured"
+    memory, where = largest(chosen, "device_memory_peak_reserved"), "held on the device"
+    if memory is None:
+        memory, where = largest(chosen, "host_memory_peak"), "of the process"
+    unit = byte_unit(memory or 0.0)
+    return [
+        KeyFigure(f"Batch size, {arm.label}", chosen.batch_size, "", of_these),
+        KeyFigure(f"Throughput, {arm.label}", rate.value, "samples/s", interval),
+        KeyFigure(f"Peak memory, {arm.label}", unit.of(memory), unit.name, where if memory is not None else ""),
+    ]
+
+
+def _not_completed(whole: Run) -> str:
+    run = asked_for(whole)
+    parts = [
+        (sum(result.outcome.failed for result in run.results), "failed"),
+        (sum(result.outcome.skipped for result in run.results), "skipped"),
+        (len(run.pending), "not run"),
+    ]
+    told = [f"{count} {word}" for count, word in parts if count]
+    return ", ".join([*told, *filter(None, [lost_sentinels(whole)])])

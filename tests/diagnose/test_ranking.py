@@ -103,6 +103,26 @@ def test_chains_of_causes_are_kept_in_order():
     assert order(slow, middle, cause) == ["OPT001", "SWP001", "CMP001"]
 
 
+def test_a_cause_of_unknown_gain_stands_where_its_symptom_would():
+    # Memory that is paged costs a third of the step, why it is full nobody knows the price of; the optimizer a tenth.
+    full = placed("MEM001", severity=Severity.CRITICAL)
+    paged = placed("MEM006", 0.3, symptom_of=("MEM001",))
+    assert order(placed("OPT001", 0.1), full, paged) == ["MEM001", "MEM006", "OPT001"]
+
+
+def test_a_cause_that_knows_no_seconds_explains_what_holds_at_the_same_batches():
+    retried = placed("MEM003", batch_sizes=(64,))
+    churn = placed("HST003", 0.1, claims={"forward": 0.2}, symptom_of=("MEM003",), batch_sizes=(32, 64))
+    assert order(churn, retried) == ["MEM003", "HST003"]
+    assert order(churn, placed("MEM003", batch_sizes=(8,))) == ["HST003", "MEM003"]
+
+
+def test_idle_time_after_waits_may_lie_in_any_phase():
+    outside = placed("HST006", 0.2, claims={"other": 0.2}, symptom_of=("XFR005",))
+    assert order(outside, placed("XFR005", 0.05, claims={"waits": 0.15})) == ["XFR005", "HST006"]
+    assert order(outside, placed("XFR005", 0.05, claims={"waits": 0.05})) == ["HST006", "XFR005"]
+
+
 def test_findings_that_name_each_other_still_have_an_order():
     one = placed("INP001", 0.2, symptom_of=("XFR001",))
     other = placed("XFR001", 0.1, symptom_of=("INP001",))
@@ -142,6 +162,13 @@ def test_without_fault_the_verdict_says_where_the_time_goes():
 def test_another_groups_fault_is_not_the_verdict():
     best, _ = judged(placed("OPT001", 0.5, group=THERE), placed("CMP002", severity=Severity.INFO))
     assert best.code == "CMP002"
+
+
+def test_where_the_time_goes_is_no_verdict_while_it_is_unsure():
+    best, why = judged(placed("CMP002", severity=Severity.INFO, confidence=0.11))
+    assert best is None
+    assert "CMP002" in why
+    assert "0.11" in why
 
 
 def test_nothing_found_and_nothing_to_say():

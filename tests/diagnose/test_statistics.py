@@ -9,6 +9,7 @@ import pytest
 
 from perf_diagnostics.diagnose.statistics import (
     Interval,
+    against_the_best,
     event_interval,
     mean_interval,
     median_absolute_deviation,
@@ -223,3 +224,32 @@ def test_a_proportion_has_clopper_and_pearsons_interval():
     for hits, of in ((1, 0), (3, 2), (-1, 2)):
         with pytest.raises(ValueError, match="is no share"):
             proportion(hits, of)
+
+
+def test_the_best_of_one_is_no_choice():
+    ratio = Interval(0.9, 0.85, 0.95, 100)
+    kept = against_the_best(ratio, 1)
+    assert (kept.value, kept.low, kept.high) == pytest.approx((0.9, 0.85, 0.95))
+    assert against_the_best(Interval(0.9, None, None, 2), 5).low is None
+    with pytest.raises(ValueError, match="best of 0"):
+        against_the_best(ratio, 0)
+
+
+def test_scatter_that_no_interval_has_in_it_is_added_in_quadrature():
+    # 1.96 sigma of 3 % each: exp(1.96 * hypot(0.03, 0.04)) = exp(1.96 * 0.05).
+    reach = 1.959964
+    ratio = Interval(1.0, math.exp(-reach * 0.03), math.exp(reach * 0.03), 100)
+    assert against_the_best(ratio, 1, scatter=0.04).high == pytest.approx(math.exp(reach * 0.05), rel=1e-6)
+
+
+def test_the_last_of_equals_is_seldom_surely_worse_than_the_best_of_them():
+    rng = np.random.default_rng(3)
+    alone, together, reach = 0, 0, 1.959964 * math.sqrt(2)
+    for _ in range(1000):
+        *others, last = rng.standard_normal(7)
+        below = last - max(others)
+        ratio = Interval(math.exp(below), math.exp(below - reach), math.exp(below + reach), 100)
+        alone += ratio.surely_below(1.0)
+        together += against_the_best(ratio, 6).surely_below(1.0)
+    assert alone > 80  # simulated: 12 %
+    assert together <= 30

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.finding import Evidence, Finding, Remedy
+from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule import Grade, Named, evidence
 
 #: What a rule says that finds no record of it: which run has one.
 HOW_TO = (
@@ -37,3 +44,74 @@ def crossing_source(facts: TrialFacts, name: str) -> str:
     """Where a number comes from, and for reads which operators they were."""
     found = facts.result.quantity(name)
     return "" if found is None else found.source
+
+
+@dataclass(frozen=True)
+class Crossings:
+    """Calls of one kind in a step: how many, what share of it they cost, and both as evidence."""
+
+    count: float
+    share: Interval
+    numbers: tuple[Evidence, ...]
+
+    @classmethod
+    def of(
+        cls,
+        facts: TrialFacts,
+        counted: tuple[str, str],
+        cost: tuple[str, str],
+        *,
+        limit: float,
+        most: float | None = None,
+    ) -> Crossings:
+        """Look both up.
+
+        Args:
+            facts: the trial.
+            counted: the quantity that counts them, and what it is called for readers.
+            cost: the quantity of their cost without its ``_s``, and what it is called.
+            limit: the share of the step from which the cost matters.
+            most: how many are no matter, if there is such a number.
+
+        Raises:
+            NotMeasured: nobody looked.
+        """
+        count, share = crossing_count(facts, counted[0]), crossing_cost(facts, cost[0])
+        number = evidence(cost[1], share, "%", limit=limit)
+        return cls(
+            count,
+            share,
+            (
+                # n would be the timed steps; looked at were a few others.
+                dataclasses.replace(number, n=None, source=crossing_source(facts, f"{cost[0]}_s")),
+                Evidence(metric=counted[1], value=count, limit=most, source=crossing_source(facts, counted[0])),
+            ),
+        )
+
+    def finding(
+        self,
+        rule: Named,
+        facts: TrialFacts,
+        found: Grade,
+        *,
+        summary: str,
+        remedies: Sequence[Remedy],
+        claims: Mapping[str, float],
+        more: Sequence[Evidence] = (),
+        symptom_of: tuple[str, ...] = (),
+    ) -> Finding:
+        """The finding of a rule whose limit their cost exceeds: all of it could be won back at best."""
+        return Finding(
+            code=rule.code,
+            name=rule.name,
+            family=rule.family,
+            severity=found.severity,
+            summary=summary,
+            scope=facts.label,
+            evidence=(*self.numbers, *more),
+            remedies=tuple(remedies),
+            recoverable=recoverable(self.share, rule.family),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
+            claims=claims,
+            symptom_of=symptom_of,
+        )

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from perf_diagnostics.diagnose.asked_for import asked_for
 from perf_diagnostics.diagnose.asking import Placed, ask_all, void_trials
-from perf_diagnostics.diagnose.deep import ask_windows, waterfall, windows_of, with_windows
+from perf_diagnostics.diagnose.deep import WINDOWS_ALONE, ask_windows, waterfall, windows_of, with_windows
 from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
 from perf_diagnostics.diagnose.experiments import Experiments
 from perf_diagnostics.diagnose.facts import SweepFacts, ask
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Severity
 from perf_diagnostics.diagnose.followed import held_against_run
 from perf_diagnostics.diagnose.installed import all_rules
+from perf_diagnostics.diagnose.paced import capped_by_loader
 from perf_diagnostics.diagnose.ranking import ranked, verdict
 from perf_diagnostics.diagnose.rule import Rule, configured
 from perf_diagnostics.diagnose.tried import tried_of, with_tried
@@ -47,17 +48,19 @@ def diagnose(
         InvalidSettings: ``thresholds`` names an unknown rule or threshold, or a value that is no finite number; or a
             rule that another package brings cannot be loaded.
     """
-    chosen = configured(all_rules() if rules is None else rules, thresholds)
+    of_records = {code: change for code, change in (thresholds or {}).items() if code not in WINDOWS_ALONE}
+    chosen = configured(all_rules() if rules is None else rules, of_records)
     of_experiment = [rule for rule in chosen if rule.family is Family.EXPERIMENT]
     of_performance = [rule for rule in chosen if rule.family is not Family.EXPERIMENT]
     sweep = SweepFacts.of(run)
     sound = sweep.without(void_trials(of_experiment, sweep))
     windows = windows_of(sound, traces or {})
     replies = ask_all(of_experiment, sweep, sound) + ask_all(of_performance, sound, sound)
-    replies = with_windows(replies, ask_windows(windows, sound, thresholds)) if windows else replies
+    if windows or rules is None:  # who chooses rules is not told what windows would have answered
+        replies = with_windows(replies, ask_windows(windows, sound, thresholds))
     primary = None if sound.primary is None else sound.primary.label
     tried = () if experiments is None else tried_of(experiments)
-    told = held_against_run(_told_where(tempered(replies.placed)), sound, tried)
+    told = held_against_run(_told_where(capped_by_loader(tempered(replies.placed), sound)), sound, tried)
     ordered = ranked(with_tried(told, tried), primary)
     if primary is None:
         best, why = None, _nothing_sound(sweep, ordered)

@@ -61,8 +61,14 @@ class ExchangeFacts:
 
     @cached_property
     def overlap(self) -> Interval:
-        """The part of the exchange that is hidden behind backward, 0…1."""
+        """The part of the exchange that is hidden behind backward, 0…1.
+
+        Raises:
+            NotMeasured: the exchanges took no time, of which nothing can be a part.
+        """
         took = self._took_ns[self._speaker, np.arange(self.count)]
+        if not took.sum() > 0:
+            raise NotMeasured("exchange_ns", "the exchanges that were timed took no time at all: a clock is wrong")
         return ratio_interval(took - self._exposed_ns, took).within(0.0, 1.0)
 
     @cached_property

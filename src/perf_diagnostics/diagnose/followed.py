@@ -11,6 +11,7 @@ from perf_diagnostics.diagnose.facts import Group, Interval, NotMeasured, Point,
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity, Tried
 from perf_diagnostics.diagnose.gain import measured_gain
 from perf_diagnostics.diagnose.statistics import quotient
+from perf_diagnostics.diagnose.trust import DISTURBING
 from perf_diagnostics.diagnose.wording import percent_between
 from perf_diagnostics.records import Json
 
@@ -18,7 +19,7 @@ from perf_diagnostics.records import Json
 _NOT_ABOUT_TIME = (Family.EXPERIMENT, Family.MEMORY)
 
 #: Where these found something, two trials of the run were measured under two conditions, and contradict nobody.
-_DISTURBING = ("EXP008", "EXP009", "EXP010")
+_DISTURBING = ("EXP008", *DISTURBING)
 
 #: Changes of what a step does; the rules on sweeps speak about these.
 _OTHER_STEPS = frozenset({"batch_size", "accumulation_steps", "sequence_length", "device"})

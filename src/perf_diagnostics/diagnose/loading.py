@@ -153,13 +153,18 @@ def _kind(facts: TrialFacts, computing_share: float, waiting_share: float) -> Ki
         return "unknown"
     if share.value >= computing_share:
         return "computing"
-    return "waiting" if share.value <= waiting_share and not _cores_lack(facts) else "mixed"
+    return "waiting" if share.value <= waiting_share and not _cores_lack(facts, share.value, waiting_share) else "mixed"
 
 
-def _cores_lack(facts: TrialFacts) -> bool:
-    """Whether workers may have waited for a core: those that use none say nothing about disk or network then."""
+def _cores_lack(facts: TrialFacts, share: float, waiting_share: float) -> bool:
+    """Whether what loads may have waited for a core: using none says nothing about disk or network then.
+
+    The loop's own thread loads without workers: where others had the cores, its share of the time of loading counts
+    against what it got of them while the model computed.
+    """
     if not ask(facts.number, "num_workers"):
-        return False
+        got = ask(processor.granted_share, facts) if ask(processor.crowded, facts) else None
+        return got is not None and share > waiting_share * got
     idle = ask(processor.idle_share, facts)
     if idle is not None:
         return idle < SATURATED

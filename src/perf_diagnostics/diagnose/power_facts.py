@@ -14,6 +14,12 @@ from perf_diagnostics.records import Bools, Float64, Series
 IDLE, POWER_CAP = 0x1, 0x4
 HARDWARE_SLOWDOWN, SOFTWARE_THERMAL, HARDWARE_THERMAL, POWER_BRAKE = 0x8, 0x20, 0x40, 0x80
 
+#: What keeps a device waiting: the causes of low utilisation, of low clocks and of energy spent on waiting.
+KEEPS_WAITING = (
+    *("INP001", "INP004", "INP005", "INP007", "XFR001", "XFR003", "XFR005", "HST001", "HST002", "HST003", "HST005"),
+    *("OPT001", "OPT003", "SWP001", "COM001", "STB002", "STB004", "CPU001", "CPU003"),
+)
+
 #: Samples come every 200 ms; with fewer than ten in the steps a share of them says nothing.
 LEAST_SAMPLES = 10
 

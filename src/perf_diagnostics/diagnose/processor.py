@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 
+from perf_diagnostics.diagnose import roofline
 from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.outliers import off_processor_ns
-from perf_diagnostics.records import Phase
+from perf_diagnostics.records import ALL_PHASES, Phase
 
 NS_PER_S = 1e9
 
@@ -101,6 +102,23 @@ def workers_lack_cores(facts: TrialFacts) -> bool:
     return facts.quantity("workers_cpu_s") / workers < facts.quantity("process_cpu_s")
 
 
+def granted_share(facts: TrialFacts) -> float:
+    """The most of forward, backward and optimizer for which the loop's own thread can have run, on the CPU; 0...1."""
+    if facts.on_accelerator:
+        raise facts.missing("thread_cpu_ns", "a thread that feeds a device waits for it, so its waiting says nothing")
+    used = facts.column("thread_cpu_ns").sum() - facts.column("data_wait_cpu_ns").sum()
+    compute = sum(float(facts.host_column(phase).sum()) for phase in _COMPUTE)
+    if not compute > 0:
+        raise facts.missing("thread_cpu_ns", "the loop marks no time in which the model computes")
+    return float(min(1.0, max(0.0, used / compute)))
+
+
+def lost_by_phase(facts: TrialFacts, lost: float) -> dict[str, float]:
+    """What a thread without a processor loses of a step, spread over the phases like the step's time."""
+    known = {phase: ask(facts.share, phase) for phase in ALL_PHASES}
+    return {str(phase): lost * share.value for phase, share in known.items() if share is not None and share.value > 0}
+
+
 def throttled_share(facts: TrialFacts) -> float:
     """Share of the quota's enforcement periods in which it was used up; 0 where there is no quota."""
     periods, throttled = facts.quantity("cpu_periods"), facts.quantity("cpu_throttled_periods")
@@ -114,6 +132,16 @@ def off_processor_share(facts: TrialFacts) -> Interval:
     the end of each operation before it sleeps.
     """
     if facts.on_accelerator:
+        raise facts.missing("thread_cpu_ns", "a thread that feeds a device waits for it, so its waiting says nothing")
+    return held_off_share(facts)
+
+
+def held_off_share(facts: TrialFacts) -> Interval:
+    """The same of the thread that feeds a device, where the host sets the pace: else it waits for the device.
+
+    Such a thread may sleep for other reasons, too, so that this says something only beside another sign.
+    """
+    if facts.on_accelerator and not roofline.paced_by_host(facts):
         raise facts.missing("thread_cpu_ns", "a thread that feeds a device waits for it, so its waiting says nothing")
     facts.column("thread_cpu_ns")
     phases = {phase: facts.host_column(phase) for phase in _COMPUTE}

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from perf_diagnostics.diagnose.asking import SEVERITIES, Placed
+from perf_diagnostics.diagnose.crossing_facts import WAITS
 from perf_diagnostics.diagnose.finding import Family, Finding, Severity, Verdict
 
 #: A finding of less confidence is shown but makes no verdict: a share whose interval straddles its threshold (0.3)
@@ -36,14 +37,35 @@ def ranked(placed: Sequence[Placed], primary: str | None) -> tuple[Placed, ...]:
 
 
 def _causes_first(ordered: Sequence[Placed], causes: Mapping[Placed, Sequence[Placed]]) -> list[Placed]:
-    """The same order, but everything comes after all of its causes."""
-    waiting, result = list(ordered), []
-    while waiting:
+    """The same order, but the causes of each that would stand behind it come right before it.
+
+    Who cures a cause wins what its symptom promises: one whose own gain nobody knows stands where its symptom would.
+    """
+    result: list[Placed] = []
+    for item in ordered:
         # Should causes ever form a circle, the order decides.
-        item = next((i for i in waiting if not any(cause in waiting for cause in causes.get(i, ()))), waiting[0])
-        waiting.remove(item)
-        result.append(item)
+        before = [cause for cause in ordered if cause not in result and _is_behind(cause, item, causes)]
+        for one in (*_causes_first(before, causes), item):
+            if one not in result:
+                result.append(one)
     return result
+
+
+def _is_behind(cause: Placed, item: Placed, causes: Mapping[Placed, Sequence[Placed]]) -> bool:
+    """Whether one is a cause of the other, or of one of its causes, and not the other way round."""
+    return item is not cause and cause in _all_causes(item, causes) and item not in _all_causes(cause, causes)
+
+
+def _all_causes(item: Placed, causes: Mapping[Placed, Sequence[Placed]]) -> list[Placed]:
+    """Its causes, theirs, and so on."""
+    found: list[Placed] = []
+    waiting = list(causes.get(item, ()))
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found.append(one)
+            waiting += causes.get(one, ())
+    return found
 
 
 def _with_explained(cause: Placed, causes: Mapping[Placed, Sequence[Placed]]) -> Placed:
@@ -70,6 +92,12 @@ def verdict(ordered: Sequence[Placed], primary: str | None) -> tuple[Verdict | N
         return None, (
             f"the strongest finding, {unsure.code} {unsure.name}, has a confidence of {unsure.confidence:.2f}; "
             f"a verdict needs {LEAST_CONFIDENCE}"
+        )
+    unsure_work = [f for f in about if f.code == HEALTHY]
+    if unsure_work:
+        return None, (
+            f"no rule found a fault, and that forward and backward take most of the step ({HEALTHY}) has a confidence "
+            f"of {unsure_work[0].confidence:.2f}; a verdict needs {LEAST_CONFIDENCE}"
         )
     return None, "no rule found a fault, and forward and backward were not shown to take most of the step"
 
@@ -99,8 +127,11 @@ def _explains(cause: Placed, symptom: Placed, primary: str | None) -> bool:
 
 
 def _same_seconds(cause: Finding, symptom: Finding) -> bool:
-    if not symptom.claims:
+    """Where one of the two knows no seconds of its own, it is enough that both are about the same batch sizes."""
+    if not symptom.claims or not cause.claims:
         both = set(cause.batch_sizes) & set(symptom.batch_sizes)
         return bool(both) or not cause.batch_sizes or not symptom.batch_sizes
     shared = sum(min(share, cause.claims.get(phase, 0.0)) for phase, share in symptom.claims.items())
+    if WAITS not in symptom.claims:
+        shared += cause.claims.get(WAITS, 0.0)  # idle time of the device that may lie in any phase
     return shared >= EXPLAINS * sum(symptom.claims.values())

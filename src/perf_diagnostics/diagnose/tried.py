@@ -143,7 +143,7 @@ def _judged(finding: Finding, tried: Sequence[Tried]) -> Finding:
     refuted = [one for one in about if one.verdict is Trying.REFUTED]
     finding = dataclasses.replace(finding, remedies=_remedies(finding, confirmed, refuted))
     if confirmed:
-        return _confirmed(finding, min(confirmed, key=_better))
+        return _confirmed(finding, min(confirmed, key=better))
     if ceiling is not None and ceiling.gain is not None and ceiling.gain.high is not None:
         finding = _capped(finding, ceiling, ceiling.gain.high)
     open_ = any(one.verdict is Trying.INCONCLUSIVE for one in about)
@@ -172,7 +172,7 @@ def tells(one: Tried) -> bool:
     return one.pairs >= LEAST_PAIRS and one.gain is not None and one.gain.low is not None
 
 
-def _better(one: Tried) -> tuple[bool, float]:
+def better(one: Tried) -> tuple[bool, float]:
     """Advice that leaves the training as it is comes first, then the gain that is sure."""
     low = one.gain.low if one.gain is not None else None
     return one.changes_training, -(low or 0.0)
@@ -180,7 +180,7 @@ def _better(one: Tried) -> tuple[bool, float]:
 
 def _remedies(finding: Finding, confirmed: Sequence[Tried], refuted: Sequence[Tried]) -> tuple[Remedy, ...]:
     bad = [dict(one.change) for one in refuted]
-    good = [dict(one.change) for one in sorted(confirmed, key=_better)]
+    good = [dict(one.change) for one in sorted(confirmed, key=better)]
     kept = [remedy for remedy in finding.remedies if dict(remedy.change) not in bad]
     return tuple(sorted(kept, key=lambda r: good.index(dict(r.change)) if dict(r.change) in good else len(good)))
 

@@ -9,8 +9,9 @@ from perf_diagnostics.diagnose.asking import Placed
 from perf_diagnostics.diagnose.finding import Family, Finding, Severity, Share
 from perf_diagnostics.diagnose.gain import STRADDLES
 
-#: Faults of the experiment that change what a trial measures without making it void: the observer, and other programs.
-DISTURBING = ("EXP009", "EXP010")
+#: Faults of the experiment that change what a trial measures without making it void: the observer, and other programs
+#: on the processors or on the device.
+DISTURBING = ("EXP009", "EXP010", "EXP012")
 
 #: Under other people's load step times do not settle: that is no second fault of the experiment.
 _CONTENTION, _EXPLAINED = "EXP010", ("EXP004",)

@@ -58,3 +58,8 @@ def listing(parts: Sequence[object]) -> str:
 def counted(count: int, noun: str, plural: str = "") -> str:
     """``1 step``, ``3 steps``."""
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
+def times(mean: float, noun: str) -> str:
+    """A mean count in words: ``1 wait``, ``1.5 waits``, ``20 waits``."""
+    return f"{mean:.3g} {noun if mean == 1 else noun + 's'}"

@@ -87,3 +87,16 @@ def test_noise_around_the_limit_does_not_fire():
 )
 def test_without_a_pair_there_is_no_speedup(run):
     assert missing(ask_run(RULE, run)).signal == "device_pair"
+
+
+def test_with_measured_ceilings_the_speedup_is_held_against_them():
+    # 20 times the products and 10 times the copies: 10 times is to be expected, and 3 the least.
+    def run(speedup):
+        slow = trial_of(forward=1.0, noise=0.02, quantities={"matmul_ceiling": 1e12, "memory_bandwidth": 1e11})
+        fast = {"matmul_ceiling": 20e12, "memory_bandwidth": 10e11}
+        return run_of(slow, trial_of(forward=1 / speedup, device="cuda:0", noise=0.02, quantities=fast))
+
+    finding = found(ask_run(RULE, run(2.0)))
+    assert "of 10 times that products and memory allow" in finding.summary
+    assert number(finding, "speed-up at batch 8").limit == pytest.approx(3.0)
+    clear(ask_run(RULE, run(4.0)))

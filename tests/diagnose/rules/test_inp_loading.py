@@ -61,6 +61,27 @@ def test_workers_that_may_have_waited_for_a_core_are_not_called_waiting():
     assert "most of it waiting" in found(reply).summary
 
 
+def test_a_loop_that_may_have_waited_for_a_core_is_not_called_waiting():
+    """One core, of which others used 75 s in 100: in half of each second the model computed with a quarter of it."""
+
+    def kind(cpu, others_s):
+        own = 0.5 * cpu + 0.125
+        return found(
+            ask_trial(
+                InputBound(),
+                data_wait=0.5,
+                forward=0.5,
+                columns={"data_wait_cpu_ns": 0.5e9 * cpu, "thread_cpu_ns": 1e9 * own},
+                facts={"num_workers": 0, "threads": 1, "cpu_count": 1},
+                quantities={"process_cpu_s": 100 * own, "workers_cpu_s": 0.0, "other_cpu_s": others_s},
+            )
+        ).summary
+
+    assert "part computing" in kind(0.2, 75.0)  # more than 40 % of the quarter that it got
+    assert "most of it waiting" in kind(0.05, 75.0)  # less
+    assert "most of it waiting" in kind(0.2, 5.0)  # nobody had the core: it was not that
+
+
 # -- INP002
 
 

@@ -68,6 +68,25 @@ def test_what_has_another_owner_is_no_stall():
     clear(stalling(LongSteps(), IRREGULAR, where="data_wait", columns={"epoch": np.cumsum(epoch)}))
 
 
+def test_stalls_that_others_load_would_cost_in_their_place_are_not_the_loops_own():
+    """60 steps are stopped for 0.4 s in the forward, 12 outside of all phases, which take 0.3 of the forward's time.
+
+    60 x 0.37 s surely without a processor let expect 60 x 0.37 x 0.3 = 6.7 s outside; 12 x 0.4 = 4.8 were found.
+    """
+    stopped = np.setdiff1d(np.arange(0, 240, 3), IRREGULAR)[:60]
+
+    def crowd(at):
+        forward, extra = 1e8 * QUIET, np.zeros(240)
+        used = forward + 3e7
+        extra[IRREGULAR] = 4e8
+        forward = forward + np.isin(np.arange(240), at) * 4e8
+        columns = {"wall_ns": forward + 3e7 + extra, "host_forward_ns": forward, "thread_cpu_ns": used}
+        return ask_trial(LongSteps(), steps=240, columns=columns | {"data_wait_cpu_ns": 0})
+
+    assert "others had the processors" in clear(crowd(stopped)).summary
+    assert found(crowd(stopped[:5])).severity is Severity.WARNING
+
+
 # -- STB004
 
 

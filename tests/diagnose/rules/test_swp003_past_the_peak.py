@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.finding import Finding, Severity
 from perf_diagnostics.diagnose.rules.swp003_past_the_peak import PastThePeak
 from perf_diagnostics.testing import run_of, throughput_sweep, trial_of
 from tests.diagnose.answers import ask_group, changes, clear, found, missing, number
@@ -33,7 +33,7 @@ def test_up_to_half_the_limit_is_clear(loss):
 
 
 @pytest.mark.parametrize(
-    ("loss", "severity"), [(0.04, Severity.INFO), (0.08, Severity.WARNING), (0.30, Severity.CRITICAL)]
+    ("loss", "severity"), [(0.04, Severity.INFO), (0.10, Severity.WARNING), (0.30, Severity.CRITICAL)]
 )
 def test_a_loss_is_graded_and_its_gain_measured(loss, severity):
     finding = found(ask_with_loss(loss))
@@ -41,6 +41,26 @@ def test_a_loss_is_graded_and_its_gain_measured(loss, severity):
     assert finding.recoverable.value == pytest.approx(loss, abs=0.01)
     assert finding.recoverable.low <= loss <= finding.recoverable.high
     assert changes(finding)[:2] == [{"batch_size": 16}, {"batch_size": 16, "accumulation_steps": 2}]
+
+
+def test_a_single_process_a_size_warns_only_beyond_what_processes_differ_by():
+    # 7 % lost: two processes of equal work differ by 1.4 % (one sigma), and the best was chosen of two: 3.2 % of reach.
+    assert found(ask_with_loss(0.07)).severity is Severity.INFO
+    repeated = throughput_sweep({8: 80, 16: 100, 32: 93}, noise=0.01)
+    more = throughput_sweep({8: 80, 16: 100, 32: 93}, noise=0.01, repeat=1)
+    third = throughput_sweep({8: 80, 16: 100, 32: 93}, noise=0.01, repeat=2)
+    assert found(ask_group(RULE, run_of(*repeated.results, *more.results, *third.results))).severity is Severity.WARNING
+
+
+def test_of_flat_sweeps_hardly_any_is_past_its_peak():
+    # Seven sizes of one process each, which differ by 1 %: at 95 % a comparison one in three was called slower.
+    slower = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        factors = 1 + 0.01 * rng.standard_normal(7)
+        rates = {size: 1000.0 * factor for size, factor in zip((1, 2, 4, 8, 16, 32, 64), factors, strict=True)}
+        slower += isinstance(ask_group(RULE, throughput_sweep(rates, noise=0.05, steps=40, seed=seed)), Finding)
+    assert slower <= 4
 
 
 def test_a_loss_within_the_noise_is_clear():

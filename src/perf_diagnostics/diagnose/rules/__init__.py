@@ -38,6 +38,7 @@ from perf_diagnostics.diagnose.rules.exp008_machine_drift import MachineDrift
 from perf_diagnostics.diagnose.rules.exp009_observer_effect import ObserverEffect
 from perf_diagnostics.diagnose.rules.exp010_outside_contention import OutsideContention
 from perf_diagnostics.diagnose.rules.exp011_scaler_skips import ScalerSkips
+from perf_diagnostics.diagnose.rules.exp012_shared_device import SharedDevice
 from perf_diagnostics.diagnose.rules.hst001_launch_bound import LaunchBound
 from perf_diagnostics.diagnose.rules.hst002_synchronisation_tax import SynchronisationTax
 from perf_diagnostics.diagnose.rules.hst003_allocation_churn import AllocationChurn
@@ -45,6 +46,7 @@ from perf_diagnostics.diagnose.rules.hst005_collector_pauses import CollectorPau
 from perf_diagnostics.diagnose.rules.hst006_time_outside_phases import TimeOutsidePhases
 from perf_diagnostics.diagnose.rules.hst007_recompiles import Recompiles
 from perf_diagnostics.diagnose.rules.hst008_debug_settings import DebugSettings
+from perf_diagnostics.diagnose.rules.hst010_tiny_operations import TinyOperations
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
 from perf_diagnostics.diagnose.rules.inp002_slow_batches import SlowBatches
 from perf_diagnostics.diagnose.rules.inp003_too_few_workers import TooFewWorkers
@@ -100,6 +102,7 @@ RULES: tuple[Rule, ...] = (
     MachineDrift(),
     ObserverEffect(),
     OutsideContention(),
+    SharedDevice(),
     InputBound(),
     SlowBatches(),
     TooFewWorkers(),
@@ -120,6 +123,7 @@ RULES: tuple[Rule, ...] = (
     TimeOutsidePhases(),
     Recompiles(),
     DebugSettings(),
+    TinyOperations(),
     OptimizerHeavy(),
     ZeroGradMemset(),
     OptimizerSynchronises(),

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts import DevicePair, Interval, NotMeasured, SweepFacts, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, measured_gain
+from perf_diagnostics.diagnose.power_facts import KEEPS_WAITING
 from perf_diagnostics.diagnose.products import in_16_bits
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.scaling import fit_cost
@@ -24,7 +25,8 @@ class PoorSpeedup:
 
     What it measures:
         Throughput on the accelerator over throughput on the CPU at equal batch and equal work, each in its fastest
-        measured configuration; judged at the largest batch both ran. Beside it, what the accelerator's step goes to
+        measured configuration; judged at the largest batch both ran. Where the fastest product and the fastest copy
+        were measured on both, it is held against what these allow. Beside it, what the accelerator's step goes to
         besides computing: exposed wait for data, copies, and the fixed cost of a step.
 
     Why it matters:
@@ -36,8 +38,9 @@ class PoorSpeedup:
         compilation. If it stays low and flat, kernels and precision do. A model that is too small stays on the CPU.
 
     When it is wrong:
-        What the hardware could do was not measured here; that a speed-up below 3 is poor is a judgement, and a large
-        CPU beside a small device deserves less. A CPU measured with few threads makes the device look good.
+        Where the ceilings were not measured, that a speed-up below 3 is poor is a judgement: a large CPU beside a small
+        device deserves less. A CPU measured with few threads makes the device look good. A batch too small for the
+        device makes it look poor, and that is said.
     """
 
     code: ClassVar[str] = "CMP001"
@@ -46,20 +49,28 @@ class PoorSpeedup:
     looks_at: ClassVar[Literal["run"]] = "run"
 
     warn_speedup: float = field(
-        default=3.0, metadata=limit("speed-up over the CPU to warn below", "judgement; a fine-tuned BERT reached 28")
+        default=3.0,
+        metadata=limit("speed-up to warn below where nobody measured what to expect", "judgement; a BERT reached 28"),
+    )
+    roof_share: float = field(
+        default=0.30, metadata=limit("part of the speed-up to be expected, to warn below", "the catalogue's 0.3")
     )
 
     def check(self, facts: SweepFacts) -> Answer:
         if not facts.pairs:
             raise NotMeasured("device_pair", "no batch size ran with the same work on both the CPU and an accelerator")
         judged = min(_largest_of_each_work(facts.pairs), key=lambda pair: pair.speedup.value)
-        speedup = judged.speedup
-        numbers = tuple(
-            evidence(f"speed-up at batch {pair.batch_size}", pair.speedup, "", limit=self.warn_speedup)
-            for pair in facts.pairs
-            if pair.work == judged.work
+        speedup, roof = judged.speedup, ask(_roof, judged)
+        least = self.warn_speedup if roof is None else max(1.0, self.roof_share * roof)
+        numbers = (
+            *(
+                evidence(f"speed-up at batch {pair.batch_size}", pair.speedup, "", limit=least)
+                for pair in facts.pairs
+                if pair.work == judged.work
+            ),
+            *(() if roof is None else (Evidence(metric="speed-up by the measured ceilings", value=roof),)),
         )
-        if not speedup.surely_below(self.warn_speedup):
+        if not speedup.surely_below(least):
             return cleared(self, f"{_times(speedup)} as fast as the CPU at batch {judged.batch_size}", *numbers)
         slower = speedup.surely_below(1.0)
         causes = _causes(judged)
@@ -68,7 +79,7 @@ class PoorSpeedup:
             name=self.name,
             family=self.family,
             severity=Severity.CRITICAL if slower else Severity.WARNING,
-            summary=_summary(facts, judged, causes),
+            summary=_summary(facts, judged, causes, roof),
             scope=f"{judged.accelerator_group.label} against {judged.cpu_group.label}",
             evidence=(*numbers, *_threads(judged), *(evidence(name, share, "%") for name, share in causes)),
             remedies=_remedies(judged, slower=slower),
@@ -79,7 +90,7 @@ class PoorSpeedup:
                 thin=any(trial.thin for trial in (*judged.cpu.trials, *judged.accelerator.trials)),
             ),
             batch_sizes=(judged.batch_size,),
-            symptom_of=("INP001", "XFR001", "SWP001"),
+            symptom_of=KEEPS_WAITING,
         )
 
 
@@ -120,8 +131,16 @@ def _threads(pair: DevicePair) -> tuple[Evidence, ...]:
     return () if threads is None else (Evidence(metric="threads on the CPU", value=threads),)
 
 
-def _summary(facts: SweepFacts, judged: DevicePair, causes: list[tuple[str, Interval]]) -> str:
-    says = f"At batch {judged.batch_size} the accelerator is {_times(judged.speedup)} as fast as the CPU."
+def _roof(pair: DevicePair) -> float:
+    """The speed-up that both measured ceilings allow: the less of products and of memory."""
+    ceilings = ("matmul_ceiling", "memory_bandwidth")
+    fast, slow = pair.accelerator.trials[0], pair.cpu.trials[0]
+    return min(fast.quantity(name) / slow.quantity(name) for name in ceilings)
+
+
+def _summary(facts: SweepFacts, judged: DevicePair, causes: list[tuple[str, Interval]], roof: float | None) -> str:
+    says = f"At batch {judged.batch_size} the accelerator is {_times(judged.speedup)} as fast as the CPU"
+    says += "." if roof is None else f", of {significant(roof, 2)} times that products and memory allow."
     notable = [f"{name} {percent(share.value)}" for name, share in causes if share.value >= NOTABLE]
     if notable:
         says += f" Of its step, what is not computing: {', '.join(notable)}."
@@ -141,6 +160,6 @@ def _remedies(judged: DevicePair, *, slower: bool) -> tuple[Remedy, ...]:
         found.append(Remedy(f"Train with batch {best}. {CHANGES_TRAINING}", {"batch_size": best}))
     if slower:
         found.append(Remedy("Train this on the CPU.", {"device": judged.cpu_group.device}))
-    if group.settings.get("compile_mode") is None:
+    if not judged.accelerator.trials[0].compiled:
         found.append(Remedy("Compile the model, so that fewer kernels are launched.", {"compile_mode": "default"}))
     return (*found, *in_16_bits(judged.accelerator.trials[0]))

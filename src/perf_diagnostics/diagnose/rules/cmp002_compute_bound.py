@@ -104,6 +104,8 @@ def _summary(facts: TrialFacts, share: float, forward: float, backward: float) -
     threads, cores = ask(facts.number, "threads"), ask(facts.number, "cpu_count")
     if facts.on_accelerator or threads is None or cores is None:
         return f"{says}."
+    if threads > cores:
+        return f"{says}, with {threads:g} threads on {cores:g} cores."
     return f"{says}, on {threads:g} of {cores:g} cores."
 
 

@@ -65,14 +65,21 @@ class PaddingWaste:
             f"{percent(lost.value)} of each step.",
             scope=facts.label,
             evidence=numbers,
-            remedies=(
-                Remedy(
-                    "Batch samples of similar length together, or pack short ones into one sequence. "
-                    "This changes which samples meet in a batch.",
-                    {"length_bucketing": True},
-                ),
-            ),
+            remedies=_remedies(facts),
             recoverable=recoverable(lost, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
             claims={str(phase): padding.value * part.value for phase, part in parts.items() if part is not None},
         )
+
+
+def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
+    """Batches of samples of similar length, unless they are such already."""
+    if facts.result.trial.settings.length_bucketing:
+        return (Remedy("Pack short samples into one sequence, and pad to the longest of a batch only."),)
+    return (
+        Remedy(
+            "Batch samples of similar length together, or pack short ones into one sequence. "
+            "This changes which samples meet in a batch.",
+            {"length_bucketing": True},
+        ),
+    )

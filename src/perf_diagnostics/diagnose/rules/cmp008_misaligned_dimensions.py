@@ -19,7 +19,9 @@ class MisalignedDimensions:
     """Layers have sizes that are no multiples of 8, in a 16-bit precision.
 
     What it measures:
-        The part of the parameters that lies in linear layers of which inputs or outputs are no multiple of 8.
+        The part of the parameters that lies in linear layers of which inputs or outputs are no multiple of 8. In a
+        profiler window or trace that tells sizes: the device's time in products of 16-bit types, of 8-bit types (there
+        16 counts) and of TF32 (there 4) whose rows in memory are no such multiple.
 
     Why it matters:
         Tensor cores take 16-bit operands in pieces of 16 bytes; other sizes need padding or slower kernels. Making a
@@ -29,8 +31,9 @@ class MisalignedDimensions:
         Pad vocabulary and widths to a multiple of 64 (at least 8).
 
     When it is wrong:
-        Newer libraries lose less by it. The sizes of activations (batch times length) are not looked at, and how long
-        these products take is not measured: their part of the parameters stands in for it.
+        Newer libraries lose less by it. Without a window the sizes of activations (batch times length) are not looked
+        at, and how long these products take is not measured: their part of the parameters stands in for it. Old traces
+        do not say how factors lie in memory; any odd size counts there, and is no more than a remark.
     """
 
     code: ClassVar[str] = "CMP008"

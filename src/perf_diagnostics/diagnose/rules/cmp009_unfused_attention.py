@@ -17,7 +17,9 @@ class UnfusedAttention:
 
     What it measures:
         How the model's attention is written: what its configuration names, or whether the source of its attention
-        modules computes softmax and never calls a fused operator. Beside it the tokens of a sample.
+        modules computes softmax and never calls a fused operator. Beside it the tokens of a sample. In a profiler
+        window or trace: the device's time between the two batched products around a softmax, forward and backward, and
+        what of it is no product.
 
     Why it matters:
         The scores of eager attention grow with the square of the length, and are written and read several times.
@@ -28,7 +30,7 @@ class UnfusedAttention:
 
     When it is wrong:
         With short sequences it makes no difference. Some attention (returned weights, odd masks) cannot be fused. How
-        long it takes is not measured here.
+        long it takes is measured in a window only, and not in parts of the model that are compiled whole.
     """
 
     code: ClassVar[str] = "CMP009"

@@ -58,19 +58,19 @@ class ConvLayout:
         wrong = layout == "contiguous" and precision in ("bfloat16", "float16")
         if share < self.parameter_share or (not wrong and tried):
             return cleared(self, f"filters are {layout}, {percent(share)} of the parameters", *numbers)
-        if not wrong and precision in ("bfloat16", "float16"):
-            return cleared(self, f"filters are {layout}; cuDNN does not try its kernels (benchmark off)", *numbers)
-        if not wrong:
-            return cleared(self, f"it trains in {precision}, where the format matters less", *numbers)
-        remedies = [CHANNELS_LAST]
+        remedies = [CHANNELS_LAST] if wrong else []
         if not tried:
             remedies.append(Remedy("Let cuDNN try its kernels where shapes do not change: cudnn.benchmark = True."))
+        if not wrong and facts.lengths_differ:
+            return cleared(self, f"filters are {layout}, and shapes differ from step to step", *numbers)
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=Severity.INFO,
-            summary=f"Convolutions in {precision} keep their filters contiguous: tensor cores need channels last.",
+            summary=f"Convolutions in {precision} keep their filters contiguous: tensor cores need channels last."
+            if wrong
+            else "cuDNN takes the kernels for convolutions that it guesses to be fast, and tries none (benchmark off).",
             scope=facts.label,
             evidence=numbers,
             remedies=tuple(remedies),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.advice import PROFILER_WINDOW
 from perf_diagnostics.diagnose.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence
-from perf_diagnostics.diagnose.power_facts import within_steps
+from perf_diagnostics.diagnose.power_facts import KEEPS_WAITING, within_steps
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.wording import percent
 
@@ -64,9 +65,9 @@ class LowGpuUtilisation:
             family=self.family,
             severity=Severity.INFO,
             summary=f"A kernel was resident in only {percent(share)} of the driver's samples. That is a symptom: what "
-            "keeps the device waiting is said by other findings, or needs a profiler window.",
+            f"keeps the device waiting is said by other findings, or needs {PROFILER_WINDOW}.",
             scope=facts.label,
             evidence=(number,),
             confidence=confidence(Tier.SHARE, sure=False, coverage=facts.coverage, thin=facts.thin),
-            symptom_of=("INP001", "XFR001", "HST001", "HST002", "HST005", "OPT001", "SWP001", "COM001", "STB002"),
+            symptom_of=KEEPS_WAITING,
         )

@@ -21,6 +21,8 @@ class LittleOverlap:
     What it measures:
         Where exposed communication takes a part of the step worth speaking about (as COM001 measures it): how much of
         each exchange ran while the backward pass still computed, and how much more the backward pass could have hidden.
+        In a trace: how much of all collectives ran beside computing, and what a third of the computing that runs alone
+        could have hidden.
 
     Why it matters:
         DistributedDataParallel sends a bucket of gradients as soon as the last of its parameters is done, and the

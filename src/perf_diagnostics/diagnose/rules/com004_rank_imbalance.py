@@ -20,7 +20,8 @@ class RankImbalance:
 
     What it measures:
         What the ranks wait on average for the one that is ready last, over the wall time of a step, where no single
-        rank is last in most steps; and how uneven their tokens (or samples) are.
+        rank is last in most steps; and how uneven their tokens (or samples) are. In traces of all ranks: how much of
+        that wait is the late rank's device computing longer than the others'.
 
     Why it matters:
         Random batches of texts differ in length. With many ranks the longest of them sets the pace of every step, and

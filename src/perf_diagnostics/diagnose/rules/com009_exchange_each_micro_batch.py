@@ -8,11 +8,11 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from perf_diagnostics.diagnose.exchange_facts import ExchangeFacts, require_ddp
-from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts import Interval, NotApplicable, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rank_facts import require_several
-from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.wording import counted, percent
 from perf_diagnostics.records import Phase
 
@@ -23,7 +23,8 @@ class ExchangeEachMicroBatch:
 
     What it measures:
         How many exchanges DistributedDataParallel counts in an optimizer step, against how many batches are
-        accumulated in it; and, where exchanges were timed, what all but one of them cost.
+        accumulated in it; and, where exchanges were timed, what all but one of them cost. Of few timed ones the mean
+        has to be twice the limit.
 
     Why it matters:
         Each backward pass outside of ``no_sync()`` sends all gradients. Of *k* accumulated batches the first *k* - 1
@@ -64,7 +65,7 @@ class ExchangeEachMicroBatch:
             raise NotMeasured("exchanges_per_step", f"DDP's count allows for {least:.2g} to {most:.2g} a step")
         exchange = ask(lambda: ExchangeFacts.of(facts.result))
         needless = None if exchange is None else exchange.exposed.scaled(1 - 1 / exchange.per_step)
-        level = None if needless is None else grade(needless, ((Severity.WARNING, self.warn_share),))
+        level = None if needless is None else self._grade(needless)
         cost = "" if needless is None else f", {percent(needless.value)} of a step"
         return Finding(
             code=self.code,
@@ -89,6 +90,15 @@ class ExchangeEachMicroBatch:
             ),
             claims={} if needless is None else {str(Phase.BACKWARD): needless.value},
         )
+
+    def _grade(self, needless: Interval) -> Grade | None:
+        """How bad it is; the exchanges themselves are counted, so that only what they cost is uncertain.
+
+        Too few of them are timed in a short training for an interval: then the estimate has to be twice the limit.
+        """
+        if needless.low is None and needless.value >= 2 * self.warn_share:
+            return Grade(Severity.WARNING, self.warn_share, sure=False)
+        return grade(needless, ((Severity.WARNING, self.warn_share),))
 
 
 def _batches(facts: TrialFacts, once: float) -> float:

@@ -61,7 +61,7 @@ class OversubscribedThreads:
         # Only with the loader's workers are there more threads than cores, and others had cores: then they, and not
         # the workers, may be who took them.
         theirs = bool(ask(_only_with_workers, facts)) and bool(ask(processor.crowded, facts))
-        off = ask(processor.off_processor_share, facts)
+        off = ask(processor.held_off_share, facts)
         if off is not None:
             numbers.append(evidence("computing thread not running", off, "%"))
         return Finding(
@@ -74,13 +74,17 @@ class OversubscribedThreads:
             if rate >= self.critical_switches
             else Severity.WARNING,
             summary=f"{counted(int(threads), 'thread')} on {cores:g} cores lost their core {rate:.0f} times a second "
-            "with work to do.",
+            f"with work to do{_THEIRS if theirs else ''}.",
             scope=facts.label,
             evidence=tuple(numbers),
             remedies=_remedies(facts, cores),
             recoverable=None if off is None else recoverable(off, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=not theirs, coverage=facts.coverage, thin=facts.thin),
+            claims={} if off is None else processor.lost_by_phase(facts, off.value),
         )
+
+
+_THEIRS = "; others used the cores as well, and a run on an idle machine would show whether it is the workers"
 
 
 def _only_with_workers(facts: TrialFacts) -> bool:

@@ -65,6 +65,7 @@ class CpuQuotaThrottled:
         found = grade(proportion(min(round(share * periods), periods), periods), levels)
         if found is None:
             return cleared(self, f"the quota ran out in {percent(share)} of its periods", *numbers)
+        lost = _lost(facts, share)
         return Finding(
             code=self.code,
             name=self.name,
@@ -75,8 +76,9 @@ class CpuQuotaThrottled:
             scope=facts.label,
             evidence=tuple(numbers),
             remedies=_remedies(facts, quota),
-            recoverable=recoverable(_lost(facts, share), self.family),
+            recoverable=recoverable(lost, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
+            claims=processor.lost_by_phase(facts, lost.value),
         )
 
 

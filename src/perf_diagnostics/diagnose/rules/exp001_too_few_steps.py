@@ -64,7 +64,9 @@ class TooFewSteps:
             summary=_summary(facts.steps, half_width, severity, enough=facts.steps >= self.enough_steps),
             scope=facts.label,
             evidence=numbers,
-            remedies=(Remedy("Measure more steps, or give each trial a larger time budget."),),
+            remedies=(
+                Remedy("Measure more steps: a larger time budget in a sweep, more batches in a loop of your own."),
+            ),
             confidence=1.0,
         )
 

@@ -86,7 +86,11 @@ class Unsteady:
             summary=says,
             scope=facts.label,
             evidence=self._numbers(facts, drift),
-            remedies=(Remedy("Warm up longer; then look for what changes with time: clocks, lengths, growing lists."),),
+            remedies=(
+                Remedy(
+                    "Measure longer, after a longer warm-up; look for what changes: clocks, lengths, growing lists."
+                ),
+            ),
             confidence=1.0 if not facts.result.steady else 0.6,
         )
 

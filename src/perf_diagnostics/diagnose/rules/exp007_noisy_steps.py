@@ -66,6 +66,8 @@ class NoisySteps:
             "told from chance. Read the intervals.",
             scope=facts.label,
             evidence=numbers,
-            remedies=(Remedy("Repeat each configuration (sweep --repeats 5) on a machine that does nothing else."),),
+            remedies=(
+                Remedy("Repeat it (sweep --repeats 5, or the loop several times) on a machine that does nothing else."),
+            ),
             confidence=1.0,
         )

@@ -105,7 +105,11 @@ class OutsideContention:
             summary=_summary(showing, sure=sure),
             scope=facts.label,
             evidence=numbers,
-            remedies=(Remedy("Measure where nothing else runs, or repeat in blocks (sweep --repeats 5)."),),
+            remedies=(
+                Remedy(
+                    "Measure where nothing else runs, or repeat: a sweep in blocks (--repeats 5), your own loop later."
+                ),
+            ),
             confidence=0.9 if len(showing) > 2 else 0.7 if sure else 0.3,
         )
 

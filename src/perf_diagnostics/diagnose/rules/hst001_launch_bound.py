@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.advice import PROFILER_WINDOW
+from perf_diagnostics.diagnose.crossing_facts import crossing_cost, crossing_count
 from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
@@ -35,8 +37,9 @@ class LaunchBound:
 
     When it is wrong:
         How long the device really idles between kernels is not known without a profiler window (``--deep``), so this
-        is never critical, and the gain reaches from little to all. A loop that synchronises after each phase empties
-        the queue itself and looks the same.
+        is never critical, and the gain reaches from little to all. A loop that waits for the device after each phase
+        (``.item()``) empties the queue itself and looks the same; where its waits were counted this is then no more
+        than a remark.
     """
 
     code: ClassVar[str] = "HST001"
@@ -56,6 +59,9 @@ class LaunchBound:
     warn_share: float = field(
         default=0.10, metadata=limit("forward, backward and optimizer over the step to warn from", "judgement")
     )
+    waits_share: float = field(
+        default=0.05, metadata=limit("idle time after the loop's own waits from which these may be it", "as HST002")
+    )
 
     def check(self, facts: TrialFacts) -> Answer:
         empty = facts.queue_empty_rate
@@ -74,20 +80,41 @@ class LaunchBound:
         found = grade(share, ((Severity.WARNING, self.warn_share),))
         if abs(ratio - 1) > self.agreement or (behind is not None and behind > self.lead_share) or found is None:
             return cleared(self, "the queue runs empty, but the host does not set the pace of these phases", *numbers)
-        sure = found.sure and empty.surely_at_least(self.empty_rate)
+        emptied = ask(self._emptied_by_waits, facts)
+        sure = found.sure and empty.surely_at_least(self.empty_rate) and not emptied
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=found.severity if sure else Severity.INFO,
-            summary=_summary(facts, share, empty),
+            summary=_summary(facts, share, empty) + (_WAITS_TOO if emptied else ""),
             scope=facts.label,
             evidence=(evidence("paced by the host", share, "%", limit=found.limit), *numbers),
-            remedies=_remedies(facts),
+            remedies=(*((_READS,) if emptied is not False else ()), *_remedies(facts)),
             recoverable=recoverable(share, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=sure, coverage=facts.coverage, thin=facts.thin),
             claims={str(phase): facts.share(phase).value for phase in _WORK},
+            symptom_of=("XFR005", "HST002", "CPU001", "CPU003", "HST008"),
         )
+
+    def _emptied_by_waits(self, facts: TrialFacts) -> bool:
+        """Whether the loop's own waits for the device, and not slow launches, may be what empties its queue.
+
+        Each wait ends with an empty queue; where they are as many as the borders at which it was empty, and the device
+        idles after them for long enough to be a fault of its own, the two cannot be told apart.
+        """
+        waits, cost = crossing_count(facts, "waits_per_step"), crossing_cost(facts, "waits_idle")
+        borders = facts.queue_empty_rate.value * float(facts.column("borders").mean())
+        return waits >= borders and cost.value >= self.waits_share
+
+
+_WAITS_TOO = (
+    " The loop also waits for the device that often, which empties the queue as well: without these waits, or in "
+    f"{PROFILER_WINDOW}, it would show which of the two it is."
+)
+_READS = Remedy(
+    "First take reads of the device's values (.item(), .cpu(), print) out of the step: each of them empties the queue."
+)
 
 
 def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.crossing_facts import WAITS, crossing_cost, crossing_count, crossing_source
+from perf_diagnostics.diagnose.crossing_facts import WAITS, Crossings
 from perf_diagnostics.diagnose.facts import TrialFacts
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.wording import percent_between
+from perf_diagnostics.diagnose.finding import Family, Remedy, Severity
+from perf_diagnostics.diagnose.rule import Answer, cleared, grade, limit
+from perf_diagnostics.diagnose.wording import percent_between, times
 
 REMEDIES = (
     Remedy(
@@ -54,30 +52,22 @@ class SynchronisationTax:
     critical_share: float = field(default=0.15, metadata=limit("… that is critical", "judgement"))
 
     def check(self, facts: TrialFacts) -> Answer:
-        waits = crossing_count(facts, "waits_per_step")
-        share = crossing_cost(facts, "waits_idle")
-        number = evidence("idle after waits", share, "%", limit=self.warn_share)
-        numbers = (
-            dataclasses.replace(number, n=None, source=crossing_source(facts, "waits_idle_s")),
-            Evidence(
-                metric="waits for the device a step", value=waits, source=crossing_source(facts, "waits_per_step")
-            ),
+        seen = Crossings.of(
+            facts,
+            ("waits_per_step", "waits for the device a step"),
+            ("waits_idle", "idle after waits"),
+            limit=self.warn_share,
         )
-        found = grade(share, ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share)))
+        found = grade(seen.share, ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share)))
         if found is None:
-            return cleared(self, f"waits cost the device {percent_between(share)} of a step", *numbers)
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=found.severity,
-            summary=f"For {percent_between(share)} of each step the device idles because the host waited for it "
-            f"({waits:g} waits a step) and has to launch anew.",
-            scope=facts.label,
-            evidence=numbers,
+            return cleared(self, f"waits cost the device {percent_between(seen.share)} of a step", *seen.numbers)
+        return seen.finding(
+            self,
+            facts,
+            found,
+            summary=f"For {percent_between(seen.share)} of each step the device idles because the host waited for it "
+            f"({times(seen.count, 'wait')} a step) and has to launch anew.",
             remedies=REMEDIES,
-            recoverable=recoverable(share, self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
-            claims={WAITS: share.value},
+            claims={WAITS: seen.share.value},
             symptom_of=("XFR005", "OPT003"),
         )

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from perf_diagnostics.diagnose.advice import similar_lengths
 from perf_diagnostics.diagnose.excess import Excess, excess_of
 from perf_diagnostics.diagnose.facts import TREND_STEPS, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
@@ -23,7 +24,7 @@ class AllocationChurn:
 
     What it measures:
         In how many steady steps the device allocator asked the driver for memory or emptied its cache to find some,
-        and what these steps took beyond the others.
+        and what these steps took beyond the others. Few such steps count where they surely cost as much as the limit.
 
     Why it matters:
         PyTorch keeps memory and reuses it; in a steady step there is no such call. Each one is slow, and freeing
@@ -59,9 +60,10 @@ class AllocationChurn:
         chosen = _allocating(facts)
         steps = mean_interval(chosen).within(0.0, 1.0)
         number = evidence("steps that allocate", steps, "%", limit=self.info_step_share)
-        if steps.value < self.info_step_share:
-            return cleared(self, f"{percent(steps.value)} of the steps asked the driver for memory", number)
         cost = ask(excess_of, facts, chosen)
+        dear = cost is not None and cost.share.surely_at_least(self.warn_share)
+        if steps.value < self.info_step_share and not dear:
+            return cleared(self, f"{percent(steps.value)} of the steps asked the driver for memory", number)
         severity = self._severity(cost, often=steps.surely_at_least(self.step_share))
         costs = () if cost is None else (evidence("lost in these steps", cost.share, "%", limit=self.warn_share),)
         retries = ask(lambda: facts.alloc_retries)
@@ -84,7 +86,7 @@ class AllocationChurn:
             ),
             remedies=(
                 Remedy("Take empty_cache() out of the loop."),
-                Remedy("Keep shapes equal: pad or bucket lengths."),
+                *similar_lengths(facts),
                 Remedy("Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."),
             ),
             recoverable=None if cost is None else recoverable(cost.share, self.family),

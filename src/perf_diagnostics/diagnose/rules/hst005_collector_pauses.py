@@ -75,13 +75,7 @@ class CollectorPauses:
             summary=_summary(share, float(pauses.max()) / 1e9, most),
             scope=facts.label,
             evidence=numbers,
-            remedies=(
-                Remedy(
-                    "Freeze what set-up made, and collect between blocks of steps only: gc.freeze(), gc.disable().",
-                    {"freeze_gc": True},
-                ),
-                Remedy("Take gc.collect() out of the loop; make fewer containers a step."),
-            ),
+            remedies=_remedies(facts),
             recoverable=recoverable(share, self.family, realised=REALISED),
             confidence=confidence(
                 Tier.SHARE_AND_CAUSE,
@@ -91,6 +85,14 @@ class CollectorPauses:
             ),
             claims=_claims(facts, pauses, share),
         )
+
+
+def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
+    fewer = Remedy("Take gc.collect() out of the loop; make fewer containers a step.")
+    if facts.result.trial.settings.freeze_gc:
+        return (fewer,)
+    says = "Freeze what set-up made, and collect between blocks of steps only: gc.freeze(), gc.disable()."
+    return (Remedy(says, {"freeze_gc": True}), fewer)
 
 
 def _exposed_ns(facts: TrialFacts) -> Float64:

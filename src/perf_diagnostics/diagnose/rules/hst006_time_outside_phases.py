@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from perf_diagnostics.diagnose import processor
+from perf_diagnostics.diagnose.advice import PROFILER_WINDOW
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
@@ -88,7 +89,7 @@ class TimeOutsidePhases:
             f"optimizer{_kind(computing, busy=busy)}.",
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=_remedies(busy=busy),
+            remedies=_remedies(facts, busy=busy),
             recoverable=recoverable(share, self.family),
             confidence=confidence(
                 Tier.SHARE_AND_CAUSE if busy else Tier.SHARE,
@@ -97,7 +98,10 @@ class TimeOutsidePhases:
                 thin=facts.thin,
             ),
             claims={str(Phase.OTHER): share.value},
-            symptom_of=("INP007", "HST003", "HST005", "HST007", "STB002", "STB004", "EXP009"),
+            symptom_of=(
+                *("INP007", "XFR005", "HST002", "HST003", "HST005", "HST007"),
+                *("STB002", "STB004", "CPU001", "CPU003", "EXP009"),
+            ),
         )
 
 
@@ -138,8 +142,9 @@ def _kind(computing: Interval | None, *, busy: bool) -> str:
     return f", {percent(computing.value)} of it surely computing, the rest perhaps waiting: saving, writing, sleeping"
 
 
-def _remedies(*, busy: bool) -> tuple[Remedy, ...]:
-    prepare = Remedy("Move preparation of batches into the loader's workers, or onto the device.")
+def _remedies(facts: TrialFacts, *, busy: bool) -> tuple[Remedy, ...]:
+    where_to = "the loader's workers, or onto the device" if facts.on_accelerator else "the loader's workers"
+    prepare = Remedy(f"Move preparation of batches into {where_to}.")
     log = Remedy("Log, evaluate metrics and save less often, or in another thread.")
-    where = Remedy("Mark the loop's parts, or record a profiler window (sweep --deep), to see which function it is.")
+    where = Remedy(f"To see which function it is, mark the loop's parts, or record {PROFILER_WINDOW}.")
     return (prepare, log, where) if busy else (log, prepare, where)

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from perf_diagnostics.diagnose.advice import similar_lengths
 from perf_diagnostics.diagnose.excess import excess_of
 from perf_diagnostics.diagnose.facts import LEAST_STEPS, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
@@ -77,7 +78,7 @@ class Recompiles:
             scope=facts.label,
             evidence=tuple(numbers),
             remedies=(
-                Remedy("Keep shapes equal: batch samples of similar length, or pad.", {"length_bucketing": True}),
+                *similar_lengths(facts),
                 Remedy("Mark the dimension that changes as dynamic; TORCH_LOGS=recompiles says which guard failed."),
             ),
             recoverable=None if cost is None else recoverable(cost.share, self.family),

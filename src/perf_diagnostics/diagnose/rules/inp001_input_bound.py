@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose import processor
+from perf_diagnostics.diagnose.advice import cheaper_batches
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
@@ -95,11 +96,11 @@ class InputBound:
             recoverable=_gain(facts, share, loading),
             confidence=confidence(tier, sure=found.sure and not theirs, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.DATA_WAIT): share.value},
-            symptom_of=("INP004", "INP005", "INP008"),
+            symptom_of=("INP004", "INP005", "INP008", "CPU001", "CPU003", "MEM006"),
         )
 
     def _remedies(self, facts: TrialFacts, loading: Loading) -> tuple[Remedy, ...]:
-        cheaper = Remedy("Make a batch cheaper: store what was preprocessed, decode less, or decode on the device.")
+        cheaper = cheaper_batches(facts)
         if not loading.workers_pay:
             return (_WHOLE_BATCHES,)
         if loading.cores_lacking:
@@ -179,6 +180,9 @@ def _numbers(facts: TrialFacts, loading: Loading, *, computing_share: float) -> 
     return tuple(found)
 
 
+_TELLS = ", and a run without workers would tell"
+
+
 def _summary(share: Interval, loading: Loading) -> str:
     says = f"The training waits for data {percent_between(share)} of each step."
     takes = loading.takes
@@ -191,7 +195,7 @@ def _summary(share: Interval, loading: Loading) -> str:
         "computing": f"{takes}, nearly all of it computing.",
         "waiting": f"{takes}, most of it waiting for disk, network or locks.",
         "mixed": f"{takes}, part computing and part waiting.",
-        "unknown": f"{takes}; whether it computes or waits was not measured.",
+        "unknown": f"{takes}; whether it computes or waits was not measured{_TELLS if loading.workers else ''}.",
     }[loading.kind]
     need = f"It takes {counted(loading.needed, 'worker')} to keep up"
     if loading.cores_lacking:

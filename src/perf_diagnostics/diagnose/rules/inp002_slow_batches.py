@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.advice import cheaper_batches
 from perf_diagnostics.diagnose.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence
@@ -13,10 +14,7 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import Phase
 
-_CHEAPER = (
-    Remedy("Store what was preprocessed, decode less, or decode on the device."),
-    Remedy("Load in workers, but in no more of them than there are free cores."),
-)
+_FREE_CORES = Remedy("Load in workers, but in no more of them than there are free cores.")
 _NEARER = (
     Remedy("Cache the data nearby, or read it in larger pieces (shards)."),
     Remedy("More workers that wait at the same time: they need no core of their own."),
@@ -80,7 +78,7 @@ class SlowBatches:
             summary=_summary(loading, computing.value),
             scope=facts.label,
             evidence=(*numbers, *_read(facts)),
-            remedies=_CHEAPER if loading.kind == "computing" else _NEARER,
+            remedies=(cheaper_batches(facts), _FREE_CORES) if loading.kind == "computing" else _NEARER,
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.DATA_WAIT): wait.value},
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.advice import cheaper_batches
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
@@ -85,7 +86,7 @@ class TooFewWorkers:
             summary=_summary(loading, proposed if helps else None),
             scope=facts.label,
             evidence=numbers,
-            remedies=_remedies(proposed) if helps else _CHEAPER,
+            remedies=_remedies(proposed) if helps else (cheaper_batches(facts),),
             recoverable=_gain(facts, loading, proposed) if helps else None,
             confidence=confidence(
                 Tier.SHARE if loading.kind == "unknown" else Tier.SHARE_AND_CAUSE,
@@ -95,9 +96,6 @@ class TooFewWorkers:
             ),
             claims={str(Phase.DATA_WAIT): wait.value},
         )
-
-
-_CHEAPER = (Remedy("Make a batch cheaper: store what was preprocessed, decode less, or decode on the device."),)
 
 
 def _remedies(workers: int) -> tuple[Remedy, ...]:

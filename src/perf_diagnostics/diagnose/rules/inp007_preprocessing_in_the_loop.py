@@ -96,7 +96,7 @@ class PreprocessingInTheLoop:
             "forward.",
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=REMEDIES,
+            remedies=REMEDIES if facts.on_accelerator else (REMEDIES[0], *REMEDIES[2:]),
             recoverable=recoverable(share, self.family, cautious_floor=_by_cores(facts)),
             confidence=confidence(
                 Tier.SHARE if computing is None else Tier.SHARE_AND_CAUSE,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.advice import less_host_memory, less_memory
 from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence
 from perf_diagnostics.diagnose.products import in_16_bits
-from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, limit
-from perf_diagnostics.diagnose.wording import percent
+from perf_diagnostics.diagnose.rule import Answer, cleared, limit
+from perf_diagnostics.diagnose.wording import counted, percent
 
 _ORDER = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 
@@ -78,11 +79,13 @@ class MemoryPressure:
             name=self.name,
             family=self.family,
             severity=worst.severity,
-            summary=f"At its peak, {percent(worst.share)} of the {worst.where}'s memory was in use{_after(facts)}.",
+            summary=f"At its peak, {percent(worst.share)} of the {worst.where}'s memory was in use"
+            f"{_after(facts, worst.where)}.",
             scope=facts.label,
             evidence=numbers,
             remedies=_remedies(facts, worst.where),
             confidence=confidence(Tier.SHARE, sure=True, thin=facts.thin),
+            symptom_of=("MEM002", "MEM004"),
         )
 
     def _fills(self, facts: TrialFacts) -> tuple[Fill, ...]:
@@ -114,26 +117,15 @@ def _retries(facts: TrialFacts) -> tuple[Evidence, ...]:
     return () if retries is None else (Evidence(metric="retried allocations", value=retries, limit=0, n=facts.steps),)
 
 
-def _after(facts: TrialFacts) -> str:
-    retries = ask(lambda: facts.alloc_retries)
+def _after(facts: TrialFacts, where: str) -> str:
+    """What a full device's allocator had to do; the host's is not asked."""
+    retries = ask(lambda: facts.alloc_retries) if where == "device" else None
     if retries is None:
         return ""
-    return f", and its allocator had to retry {retries} times" if retries else ", with no retried allocation"
+    return f", and its allocator had to retry {counted(retries, 'time')}" if retries else ", with no retried allocation"
 
 
 def _remedies(facts: TrialFacts, where: str) -> tuple[Remedy, ...]:
-    settings = facts.result.trial.settings
-    found = []
-    if settings.batch_size > 1:
-        half = settings.batch_size // 2
-        found.append(
-            Remedy(
-                f"Half the batch, accumulated twice: about the same optimisation in less memory. {CHANGES_TRAINING}",
-                {"batch_size": half, "accumulation_steps": 2 * (settings.accumulation_steps or 1)},
-            )
-        )
-    if not settings.gradient_checkpointing:
-        found.append(
-            Remedy("Checkpoint activations; that costs about a quarter more time.", {"gradient_checkpointing": True})
-        )
-    return (*found, *(in_16_bits(facts) if where == "device" else ()))
+    if where == "device":
+        return (*less_memory(facts), *in_16_bits(facts))
+    return less_host_memory(facts) if facts.on_accelerator else less_memory(facts)

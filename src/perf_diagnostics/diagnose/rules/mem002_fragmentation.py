@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.advice import similar_lengths
 from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence
@@ -86,7 +87,4 @@ class Fragmentation:
 
 def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
     settings = Remedy("Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the start.")
-    tokens = ask(facts.column, "tokens")
-    if tokens is not None and tokens.min() < tokens.max() and not facts.result.trial.settings.length_bucketing:
-        return (Remedy("Batch samples of similar length together.", {"length_bucketing": True}), settings)
-    return (settings,)
+    return (*(similar_lengths(facts) if facts.lengths_differ else ()), settings)

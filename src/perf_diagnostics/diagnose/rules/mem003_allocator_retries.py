@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.advice import less_memory
 from perf_diagnostics.diagnose.facts import TrialFacts
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence
-from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, limit
+from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.wording import counted
 
 
@@ -53,20 +54,6 @@ class AllocatorRetries:
         )
         if retries < self.least_retries and not ooms:
             return cleared(self, "no allocation was retried", *numbers)
-        settings = facts.result.trial.settings
-        remedies = []
-        if settings.batch_size > 1:
-            half = {
-                "batch_size": settings.batch_size // 2,
-                "accumulation_steps": 2 * (settings.accumulation_steps or 1),
-            }
-            remedies.append(Remedy(f"Half the batch, accumulated twice. {CHANGES_TRAINING}", half))
-        if not settings.gradient_checkpointing:
-            remedies.append(
-                Remedy(
-                    "Checkpoint activations; that costs about a quarter more time.", {"gradient_checkpointing": True}
-                )
-            )
         return Finding(
             code=self.code,
             name=self.name,
@@ -75,7 +62,7 @@ class AllocatorRetries:
             summary=_summary(facts, retries, int(ooms or 0)),
             scope=facts.label,
             evidence=numbers,
-            remedies=tuple(remedies),
+            remedies=less_memory(facts),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, thin=facts.thin),
             symptom_of=("MEM001", "MEM002"),
         )

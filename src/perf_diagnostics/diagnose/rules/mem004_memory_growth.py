@@ -70,7 +70,7 @@ class MemoryGrowth:
         known = [found for where in places if (found := ask(growth_on, facts, where)) is not None]
         if not known:
             growth_on(facts, places[0])  # raises, with the reason
-        growing = [one for one in known if self._grows(one, uneven=_lengths_differ(facts))]
+        growing = [one for one in known if self._grows(one, uneven=facts.lengths_differ)]
         numbers = tuple(self._number(one) for one in known)
         if not growing:
             return cleared(self, "memory after a step did not grow", *numbers)
@@ -120,12 +120,6 @@ class MemoryGrowth:
         if found.where == "host":
             return max(self.least_host_rise * found.median_bytes, self.least_host_bytes)
         return max(self.least_rise * found.median_bytes, self.least_bytes)
-
-
-def _lengths_differ(facts: TrialFacts) -> bool:
-    """Whether batches differ in length, so that the longest so far may have set a new height."""
-    tokens = facts.table.get("tokens")
-    return tokens is not None and bool(tokens.min() < tokens.max())
 
 
 def _steps_left(facts: TrialFacts, found: Growth) -> float | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import TrialFacts, ask
+from perf_diagnostics.diagnose import processor
+from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence
+from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.memory_facts import fault_rate
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.wording import counted, significant
@@ -52,6 +53,7 @@ class Swapping:
             numbers.append(Evidence(metric="memory in swap", value=swapped / 1e6, unit="MB"))
         if rate < self.least_rate or faults < self.least_faults:
             return cleared(self, f"{counted(int(faults), 'page')} read from disk in the steps", *numbers)
+        lost = _lost(facts, rate)
         says = f"{significant(rate, 2)} pages a step were read back from disk"
         if swapped:
             says += f", and {significant(swapped / 1e6)} MB of the trial's memory lie in swap"
@@ -65,8 +67,19 @@ class Swapping:
             evidence=tuple(numbers),
             remedies=_remedies(facts),
             confidence=confidence(Tier.SHARE_AND_CAUSE if swapped else Tier.CONFIGURATION, sure=True, thin=facts.thin),
+            recoverable=recoverable(lost, self.family) if swapped else None,
+            claims=processor.lost_by_phase(facts, lost.value) if swapped else {},
             symptom_of=("MEM001", "MEM004"),
         )
+
+
+#: What a page from disk costs at best, in s.
+PAGE_S = 1e-4
+
+
+def _lost(facts: TrialFacts, rate: float) -> Interval:
+    """The part of a step that reading the pages back takes at least."""
+    return Interval(min(1.0, rate * PAGE_S / facts.step_time_s.value), None, None, facts.steps)
 
 
 def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:

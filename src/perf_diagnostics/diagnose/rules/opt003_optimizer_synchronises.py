@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.crossing_facts import HOW_TO, WAITS, crossing_cost, crossing_count, crossing_source
+from perf_diagnostics.diagnose.crossing_facts import HOW_TO, WAITS, Crossings
 from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.gain import Tier, confidence
 from perf_diagnostics.diagnose.products import without_scaler
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.wording import percent, percent_between
+from perf_diagnostics.diagnose.wording import percent, percent_between, times
 from perf_diagnostics.records import Phase
 
 FUSED = Remedy("Use the fused optimizer.", {"optimizer_implementation": "fused"})
@@ -100,30 +99,27 @@ class OptimizerSynchronises:
 
     def _seen(self, facts: TrialFacts) -> Answer:
         """The answer from the steps that were looked at operator by operator."""
-        waits = crossing_count(facts, "optimizer_waits_per_step")
-        share = crossing_cost(facts, "optimizer_waits_idle")
-        source = crossing_source(facts, "waits_per_step")
-        numbers = (
-            dataclasses.replace(
-                evidence("idle after waits in the optimizer", share, "%", limit=self.warn_share), n=None, source=source
-            ),
-            Evidence(metric="waits in the optimizer a step", value=waits, source=source),
+        seen = Crossings.of(
+            facts,
+            ("optimizer_waits_per_step", "waits in the optimizer a step"),
+            ("optimizer_waits_idle", "idle after waits in the optimizer"),
+            limit=self.warn_share,
         )
-        found = grade(share, ((Severity.WARNING, self.warn_share),))
+        found = grade(seen.share, ((Severity.WARNING, self.warn_share),))
         if found is None:
-            return cleared(self, f"{waits:g} waits in the optimizer cost {percent_between(share)} of a step", *numbers)
+            says = f"{times(seen.count, 'wait')} in the optimizer cost {percent_between(seen.share)} of a step"
+            return cleared(self, says, *seen.numbers)
         scaled = facts.result.trial.settings.precision == "float16"
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=found.severity,
-            summary=f"For {percent_between(share)} of each step the device idles because the host waited for it in the "
-            f"optimizer ({waits:g} waits a step).",
-            scope=facts.label,
-            evidence=numbers,
-            remedies=(*REMEDIES, *(without_scaler(facts) if scaled else ())),
-            recoverable=recoverable(share, self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
-            claims={WAITS: share.value},
+        return seen.finding(
+            self,
+            facts,
+            found,
+            summary=f"For {percent_between(seen.share)} of each step the device idles because the host waited for it "
+            f"in the optimizer ({times(seen.count, 'wait')} a step).",
+            remedies=(*_not_done(facts), *(without_scaler(facts) if scaled else ())),
+            claims={WAITS: seen.share.value},
         )
+
+
+def _not_done(facts: TrialFacts) -> tuple[Remedy, ...]:
+    return tuple(one for one in REMEDIES if one is not FUSED or facts.word("optimizer_implementation") != "fused")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose import roofline
 from perf_diagnostics.diagnose.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
@@ -104,7 +105,12 @@ class ThermalThrottling:
 
 
 def _gain(facts: TrialFacts) -> Share | None:
-    """The lost clock, over the part of the step that the device computes in; None where either is unknown."""
+    """The lost clock, over the part of the step that the device computes in; None where either is unknown.
+
+    A device that waits for its host anyway gains nothing by a higher clock.
+    """
+    if ask(roofline.paced_by_host, facts):
+        return None
     lost = ask(clock_deficit, facts)
     computing = ask(lambda: facts.joint_share(Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER))
     if lost is None or computing is None:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence
-from perf_diagnostics.diagnose.power_facts import IDLE, Reasons, clock_deficit, within_steps
+from perf_diagnostics.diagnose.power_facts import IDLE, KEEPS_WAITING, Reasons, clock_deficit, within_steps
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.wording import percent
 
@@ -67,5 +67,5 @@ class LowClock:
             scope=facts.label,
             evidence=numbers,
             confidence=confidence(Tier.SHARE, sure=True, thin=facts.thin),
-            symptom_of=("INP001", "XFR001", "SWP001", "HST001", "HST002", "OPT001"),
+            symptom_of=KEEPS_WAITING,
         )

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence
-from perf_diagnostics.diagnose.power_facts import idle_share
+from perf_diagnostics.diagnose.power_facts import KEEPS_WAITING, idle_share
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.wording import percent, significant
 
@@ -63,5 +63,5 @@ class IdleEnergy:
             scope=facts.label,
             evidence=numbers,
             confidence=confidence(Tier.SHARE, sure=True, thin=facts.thin),
-            symptom_of=("INP001", "XFR001", "SWP001", "HST001", "HST002", "OPT001"),
+            symptom_of=KEEPS_WAITING,
         )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.stalls import PLACES, against, explained_by_length, stalls_of
+from perf_diagnostics.diagnose.stalls import BY_CHANCE, PLACES, against, explained_by_length, others_part, stalls_of
 from perf_diagnostics.diagnose.wording import counted, duration, percent, percent_between
 from perf_diagnostics.records import Phase
 
@@ -72,6 +72,10 @@ class LongSteps:
         if place is None or place[0] not in _OWN or place[1] < self.concentration:
             return cleared(self, "the long steps lie in no one place of the loop's own", number, count)
         phase, part = place
+        theirs = ask(others_part, facts, phase) or 0.0
+        if share.value < BY_CHANCE * theirs:
+            says = f"others had the processors: as many long steps are to be expected {PLACES[phase]} (EXP010)"
+            return cleared(self, says, number, count)
         where = Evidence(
             metric=f"of it in {phase}", value=part * 100, unit="%", limit=self.concentration * 100, n=found.count
         )
@@ -89,5 +93,5 @@ class LongSteps:
             recoverable=recoverable(share, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
             claims=found.claims,
-            symptom_of=("INP004", "INP005", "HST005", "HST007"),
+            symptom_of=("INP004", "INP005", "HST003", "HST005", "HST007"),
         )

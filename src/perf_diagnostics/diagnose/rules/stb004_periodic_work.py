@@ -79,5 +79,5 @@ class PeriodicWork:
             recoverable=recoverable(share, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
             claims=found.claims,
-            symptom_of=("INP004", "INP005", "HST005", "HST007"),
+            symptom_of=("INP004", "INP005", "HST003", "HST005", "HST007"),
         )

@@ -89,7 +89,7 @@ class OverheadBound:
             claims={
                 str(phase): cost / there.step_time_s.value for phase, cost in by_phase.items() if graded is not None
             },
-            symptom_of=("INP001", "OPT001", "XFR001"),
+            symptom_of=("INP001", "OPT001", "XFR001", "HST001", "CPU001", "CPU003"),
         )
 
     def _share(self, size: int, share: Interval) -> Evidence:
@@ -168,9 +168,10 @@ def _remedies(facts: Group, by_phase: Mapping[Phase, float], *, at_recommended: 
         return (Remedy(f"Train with batch {there.batch_size}. {CHANGES_TRAINING}", {"batch_size": there.batch_size}),)
     found = [_larger_batch(facts)]
     carrier = _carrier(by_phase)
-    if carrier is not None and carrier[0] is Phase.OPTIMIZER:
+    fused = there.trials[0].word("optimizer_implementation") == "fused"
+    if carrier is not None and carrier[0] is Phase.OPTIMIZER and not fused:
         found.append(Remedy("Use the fused optimizer.", {"optimizer_implementation": "fused"}))
-    if facts.settings.get("compile_mode") is None:
+    if not there.trials[0].compiled:
         mode = "reduce-overhead" if facts.on_accelerator else "default"
         found.append(Remedy("Compile the model, so that a step takes fewer calls.", {"compile_mode": mode}))
     return tuple(found)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.advice import similar_lengths
 from perf_diagnostics.diagnose.facts import Group, Interval, Point, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, measured_gain
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
-from perf_diagnostics.diagnose.statistics import quotient
+from perf_diagnostics.diagnose.statistics import against_the_best, quotient
 from perf_diagnostics.diagnose.wording import percent, percent_between
 from perf_diagnostics.records import ALL_PHASES, Phase
+
+#: With so many processes a batch size their own scatter is in its interval (:func:`pooled`).
+POOLED = 3
 
 #: Memory that full at the largest batch is named as what slows it.
 NEARLY_FULL = 0.90
@@ -20,7 +25,6 @@ _LESS_MEMORY = Remedy(
     "Checkpoint activations, if the large batch is needed; that costs about a quarter more time.",
     {"gradient_checkpointing": True},
 )
-_BUCKETS = Remedy("Batch samples of similar length together.")
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,10 @@ class PastThePeak:
 
     What it measures:
         The throughput of the largest measured batch against the best, both measured, with the interval of their
-        ratio. Then what the records show of the cause: allocations that had to be retried, memory nearly full,
-        pages read back from disk, samples that got longer by padding, and the phase whose time a sample grew most.
+        ratio: it allows for the best having been chosen among all sizes, and, where a size ran in fewer than three
+        processes, for what equal processes differ by. Then what the records show of the cause: allocations that had to
+        be retried, memory nearly full, pages read back from disk, samples that got longer by padding, and the phase
+        whose time a sample grew most.
 
     Why it matters:
         The largest batch that fits is often taken for the fastest. In published sweeps it loses 2 % or more in 40 %
@@ -51,7 +57,8 @@ class PastThePeak:
 
     When it is wrong:
         If samples get longer with the batch (padding to the longest), samples/s falls while tokens/s does not: that
-        is said and is no loss of speed. Other load on the machine at that moment looks the same; repeats tell.
+        is said and is no loss of speed. Other load on the machine at that moment looks the same; repeats tell
+        (``--repeats 5``), and so they do where processes differ by more than is allowed for.
     """
 
     code: ClassVar[str] = "SWP003"
@@ -66,11 +73,15 @@ class PastThePeak:
     critical_loss: float = field(
         default=0.20, metadata=limit("loss that is critical", "judgement; 8 % of published sweeps")
     )
+    processes: float = field(
+        default=0.01,
+        metadata=limit("what single processes of equal work differ by", "published sweeps repeat within 1 % (median)"),
+    )
 
     def check(self, facts: Group) -> Answer:
         _ = facts.knee  # NotMeasured where there is nothing to compare
         last, best = facts.points[-1], facts.best
-        ratio = facts.relative(last)
+        ratio = self._ratio(facts, best, last)
         number = evidence("throughput at the largest batch, of the best", ratio, "%", limit=1 - self.info_loss)
         apart = ratio.high is not None and ratio.high < 1
         if last is best or ratio.value > 1 - self.info_loss or not apart:
@@ -94,7 +105,7 @@ class PastThePeak:
                 *(() if tokens is None else (evidence("tokens/s at the largest batch, of the best", tokens, "%"),)),
                 *(cause.number for cause in causes),
             ),
-            remedies=(_BUCKETS,) if same_work_rate else _remedies(facts, best, last, causes),
+            remedies=similar_lengths(last.trials[0]) if same_work_rate else _remedies(facts, best, last, causes),
             recoverable=None if same_work_rate else measured_gain(ratio),
             confidence=confidence(
                 Tier.BOTH_MEASURED if causes else Tier.SHARE_AND_CAUSE,
@@ -103,6 +114,13 @@ class PastThePeak:
             ),
             batch_sizes=(last.batch_size,),
             symptom_of=("MEM001",),
+        )
+
+    def _ratio(self, facts: Group, best: Point, last: Point) -> Interval:
+        """The last batch's throughput over the best one's, which was chosen among all the others."""
+        alone = [1 / len(point.trials) for point in (best, last) if len(point.trials) < POOLED]
+        return against_the_best(
+            facts.relative(last), max(1, len(facts.points) - 1), scatter=self.processes * math.sqrt(sum(alone))
         )
 
     def _severity(self, ratio: Interval) -> Severity:
@@ -166,7 +184,7 @@ def _longer(best: Point, last: Point, dearer: float) -> Cause | None:
     return Cause(
         f"a sample has {percent(growth.value - 1)} more tokens, mostly padding to the longest",
         evidence("tokens a sample, against the best batch", growth, "%"),
-        _BUCKETS,
+        next(iter(similar_lengths(last.trials[0])), None),
     )
 
 

@@ -76,12 +76,17 @@ class TransferBound:
             f"{': or the host takes so long to queue them, for it sets the pace of the whole step' if hosts else ''}.",
             scope=facts.label,
             evidence=(evidence("copies to the device", share, "%", limit=found.limit), *_numbers(facts, starved)),
-            remedies=_remedies(pageable=pageable),
+            remedies=(*_remedies(pageable=pageable), *((_WITHOUT,) if hosts else ())),
             recoverable=recoverable(share, self.family),
             confidence=confidence(tier, sure=found.sure and not hosts, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.TRANSFER): share.value},
             symptom_of=("XFR004", "CPU002"),
         )
+
+
+_WITHOUT = Remedy(
+    "Train once without copies, on batches already there: if that is no faster, it is the host's queueing."
+)
 
 
 def _perhaps_the_hosts(facts: TrialFacts) -> bool:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.crossing_facts import crossing_cost, crossing_count, crossing_source
+from perf_diagnostics.diagnose.crossing_facts import Crossings, crossing_source
 from perf_diagnostics.diagnose.facts import TrialFacts
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy, Severity
+from perf_diagnostics.diagnose.rule import Answer, cleared, grade, limit
 from perf_diagnostics.diagnose.wording import percent_between
 
 REMEDIES = (
@@ -54,31 +52,27 @@ class ManySmallCopies:
     warn_share: float = field(default=0.05, metadata=limit("… to warn from", "judgement; as XFR001"))
 
     def check(self, facts: TrialFacts) -> Answer:
-        copies = crossing_count(facts, "small_copies_per_step")
-        share = crossing_cost(facts, "small_copies_cost")
-        source = crossing_source(facts, "small_copies_per_step")
-        number = evidence("cost of small copies", share, "%", limit=self.info_share)
-        numbers = (
-            dataclasses.replace(number, n=None, source=source),
-            Evidence(metric="copies under 64 KiB a step", value=copies, limit=self.most_copies, source=source),
-            *_median(facts, source),
+        seen = Crossings.of(
+            facts,
+            ("small_copies_per_step", "copies under 64 KiB a step"),
+            ("small_copies_cost", "cost of small copies"),
+            limit=self.info_share,
+            most=self.most_copies,
         )
-        found = grade(share, ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share)))
-        if copies <= self.most_copies or found is None:
-            says = f"{copies:g} small copies a step cost {percent_between(share)} of it"
-            return cleared(self, says, *numbers)
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=found.severity,
-            summary=f"{copies:g} copies of less than 64 KiB go to the device in each step, one by one, "
-            f"which costs {percent_between(share)} of it.",
-            scope=facts.label,
-            evidence=numbers,
+        median = _median(facts, crossing_source(facts, "small_copies_per_step"))
+        found = grade(seen.share, ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share)))
+        if seen.count <= self.most_copies or found is None:
+            says = f"{seen.count:g} small copies a step cost {percent_between(seen.share)} of it"
+            return cleared(self, says, *seen.numbers, *median)
+        return seen.finding(
+            self,
+            facts,
+            found,
+            summary=f"{seen.count:g} copies of less than 64 KiB go to the device in each step, one by one, "
+            f"which costs {percent_between(seen.share)} of it.",
             remedies=REMEDIES,
-            recoverable=recoverable(share, self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
+            claims={},
+            more=median,
         )
 
 

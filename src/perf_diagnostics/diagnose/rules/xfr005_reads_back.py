@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.crossing_facts import WAITS, crossing_cost, crossing_count, crossing_source
+from perf_diagnostics.diagnose.crossing_facts import WAITS, Crossings
 from perf_diagnostics.diagnose.facts import TrialFacts
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.wording import percent_between
+from perf_diagnostics.diagnose.finding import Family, Remedy, Severity
+from perf_diagnostics.diagnose.rule import Answer, cleared, grade, limit
+from perf_diagnostics.diagnose.wording import percent_between, times
 
 REMEDIES = (
     Remedy("Sum metrics up on the device, and read them every so many steps."),
@@ -55,29 +53,23 @@ class ReadsBack:
     critical_share: float = field(default=0.10, metadata=limit("… that is critical", "the catalogue's 10 %"))
 
     def check(self, facts: TrialFacts) -> Answer:
-        reads = crossing_count(facts, "reads_back_per_step")
-        share = crossing_cost(facts, "reads_back_idle")
-        number = evidence("idle after reads", share, "%", limit=self.warn_share)
-        source = crossing_source(facts, "reads_back_per_step")
-        numbers = (
-            dataclasses.replace(number, n=None, source=crossing_source(facts, "reads_back_idle_s")),
-            Evidence(metric="reads of the device a step", value=reads, source=source),
+        seen = Crossings.of(
+            facts,
+            ("reads_back_per_step", "reads of the device a step"),
+            ("reads_back_idle", "idle after reads"),
+            limit=self.warn_share,
         )
-        found = grade(share, ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share)))
+        found = grade(seen.share, ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share)))
         if found is None:
-            says = f"{reads:g} reads of the device a step cost {percent_between(share)} of it"
-            return cleared(self, says, *numbers)
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=found.severity,
-            summary=f"After reading values back ({reads:g} times a step), the device has nothing to do for "
-            f"{percent_between(share)} of each step.",
-            scope=facts.label,
-            evidence=numbers,
+            says = f"{times(seen.count, 'read')} of the device a step cost {percent_between(seen.share)} of it"
+            return cleared(self, says, *seen.numbers)
+        return seen.finding(
+            self,
+            facts,
+            found,
+            summary=f"After reading values back ({times(seen.count, 'time')} a step), the device has nothing to do for "
+            f"{percent_between(seen.share)} of each step.",
             remedies=REMEDIES,
-            recoverable=recoverable(share, self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
-            claims={WAITS: share.value},
+            claims={WAITS: seen.share.value},
+            symptom_of=("OPT003",),
         )

@@ -1,0 +1,111 @@
+"""HST010: the layers do so little work in a step that calling them takes most of the time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose import processor
+from perf_diagnostics.diagnose.facts import Interval, NotApplicable, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
+from perf_diagnostics.diagnose.wording import counted, duration
+from perf_diagnostics.records import Phase
+
+
+@dataclass(frozen=True)
+class TinyOperations:
+    """The layers do so little work in a step that calling them takes most of the time.
+
+    What it measures:
+        In a trial on the CPU, the time of forward and backward, as far as the loop's thread had a processor, over the
+        number of tensors that are trained. Each of them takes an operator in the forward pass and two or more in the
+        backward pass, and calling these costs some ten microseconds together, however little they compute. It needs one
+        batch size only.
+
+    Why it matters:
+        It looks like a model that computes all the time. But a step of twice the samples would take hardly longer, for
+        the update costs the same as well, and faster arithmetic (threads, lower precision) wins nothing.
+
+    What to try:
+        A larger batch, for which several sizes are to be measured; ``torch.compile``, which makes one call of many;
+        fewer and wider layers.
+
+    When it is wrong:
+        Tensors that are trained but not used in every step (tables, experts) make the time of each look short. Where
+        tensors are used many times a step (a recurrent net) tiny operations are not seen. With several batch sizes
+        SWP001 measures what this only estimates.
+    """
+
+    code: ClassVar[str] = "HST010"
+    name: ClassVar[str] = "tiny-operations"
+    family: ClassVar[Family] = Family.HOST
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    short_s: float = field(
+        default=30e-6,
+        metadata=limit("forward and backward a trained tensor, in s, to warn below", "2.5 times call_s: mostly calls"),
+    )
+    call_s: float = field(
+        default=12e-6,
+        metadata=limit(
+            "what calling its operators takes, in s", "chains of tiny layers: 12 to 14 µs, on a busy machine 20"
+        ),
+    )
+    work_share: float = field(
+        default=0.30, metadata=limit("share of forward and backward in the step to look from", "judgement")
+    )
+    least_tensors: int = field(default=4, metadata=limit("trained tensors, fewer are no chain of layers", "judgement"))
+
+    def check(self, facts: TrialFacts) -> Answer:
+        if facts.on_accelerator:
+            raise NotApplicable("optimizer_tensors", "on a device its queue tells whether the host keeps up (HST001)")
+        if facts.compiled:
+            raise NotApplicable(
+                "optimizer_tensors", "the model is compiled, so that one call stands for many operators"
+            )
+        tensors = facts.number("optimizer_tensors")
+        if tensors < self.least_tensors:
+            raise NotMeasured("optimizer_tensors", f"{counted(int(tensors), 'tensor')} say nothing about operators")
+        work = facts.joint_share(Phase.FORWARD, Phase.BACKWARD)
+        batches = facts.result.trial.settings.accumulation_steps or 1
+        # What others' load adds to the wall time is no work of the layers.
+        running = ask(processor.granted_share, facts)
+        each = work.scaled(facts.step_time_s.value / tensors / batches * (1.0 if running is None else running))
+        numbers = (
+            evidence("forward and backward a trained tensor", each.scaled(1e6), "µs", limit=self.short_s * 1e6),
+            Evidence(metric="trained tensors", value=tensors),
+            evidence("forward and backward", work, "%", limit=self.work_share),
+        )
+        if not each.surely_below(self.short_s) or work.value < self.work_share:
+            says = f"forward and backward take {duration(each.value)} for each of {counted(int(tensors), 'tensor')}"
+            return cleared(self, says, *numbers)
+        calling = min(1.0, self.call_s / each.value)
+        update = ask(facts.share, Phase.OPTIMIZER)
+        fixed = calling * work.value + (0.0 if update is None else update.value)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.WARNING,
+            summary=f"Forward and backward take {duration(each.value)} for each of {counted(int(tensors), 'tensor')} "
+            f"that are trained, about what calling operators costs: the layers have too little to do at batch "
+            f"{facts.batch_size}.",
+            scope=facts.label,
+            evidence=numbers,
+            remedies=_remedies(facts),
+            recoverable=recoverable(Interval(fixed, None, None, facts.steps), self.family),
+            confidence=confidence(Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin),
+            claims={str(phase): calling * facts.share(phase).value for phase in (Phase.FORWARD, Phase.BACKWARD)}
+            | ({} if update is None else {str(Phase.OPTIMIZER): update.value}),
+            symptom_of=("SWP001", "CPU001", "CPU003", "HST008"),
+        )
+
+
+def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
+    size = 2 * facts.batch_size
+    return (
+        Remedy(f"A larger batch; measure several: {size} first. {CHANGES_TRAINING}", {"batch_size": size}),
+        Remedy("Compile the model, so that a step takes fewer calls.", {"compile_mode": "default"}),
+    )

@@ -1,0 +1,78 @@
+"""HST010: so little work for each layer that calling it is most of the step, told from one batch size."""
+
+from __future__ import annotations
+
+import pytest
+
+from perf_diagnostics.diagnose.engine import diagnose
+from perf_diagnostics.diagnose.facts import NotApplicable
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.rules.hst010_tiny_operations import TinyOperations
+from perf_diagnostics.testing import run_of, trial_of
+from tests.diagnose.answers import ask_trial, changes, clear, found, missing, number
+
+RULE = TinyOperations()
+
+
+def ask(each_us, *, tensors=120, rest=0.0, noise=0.02, **trial):
+    """Forward and backward take so long for each of so many tensors, and ``rest`` of the step goes elsewhere."""
+    work = each_us * 1e-6 * tensors
+    facts = {"optimizer_tensors": tensors} | trial.pop("facts", {})
+    return ask_trial(
+        RULE,
+        forward=work / 3,
+        backward=2 * work / 3,
+        data_wait=work * rest / (1 - rest),
+        noise=noise,
+        facts=facts,
+        **trial,
+    )
+
+
+def test_sixty_tiny_layers_at_a_batch_of_two():
+    # 120 tensors at 16 µs: a step of 1.92 ms, of which calling operators takes 12 of every 16 µs.
+    finding = found(ask(16.0, batch_size=2))
+    assert finding.severity is Severity.WARNING
+    assert "at batch 2" in finding.summary
+    assert finding.recoverable.high == pytest.approx(12 / 16, abs=0.02)
+    assert changes(finding) == [{"batch_size": 4}, {"compile_mode": "default"}]
+
+
+@pytest.mark.parametrize("each_us", [50.0, 200.0, 1000.0])
+def test_layers_with_work_are_clear(each_us):
+    clear(ask(each_us))
+
+
+def test_an_interval_across_the_limit_is_clear():
+    clear(ask(29.9, noise=0.3, steps=20))
+
+
+def test_little_work_beside_a_long_wait_is_not_what_takes_the_time():
+    clear(ask(12.0, rest=0.8))
+
+
+def test_accumulated_batches_are_counted_one_by_one():
+    # Four batches a step: 48 µs a step for each tensor are 12 µs a batch.
+    finding = found(ask(48.0, settings={"accumulation_steps": 4}))
+    assert number(finding, "forward and backward a trained tensor").value == pytest.approx(12.0, rel=0.05)
+
+
+def test_time_in_which_others_had_the_processor_is_no_work_of_the_layers():
+    # 60 µs of wall time for each of 120 tensors, in a fifth of which the thread ran: 12 µs of its own.
+    crowded = {"thread_cpu_ns": 0.2 * 60e3 * 120, "data_wait_cpu_ns": 0}
+    assert number(found(ask(60.0, columns=crowded)), "forward and backward a trained tensor").value == pytest.approx(
+        12.0, rel=0.05
+    )
+    clear(ask(60.0, columns={"thread_cpu_ns": 60e3 * 120, "data_wait_cpu_ns": 0}))
+
+
+def test_where_it_does_not_arise_or_was_not_counted():
+    assert isinstance(missing(ask(12.0, device="cuda:0")), NotApplicable)
+    assert isinstance(missing(ask(12.0, facts={"compiled": True})), NotApplicable)
+    assert missing(ask_trial(RULE)).signal == "optimizer_tensors"
+    assert "1 tensor say" in missing(ask(12.0, tensors=1)).why
+
+
+def test_it_is_the_verdict_of_a_loop_with_one_batch_size():
+    tiny = trial_of(forward=0.0005, backward=0.001, noise=0.02, batch_size=2, facts={"optimizer_tensors": 120})
+    assert diagnose(run_of(tiny)).verdict.code == "HST010"

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from perf_diagnostics import analyze_gpu_utilization, kaggle, run_kaggle_analysis
+from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.measure.devices import DeviceInfo
 from perf_diagnostics.store.run_folder import RunFolder
 
@@ -56,6 +57,27 @@ def test_a_gpu_without_kernels_is_left_out_and_the_cpu_measured(
     profiler = run_kaggle_analysis(model, loader, [4], num_iterations=3, output_dir=tmp_path)
     assert profiler.get_results()["device"].tolist() == ["cpu"]
     assert "cuda:0 is left out: GPU is sm_60" in capsys.readouterr().out
+
+
+def test_what_cannot_be_used_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    loader = DataLoader(TensorDataset(torch.randn(16, 4), torch.randint(0, 3, (16,))), batch_size=4)
+    model, out = torch.nn.Linear(4, 3), tmp_path / "out"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidSettings, match=r"model should be a torch\.nn\.Module, not DataLoader"):
+        run_kaggle_analysis(loader, model, [4], output_dir=out)  # type: ignore[arg-type]
+    with pytest.raises(InvalidSettings, match="no parameter that requires a gradient"):
+        run_kaggle_analysis(torch.nn.Linear(4, 3).requires_grad_(False), loader, [4], output_dir=out)
+    with pytest.raises(InvalidSettings, match="loss_fn='mse' is a text"):
+        run_kaggle_analysis(model, loader, [4], loss_fn="mse", output_dir=out)
+    with pytest.raises(InvalidSettings, match="cannot be made: "):
+        run_kaggle_analysis(model, loader, [4], output_dir=tmp_path / "file")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), "5"])
+def test_sampling_takes_a_length_of_time(seconds: float) -> None:
+    with pytest.raises(InvalidSettings, match="give more than 0 seconds"):
+        analyze_gpu_utilization(seconds)
 
 
 def test_what_no_longer_fits_into_the_time_is_skipped_and_said_to_be(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from perf_diagnostics.diagnostics import PerformanceDiagnostics
+from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.measure.devices import list_devices
 from perf_diagnostics.measure.gpu import gpu_instruments
 from perf_diagnostics.measure.observation import Observations, Sampler
@@ -53,19 +54,22 @@ def run_kaggle_analysis(
 
     Returns:
         The profiler, with its results and report.
+
+    Raises:
+        InvalidSettings: an argument that cannot be used, said before anything is measured.
     """
+    criterion, optimizer = _loss_of(loss_fn), _adam(model)
+    target = _made(Path(output_dir) if output_dir is not None else output_folder())
     usable = [device for device in list_devices() if device.kind in ("cpu", "cuda")]
     for device in usable:
         if not device.usable:
             print(f"{device.name} is left out: {device.why_not}")
     profiler = PerformanceDiagnostics(
         model,
-        torch.nn.CrossEntropyLoss() if loss_fn == "cross entropy" else loss_fn,
-        torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-3),
+        criterion,
+        optimizer,
     )
     devices = [device.name for device in usable if device.usable]
-    target = Path(output_dir) if output_dir is not None else output_folder()
-    target.mkdir(parents=True, exist_ok=True)
     profiler.run_diagnostics(
         train_loader,
         batch_sizes,
@@ -77,6 +81,38 @@ def run_kaggle_analysis(
     for written in write_report(profiler.generate_bottleneck_report().report, target, ("plots", "md", "html")):
         print(f"{written.format}: skipped: {written.why}" if isinstance(written, Skipped) else written.path)
     return profiler
+
+
+def _loss_of(loss_fn: Any) -> Any:
+    """The loss function, cross entropy by its name."""
+    if isinstance(loss_fn, str) and loss_fn != "cross entropy":
+        raise InvalidSettings(
+            f"loss_fn={loss_fn!r} is a text; give a loss function such as torch.nn.MSELoss(), or leave it out for "
+            "cross entropy."
+        )
+    return torch.nn.CrossEntropyLoss() if isinstance(loss_fn, str) else loss_fn
+
+
+def _adam(model: torch.nn.Module) -> torch.optim.Optimizer:
+    """Adam over what of the model is trained."""
+    if not isinstance(model, torch.nn.Module):
+        raise InvalidSettings(f"model should be a torch.nn.Module, not {type(model).__name__}.")
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        raise InvalidSettings(
+            f"The {type(model).__name__} has no parameter that requires a gradient, so there is nothing to train; "
+            "unfreeze a part of it with requires_grad_(True)."
+        )
+    return torch.optim.Adam(trained, lr=1e-3)
+
+
+def _made(folder: Path) -> Path:
+    """The output folder, made unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidSettings(f"output_dir={str(folder)!r} cannot be made: {error.strerror}; name a folder.") from error
+    return folder
 
 
 def output_folder() -> Path:
@@ -98,9 +134,15 @@ def analyze_gpu_utilization(seconds: float = 5.0) -> pandas.DataFrame:
         Columns device, model, memory_gib, and of what the board reports: gpu_utilization_mean (%), gpu_power_mean (W),
         gpu_sm_clock_mean (MHz), gpu_temperature_max (°C), gpu_memory_used_max (GiB). A signal the board does not
         report is missing, and printed with the reason.
+
+    Raises:
+        InvalidSettings: ``seconds`` is no length of time.
     """
     import pandas as pd
 
+    given: object = seconds  # in a notebook nothing keeps a text from coming here
+    if not isinstance(given, int | float) or not 0 < given < float("inf"):
+        raise InvalidSettings(f"seconds={seconds!r} is no length of time; give more than 0 seconds, such as 5.0.")
     devices = [device for device in list_devices() if device.kind == "cuda"]
     if not devices:
         print("No GPU: torch sees none on this machine.")

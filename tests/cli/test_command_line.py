@@ -12,8 +12,8 @@ import pytest
 
 from perf_diagnostics.cli import main
 from perf_diagnostics.cli.config import merged, read
-from perf_diagnostics.cli.lists import split_names, split_whole_numbers
-from perf_diagnostics.cli.sweep import QUICK, parsed_value
+from perf_diagnostics.cli.lists import parsed_value, split_names, split_whole_numbers
+from perf_diagnostics.cli.sweep import QUICK
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.store.find import find_run
 
@@ -218,9 +218,9 @@ def test_explain_lists_and_explains(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_sentinel_is_there_where_it_was_asked_for_or_else_in_larger_sweeps(
     asked: bool | None, budget_s: float, there: bool
 ) -> None:
-    from perf_diagnostics.cli.sweep import _with_sentinel
+    from perf_diagnostics.cli.sweep_axes import with_sentinel
     from perf_diagnostics.trials.plan import Axes
 
     axes = Axes(workload="mlp", batch_sizes=(1, 2, 4, 8))
-    assert _with_sentinel(axes, asked, budget_s).sentinel is there
+    assert with_sentinel(axes, asked, budget_s).sentinel is there
     assert not QUICK["sentinel"]

@@ -59,8 +59,6 @@ def test_a_dry_run_lists_what_would_be_tried_and_runs_nothing(capsys: pytest.Cap
     ("arguments", "words"),
     [
         (["--only", "XYZ999"], "XYZ999 is no finding"),
-        (["--pairs", "0"], "pairs=0"),
-        (["--steps", "0", "--only", "INP001"], "0 steps"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(

@@ -28,7 +28,7 @@ from perf_diagnostics.records import (
     Trial,
     TrialResult,
 )
-from perf_diagnostics.store import codec, tables
+from perf_diagnostics.store import codec, documents, tables
 from tests.store import examples
 from tests.store.examples import result_of, steps_of, trial_of_batch
 
@@ -197,9 +197,11 @@ def test_what_a_later_version_adds_is_ignored() -> None:
 
 
 def test_a_newer_schema_is_refused_with_the_version_that_reads_it() -> None:
-    document = {**codec.document("result", {}), "schema": codec.SCHEMA + 1, "tool_version": "7.3.0"}
-    with pytest.raises(codec.NewerSchema, match=r"x/result\.json has schema 2; .*perf-diagnostics 7\.3\.0 or later"):
-        codec.open_document("result", document, where="x/result.json")
+    document = {**documents.document("result", {}), "schema": documents.SCHEMA + 1, "tool_version": "7.3.0"}
+    with pytest.raises(
+        documents.NewerSchema, match=r"x/result\.json has schema 2; .*perf-diagnostics 7\.3\.0 or later"
+    ):
+        documents.open_document("result", document, where="x/result.json")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +216,7 @@ def test_a_newer_schema_is_refused_with_the_version_that_reads_it() -> None:
 )
 def test_a_foreign_document_is_refused(document: Any, message: str) -> None:
     with pytest.raises(RecordError, match=message):
-        codec.open_document("run", document, where="run.json")
+        documents.open_document("run", document, where="run.json")
 
 
 def test_a_quantity_that_is_nan_becomes_a_gap_and_zero_stays_a_quantity() -> None:

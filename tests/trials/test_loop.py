@@ -201,3 +201,34 @@ def test_throughput_of_an_asynchronous_device_is_the_devices() -> None:
     table = measured.table.steady
     assert table.samples.sum() / (table.wall_ns.sum() / 1e9) == pytest.approx(64 / 0.033, rel=0.01)
     assert measured.steady_wall_ns == pytest.approx(int(table.wall_ns.sum()), rel=1e-3)
+
+
+def test_only_blocks_of_measured_steps_are_told_from_outside() -> None:
+    program = Program(lambda step: 10)
+    loop = program.loop(Length.exactly(20, warmup_steps=5))
+    seen: list[tuple[str, int, int]] = []
+    loop.on_steady_block = (
+        lambda: seen.append(("begins", program.done, program.host.now_ns)),
+        lambda: seen.append(("ended", program.done, program.host.now_ns)),
+    )
+    measured = loop.run()
+    begins, ended = seen[::2], seen[1::2]
+    assert {what for what, *_ in begins} == {"begins"} and {what for what, *_ in ended} == {"ended"}
+    assert (seen[0][1], seen[-1][1]) == (5, 25)
+    inside_ns = sum(end - begin for (_, _, begin), (_, _, end) in zip(begins, ended, strict=True))
+    assert inside_ns == measured.steady_wall_ns
+
+
+def test_a_step_that_raises_ends_its_block_for_listeners_too() -> None:
+    def fails(step: int) -> float:
+        if step == 7:
+            raise RuntimeError("no")
+        return 10
+
+    program = Program(fails)
+    loop = program.loop(Length.exactly(20, warmup_steps=5))
+    seen: list[str] = []
+    loop.on_steady_block = (lambda: seen.append("begins"), lambda: seen.append("ended"))
+    with pytest.raises(RuntimeError, match="no"):
+        loop.run()
+    assert seen == ["begins", "ended"]

@@ -27,6 +27,18 @@ def test_each_block_runs_every_configuration_once_in_an_order_of_its_own() -> No
     assert [t.repeat for t in trials] == sorted(t.repeat for t in trials)
 
 
+@pytest.mark.parametrize(
+    ("axes", "says"),
+    [
+        (Axes(workload="mlp", batch_sizes=(1, 2), repeats=5001), "2 configurations are 10,002 trials"),
+        (Axes(workload="mlp", batch_sizes=(1,), others={"threads": range(1, 10_002)}), "make 10,001 configurations"),
+    ],
+)
+def test_more_trials_than_anybody_means_are_refused(axes: Axes, says: str) -> None:
+    with pytest.raises(InvalidSettings, match=says):
+        plan(axes)
+
+
 def test_the_order_follows_from_the_seed() -> None:
     def order(seed: int) -> list[int]:
         return [trial.settings.batch_size for trial in plan(Axes(workload="mlp", seed=seed))]

@@ -107,7 +107,7 @@ def test_options_reach_a_function_that_takes_them() -> None:
 
 
 def test_options_for_a_function_that_takes_none_are_refused() -> None:
-    with pytest.raises(WorkloadError, match="trains_something:plain takes no options, and width were given"):
+    with pytest.raises(WorkloadError, match="trains_something:plain takes no options, and width was given"):
         build("plain", options={"width": 7})
 
 

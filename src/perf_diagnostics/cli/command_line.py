@@ -24,7 +24,9 @@ from perf_diagnostics.cli import (
     trace,
 )
 from perf_diagnostics.cli.exit_codes import BAD_USAGE, INTERRUPTED
-from perf_diagnostics.errors import InvalidSettings, PerfDiagnosticsError
+from perf_diagnostics.cli.parser import Parser
+from perf_diagnostics.cli.streams import ready_streams
+from perf_diagnostics.errors import PerfDiagnosticsError
 
 COMMANDS = (
     devices,
@@ -49,9 +51,9 @@ A RUN is a run's folder, its name under the results folder, or 'latest'.
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The whole command line; building it imports no heavy library."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="perf-diagnostics",
         description="Why is my training slow, and what would I gain by changing what?",
         epilog=_EPILOG,
@@ -67,8 +69,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; errors made on purpose are printed as one line."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    ready_streams(own_output=words[:1] != ["run"])
     top = parser()
-    given = top.parse_args(arguments)
+    given, unknown = top.parse_known_args(words)
+    if unknown:
+        _parser_of(top, given.command).refuse(unknown)
     if given.version:
         from importlib.metadata import version
 
@@ -80,16 +86,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = given.run(given)
         sys.stdout.flush()
-    except InvalidSettings as error:
-        print(f"perf-diagnostics {given.command}: {error}", file=sys.stderr)
-        return BAD_USAGE
     except PerfDiagnosticsError as error:
         print(f"perf-diagnostics {given.command}: {error}", file=sys.stderr)
         return BAD_USAGE
     except KeyboardInterrupt:
+        print(f"perf-diagnostics {given.command}: interrupted.", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has seen enough (`| head`); nothing is wrong, but nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        print(
+            f"perf-diagnostics {given.command}: {place}{error.strerror or error}. What was written before is kept; see "
+            "to the rights and the space there, and try again.",
+            file=sys.stderr,
+        )
+        return BAD_USAGE
     return code
+
+
+def _parser_of(top: Parser, command: str | None) -> Parser:
+    """The parser of a command; the whole one if none was named."""
+    for action in top._actions:  # argparse has no public way to ask for them
+        if isinstance(action, argparse._SubParsersAction) and command in action.choices:
+            found: Parser = action.choices[command]
+            return found
+    return top

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE, GATE_FAILED
-from perf_diagnostics.cli.lists import split_names
+from perf_diagnostics.cli.lists import some_names
 from perf_diagnostics.cli.runs import add_results_folder
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def add(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     from perf_diagnostics.diagnose.gates import check, failing, parse_gates
 
-    gates = parse_gates(split_names(given.fail_on))
+    gates = parse_gates(some_names(given.fail_on, of="--fail-on") if given.fail_on else [])
     comparison = _compared(given)
     checks = check(comparison, gates)
     _print(given, comparison, checks)
@@ -103,7 +103,9 @@ def _compared(given: argparse.Namespace) -> Comparison:
     base, new = (find_run(name, Path(given.results_dir)) for name in (given.base, given.new))
     if base.path.resolve() == new.path.resolve():
         raise InvalidSettings(f"BASE and NEW are both {base.path}; a run equals itself. Name two runs.")
-    comparison = compare(base.read(), new.read(), vary=split_names(given.vary), threshold=threshold)
+    comparison = compare(
+        base.read(), new.read(), vary=some_names(given.vary, of="--vary") if given.vary else [], threshold=threshold
+    )
     if comparison.surroundings.mismatches and not given.allow_mismatch:
         raise InvalidSettings(refusal(comparison.surroundings.mismatches))
     return comparison

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,10 @@ KNOWN: Mapping[str, tuple[type, ...]] = {
 }
 
 
+#: Flags that leave the number of steps to the spread; ``steps`` fixes it.
+STEPS_LEFT_OPEN = ("min_steps", "max_steps", "half_width")
+
+
 def merged(given: Mapping[str, Any], quick: Mapping[str, Any]) -> dict[str, Any]:
     """Flags over the file they name over ``--quick``'s presets; a flag that was not given never wins over anything.
 
@@ -30,6 +35,10 @@ def merged(given: Mapping[str, Any], quick: Mapping[str, Any]) -> dict[str, Any]
         InvalidSettings: the file cannot be read or holds something it may not.
     """
     from_file = read(Path(given["config"])) if "config" in given else {}
+    if "steps" in given:
+        from_file = {name: value for name, value in from_file.items() if name not in STEPS_LEFT_OPEN}
+    elif any(name in given for name in STEPS_LEFT_OPEN):
+        from_file.pop("steps", None)
     chosen = {**from_file, **given}
     return {**quick, **chosen} if chosen.get("quick") else chosen
 
@@ -58,6 +67,8 @@ def _checked(name: str, value: Any, path: Path) -> Any:
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         wanted = " or ".join(kind.__name__ for kind in kinds)
         raise InvalidSettings(f"--config {path}: {name} should be {wanted}, not {value!r:.80}.")
+    if any(isinstance(part, float) and not math.isfinite(part) for part in _parts(value)):
+        raise InvalidSettings(f"--config {path}: {name} holds a number that is none (NaN or infinity): {value!r:.80}.")
     if name in ("time_budget", "trial_timeout") and isinstance(value, int | float) and not value > 0:
         raise InvalidSettings(f"--config {path}: {name}={value!r} should be more than 0 seconds.")
     if name in ("devices", "batch_sizes", "precisions", "num_workers", "threads") and not isinstance(value, list):
@@ -65,3 +76,13 @@ def _checked(name: str, value: Any, path: Path) -> Any:
     if name == "set" and isinstance(value, dict):
         return [f"{key}={','.join(map(str, v if isinstance(v, list) else [v]))}" for key, v in value.items()]
     return value
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """A value, or all values in it, however deep."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    if inside is None:
+        yield value
+        return
+    for part in inside:
+        yield from _parts(part)

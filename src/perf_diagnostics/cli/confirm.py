@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED
-from perf_diagnostics.cli.lists import seconds, some_seconds, split_names
+from perf_diagnostics.cli.lists import at_least_one, seconds, some_names, some_seconds, whole_number
 from perf_diagnostics.cli.runs import add_run, folder_of
 
 if TYPE_CHECKING:
@@ -28,9 +28,11 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--only", nargs="+", default=[], metavar="CODE", help="try the advice of these findings only, such as INP001"
     )
-    command.add_argument("--pairs", type=int, metavar="N", help="pairs of processes for each change (default: 5)")
     command.add_argument(
-        "--steps", type=int, metavar="N", help="measured steps of each trial (default: about 5 s of them)"
+        "--pairs", type=at_least_one, metavar="N", help="pairs of processes for each change (default: 5)"
+    )
+    command.add_argument(
+        "--steps", type=at_least_one, metavar="N", help="measured steps of each trial (default: about 5 s of them)"
     )
     add_budget(command)
     command.add_argument(
@@ -40,7 +42,9 @@ def add(commands: Any) -> None:
         metavar="S",
         help="end a trial from outside after so many seconds",
     )
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="of the order within pairs (default: 0)")
+    command.add_argument(
+        "--seed", type=whole_number, default=0, metavar="N", help="of the order within pairs (default: 0)"
+    )
     command.add_argument("--dry-run", action="store_true", help="list what would be tried, and run nothing")
     command.add_argument("--quiet", "-q", action="store_true", help="print the results only, no progress")
     command.set_defaults(run=run)
@@ -64,7 +68,11 @@ def run(given: argparse.Namespace) -> int:
 
     folder = folder_of(given)
     records = folder.read()
-    wanted = candidates(records, diagnose(records, traces=folder.traces()), only=split_names(given.only))
+    wanted = candidates(
+        records,
+        diagnose(records, traces=folder.traces()),
+        only=some_names(given.only, of="--only") if given.only else [],
+    )
     if not wanted:
         print(f"{folder.path}: no finding has advice that a change of settings could try.")
         return DONE

@@ -97,7 +97,11 @@ def thresholds(given: list[str]) -> dict[str, dict[str, float]]:
         name, _, value = text.partition("=")
         code, _, field = name.partition(".")
         try:
-            chosen.setdefault(code.upper(), {})[field] = float(value)
+            limit = float(value)
         except ValueError:
             raise InvalidSettings(f"--threshold {text!r} is not CODE.FIELD=NUMBER, such as INP001.warn_share=0.15.")  # noqa: B904
+        of_rule = chosen.setdefault(code.upper(), {})
+        if field in of_rule:
+            raise InvalidSettings(f"--threshold gives {name} twice: {of_rule[field]:g} and {limit:g}. Give it once.")
+        of_rule[field] = limit
     return chosen

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE
-from perf_diagnostics.cli.lists import split_names
+from perf_diagnostics.cli.lists import some_names
 from perf_diagnostics.cli.runs import add_run, folder_of, make_folder
 from perf_diagnostics.errors import InvalidSettings
 
@@ -40,7 +40,7 @@ def add(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    names = split_names(given.to)
+    names = some_names(given.to, of="--to")
     unknown = [name for name in names if name not in FORMATS]
     if unknown:
         raise InvalidSettings(f"There is no export to {unknown[0]!r}; there are {', '.join(FORMATS)}.")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED, SOME_TRIALS_FAILED
-from perf_diagnostics.cli.lists import some_seconds, split_assignment
+from perf_diagnostics.cli.lists import assignments, number, parsed_value, some_seconds, whole_number
 from perf_diagnostics.cli.runs import add_results_folder
 
 if TYPE_CHECKING:
@@ -41,16 +41,20 @@ def add(commands: Any) -> None:
     )
     what.add_argument("--set", action="append", default=[], metavar="NAME=V", help="any other setting; repeatable")
     where = command.add_argument_group("where to search")
-    where.add_argument("--start", type=int, default=1, metavar="N", help="the first size (default: 1)")
-    where.add_argument("--max", type=int, metavar="N", help="try no size above this one")
+    where.add_argument("--start", type=whole_number, default=1, metavar="N", help="the first size (default: 1)")
+    where.add_argument("--max", type=whole_number, metavar="N", help="try no size above this one")
     where.add_argument(
-        "--granularity", type=int, default=1, metavar="N", help="tell sizes apart down to this (default: 1 sample)"
+        "--granularity",
+        type=whole_number,
+        default=1,
+        metavar="N",
+        help="tell sizes apart down to this (default: 1 sample)",
     )
     where.add_argument(
-        "--resolution", type=float, default=0.02, metavar="SHARE", help="or to this share of them (default: 0.02)"
+        "--resolution", type=number, default=0.02, metavar="SHARE", help="or to this share of them (default: 0.02)"
     )
     where.add_argument(
-        "--margin", type=float, default=0.05, metavar="SHARE", help="stay so much below the largest (default: 0.05)"
+        "--margin", type=number, default=0.05, metavar="SHARE", help="stay so much below the largest (default: 0.05)"
     )
     where.add_argument(
         "--time-budget",
@@ -61,7 +65,7 @@ def add(commands: Any) -> None:
         help=f"seconds for the whole search (default: {TIME_BUDGET_S:.0f})",
     )
     run_group = command.add_argument_group("the run")
-    run_group.add_argument("--seed", type=int, default=0, metavar="N", help="of weights and data (default: 0)")
+    run_group.add_argument("--seed", type=whole_number, default=0, metavar="N", help="of weights and data (default: 0)")
     run_group.add_argument("--name", metavar="NAME", help="name of the run's folder (default: the time)")
     run_group.add_argument(
         "--resume",
@@ -158,7 +162,7 @@ def _folder(given: argparse.Namespace) -> RunFolder:
     from perf_diagnostics.store.run_folder import RunFolder
 
     if given.resume is not None:
-        return find_run(given.resume, Path(given.results_dir))
+        return _search_in(find_run(given.resume, Path(given.results_dir)))
     trial = _first_trial(given)
     environment = capture(command=["perf-diagnostics", *sys.argv[1:]])
     command = environment.command.get("line")
@@ -174,10 +178,29 @@ def _folder(given: argparse.Namespace) -> RunFolder:
     )
 
 
+def _search_in(folder: RunFolder) -> RunFolder:
+    """The run itself, if it is a search and no sweep, whose plan a search must not extend.
+
+    Raises:
+        InvalidSettings: it is no search.
+    """
+    from perf_diagnostics.errors import InvalidSettings
+    from perf_diagnostics.trials.batch_trials import LENGTH
+
+    planned = folder.header().planned
+    if not planned or any(trial.length != LENGTH for trial in planned):
+        raise InvalidSettings(
+            f"{folder.path} is no search for the largest batch, so it cannot be gone on with; name one that is, or "
+            "leave --resume out to start one."
+        )
+    return folder
+
+
 def _first_trial(given: argparse.Namespace) -> Trial:
-    from perf_diagnostics.cli.sweep import parsed_value
+    from perf_diagnostics.cli.sweep_axes import setting_name
     from perf_diagnostics.errors import InvalidSettings
     from perf_diagnostics.records import Settings, Trial
+    from perf_diagnostics.trials import preflight
     from perf_diagnostics.trials.batch_trials import LENGTH, with_longest_sequences
     from perf_diagnostics.workloads import registry
 
@@ -186,20 +209,20 @@ def _first_trial(given: argparse.Namespace) -> Trial:
         device="cuda:0" if given.device == "cuda" else given.device,
         precision=given.precision,
     )
-    for text in given.set:
-        name, value = split_assignment(text, of="--set")
-        if name.replace("-", "_") == "batch_size":
-            raise InvalidSettings(f"--set {text}: the batch size is searched for; bound it by --start and --max.")
-        settings = settings.replace(**{name.replace("-", "_"): parsed_value(value)})
-    options = {}
-    for text in given.option:
-        name, value = split_assignment(text, of="--option")
-        options[name] = parsed_value(value)
-    workload = registry.find(given.workload)
-    return Trial(
+    for text, value in assignments(given.set, of="--set").items():
+        name = setting_name(text)
+        if name == "batch_size":
+            raise InvalidSettings(
+                f"--set {text}={value}: the batch size is searched for; bound it by --start and --max."
+            )
+        settings = settings.replace(**{name: parsed_value(value)})
+    options = {name: parsed_value(value) for name, value in assignments(given.option, of="--option").items()}
+    trial = Trial(
         workload=given.workload,
         settings=settings,
-        options=with_longest_sequences(workload, options),
+        options=with_longest_sequences(registry.find(given.workload), options),
         length=LENGTH,
         seed=given.seed,
     )
+    preflight.check([trial])
+    return trial

@@ -1,10 +1,11 @@
-"""Values on the command line: lists, in which ``1,2 4`` and ``1 2 4`` mean the same, assignments, and seconds."""
+"""Values on the command line: lists, in which ``1,2 4`` and ``1 2 4`` mean the same, assignments, numbers, seconds."""
 
 from __future__ import annotations
 
 import argparse
 import math
 from collections.abc import Iterable
+from typing import Any
 
 from perf_diagnostics.errors import InvalidSettings
 
@@ -14,14 +15,26 @@ def split_names(given: Iterable[str]) -> list[str]:
     return [name.strip() for text in given for name in str(text).split(",") if name.strip()]
 
 
-def split_whole_numbers(given: Iterable[str | int], *, of: str) -> list[int]:
-    """Whole numbers separated by commas or spaces.
+def some_names(given: Iterable[str], *, of: str) -> list[str]:
+    """Names separated by commas or spaces, at least one; ``of`` is the flag they were given to.
 
     Raises:
-        InvalidSettings: one is not a whole number.
+        InvalidSettings: there is none.
+    """
+    names = split_names(given)
+    if not names:
+        raise InvalidSettings(f"{of} names nothing; give at least one value, or leave the flag out.")
+    return names
+
+
+def split_whole_numbers(given: Iterable[str | int], *, of: str) -> list[int]:
+    """Whole numbers separated by commas or spaces, at least one.
+
+    Raises:
+        InvalidSettings: one is not a whole number, or there is none.
     """
     numbers = []
-    for name in split_names(str(item) for item in given):
+    for name in some_names((str(item) for item in given), of=of):
         try:
             numbers.append(int(name))
         except ValueError:
@@ -41,10 +54,62 @@ def split_assignment(text: str, *, of: str) -> tuple[str, str]:
     return name.strip(), value
 
 
+def assignments(given: Iterable[str], *, of: str) -> dict[str, str]:
+    """Several ``NAME=VALUE`` by name.
+
+    Raises:
+        InvalidSettings: one is not of that form, or a name is given twice.
+    """
+    found: dict[str, str] = {}
+    for text in given:
+        name, value = split_assignment(text, of=of)
+        if name in found:
+            raise InvalidSettings(f"{of} gives {name} twice: {found[name]} and {value}. Give it once.")
+        found[name] = value
+    return found
+
+
+def parsed_value(text: str) -> Any:
+    """``true``, ``none``, ``3``, ``0.5`` as what they mean; anything else as text, nan and infinity too."""
+    words = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        return value if math.isfinite(value) else text
+    return text
+
+
+def whole_number(text: str) -> int:
+    """A whole number, as the type of an argument."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number.") from None
+
+
+def at_least_one(text: str) -> int:
+    """A whole number from 1 on, as the type of an argument."""
+    if (value := whole_number(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{value} is too few; give 1 or more.")
+    return value
+
+
+def number(text: str) -> float:
+    """A number, as the type of an argument."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number.") from None
+
+
 def seconds(text: str) -> float:
     """Seconds, 0 or more, as the type of an argument."""
-    value = float(text)
-    if math.isnan(value) or value < 0:
+    value = number(text)
+    if not math.isfinite(value) or value < 0:
         raise argparse.ArgumentTypeError(f"{text} is no length of time; give 0 or more seconds.")
     return value
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,8 +21,8 @@ def progress(*, quiet: bool) -> Progress:
     return LiveProgress() if sys.stderr.isatty() else PlainProgress()
 
 
-def outcome_line(result: TrialResult) -> str:
-    """``batch 8: 412 samples/s over 40 steps`` or what went wrong."""
+def outcome_line(result: TrialResult, *, told: Collection[str] = ()) -> str:
+    """``batch 8: 412 samples/s over 40 steps`` or what went wrong; a reason that was ``told`` is not told again."""
     from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts
     from perf_diagnostics.diagnose.wording import significant
 
@@ -33,6 +35,7 @@ def outcome_line(result: TrialResult) -> str:
     name = " ".join([name, *others])
     if result.outcome != "completed":
         why = f": {result.reason}" if result.reason else ""
+        why = ", for the reason above" if result.reason and result.reason in told else why
         return f"{name}  {str(result.outcome).replace('_', ' ')}{why}"
     facts = TrialFacts.of(result)
     try:
@@ -48,12 +51,16 @@ class PlainProgress:
 
     def __init__(self) -> None:
         self._place = ""
+        self._told: set[str] = set()
 
     def started(self, trial: Trial, *, number: int, total: int, left_s: float | None) -> None:
         self._place = f"[{number}/{total}]"
 
     def ended(self, result: TrialResult) -> None:
-        print(f"{self._place} {outcome_line(result)}", file=sys.stderr, flush=True)
+        # Whoever read the log may have seen enough (`2>&1 | head`); the measuring goes on, and its results are on disk.
+        with contextlib.suppress(BrokenPipeError):
+            print(f"{self._place} {outcome_line(result, told=self._told)}", file=sys.stderr, flush=True)
+        self._told |= {result.reason} if result.outcome != "completed" else set()
 
     def close(self) -> None:
         """Every line is out already."""
@@ -77,6 +84,7 @@ class LiveProgress:
             transient=True,
         )
         self._task: Any = None
+        self._told: set[str] = set()
 
     def started(self, trial: Trial, *, number: int, total: int, left_s: float | None) -> None:
         left = "" if left_s is None else f"at most {max(0, left_s):.0f} s left"
@@ -86,7 +94,8 @@ class LiveProgress:
         self._bar.update(self._task, description=trial.label, completed=number - 1, left=left)
 
     def ended(self, result: TrialResult) -> None:
-        self._bar.console.print(outcome_line(result), markup=False, highlight=False)
+        self._bar.console.print(outcome_line(result, told=self._told), markup=False, highlight=False)
+        self._told |= {result.reason} if result.outcome != "completed" else set()
         self._bar.advance(self._task)
 
     def close(self) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 from perf_diagnostics.cli.exit_codes import DONE, GATE_FAILED
-from perf_diagnostics.cli.lists import split_names
+from perf_diagnostics.cli.lists import some_names
 from perf_diagnostics.cli.runs import add_run, folder_of, make_folder
 
 FORMATS = ("html", "pdf", "pptx", "md", "json", "plots")
@@ -47,15 +48,19 @@ def run(given: argparse.Namespace) -> int:
     from perf_diagnostics.diagnose.engine import diagnose
     from perf_diagnostics.report.build import build_report
     from perf_diagnostics.report.renderer import Skipped, write_report
+    from perf_diagnostics.report.seal import broken_seal
     from perf_diagnostics.trials.experiments import read_experiments
 
     folder = folder_of(given)
-    names = split_names(given.formats)
+    names = some_names(given.formats, of="--formats")
     formats = FORMATS if "all" in names else tuple(names)
     records = folder.read()
     generated_at = datetime.now(UTC).isoformat(timespec="seconds")
     diagnosis = diagnose(records, traces=folder.traces(), experiments=read_experiments(folder.path))
-    report = build_report(records, diagnosis, generated_at=generated_at)
+    alerts = broken_seal(folder.path)
+    for alert in alerts:
+        print(f"warning: {alert}", file=sys.stderr)
+    report = build_report(records, diagnosis, generated_at=generated_at, alerts=alerts)
     directory = Path(given.output) if given.output else folder.path
     make_folder(directory)
     skipped = False

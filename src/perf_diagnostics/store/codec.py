@@ -1,12 +1,4 @@
-"""Records as JSON, and back: one explicit function a type, and a schema number in every file.
-
-History of the schema:
-
-1. The first: ``run.json``, ``started.json``, ``measured.json`` and ``result.json`` as objects that carry
-   ``schema``, ``kind`` and ``tool_version``; step tables and series as Parquet.
-
-Within one schema keys may be added: a reader ignores what it does not know. A key that is renamed, removed or
-given another meaning needs the next number, and a reader refuses a file with a greater number than its own.
+"""Records as JSON, and back: one explicit function a type. The files around them are in :mod:`documents`.
 
 JSON has no NaN and no infinity. In free mappings (facts, options, environment) NaN is written as ``null`` and
 infinity as ``"Infinity"`` or ``"-Infinity"``. A quantity may be infinite; one that is NaN was not measured, so in
@@ -17,13 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import numbers
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from importlib import metadata
 from typing import Any, TypeAlias, TypeVar
-
-import numpy as np
 
 from perf_diagnostics.errors import InvalidSettings, RecordError
 from perf_diagnostics.records import (
@@ -38,148 +25,10 @@ from perf_diagnostics.records import (
     Trial,
     TrialResult,
 )
-
-SCHEMA = 1
+from perf_diagnostics.store.fields import Fields, plain
 
 Record: TypeAlias = "Settings | Length | Trial | Quantity | Gap | Environment | TrialResult | Run"
 R = TypeVar("R", Settings, Length, Trial, Quantity, Gap, Environment, TrialResult, Run)
-T = TypeVar("T")
-
-
-class NewerSchema(RecordError):
-    """A record that a newer version wrote: whole, but not for this version to read or replace."""
-
-
-# --- values ------------------------------------------------------------------------------------------------------
-
-
-def plain(value: object, where: str) -> Json:
-    """A free value as JSON holds it; ``where`` names it in the error if it is none.
-
-    Raises:
-        RecordError: The value is, or holds, something other than text, numbers, booleans, None, mappings and lists.
-    """
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, np.bool_):
-        return bool(value)
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    if isinstance(value, numbers.Real):
-        return _finite(float(value))
-    if isinstance(value, Mapping):
-        return {str(key): plain(item, f"{where}.{key}") for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
-    raise RecordError(f"{where} is a {type(value).__name__}, which no record holds; give text, a number or a list.")
-
-
-def _finite(number: float) -> Json:
-    if math.isnan(number):
-        return None
-    if math.isinf(number):
-        return "Infinity" if number > 0 else "-Infinity"
-    return number
-
-
-@dataclass(frozen=True)
-class Fields:
-    """The keys of one JSON object, read by type; an error names the file (``where``) and the key."""
-
-    values: Mapping[str, Json]
-    where: str
-
-    @classmethod
-    def of(cls, data: Json, where: str) -> Fields:
-        if not isinstance(data, dict):
-            raise RecordError(f"{where} should be a JSON object, not {type(data).__name__}.")
-        return cls(data, where)
-
-    def need(self, key: str) -> Json:
-        if key not in self.values:
-            raise RecordError(f"{self.where}: the key {key!r} is missing.")
-        return self.values[key]
-
-    def text(self, key: str, default: str | None = None) -> str:
-        return self._typed(key, default, lambda v: isinstance(v, str), "text")
-
-    def flag(self, key: str, default: bool | None = None) -> bool:
-        return self._typed(key, default, lambda v: isinstance(v, bool), "true or false")
-
-    def whole(self, key: str, default: int | None = None) -> int:
-        return self._typed(key, default, lambda v: isinstance(v, int) and not isinstance(v, bool), "a whole number")
-
-    def number(self, key: str) -> float:
-        value = self.values.get(key)
-        if value in ("Infinity", "-Infinity"):
-            return math.inf if value == "Infinity" else -math.inf
-        return self._typed(key, None, lambda v: isinstance(v, int | float) and not isinstance(v, bool), "a number")
-
-    def mapping(self, key: str) -> dict[str, Json]:
-        """A free object; absent is empty."""
-        return dict(self.part(key).values) if key in self.values else {}
-
-    def texts(self, key: str) -> dict[str, str]:
-        part = self.mapping(key)
-        fields = Fields(part, f"{self.where}: {key}")
-        return {name: fields.text(name) for name in part}
-
-    def part(self, key: str) -> Fields:
-        return Fields.of(self.need(key), f"{self.where}: {key}")
-
-    def parts(self, key: str) -> list[Fields]:
-        """The objects of a list; absent is empty."""
-        values: list[Json] = self._typed(key, [], lambda v: isinstance(v, list), "a list")
-        return [Fields.of(value, f"{self.where}: {key}[{index}]") for index, value in enumerate(values)]
-
-    def _typed(self, key: str, default: T | None, fits: Callable[[Json], bool], kind: str) -> T:
-        if default is not None and key not in self.values:
-            return default
-        value: Any = self.need(key)
-        if not fits(value):
-            raise RecordError(f"{self.where}: the key {key!r} should hold {kind}, not {value!r:.80}.")
-        typed: T = value
-        return typed
-
-
-# --- documents ---------------------------------------------------------------------------------------------------
-
-
-def document(kind: str, body: Mapping[str, Json]) -> dict[str, Json]:
-    """A file's whole content: the body under a schema number, the kind of file and the version that wrote it."""
-    return {"schema": SCHEMA, "kind": kind, "tool_version": _tool_version(), **body}
-
-
-def open_document(kind: str, data: Json, *, where: str) -> Fields:
-    """The fields of a file's content, after a look at its schema number and kind.
-
-    Raises:
-        NewerSchema: A newer version wrote it.
-        RecordError: It is not such a file.
-    """
-    fields = Fields.of(data, where)
-    schema = fields.whole("schema")
-    if schema > SCHEMA:
-        writer = fields.text("tool_version", "")
-        remedy = f"perf-diagnostics {writer} or later" if writer else "the perf-diagnostics version that wrote it"
-        raise NewerSchema(
-            f"{where} has schema {schema}; this version ({_tool_version()}) reads up to {SCHEMA}. "
-            f"Read it with {remedy}."
-        )
-    if schema < 1:
-        raise RecordError(f"{where} has schema {schema}; the first one is 1.")
-    if fields.text("kind") != kind:
-        raise RecordError(f"{where} holds a {fields.text('kind')!r} record where {kind!r} was expected.")
-    return fields
-
-
-def _tool_version() -> str:
-    try:
-        return metadata.version("perf-diagnostics")
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 # --- encode ------------------------------------------------------------------------------------------------------

@@ -22,20 +22,16 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 
 from perf_diagnostics.errors import ManifestError
 from perf_diagnostics.records import Json
 from perf_diagnostics.store.files import is_temporary, to_json, write_atomic
-
-MANIFEST = "manifest.json"
-SUMS = "SHA256SUMS"
+from perf_diagnostics.store.listed_paths import MANIFEST, SUMS, danger_of, kind_of, unsafe_name
+from perf_diagnostics.store.sums import parsed_sums, sums_line
 
 _CHUNK_BYTES = 1 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_SUMS_LINE = re.compile(r"(\\?)([0-9a-f]{64}) [ *](.+)", re.DOTALL)
-_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
-_UNESCAPES = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
 
 
 @dataclass(frozen=True)
@@ -82,7 +78,7 @@ def create(directory: Path | str, *, tool: str, now: datetime) -> Path:
     body: dict[str, Json] = {"generated_at": now.astimezone(UTC).isoformat(), "tool": tool, "files": listed}
     text = to_json(body)
     sums = {entry.path: entry.checksum for entry in entries} | {MANIFEST: hashlib.sha256(text.encode()).hexdigest()}
-    lines = "".join(_sums_line(path, checksum) for path, checksum in sorted(sums.items()))
+    lines = "".join(sums_line(path, checksum) for path, checksum in sorted(sums.items()))
     try:
         write_atomic(root / MANIFEST, text, fsync=False)
         write_atomic(root / SUMS, lines, fsync=False)
@@ -101,12 +97,12 @@ def verify(directory: Path | str) -> Verification:
     for name in (MANIFEST, SUMS):
         path = root / name
         if path.is_symlink() or (path.exists() and not path.is_file()):
-            raise ManifestError(f"{path} is {_kind(path.lstat())}; a manifest is a file of the folder it describes.")
+            raise ManifestError(f"{path} is {kind_of(path.lstat())}; a manifest is a file of the folder it describes.")
     entries = _read_manifest(root / MANIFEST)
     found: dict[str, list[str]] = {name: [] for name in ("missing", "modified", "wrong_size", "extra", "unsafe")}
     seen: set[str] = set()
     for entry in entries:
-        danger = f"{entry.path!r}: listed twice" if entry.path in seen else _danger(root, entry.path)
+        danger = f"{entry.path!r}: listed twice" if entry.path in seen else danger_of(root, entry.path)
         seen.add(entry.path)
         if danger is not None:
             found["unsafe"].append(danger)
@@ -115,8 +111,10 @@ def verify(directory: Path | str) -> Verification:
             if problem is not None:
                 found[problem].append(entry.path)
     for unlisted, status in ((path, status) for path, status in _files(root) if path not in seen):
-        regular = stat.S_ISREG(status.st_mode)
-        found["extra" if regular else "unsafe"].append(unlisted if regular else f"{unlisted!r}: it is {_kind(status)}")
+        if stat.S_ISREG(status.st_mode):
+            found["extra"].append(unlisted)
+        else:
+            found["unsafe"].append(f"{unlisted!r}: it is {kind_of(status)}")
     _check_sums(root, {entry.path: entry.checksum for entry in entries}, found)
     return Verification(**{name: tuple(sorted(paths)) for name, paths in found.items()}, checked=len(entries))
 
@@ -147,8 +145,8 @@ def _files(root: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 def _entry(root: Path, path: str, status: os.stat_result) -> Entry:
     if not stat.S_ISREG(status.st_mode):
-        raise ManifestError(f"{root / path} is {_kind(status)}; put a copy of the file there, or remove it.")
-    reason = _unsafe_name(path)
+        raise ManifestError(f"{root / path} is {kind_of(status)}; put a copy of the file there, or remove it.")
+    reason = unsafe_name(path)
     if reason is not None:
         raise ManifestError(f"{path!r} cannot stand in a manifest: {reason}. Rename it.")
     checksum, size = _digest(root / path)
@@ -178,50 +176,6 @@ def _compare(root: Path, entry: Entry) -> str | None:
     if size != entry.size:
         return "wrong_size"
     return None if _digest(root / entry.path)[0] == entry.checksum else "modified"
-
-
-def _unsafe_name(path: str) -> str | None:
-    """Why a path may not be followed, on this system or on the one the folder is moved to."""
-    windows = PureWindowsPath(path)
-    reasons = {
-        "it is empty": not path,
-        "it is absolute": path.startswith("/") or bool(windows.drive or windows.root),
-        "it leads out of the folder": ".." in path.split("/") or ".." in windows.parts,
-        "its spelling is not plain": any(part in ("", ".") for part in path.split("/")),
-        "it holds a NUL": "\0" in path,
-        "it is not valid Unicode": any("\ud800" <= sign <= "\udfff" for sign in path),
-        "sha256sum reads standard input under that name": path == "-",
-        "a manifest does not list itself": path in (MANIFEST, SUMS),
-        "a backslash separates folders here": os.sep == "\\" and "\\" in path,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
-
-
-def _danger(root: Path, path: str) -> str | None:
-    """Why an entry must not be read: its spelling, or a link or special file on the way."""
-    reason = _unsafe_name(path)
-    if reason is not None:
-        return f"{path!r}: {reason}"
-    place = root
-    parts = path.split("/")
-    for number, part in enumerate(parts, start=1):
-        place = place / part
-        try:
-            status = place.lstat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None  # missing, which the comparison reports
-        except OSError as error:
-            return f"{path!r}: {error.strerror}"
-        last = number == len(parts)
-        if not (stat.S_ISREG(status.st_mode) if last else stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
-            return f"{path!r}: {'/'.join(parts[:number])!r} is {_kind(status)}"
-    return None
-
-
-def _kind(status: os.stat_result) -> str:
-    if stat.S_ISLNK(status.st_mode):
-        return "a link"
-    return "a folder" if stat.S_ISDIR(status.st_mode) else "a special file"
 
 
 def _read_manifest(path: Path) -> list[Entry]:
@@ -260,12 +214,6 @@ def _entry_from(manifest: Path, number: int, item: Json) -> Entry:
     return Entry(path, checksum, size)
 
 
-def _sums_line(path: str, checksum: str) -> str:
-    """A line as sha256sum writes it: a leading backslash says that the name is escaped."""
-    escaped = re.sub(r"[\\\n\r]", lambda sign: _ESCAPES[sign[0]], path)
-    return f"{'' if escaped == path else chr(92)}{checksum}  {escaped}\n"
-
-
 def _check_sums(root: Path, listed: Mapping[str, str], found: dict[str, list[str]]) -> None:
     """Hold SHA256SUMS against the manifest's own checksum and against its list."""
     try:
@@ -276,23 +224,8 @@ def _check_sums(root: Path, listed: Mapping[str, str], found: dict[str, list[str
     except (OSError, UnicodeDecodeError):
         found["modified"].append(SUMS)
         return
-    sums = _parse_sums(text)
+    sums = parsed_sums(text)
     if sums is None or {path: sums[path] for path in sums if path != MANIFEST} != listed or MANIFEST not in sums:
         found["modified"].append(SUMS)
     if sums is not None and MANIFEST in sums and _digest(root / MANIFEST)[0] != sums[MANIFEST]:
         found["modified"].append(MANIFEST)
-
-
-def _parse_sums(text: str) -> dict[str, str] | None:
-    """Checksums by path; None where a line is not one that sha256sum writes, or a path stands twice."""
-    sums: dict[str, str] = {}
-    for line in text.split("\n")[:-1]:
-        matched = _SUMS_LINE.fullmatch(line)
-        if matched is None:
-            return None
-        escaped, checksum, name = matched.groups()
-        path = re.sub(r"\\.", lambda pair: _UNESCAPES.get(pair[0], pair[0]), name) if escaped else name
-        if path in sums:
-            return None
-        sums[path] = checksum
-    return sums if text.endswith("\n") else None

@@ -26,7 +26,6 @@ import contextlib
 import dataclasses
 import os
 import re
-import socket
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -35,15 +34,11 @@ from pathlib import Path
 from perf_diagnostics.errors import RecordError, RunError
 from perf_diagnostics.records import Environment, Json, Run, StepTable, Trial, TrialResult
 from perf_diagnostics.store import codec
-from perf_diagnostics.store.codec import Fields, NewerSchema
-from perf_diagnostics.store.files import (
-    checked_name,
-    new_run_name,
-    read_json,
-    sync_folder,
-    to_json,
-    write_atomic,
-)
+from perf_diagnostics.store.documents import NewerSchema, document, open_document
+from perf_diagnostics.store.fields import Fields
+from perf_diagnostics.store.files import read_json, to_json, write_atomic
+from perf_diagnostics.store.lock import is_locked, locked
+from perf_diagnostics.store.new_folder import make_folder
 from perf_diagnostics.store.trial_folder import SWEEP_ENDED, TRACE, TrialFolder, iso
 
 #: What an error about a missing run adds.
@@ -83,7 +78,7 @@ class RunFolder:
         """
         workloads = {trial.workload for trial in planned}
         suffix = next(iter(workloads)) if len(workloads) == 1 else ("mixed" if workloads else "")
-        path = _make_folder(Path(root), name, now=now, suffix=suffix)
+        path = make_folder(Path(root), name, now=now, suffix=suffix)
         run = Run(
             name=path.name,
             created_at=iso(now),
@@ -95,7 +90,7 @@ class RunFolder:
             notes=tuple(notes),
         )
         (path / "trials").mkdir()
-        write_atomic(path / "run.json", to_json(codec.document("run", codec.encode(run))), fsync=True)
+        write_atomic(path / "run.json", to_json(document("run", codec.encode(run))), fsync=True)
         return cls(path)
 
     @classmethod
@@ -129,48 +124,18 @@ class RunFolder:
             RunError: Another sweep holds it (the text says which process), or the plan holds settings this version
                 does not know, so that it could not run what was planned.
         """
-        import fcntl  # POSIX only, and readers do not need it
-
-        path = self.path / ".lock"
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        except OSError as error:
-            raise RunError(f"{path} cannot be opened for writing: {error.strerror}.") from error
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                holder = os.pread(handle, 200, 0).decode("utf-8", "replace").strip() or "another process"
-                raise RunError(
-                    f"{self.path} is being written by {holder}; wait for that sweep to end, or stop it."
-                ) from error
-            except OSError as error:
-                raise RunError(f"{path} cannot be locked: {error.strerror}. Use a local results folder.") from error
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        with locked(self.path / ".lock", whose=self.path):
             self._require_known_plan()
             self._locked = True
             try:
                 yield self
             finally:
                 self._locked = False
-        finally:
-            os.close(handle)
 
     @property
     def being_written(self) -> bool:
         """Whether some process holds :meth:`lock` now; false where nobody can tell."""
-        import fcntl
-
-        try:
-            with (self.path / ".lock").open("rb") as file:
-                # A shared lock is refused while the writer's is held, and given back at once where it is not.
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
+        return is_locked(self.path / ".lock")
 
     def trial_directory(self, trial: Trial | str) -> Path:
         """Where the files of a trial, or of a trial id, lie; it exists once the trial has begun.
@@ -321,7 +286,7 @@ class RunFolder:
     def _document(self) -> Fields:
         path = self.path / "run.json"
         try:
-            return codec.open_document("run", read_json(path), where=str(path))
+            return open_document("run", read_json(path), where=str(path))
         except RecordError as error:
             raise RunError(str(error)) from error
 
@@ -354,29 +319,3 @@ class RunFolder:
         before = values.get(key, [])
         values[key] = [*(before if isinstance(before, list) else []), *new]
         write_atomic(self.path / "run.json", to_json(values), fsync=True)
-
-
-def _make_folder(root: Path, name: str | None, *, now: datetime, suffix: str) -> Path:
-    taken: set[str] = set()
-    while True:
-        path = root / (new_run_name(now, taken, suffix=suffix) if name is None else checked_name(name))
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-            path.mkdir()
-        except FileExistsError as error:
-            if name is None and root.is_dir():
-                taken.add(path.name)  # mkdir is atomic: whoever made it first has the name
-                continue
-            raise RunError(_why_taken(root, path)) from error
-        except OSError as error:
-            raise RunError(f"{path} cannot be made: {error.strerror or error}.") from error
-        sync_folder(root)
-        return path
-
-
-def _why_taken(root: Path, path: Path) -> str:
-    if not root.is_dir():
-        return f"{root} is a file; give a folder for the results."
-    if (path / "run.json").is_file():
-        return f"{path} is already a run; resume it, or choose another name."
-    return f"{path} already exists and is no run; choose another name, or remove it."

@@ -15,15 +15,10 @@ from pathlib import Path
 from perf_diagnostics.errors import RecordError
 from perf_diagnostics.records import Gap, Json, Outcome, Series, StepTable, Trial, TrialResult
 from perf_diagnostics.store import codec, tables
-from perf_diagnostics.store.codec import Fields
-from perf_diagnostics.store.files import (
-    is_temporary,
-    read_json,
-    sync_file,
-    sync_folder,
-    to_json,
-    write_atomic,
-)
+from perf_diagnostics.store.documents import document, open_document
+from perf_diagnostics.store.fields import Fields
+from perf_diagnostics.store.files import is_temporary, read_json, sync_file, sync_folder, to_json, write_atomic
+from perf_diagnostics.store.parts import bytes_of, is_part, part_name, parts_in, read_steps
 
 #: A profiler window that was recorded after the timed steps.
 TRACE = "trace.json.gz"
@@ -31,7 +26,6 @@ TRACE = "trace.json.gz"
 SWEEP_ENDED = "the sweep ended before this trial did"
 
 _RANK = re.compile(r"\d{1,5}")
-_PART = re.compile(r"steps\.rank(\d{1,5})-(\d{3,9})\.parquet")
 
 
 @dataclass(frozen=True)
@@ -52,12 +46,12 @@ class TrialFolder:
 
     def write_part(self, table: StepTable, *, rank: int = 0) -> Path:
         """Append a part to a rank's step table; it survives the death of this process from here on."""
-        numbers = self._parts().get(rank, {})
+        numbers = parts_in(self.path).get(rank, {})
         return self.replace_part(max(numbers, default=-1) + 1, table, rank=rank)
 
     def replace_part(self, number: int, table: StepTable, *, rank: int = 0) -> Path:
         """Write part ``number`` (the first is 0) again, when what is known of its steps has changed (warm-up marks)."""
-        path = self.path / f"steps.rank{rank}-{number:03d}.parquet"
+        path = self.path / part_name(number, rank)
         write_atomic(path, tables.steps_to_parquet(table), fsync=False)
         return path
 
@@ -67,8 +61,8 @@ class TrialFolder:
         Raises:
             RecordError: It is not there or cannot be read.
         """
-        path = self.path / f"steps.rank{rank}-{number:03d}.parquet"
-        return tables.steps_from_parquet(_bytes(path), where=path.name)
+        path = self.path / part_name(number, rank)
+        return tables.steps_from_parquet(bytes_of(path), where=path.name)
 
     def write_series(self, series: Sequence[Series]) -> None:
         """Put down what was sampled around the trial (the supervising parent does)."""
@@ -76,7 +70,7 @@ class TrialFolder:
 
     def write_measured(self, result: TrialResult) -> None:
         """Put down what the trial's own process knows at its end, without step tables and series."""
-        body = codec.document("measured", codec.encode(result))
+        body = document("measured", codec.encode(result))
         write_atomic(self.path / "measured.json", to_json(body), fsync=False)
 
     def read_measured(self) -> TrialResult | None:
@@ -88,7 +82,7 @@ class TrialFolder:
         path = self.path / "measured.json"
         if not path.exists():
             return None
-        fields = codec.open_document("measured", read_json(path), where=str(path))
+        fields = open_document("measured", read_json(path), where=str(path))
         return codec.decode(TrialResult, dict(fields.values), where=str(path))
 
     def read_steps(self, *, expected: Mapping[int, int] | None = None) -> tuple[tuple[StepTable, ...], tuple[Gap, ...]]:
@@ -96,14 +90,7 @@ class TrialFolder:
 
         ``expected`` is the number of parts each rank had when the trial became complete.
         """
-        found = self._parts()
-        wanted = expected or {}
-        gaps: list[Gap] = []
-        by_rank = [
-            StepTable.concatenate(_read_parts(rank, found.get(rank, {}), wanted.get(rank, 0), gaps))
-            for rank in range(max([*found, *wanted], default=-1) + 1)
-        ]
-        return tuple(by_rank), tuple(gaps)
+        return read_steps(self.path, expected=expected or {})
 
     def read_series(self) -> tuple[tuple[Series, ...], tuple[Gap, ...]]:
         """The sampled series, or a Gap if their file cannot be read."""
@@ -111,7 +98,7 @@ class TrialFolder:
         if not path.exists():
             return (), ()
         try:
-            return tables.series_from_parquet(_bytes(path), where=path.name), ()
+            return tables.series_from_parquet(bytes_of(path), where=path.name), ()
         except RecordError as error:
             return (), (Gap("series", str(error)),)
 
@@ -119,7 +106,7 @@ class TrialFolder:
         """When and as which attempt the trial last began; None if it never did or the file cannot be read."""
         path = self.path / "started.json"
         try:
-            fields = codec.open_document("started", read_json(path), where=str(path))
+            fields = open_document("started", read_json(path), where=str(path))
             started = Started(fields.whole("attempt"), fields.text("started_at"), fields.whole("pid"), None)
         except RecordError:
             return None
@@ -131,7 +118,7 @@ class TrialFolder:
     def started(self) -> bool:
         """Whether the trial ever ran, or left anything that only a running trial leaves."""
         return any((self.path / name).exists() for name in ("started.json", "measured.json", "result.json")) or bool(
-            self._parts()
+            parts_in(self.path)
         )
 
     @property
@@ -149,7 +136,7 @@ class TrialFolder:
             os.replace(self.path / "result.json", self.path / f"result.damaged-{attempt - 1}.json")  # noqa: PTH105
         for path in sorted(self.path.iterdir()):
             stale = path.name in ("measured.json", "series.parquet", "output.txt", TRACE)
-            if stale or _PART.fullmatch(path.name) or is_temporary(path.name):
+            if stale or is_part(path.name) or is_temporary(path.name):
                 path.unlink(missing_ok=True)
         body: dict[str, Json] = {
             "attempt": attempt,
@@ -157,14 +144,14 @@ class TrialFolder:
             "pid": pid,
             "trial": codec.encode(trial),
         }
-        write_atomic(self.path / "started.json", to_json(codec.document("started", body)), fsync=True)
+        write_atomic(self.path / "started.json", to_json(document("started", body)), fsync=True)
         sync_folder(self.path.parent)
         return attempt
 
     def finish(self, result: TrialResult) -> None:
         """Make the trial complete. Steps of a rank that already has parts on disk are not written again."""
         self.path.mkdir(parents=True, exist_ok=True)
-        on_disk = self._parts()
+        on_disk = parts_in(self.path)
         for rank, table in enumerate(result.steps):
             if rank not in on_disk:
                 self.write_part(table, rank=rank)
@@ -174,9 +161,9 @@ class TrialFolder:
             if path.suffix == ".parquet" or path.name == "measured.json":
                 sync_file(path)  # what result.json completes must not vanish behind it when the machine dies
         sync_folder(self.path)
-        parts: dict[str, Json] = {str(rank): len(found) for rank, found in self._parts().items()}
+        parts: dict[str, Json] = {str(rank): len(found) for rank, found in parts_in(self.path).items()}
         body = {**codec.encode(result), "parts": parts}
-        write_atomic(self.path / "result.json", to_json(codec.document("result", body)), fsync=True)
+        write_atomic(self.path / "result.json", to_json(document("result", body)), fsync=True)
         sync_folder(self.path.parent)
 
     def decode_result(self) -> TrialResult:
@@ -230,7 +217,7 @@ class TrialFolder:
     def _decode_result(self) -> tuple[TrialResult, dict[int, int]]:
         """The result, and how many parts each rank's step table had when it was written."""
         path = self.path / "result.json"
-        fields = codec.open_document("result", read_json(path), where=str(path))
+        fields = open_document("result", read_json(path), where=str(path))
         result = codec.decode(TrialResult, dict(fields.values), where=str(path))
         name = fields.part("trial").text("id", result.trial.id)
         if name != self.path.name:
@@ -241,42 +228,10 @@ class TrialFolder:
         parts = Fields(fields.mapping("parts"), f"{path}: parts")
         return result, {int(rank): parts.whole(rank) for rank in parts.values if _RANK.fullmatch(rank)}
 
-    def _parts(self) -> dict[int, dict[int, Path]]:
-        """The parts on disk by rank and number."""
-        found: dict[int, dict[int, Path]] = {}
-        for path in sorted(self.path.iterdir()) if self.path.is_dir() else ():
-            matched = _PART.fullmatch(path.name)
-            if matched is not None:
-                found.setdefault(int(matched[1]), {})[int(matched[2])] = path
-        return found
-
-
-def _read_parts(rank: int, parts: Mapping[int, Path], expected: int, gaps: list[Gap]) -> list[StepTable]:
-    found: list[StepTable] = []
-    for number in sorted(parts):
-        try:
-            found.append(tables.steps_from_parquet(_bytes(parts[number]), where=parts[number].name))
-        except RecordError as error:
-            gaps.append(Gap("steps", f"a part was left out: {error}"))
-    whole = max(expected, max(parts, default=0) + 1)
-    if len(parts) < whole:
-        gaps.append(Gap("steps", f"rank {rank}: {whole - len(parts)} of {whole} parts are not on disk"))
-    filled = [table.columns.keys() for table in found if len(table)]
-    uneven = {name for names in filled for name in names if any(name not in other for other in filled)}
-    gaps.extend(Gap(name, f"rank {rank}: only some parts of the step table have it") for name in sorted(uneven))
-    return found
-
 
 def _once(*gaps: Iterable[Gap]) -> tuple[Gap, ...]:
     """All gaps in order, each once: what was read before finishing was already recorded then."""
     return tuple(dict.fromkeys(itertools.chain.from_iterable(gaps)))
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise RecordError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
 def iso(moment: datetime) -> str:

@@ -15,6 +15,7 @@ from perf_diagnostics.measure.observation import Observations, Readings
 from perf_diagnostics.measure.power import energy, idle_power
 from perf_diagnostics.records import Gap, Json, Outcome, Quantity, Series, StepTable, Trial, TrialResult
 from perf_diagnostics.store import codec
+from perf_diagnostics.store.documents import open_document
 from perf_diagnostics.store.files import read_json
 from perf_diagnostics.store.trial_folder import TrialFolder
 from perf_diagnostics.trials.outcome import killed
@@ -160,7 +161,7 @@ def _measured(folder: TrialFolder, observations: Observations) -> _FromTheTrial 
     if not path.exists():
         return None
     try:
-        fields = codec.open_document("measured", read_json(path), where=str(path))
+        fields = open_document("measured", read_json(path), where=str(path))
         result = codec.decode(TrialResult, dict(fields.values), where=str(path))
     except RecordError as error:
         observations.note("measured", str(error))

@@ -20,7 +20,8 @@ from perf_diagnostics.diagnose.finding import Share
 from perf_diagnostics.errors import InvalidSettings, RecordError, RunError
 from perf_diagnostics.records import Json, Trial
 from perf_diagnostics.store import codec
-from perf_diagnostics.store.codec import Fields
+from perf_diagnostics.store.documents import document, open_document
+from perf_diagnostics.store.fields import Fields, plain
 from perf_diagnostics.store.files import read_json, to_json, write_atomic
 from perf_diagnostics.store.run_folder import RunFolder
 
@@ -43,7 +44,7 @@ def read_experiments(run: Path) -> Experiments | None:
     if not path.exists():
         return None
     try:
-        planned = _decoded(codec.open_document("experiments", read_json(path), where=str(path)))
+        planned = _decoded(open_document("experiments", read_json(path), where=str(path)))
     except (RecordError, InvalidSettings) as error:
         raise RunError(str(error)) from error
     folder = nested_folder(run)
@@ -59,14 +60,14 @@ def write_experiments(run: Path, experiments: Experiments) -> None:
         "left_out": [_left_out(one) for one in experiments.left_out],
     }
     path = nested_folder(run) / FILE
-    write_atomic(path, to_json(codec.document("experiments", body)), fsync=True)
+    write_atomic(path, to_json(document("experiments", body)), fsync=True)
 
 
 def _experiment(one: Experiment) -> Json:
     return {
         "about": _about(one.about),
         "says": one.says,
-        "change": codec.plain(dict(one.change), "change"),
+        "change": plain(dict(one.change), "change"),
         "base": codec.encode(one.base),
         "first_repeat": one.first_repeat,
         "pairs": one.pairs,
@@ -77,7 +78,7 @@ def _left_out(one: LeftOut) -> Json:
     return {
         "about": _about(one.about),
         "says": one.says,
-        "change": codec.plain(dict(one.change), "change"),
+        "change": plain(dict(one.change), "change"),
         "batch_size": one.batch_size,
         "why": one.why,
     }

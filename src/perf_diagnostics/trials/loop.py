@@ -92,6 +92,8 @@ class Loop:
         self.measured = Measured()
         #: Called once, when the warm-up is over and the first measured step is about to begin.
         self.on_measuring: Callable[[], None] = lambda: None
+        #: Called right before the first and right after the last of a block of measured steps.
+        self.on_steady_block: tuple[Callable[[], None], Callable[[], None]] = (_nothing, _nothing)
 
     def run(self) -> Measured:
         """Measure; exceptions of the step pass through, with all finished blocks kept in :attr:`measured`."""
@@ -215,6 +217,8 @@ class Loop:
         """Run and read one block of steps; a stop request ends it after the step that is under way."""
         probe, step, stop = self._probe, self._step, self._stop_requested
         clock, whole = self._clock, False
+        block_begins, block_ended = (_nothing, _nothing) if probe.warmup else self.on_steady_block
+        block_begins()
         probe.start()
         began = clock()
         latest = began + self._longest_block_ns()
@@ -229,6 +233,7 @@ class Loop:
             probe.end_block()
             if probe.device_clock != "host":
                 ended = clock()  # the device has done the block's work only now
+            block_ended()
             part = probe.take()
             if len(part):
                 self._keep(part, began, ended, whole=whole)
@@ -285,3 +290,7 @@ class Loop:
         if budget_s is None or self._step_s <= 0:
             return math.inf
         return math.floor((budget_s - (self._clock() - self._began) / 1e9) / self._step_s)
+
+
+def _nothing() -> None:
+    """Nobody listens."""

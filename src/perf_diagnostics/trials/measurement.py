@@ -21,6 +21,7 @@ from perf_diagnostics.measure.host_memory import swapped_bytes, tree_footprint
 from perf_diagnostics.measure.model_scan import scan
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.measure.run_delay import RunDelay
 from perf_diagnostics.measure.step_memory import StepMemory
 from perf_diagnostics.records import Environment, Json, Outcome, Quantity, Settings, StepTable, Trial, TrialResult
 from perf_diagnostics.trials.afterwards import Timed, look_afterwards
@@ -283,8 +284,10 @@ class _Counters:
         self._peaks = peaks
         self._scale_before: float | None = None
         self._cpu = CpuTime()
+        self._delay = RunDelay()
         self._began_ns: int | None = None
         loop.on_measuring = self.begin
+        loop.on_steady_block = self._delay.begin, self._delay.end
 
     def begin(self) -> None:
         self._peaks.end()
@@ -300,6 +303,8 @@ class _Counters:
                 notes.quantities.extend(self._cpu.finish(notes.observations))
             # Steps found to be warm-up afterwards are in the counters, so their window is not that of the steady steps.
             notes.facts["cpu_window_s"] = (time.perf_counter_ns() - self._began_ns) / 1e9
+            with notes.observations.guard("loop_run_delay_share"):
+                notes.quantities.extend(self._delay.finish(notes.observations))
         if self._before is not None:
             notes.quantities.extend((memory.ProcessCounters.now() - self._before).quantities())
         if self._scale_before is not None:

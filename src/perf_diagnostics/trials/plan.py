@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +42,10 @@ _LEAST_CONFIGURATIONS = 4
 _LEAST_BUDGET_S = 60.0
 
 
+#: More trials than this are a slip of the finger: they would take a day at a few seconds each.
+MOST_TRIALS = 10_000
+
+
 def default_batch_sizes(device: str) -> tuple[int, ...]:
     return CPU_BATCH_SIZES if device == "cpu" else GPU_BATCH_SIZES
 
@@ -76,11 +81,17 @@ def plan(axes: Axes) -> tuple[Trial, ...]:
     warmer) does not make large batches look slow. The order is recorded with the run.
 
     Raises:
-        InvalidSettings: an axis is empty, repeats a value, or holds one that cannot be run.
+        InvalidSettings: an axis is empty, repeats a value, or holds one that cannot be run, or all axes together make
+            more than 10,000 trials.
     """
     if axes.repeats < 1:
         raise InvalidSettings(f"repeats={axes.repeats} must be at least 1.")
     configurations = _configurations(axes)
+    if (number := axes.repeats * len(configurations)) > MOST_TRIALS:
+        raise InvalidSettings(
+            f"repeats={axes.repeats} of {len(configurations)} configurations are {number:,} trials; ask for at most "
+            f"{MOST_TRIALS:,}, in several sweeps if need be."
+        )
     sentinels = _sentinels(configurations) if axes.sentinel else []
     order = random.Random(axes.seed)  # noqa: S311 - an experiment's order, not a secret
     trials: list[Trial] = []
@@ -94,6 +105,10 @@ def plan(axes: Axes) -> tuple[Trial, ...]:
 
 
 def _configurations(axes: Axes) -> list[Settings]:
+    each = sum(len(axes.batch_sizes or default_batch_sizes(device)) for device in axes.devices)
+    number = math.prod(map(len, axes.others.values()), start=each)
+    if number > MOST_TRIALS:
+        raise InvalidSettings(f"These values make {number:,} configurations; give fewer, at most {MOST_TRIALS:,}.")
     return [
         Settings(batch_size=batch_size, device=device).replace(**dict(zip(axes.others, values, strict=True)))
         for device in _distinct("devices", axes.devices)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -14,12 +13,14 @@ from typing import Any, Protocol
 from perf_diagnostics.measure.cgroup import oom_kills
 from perf_diagnostics.measure.devices import DeviceInfo, probe_devices
 from perf_diagnostics.measure.observation import Observations, Sampler
-from perf_diagnostics.records import Length, Outcome, Trial, TrialResult
+from perf_diagnostics.records import Outcome, Trial, TrialResult
 from perf_diagnostics.store import codec
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.store.trial_folder import TrialFolder
 from perf_diagnostics.trials.collect import Watched, collect
+from perf_diagnostics.trials.configurations import but_batch
 from perf_diagnostics.trials.count_process import Counts
+from perf_diagnostics.trials.failed_alike import failed_alike
 from perf_diagnostics.trials.instruments import trial_instruments
 from perf_diagnostics.trials.launcher import Launcher, Request, launcher
 from perf_diagnostics.trials.plan import time_for
@@ -56,10 +57,15 @@ class Silent:
 
 @dataclass(frozen=True)
 class SweepEnd:
-    """How a sweep ended: results by outcome, and whether it was interrupted."""
+    """How a sweep ended: results by outcome, whether it was interrupted, and what was left to a resumed sweep.
+
+    ``left_out`` are the trials that were not run because two of their configuration had failed in the same way, each
+    with that reason; they have no result.
+    """
 
     results: tuple[TrialResult, ...]
     interrupted: bool
+    left_out: tuple[tuple[Trial, str], ...] = ()
 
     @property
     def failed(self) -> tuple[TrialResult, ...]:
@@ -112,21 +118,26 @@ class Sweep:
         began = time.monotonic()
         results: list[TrialResult] = []
         known = list(self.folder.results())
+        left_out: list[tuple[Trial, str]] = []
         counts = Counts(launch, self.time_budget_s, interrupted=lambda: self._interrupted)
         for index, trial in enumerate(pending):
             left_s = None if self.time_budget_s is None else self.time_budget_s - (time.monotonic() - began)
+            alike = failed_alike(trial, results)
+            if alike is not None:
+                left_out.append((trial, alike))
+                continue
             self.progress.started(trial, number=index + 1, total=len(pending), left_s=left_s)
             result = skipped(trial, [*known, *results], left_s)
             if result is None:
                 result = self._run_one(trial, launch, *time_for(trial, pending[index:], left_s))
             if result is None:
-                return SweepEnd(tuple(results), interrupted=True)
+                return SweepEnd(tuple(results), interrupted=True, left_out=tuple(left_out))
             if self.count:
                 result = counts.added_to(result, self.folder.trial_directory(trial))
             self.folder.finish(result)
             results.append(result)
             self.progress.ended(result)
-        return SweepEnd(tuple(results), interrupted=False)
+        return SweepEnd(tuple(results), interrupted=False, left_out=tuple(left_out))
 
     def _run_one(
         self, trial: Trial, launch: Launcher, budget_s: float | None, floor_budget_s: float | None
@@ -204,7 +215,7 @@ def skipped(trial: Trial, results: Sequence[TrialResult], left_s: float | None) 
         result.trial.settings.batch_size
         for result in results
         if result.outcome.out_of_memory
-        and _but_batch(result.trial) == _but_batch(trial)
+        and but_batch(result.trial) == but_batch(trial)
         and result.trial.settings.batch_size <= trial.settings.batch_size
     ]
     if smaller:
@@ -214,12 +225,3 @@ def skipped(trial: Trial, results: Sequence[TrialResult], left_s: float | None) 
         reason = f"the sweep's time budget was spent {-left_s:.0f} s ago" if left_s < 0 else "no time was left"
         return TrialResult(trial=trial, outcome=Outcome.SKIPPED_OVER_TIME_BUDGET, reason=reason)
     return None
-
-
-def _but_batch(trial: Trial) -> Trial:
-    """The same configuration at batch size 1 in the first block, to compare what differs in nothing else.
-
-    A sentinel is a short trial of such a configuration: what ran out of memory in it would do so again.
-    """
-    settings = trial.settings.replace(batch_size=1)
-    return dataclasses.replace(trial, settings=settings, length=Length(), repeat=0, role="")

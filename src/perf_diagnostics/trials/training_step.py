@@ -13,6 +13,7 @@ import torch
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
 from perf_diagnostics.records import Phase, Settings
 from perf_diagnostics.trials.perfect_fix import without_what_is_fixed
+from perf_diagnostics.trials.preflight import check_precision
 from perf_diagnostics.workloads.workload import Training
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -287,8 +288,7 @@ def _autocast(precision: str, device: torch.device) -> Callable[[], contextlib.A
 def _scaler(precision: str, device: torch.device) -> Any:
     if precision != "float16":
         return None
-    if device.type == "cpu":
-        raise InvalidSettings("precision='float16' is not trained on a CPU here; use 'bfloat16' or 'float32'.")
+    check_precision(precision, device.type)
     return torch.amp.GradScaler(device.type)
 
 
@@ -297,8 +297,7 @@ def process_settings(settings: Settings, device: torch.device) -> Iterator[None]
     """Applies what holds for the whole process (threads, matmul precision) and puts it back afterwards."""
     threads = torch.get_num_threads()
     matmul = torch.get_float32_matmul_precision()
-    if settings.precision == "tf32" and device.type != "cuda":
-        raise InvalidSettings(f"precision='tf32' needs a CUDA device, not {device}.")
+    check_precision(settings.precision, device.type)
     try:
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)

@@ -15,6 +15,7 @@ from typing import Any
 from perf_diagnostics.measure import environment
 from perf_diagnostics.records import Outcome, Settings, StepTable, Trial
 from perf_diagnostics.store import codec
+from perf_diagnostics.store.documents import document
 from perf_diagnostics.store.files import to_json, write_atomic
 from perf_diagnostics.store.trial_folder import TrialFolder
 from perf_diagnostics.trials.measurement import Measurement, measure
@@ -105,7 +106,7 @@ def write_measured(directory: Path, measurement: Measurement) -> None:
         body["window_steps"] = measurement.window_steps
     if measurement.idle_window_ns is not None:
         body["idle_window_ns"] = list(measurement.idle_window_ns)
-    write_atomic(directory / "measured.json", to_json(codec.document("measured", body)), fsync=False)
+    write_atomic(directory / "measured.json", to_json(document("measured", body)), fsync=False)
 
 
 if __name__ == "__main__":

@@ -81,10 +81,16 @@ class CustomWorkload:
         says = (inspect.getdoc(function) or f"the function {parts['function']} of {module.__name__}").splitlines()[0]
         return cls(name, says, function, _keywords_of(function, name))
 
-    def build(self, settings: Settings, *, options: Mapping[str, Json], seed: int) -> Training:
-        """Call the function and fit what it returns to the settings; see the module's text for the contract."""
+    def check_options(self, options: Mapping[str, Json]) -> None:
+        """See :class:`perf_diagnostics.workloads.beforehand.Foresighted`; what is in them the function alone knows."""
         if options and "options" not in self.keywords:
-            raise WorkloadError(f"{self.name} takes no options, and {', '.join(sorted(options))} were given.")
+            raise WorkloadError(
+                f"{self.name} takes no options, and {', '.join(sorted(options))} "
+                f"{'was' if len(options) == 1 else 'were'} given; give the function a parameter 'options', or none."
+            )
+
+    def check_settings(self, settings: Settings, options: Mapping[str, Json]) -> None:
+        """See :class:`perf_diagnostics.workloads.beforehand.Foresighted`."""
         if "settings" not in self.keywords:
             refuse_settings(
                 settings,
@@ -92,6 +98,11 @@ class CustomWorkload:
                 workload=self.name,
                 why="the function has no parameter 'settings'",
             )
+
+    def build(self, settings: Settings, *, options: Mapping[str, Json], seed: int) -> Training:
+        """Call the function and fit what it returns to the settings; see the module's text for the contract."""
+        self.check_options(options)
+        self.check_settings(settings, options)
         given = {"settings": settings, "options": dict(options), "seed": seed}
         torch.manual_seed(seed)
         made = self.function(**{keyword: given[keyword] for keyword in self.keywords})

@@ -22,28 +22,48 @@ def random_numbers(seed: int, purpose: str) -> np.random.Generator:
     return np.random.default_rng([seed % 2**64, zlib.crc32(purpose.encode())])
 
 
+def check_workers(settings: Settings) -> None:
+    """Refuse what only worker processes could do where there are none.
+
+    Raises:
+        InvalidSettings: ``prefetch_factor`` or ``persistent_workers`` without workers.
+    """
+    for name in () if settings.num_workers else ("prefetch_factor", "persistent_workers"):
+        value = getattr(settings, name)
+        if value:
+            raise InvalidSettings(f"{name}={value!r} needs worker processes; set num_workers to at least 1.")
+
+
+def check_batch(settings: Settings, samples: int) -> None:
+    """Refuse a batch that an epoch of so many samples cannot fill.
+
+    Raises:
+        InvalidSettings: The batch is larger.
+    """
+    if settings.batch_size > samples:
+        raise InvalidSettings(
+            f"batch_size={settings.batch_size} is more than the {samples} samples of one epoch, so no batch would be "
+            "full; ask for a smaller batch or more samples."
+        )
+
+
 def loader_arguments(settings: Settings, device: torch.device) -> dict[str, Any]:
     """DataLoader keyword arguments for these settings: no workers and pinned memory on CUDA unless asked otherwise.
 
     Raises:
         InvalidSettings: A combination a DataLoader cannot honour.
     """
+    check_workers(settings)
     workers = settings.num_workers or 0
     pin = device.type == "cuda" if settings.pin_memory is None else settings.pin_memory
     if pin and not torch.accelerator.is_available():
         raise InvalidSettings("pin_memory=True needs an accelerator to copy to and none is available; leave it unset.")
     arguments: dict[str, Any] = {"batch_size": settings.batch_size, "num_workers": workers, "pin_memory": pin}
-    if workers == 0:
-        for name in ("prefetch_factor", "persistent_workers"):
-            value = getattr(settings, name)
-            if value:
-                raise InvalidSettings(f"{name}={value!r} needs worker processes; set num_workers to at least 1.")
-    else:
-        # Left to torch where unset: 2 batches a worker, workers restarted at each epoch.
-        for name in ("prefetch_factor", "persistent_workers"):
-            value = getattr(settings, name)
-            if value is not None:
-                arguments[name] = value
+    # Left to torch where unset: 2 batches a worker, workers restarted at each epoch.
+    for name in ("prefetch_factor", "persistent_workers") if workers else ():
+        value = getattr(settings, name)
+        if value is not None:
+            arguments[name] = value
     return arguments
 
 
@@ -64,12 +84,7 @@ def shuffled_loader(
     Raises:
         InvalidSettings: No batch of ``settings.batch_size`` can be made, or the loader's settings clash.
     """
-    samples = len(dataset)  # type: ignore[arg-type]
-    if settings.batch_size > samples:
-        raise InvalidSettings(
-            f"batch_size={settings.batch_size} is more than the {samples} samples of one epoch, so no batch would be "
-            "full; ask for a smaller batch or more samples."
-        )
+    check_batch(settings, len(dataset))  # type: ignore[arg-type]
     order = torch.Generator().manual_seed(seed)
     arguments = loader_arguments(settings, device)
     if settings.length_bucketing and lengths is not None:

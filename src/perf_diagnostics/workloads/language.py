@@ -26,7 +26,7 @@ import torch
 
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
 from perf_diagnostics.records import Json, Settings
-from perf_diagnostics.workloads.data import loader_facts, shuffled_loader
+from perf_diagnostics.workloads.data import check_batch, check_workers, loader_facts, shuffled_loader
 from perf_diagnostics.workloads.optimizers import make_optimizer, optimizer_facts
 from perf_diagnostics.workloads.options import option, options_from, shown
 from perf_diagnostics.workloads.sentence_files import sentences_in
@@ -35,6 +35,8 @@ from perf_diagnostics.workloads.tokenizer import VOCABULARY_SIZE, built_in_token
 from perf_diagnostics.workloads.workload import BatchCount, Training
 
 SEQUENCE_LENGTH = 128
+#: Data sets that are no file of this machine.
+_NOT_LOCAL = ("synthetic", "glue/sst2")
 LEARNING_RATE = 2e-5
 WEIGHT_DECAY = 0.01
 
@@ -68,14 +70,34 @@ class DistilBertSst2:
     says = "fine-tune DistilBERT (66 M parameters) on sentences shaped like SST-2, tokenised on the fly"
     options = LanguageOptions
 
+    def check_options(self, options: Mapping[str, Json]) -> None:
+        """See :class:`perf_diagnostics.workloads.beforehand.Foresighted`; a local data set is read, a hub not asked."""
+        chosen = _chosen(options)
+        for source in (chosen.model if chosen.weights == "pretrained" else None, chosen.tokenizer):
+            if source is not None:
+                _source(source)
+        if chosen.dataset not in _NOT_LOCAL:
+            _sentences(chosen, seed=0)
+
+    def check_settings(self, settings: Settings, options: Mapping[str, Json]) -> None:
+        """See :class:`perf_diagnostics.workloads.beforehand.Foresighted`."""
+        chosen = _chosen(options)
+        check_workers(settings)
+        if chosen.dataset == "synthetic" or chosen.sentences is not None:
+            check_batch(settings, chosen.sentences or SST2_SENTENCES)
+        if settings.sequence_length is not None and chosen.weights == "random":
+            from transformers import DistilBertConfig
+
+            _sequence_length(settings, DistilBertConfig())
+
     def build(self, settings: Settings, *, options: Mapping[str, Json], seed: int) -> Training:
         """See :meth:`perf_diagnostics.workloads.Workload.build`."""
-        chosen = options_from(LanguageOptions, options, workload=self.name)
+        chosen = _chosen(options)
         device = torch.device(settings.device)
         sentences = _sentences(chosen, seed)
         torch.manual_seed(seed)
         model = _model(chosen)
-        collate = Collate(_tokenizer(chosen, model), _sequence_length(settings, model), chosen.padding)
+        collate = Collate(_tokenizer(chosen, model), _sequence_length(settings, model.config), chosen.padding)
         if settings.gradient_checkpointing:
             _checkpoint(model)
         model.to(device).train()
@@ -100,6 +122,22 @@ class DistilBertSst2:
                 **loader_facts(loader),
             },
         )
+
+
+def _chosen(options: Mapping[str, Json]) -> LanguageOptions:
+    """The options, as far as they agree with each other."""
+    chosen, default = options_from(LanguageOptions, options, workload=DistilBertSst2.name), LanguageOptions()
+    if chosen.weights == "pretrained":
+        for name in ("layers", "dim", "heads", "hidden"):
+            if getattr(chosen, name) != getattr(default, name):
+                raise WorkloadError(
+                    f"{name}={getattr(chosen, name)} does not go with pretrained weights; leave it unset."
+                )
+    elif chosen.model != default.model:
+        raise WorkloadError(f"model={chosen.model!r} loads weights; add weights='pretrained', or leave model unset.")
+    if chosen.dim % chosen.heads:
+        raise WorkloadError(f"dim={chosen.dim} cannot be divided among heads={chosen.heads}; choose a multiple.")
+    return chosen
 
 
 def _words_in(sentences: Sentences) -> list[int]:
@@ -144,10 +182,6 @@ def count(batch: Mapping[str, torch.Tensor]) -> BatchCount:
 def _model(chosen: LanguageOptions) -> Any:
     if chosen.weights == "pretrained":
         return _pretrained(chosen)
-    if chosen.model != LanguageOptions().model:
-        raise WorkloadError(f"model={chosen.model!r} loads weights; add weights='pretrained', or leave model unset.")
-    if chosen.dim % chosen.heads:
-        raise WorkloadError(f"dim={chosen.dim} cannot be divided among heads={chosen.heads}; choose a multiple.")
     from transformers import DistilBertConfig, DistilBertForSequenceClassification
 
     config = DistilBertConfig(
@@ -161,10 +195,6 @@ def _model(chosen: LanguageOptions) -> Any:
 
 
 def _pretrained(chosen: LanguageOptions) -> Any:
-    default = LanguageOptions()
-    for name in ("layers", "dim", "heads", "hidden"):
-        if getattr(chosen, name) != getattr(default, name):
-            raise WorkloadError(f"{name}={getattr(chosen, name)} does not go with pretrained weights; leave it unset.")
     from transformers import AutoModelForSequenceClassification
 
     try:
@@ -221,8 +251,8 @@ def _sentences(chosen: LanguageOptions, seed: int) -> Sentences:
     return Sentences(every.name, every.texts[: chosen.sentences], every.labels[: chosen.sentences])
 
 
-def _sequence_length(settings: Settings, model: Any) -> int:
-    longest: int = model.config.max_position_embeddings
+def _sequence_length(settings: Settings, config: Any) -> int:
+    longest: int = config.max_position_embeddings
     chosen = settings.sequence_length or min(SEQUENCE_LENGTH, longest)
     if chosen > longest:
         raise InvalidSettings(f"sequence_length={chosen} is more than the {longest} positions the model has.")

@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from perf_diagnostics.records import Json, Settings
-from perf_diagnostics.workloads.data import loader_facts, random_numbers, shuffled_loader
+from perf_diagnostics.workloads.data import check_batch, check_workers, loader_facts, random_numbers, shuffled_loader
 from perf_diagnostics.workloads.optimizers import make_optimizer, optimizer_facts
 from perf_diagnostics.workloads.options import option, options_from, refuse_settings
 from perf_diagnostics.workloads.workload import BatchCount, Training
@@ -37,18 +37,37 @@ class Mlp:
     says = "a multi-layer perceptron on synthetic vectors held in memory; seconds long"
     options = MlpOptions
 
+    def check_options(self, options: Mapping[str, Json]) -> None:
+        """See :class:`perf_diagnostics.workloads.beforehand.Foresighted`."""
+        options_from(MlpOptions, options, workload=self.name)
+
+    def check_settings(self, settings: Settings, options: Mapping[str, Json]) -> None:
+        """See :class:`perf_diagnostics.workloads.beforehand.Foresighted`."""
+        check_mlp_settings(settings, options_from(MlpOptions, options, workload=self.name), name=self.name)
+
     def build(self, settings: Settings, *, options: Mapping[str, Json], seed: int) -> Training:
         """See :meth:`perf_diagnostics.workloads.Workload.build`."""
         return mlp_training(settings, options_from(MlpOptions, options, workload=self.name), seed=seed, name=self.name)
 
 
-def mlp_training(settings: Settings, chosen: MlpOptions, *, seed: int, name: str) -> Training:
-    """The parts of an mlp, refusing in the name of the workload ``name`` what an mlp cannot honour."""
+def check_mlp_settings(settings: Settings, chosen: MlpOptions, *, name: str) -> None:
+    """Refuse, in the name of the workload ``name``, what an mlp cannot honour.
+
+    Raises:
+        InvalidSettings: Such a setting.
+    """
     vectors = "its samples are vectors, not sequences"
     refuse_settings(settings, ("sequence_length", "length_bucketing"), workload=name, why=vectors)
     refuse_settings(
         settings, ("gradient_checkpointing",), workload=name, why="its few activations are not worth recomputing"
     )
+    check_workers(settings)
+    check_batch(settings, chosen.samples)
+
+
+def mlp_training(settings: Settings, chosen: MlpOptions, *, seed: int, name: str) -> Training:
+    """The parts of an mlp, refusing in the name of the workload ``name`` what an mlp cannot honour."""
+    check_mlp_settings(settings, chosen, name=name)
     device = torch.device(settings.device)
     torch.manual_seed(seed)
     model = _perceptron(chosen).to(device).train()

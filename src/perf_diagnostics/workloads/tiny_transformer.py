@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from perf_diagnostics.errors import WorkloadError
 from perf_diagnostics.records import Json, Settings
-from perf_diagnostics.workloads.data import loader_facts, random_numbers, shuffled_loader
+from perf_diagnostics.workloads.data import check_batch, check_workers, loader_facts, random_numbers, shuffled_loader
 from perf_diagnostics.workloads.optimizers import make_optimizer, optimizer_facts
 from perf_diagnostics.workloads.options import option, options_from
 from perf_diagnostics.workloads.workload import BatchCount, Training
@@ -45,11 +45,18 @@ class TinyTransformer:
     says = "a two-layer transformer language model on synthetic sequences of varying length; seconds long"
     options = TransformerOptions
 
+    def check_options(self, options: Mapping[str, Json]) -> None:
+        """See :class:`perf_diagnostics.workloads.beforehand.Foresighted`."""
+        _chosen(options)
+
+    def check_settings(self, settings: Settings, options: Mapping[str, Json]) -> None:
+        """See :class:`perf_diagnostics.workloads.beforehand.Foresighted`."""
+        check_workers(settings)
+        check_batch(settings, _chosen(options).samples)
+
     def build(self, settings: Settings, *, options: Mapping[str, Json], seed: int) -> Training:
         """See :meth:`perf_diagnostics.workloads.Workload.build`."""
-        chosen = options_from(TransformerOptions, options, workload=self.name)
-        if chosen.dim % chosen.heads:
-            raise WorkloadError(f"dim={chosen.dim} cannot be divided among heads={chosen.heads}; choose a multiple.")
+        chosen = _chosen(options)
         device = torch.device(settings.device)
         longest = settings.sequence_length or SEQUENCE_LENGTH
         torch.manual_seed(seed)
@@ -75,6 +82,13 @@ class TinyTransformer:
                 **loader_facts(loader),
             },
         )
+
+
+def _chosen(options: Mapping[str, Json]) -> TransformerOptions:
+    chosen = options_from(TransformerOptions, options, workload=TinyTransformer.name)
+    if chosen.dim % chosen.heads:
+        raise WorkloadError(f"dim={chosen.dim} cannot be divided among heads={chosen.heads}; choose a multiple.")
+    return chosen
 
 
 class LanguageModel(torch.nn.Module):

@@ -32,15 +32,21 @@ class Faulty:
     says = "an mlp with a planted fault, to see what the profiler makes of it"
     options = FaultyOptions
 
+    def check_options(self, options: Mapping[str, Json]) -> None:
+        """See :class:`perf_diagnostics.workloads.beforehand.Foresighted`."""
+        _planted(options)
+
+    def check_settings(self, settings: Settings, options: Mapping[str, Json]) -> None:
+        """See :class:`perf_diagnostics.workloads.beforehand.Foresighted`."""
+        mlp.check_mlp_settings(settings, _planted(options), name=self.name)
+
     def build(self, settings: Settings, *, options: Mapping[str, Json], seed: int) -> Training:
         """See :meth:`perf_diagnostics.workloads.Workload.build`.
 
         Raises:
             WorkloadError: No fault is planted: that would be ``mlp``.
         """
-        faults = options_from(FaultyOptions, options, workload=self.name)
-        if all(getattr(faults, fault) is None for fault in fault_names()):
-            raise WorkloadError(f"faulty needs a fault to plant; give one of {', '.join(fault_names())}, or train mlp.")
+        faults = _planted(options)
         training = mlp_training(settings, faults, seed=seed, name=self.name)
         assert isinstance(training.batches, DataLoader)
         training.batches = faulty_loader(training.batches, faults, settings, seed=seed)
@@ -55,6 +61,13 @@ class Faulty:
         if faults.anomaly_mode:
             torch.autograd.set_detect_anomaly(True)
         return training
+
+
+def _planted(options: Mapping[str, Json]) -> FaultyOptions:
+    faults = options_from(FaultyOptions, options, workload=Faulty.name)
+    if all(getattr(faults, fault) is None for fault in fault_names()):
+        raise WorkloadError(f"faulty needs a fault to plant; give one of {', '.join(fault_names())}, or train mlp.")
+    return faults
 
 
 @dataclass

@@ -1,0 +1,41 @@
+"""The parser of the command line: a refusal is one line, and names what comes nearest to what was typed."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from perf_diagnostics.cli.exit_codes import BAD_USAGE
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's, without a screenful of usage above each error; the parsers of the commands are of this class too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where help is, and exit with 2."""
+        text = " ".join(message.split())
+        end = "" if text.endswith((".", "?")) else "."
+        self.exit(BAD_USAGE, f"{self.prog}: {text}{end} See {self.prog} --help.\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            what = f"{value!r} is not one of {', '.join(known)}{nearest(str(value), known)}"
+            raise argparse.ArgumentError(action if action.option_strings else None, what)
+
+    def refuse(self, words: Iterable[str]) -> NoReturn:
+        """Refuse words that no flag and no argument of this command takes."""
+        left = list(words)
+        flag = next((word for word in left if word.startswith("-")), None)
+        if flag is None:
+            self.error(f"there is no place for {' '.join(map(repr, left))}")
+        known = [option for action in self._actions for option in action.option_strings if "_" not in option]
+        self.error(f"there is no flag {flag}{nearest(flag.partition('=')[0], known)}")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """``; did you mean --steps?``, or nothing if nothing comes near."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""

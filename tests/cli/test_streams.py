@@ -1,0 +1,95 @@
+"""Commands whose output has nowhere to go, or goes to a terminal that knows only ASCII, end without a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perf_diagnostics.cli import main
+from perf_diagnostics.cli.progress import PlainProgress
+from perf_diagnostics.records import Outcome
+from perf_diagnostics.testing import trial_of
+
+CALL = [sys.executable, "-m", "perf_diagnostics"]
+
+
+def shell(redirections: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", f'"$@" {redirections}', "sh", *CALL, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **variables},
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(closed: str) -> None:
+    ended = shell(closed, "--version")
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_full_disk_is_told() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    ended = shell(">/dev/full", "explain")
+    assert ended.returncode == 2
+    assert "No space left on device. What was written before is kept" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_an_ascii_terminal_gets_escapes() -> None:
+    ended = shell("", "sweep", "--help", PYTHONIOENCODING="ascii")
+    assert ended.returncode == 0
+    assert r"1\u2026128 on a CPU" in ended.stdout
+
+
+def test_a_reader_that_has_gone_ends_no_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as gone:
+        monkeypatch.setattr(sys, "stderr", gone)
+        PlainProgress().ended(trial_of(steps=5))
+        monkeypatch.undo()
+        with pytest.raises(BrokenPipeError):
+            gone.close()
+
+
+def test_a_reason_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = PlainProgress()
+    for _ in range(2):
+        progress.ended(trial_of(steps=0, outcome=Outcome.CRASHED, reason="KeyError: 'x' (train.py:3)"))
+    progress.ended(trial_of(steps=5))
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert first.endswith("crashed: KeyError: 'x' (train.py:3)")
+    assert second.endswith("crashed, for the reason above")
+    assert "above" not in third
+
+
+def test_ctrl_c_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from perf_diagnostics.cli import explain
+
+    def interrupted(_given: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(explain, "run", interrupted)
+    assert main(["explain"]) == 130
+    assert capsys.readouterr().err == "perf-diagnostics explain: interrupted.\n"
+
+
+def test_an_unwritable_folder_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Root may write anywhere, so the refusal is pretended where a command has none of its own."""
+    from perf_diagnostics.cli import export
+
+    def refused(_given: object) -> int:
+        raise PermissionError(13, "Permission denied", str(tmp_path / "trials.csv"))
+
+    monkeypatch.setattr(export, "run", refused)
+    assert main(["export", "--to", "csv"]) == 2
+    assert f"perf-diagnostics export: {tmp_path / 'trials.csv'}: Permission denied. What" in capsys.readouterr().err

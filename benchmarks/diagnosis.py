@@ -1,230 +1,46 @@
 """How often the verdict is right: every planted fault, its control and its fix, diagnosed and scored.
 
-    python benchmarks/diagnosis.py [--made-up] [--only NAME ...] [--seeds N] [--parts plants doses] [--output FOLDER]
+    python benchmarks/diagnosis.py [--made-up] [--only NAME ...] [--seeds N] [--parts plants drawn doses]
+                                   [--drawn N] [--seed S] [--traceml PYTHON] [--output FOLDER]
 
-The arms of a real plant run interleaved, twice each: control, faulty, fix, fix, faulty, control. Beside the plants,
+The arms of a real plant run interleaved, twice each: control, faulty, fix, fix, faulty, control. ``drawn`` adds
+situations that a seed draws (tests/planted/drawn.py), so that what is scored was designed by nobody. Beside the plants,
 dose-response tables: how often each limit fires at 0, half, twice and four times its dose, in made-up records over many
-seeds and in real trainings.
+seeds and in real trainings. Confidence is held against hit rates, and promised gains against realised ones
+(calibration.py).
 
 Runs of real trials are kept in FOLDER and not run again, so that a broken run goes on where it ended, and better rules
-can be scored on old runs; delete the folder to measure anew. Writes ``diagnosis.md`` and ``diagnosis.json`` there. Let
-nothing else run meanwhile: a real plant measures this machine.
+can be scored on old runs; delete the folder to measure anew. Writes ``diagnosis.md`` and ``diagnosis.json`` there after
+each plant, and says on standard error how long the rest takes. Let nothing else run meanwhile: a real plant measures
+this machine. Start it in the repository's root.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
-import statistics
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.dose_response import made_up_curves, real_curves, section
-from benchmarks.other_verdicts import TRACEML_MISSING, OtherVerdict, thresholds, traceml
-from perf_diagnostics.diagnose.finding import Finding
-from perf_diagnostics.records import Run
-from tests.planted.bench import Turn, Workbench, mean_gain
-from tests.planted.plant import Plant, Seen, complaints
+from benchmarks import calibration
+from benchmarks.dose_response import made_up_curves, real_curves, real_runs, section
+from benchmarks.other_verdicts import TRACEML_MISSING, TraceML
+from benchmarks.progress import Progress
+from benchmarks.scores import OTHERS, Others, Row, scored, summary
+from tests.planted.bench import Workbench
+from tests.planted.drawn import draw
+from tests.planted.plant import Plant
 from tests.planted.registry import PLANTS
 
-#: Confidence is held against the rate of hits in these bins.
-BINS = (0.0, 0.3, 0.5, 0.7, 0.85, 1.01)
+PARTS = ("plants", "drawn", "doses")
 
-#: A fix that slows the run by more than this, or wins less than a quarter of what was sure, is harmful advice.
-SLOWER = 0.02
-LEAST_OF_SURE = 0.25
-
-OTHERS: dict[str, Callable[[Run], OtherVerdict | None]] = {"TraceML": traceml, "fixed thresholds": thresholds}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One turn of a plant under one seed, and what came of it; None where a question was not put.
-
-    ``realised`` is the gain over both turns, ``turns`` that of each; ``disturbed`` where an arm of the turn shows that
-    something else used the processors.
-    """
-
-    plant: str
-    number: str
-    real: bool
-    seed: int
-    turn: int
-    healthy: bool
-    disturbed: bool
-    inert: str
-    verdict: str | None
-    right: bool | None
-    abstained: bool
-    complaints: tuple[str, ...]
-    false_alarms: tuple[str, ...]
-    control_alarms: tuple[str, ...] | None
-    confidence: float | None
-    predicted: tuple[float, float] | None
-    realised: float | None
-    turns: tuple[float, ...]
-    harmful: bool | None
-    inside: bool | None
-    others: dict[str, str | None]
-    others_right: dict[str, bool | None]
-    others_alarm: dict[str, bool | None]
-
-
-def scored(plant: Plant, bench: Workbench, seed: int) -> list[Row]:
-    """Run (or read) the arms of a plant and score what is said of them, turn by turn."""
-    turns: Sequence[Turn]
-    if plant.real:
-        turns = bench.abba(plant, seed)
-    else:
-        control = None if plant.control is None else bench.see(plant.control, seed)
-        turns = (Turn(bench.see(plant.faulty, seed), control),)
-    realised = mean_gain(turns)
-    gains = tuple(turn.gain for turn in turns if turn.gain is not None)
-    return [_row(plant, seed, number, turn, realised, gains) for number, turn in enumerate(turns)]
-
-
-def _row(
-    plant: Plant, seed: int, number: int, turn: Turn, realised_by_all: float | None, gains: tuple[float, ...]
-) -> Row:
-    faulty, control = turn.faulty, turn.control
-    inert = plant.check(faulty, control)
-    verdict = faulty.diagnosis.verdict
-    named = None if verdict is None else next((f for f in faulty.diagnosis.findings if f.code == verdict.code), None)
-    right = (verdict is not None and verdict.code in plant.top) if plant.top else None
-    realised = realised_by_all if right and not inert else None
-    predicted = None if named is None or named.recoverable is None else (named.recoverable.low, named.recoverable.high)
-    others = {name: None if faulty.run is None else ask(faulty.run) for name, ask in OTHERS.items()}
-    return Row(
-        plant=plant.name,
-        number=plant.number,
-        real=plant.real,
-        seed=seed,
-        turn=number,
-        healthy=plant.healthy,
-        disturbed=any(_disturbed(seen) for seen in (faulty, control, turn.fix) if seen is not None),
-        inert=inert,
-        verdict=None if verdict is None else verdict.code,
-        right=right,
-        abstained=bool(plant.top) and verdict is None,
-        complaints=tuple(complaints(plant, faulty, control)),
-        false_alarms=faulty.alarms if plant.healthy else (),
-        control_alarms=None if control is None else control.alarms,
-        confidence=None if named is None else named.confidence,
-        predicted=predicted,
-        realised=realised,
-        turns=gains if realised is not None else (),
-        harmful=_harmful(named, realised),
-        inside=None if predicted is None or realised is None else predicted[0] <= realised <= predicted[1],
-        others={name: None if said is None else said.says for name, said in others.items()},
-        others_right={name: _other_right(plant, said) for name, said in others.items()},
-        others_alarm={name: None if said is None else said.alarm for name, said in others.items()},
-    )
-
-
-def _disturbed(seen: Seen) -> bool:
-    return any(finding.code == "EXP010" for finding in seen.faults)
-
-
-def _harmful(named: Finding | None, realised: float | None) -> bool | None:
-    if named is None or realised is None:
-        return None
-    sure = 0.0 if named.recoverable is None else named.recoverable.low
-    return realised < -SLOWER or (sure > 0 and realised < LEAST_OF_SURE * sure)
-
-
-def _other_right(plant: Plant, said: OtherVerdict | None) -> bool | None:
-    """Right if it names the family of one of the codes that the verdict may be."""
-    if said is None or not plant.top:
-        return None
-    return bool({code[:3] for code in plant.top} & set(said.families))
-
-
-def summary(rows: Sequence[Row]) -> dict[str, object]:
-    """The scores over all rows whose fault bit."""
-    live = [row for row in rows if not row.inert]
-    asked = [row for row in live if row.right is not None]
-    controls = [row for row in live if row.control_alarms is not None]
-    healthy = [row for row in live if row.healthy]
-    tried = [row for row in live if row.harmful is not None]
-    gains = [row for row in live if row.inside is not None]
-    quiet = sum(not row.control_alarms for row in controls) + sum(not row.false_alarms for row in healthy)
-    return {
-        "plants": len({row.plant for row in rows}),
-        "rows": len(rows),
-        "disturbed": sum(row.disturbed for row in rows),
-        "inert": [f"{row.plant} {row.seed}.{row.turn}: {row.inert}" for row in rows if row.inert],
-        "top_cause_right": _rate(sum(bool(row.right) for row in asked), len(asked)),
-        "abstained": _rate(sum(row.abstained for row in asked), len(asked)),
-        "as_the_catalogue_demands": _rate(sum(not row.complaints for row in live), len(live)),
-        "quiet_controls": _rate(quiet, len(controls) + len(healthy)),
-        "harmful_advice": _rate(sum(bool(row.harmful) for row in tried), len(tried)),
-        "gain_inside_prediction": _rate(sum(bool(row.inside) for row in gains), len(gains)),
-        "gain_inside_by_turns": _rate(sum(_meets(row) for row in gains), len(gains)),
-        "gain_inside_undisturbed": _inside([row for row in gains if not row.disturbed]),
-        "predicted_width": _median([r.predicted[1] - r.predicted[0] for r in gains if r.predicted is not None]),
-        "realised_of_predicted": _ledger(gains),
-        "others": {name: _others(asked, healthy, name) for name in OTHERS},
-        "reliability": _reliability(asked),
-    }
-
-
-def _meets(row: Row) -> bool:
-    """Whether the gains of the two turns, from the smaller to the larger, reach into the prediction."""
-    assert row.predicted is not None
-    return min(row.turns) <= row.predicted[1] and max(row.turns) >= row.predicted[0]
-
-
-def _ledger(gains: Sequence[Row]) -> dict[str, dict[str, float | int]]:
-    """What part of the upper end of a prediction was realised, by family: what kappa in gain.py is about."""
-    parts: dict[str, list[float]] = {}
-    for row in gains:
-        if row.verdict is not None and row.predicted is not None and row.realised is not None and row.predicted[1] > 0:
-            parts.setdefault(row.verdict[:3], []).append(row.realised / row.predicted[1])
-    return {
-        family: {"n": len(found), "least": min(found), "median": statistics.median(found), "most": max(found)}
-        for family, found in sorted(parts.items())
-    }
-
-
-def _inside(rows: Sequence[Row]) -> dict[str, float | int | None]:
-    return _rate(sum(bool(row.inside) for row in rows), len(rows))
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return statistics.median(values) if values else None
-
-
-def _others(asked: Sequence[Row], healthy: Sequence[Row], name: str) -> dict[str, object]:
-    put = [row for row in asked if row.others_right[name] is not None]
-    quiet = [row for row in healthy if row.others_alarm[name] is not None]
-    return {
-        "top_cause_right": _rate(sum(bool(row.others_right[name]) for row in put), len(put)),
-        "ours_on_the_same_rows": _rate(sum(bool(row.right) for row in put), len(put)),
-        "quiet_controls": _rate(sum(not row.others_alarm[name] for row in quiet), len(quiet)),
-    }
-
-
-def _reliability(asked: Sequence[Row]) -> list[dict[str, object]]:
-    """Stated confidence against how often the verdict was right."""
-    table = []
-    for low, high in itertools.pairwise(BINS):
-        there = [row for row in asked if row.confidence is not None and low <= row.confidence < high]
-        if there:
-            stated = sum(row.confidence or 0.0 for row in there) / len(there)
-            table.append(
-                {"from": low, "to": min(high, 1.0), "n": len(there), "stated": stated}
-                | {"right": sum(bool(row.right) for row in there) / len(there)}
-            )
-    return table
-
-
-def _rate(hits: int, of: int) -> dict[str, float | int | None]:
-    return {"hits": hits, "of": of, "share": hits / of if of else None}
+#: What keeps a plant from being scored, but not the next one.
+_BROKEN = (RuntimeError, subprocess.TimeoutExpired)
 
 
 def markdown(rows: Sequence[Row], scores: dict[str, object]) -> str:
@@ -244,30 +60,22 @@ def markdown(rows: Sequence[Row], scores: dict[str, object]) -> str:
         ("gain_inside_undisturbed", "inside where nothing else used the processors"),
     )
     lines += [f"| {says} | {_words(scores[key])} |" for key, says in named]
+    by_origin = scores["top_cause_right_by_origin"]
+    assert isinstance(by_origin, dict)
+    lines += [f"| top cause right, {origin} | {_words(rate)} |" for origin, rate in by_origin.items()]
     lines += ["", "| on the same rows | top cause right | ours | quiet on healthy runs |", "|---|---|---|---|"]
     others = scores["others"]
     assert isinstance(others, dict)
     for name, told in others.items():
-        if name == "TraceML" and not told["top_cause_right"]["of"]:
+        if name == "TraceML" and not (told["top_cause_right"]["of"] or told["quiet_controls"]["of"]):
             lines.append(f"| {name} | {TRACEML_MISSING} | | |")
         else:
             right, ours, quiet = (told[key] for key in ("top_cause_right", "ours_on_the_same_rows", "quiet_controls"))
             lines.append(f"| {name} | {_words(right)} | {_words(ours)} | {_words(quiet)} |")
-    lines += ["", "| confidence | n | stated | right |", "|---|---|---|---|"]
-    table = scores["reliability"]
-    assert isinstance(table, list)
-    lines += [f"| {b['from']:.2f} to {b['to']:.2f} | {b['n']} | {b['stated']:.2f} | {b['right']:.2f} |" for b in table]
+    lines += ["", *calibration.lines(rows)]
     width = scores["predicted_width"]
     if isinstance(width, float):
         lines += ["", f"The predicted interval is {width:.0%} of the step wide in the median."]
-    ledger = scores["realised_of_predicted"]
-    assert isinstance(ledger, dict)
-    if ledger:
-        lines += ["", "| realised of the predicted upper end | n | least | median | most |", "|---|---|---|---|---|"]
-        lines += [
-            f"| {family} | {told['n']} | {told['least']:.2f} | {told['median']:.2f} | {told['most']:.2f} |"
-            for family, told in ledger.items()
-        ]
     lines += ["", "| plant | no. | seed | verdict | right | predicted | realised | others | complaints |"]
     lines += ["|---|---|---|---|---|---|---|---|---|", *(_line(row) for row in rows)]
     return "\n".join(lines) + "\n"
@@ -298,16 +106,86 @@ def _line(row: Row) -> str:
     return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
 
 
-def chosen(only: Sequence[str], *, made_up: bool) -> list[Plant]:
-    """The plants that were asked for.
+def chosen(only: Sequence[str], *, made_up: bool, drawn: Sequence[Plant] = ()) -> list[Plant]:
+    """The plants that were asked for, of the registry and of those that were drawn.
 
     Raises:
         SystemExit: a name that no plant has.
     """
-    unknown = set(only) - {plant.name for plant in PLANTS}
+    known = (*PLANTS, *drawn)
+    unknown = set(only) - {plant.name for plant in known}
     if unknown:
         raise SystemExit(f"There is no plant {sorted(unknown)[0]!r}; see tests/planted/.")
-    return [p for p in PLANTS if (not only or p.name in only) and not (made_up and p.real)]
+    return [plant for plant in known if (not only or plant.name in only) and not (made_up and plant.real)]
+
+
+@dataclass
+class Scoring:
+    """What has been scored so far, written into a folder after each plant."""
+
+    output: Path
+    bench: Workbench
+    others: Others
+    rows: list[Row] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    curves: dict[str, object] = field(default_factory=dict)
+    tables: list[str] = field(default_factory=list)
+
+    def plants(self, work: Sequence[tuple[Plant, int]], progress: Progress) -> None:
+        """Score these plants under these seeds; one that breaks is named, and the next one is tried."""
+        for at, (plant, seed) in enumerate(work):
+            runs = self.bench.missing(plant, seed)
+            if plant.real:
+                progress.say(f"{plant.name}, seed {seed}: {at + 1} of {len(work)}, {runs} runs")
+            try:
+                found = scored(plant, self.bench, seed, self.others)
+            except _BROKEN as error:
+                self.broken.append(f"{plant.name}, seed {seed}: {error}")
+                print(self.broken[-1], file=sys.stderr, flush=True)
+                continue
+            finally:
+                progress.done(runs)
+            self.rows += found
+            print("\n".join(map(_line, found)), file=sys.stderr, flush=True)
+            if plant.real:
+                self.write()
+
+    def doses(self, given: argparse.Namespace, progress: Progress) -> None:
+        """The dose-response tables."""
+        self.curves["made_up"], table = made_up_curves(given.dose_seeds)
+        self.tables += section("Doses in made-up records", table)
+        if not given.made_up:
+            self.curves["real"], table = real_curves(self.bench, given.seeds, progress)
+            self.tables += section("Doses in real trainings", table)
+
+    def write(self) -> str:
+        """Write both files; the text of the scores alone."""
+        scores = summary(self.rows)
+        document = {"scores": scores, "doses": self.curves, "broken": self.broken, "rows": list(map(asdict, self.rows))}
+        (self.output / "diagnosis.json").write_text(json.dumps(document, indent=2), encoding="utf-8")
+        text = markdown(self.rows, scores)
+        broken = section("Broken", [f"- {said.splitlines()[0]}" for said in self.broken]) if self.broken else []
+        whole = text + "\n".join([*broken, *self.tables])
+        (self.output / "diagnosis.md").write_text(whole.rstrip() + "\n", encoding="utf-8")
+        return text.partition("| plant |")[0].rstrip()
+
+
+def _work(given: argparse.Namespace) -> Iterator[tuple[Plant, int]]:
+    """Each plant with the seeds it is run under. A drawn one has its own, which also says what begins.
+
+    Raises:
+        SystemExit: drawn situations were asked for outside of the repository's root, or a name that no plant has.
+    """
+    drawn = draw(given.drawn, given.seed) if "drawn" in given.parts and not given.made_up else ()
+    # A trial looks for a workload of one's own in the folder it was started in, and drawn trainings are such.
+    if drawn and not Path("tests/planted/drawn_training.py").exists():
+        raise SystemExit(f"Drawn situations are trained from the repository's root; {Path.cwd()} is none.")
+    asked = chosen(given.only, made_up=given.made_up, drawn=drawn)
+    if "plants" in given.parts or given.only:
+        for plant in asked:
+            if plant not in drawn:
+                yield from ((plant, seed) for seed in range(given.seeds if plant.real else 1))
+    yield from ((plant, number) for number, plant in enumerate(drawn) if plant in asked)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -315,37 +193,36 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these plants")
     parser.add_argument("--made-up", action="store_true", help="only plants in made-up records and traces: seconds")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="how often each plant is run (default: 1)")
-    parser.add_argument("--parts", nargs="+", choices=("plants", "doses"), default=["plants", "doses"],
-                        help="what to run (default: both)")  # fmt: skip
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=["plants", "doses"],
+                        help="what to run (default: plants doses)")  # fmt: skip
+    parser.add_argument("--drawn", type=int, default=12, metavar="N", help="situations to draw (default: 12)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="what draws them (default: 0)")
     parser.add_argument("--dose-seeds", type=int, default=40, metavar="N",
                         help="records made up for each dose (default: 40)")  # fmt: skip
+    parser.add_argument("--traceml", type=Path, metavar="PYTHON",
+                        help="a Python that has traceml-ai, where ours has not")  # fmt: skip
     parser.add_argument("--output", type=Path, default=Path("results/diagnosis-benchmark"), metavar="FOLDER")
     given = parser.parse_args(arguments)
     given.output.mkdir(parents=True, exist_ok=True)
     bench = Workbench(given.output / "runs", keep=True)
-    rows: list[Row] = []
-    tables: list[str] = []
-    curves: dict[str, object] = {}
+    traceml = TraceML(given.traceml)
+    scoring = Scoring(given.output, bench, {**OTHERS, "TraceML": traceml})
     try:
-        for plant in chosen(given.only, made_up=given.made_up) if "plants" in given.parts else ():
-            for seed in range(given.seeds if plant.real else 1):
-                rows += scored(plant, bench, seed)
-                print("\n".join(map(_line, rows[-2:] if plant.real else rows[-1:])), file=sys.stderr, flush=True)
-        if "doses" in given.parts and not given.only:
-            curves["made_up"], table = made_up_curves(given.dose_seeds)
-            tables += section("Doses in made-up records", table)
-            if not given.made_up:
-                curves["real"], table = real_curves(bench, given.seeds)
-                tables += section("Doses in real trainings", table)
+        work = list(_work(given))
+        doses = "doses" in given.parts and not given.only
+        runs = sum(bench.missing(plant, seed) for plant, seed in work)
+        progress = Progress(runs + (real_runs(given.seeds) if doses and not given.made_up else 0), lambda: bench.ran)
+        scoring.plants(work, progress)
+        if doses:
+            scoring.doses(given, progress)
     finally:
         bench.close()
-        scores = summary(rows)
-        document = {"scores": scores, "doses": curves, "rows": [asdict(row) for row in rows]}
-        (given.output / "diagnosis.json").write_text(json.dumps(document, indent=2), encoding="utf-8")
-        text = markdown(rows, scores) + "\n".join(tables)
-        (given.output / "diagnosis.md").write_text(text.rstrip() + "\n", encoding="utf-8")
-    print(markdown(rows, scores).partition("| plant |")[0].rstrip())
+        traceml.close()
+        text = scoring.write()
+    print(text)
     print(f"\n{given.output / 'diagnosis.md'}")
+    if scoring.broken:
+        raise SystemExit(f"{len(scoring.broken)} plants broke; run the same command again to try them anew.")
 
 
 if __name__ == "__main__":

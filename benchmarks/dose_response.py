@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
+from benchmarks.progress import Progress
 from tests.planted.bench import Workbench
 from tests.planted.dosed_all import DOSES, not_dosed_yet
 from tests.planted.doses import MULTIPLES, table
@@ -32,14 +33,21 @@ def made_up_curves(seeds: int) -> tuple[Mapping[str, Mapping[str, float]], list[
     return kept, [f"{len(DOSES)} limits, {seeds} records a dose.", "", *said, *table(curves)]
 
 
-def real_curves(bench: Workbench, seeds: int) -> tuple[Mapping[str, object], list[str]]:
+def real_runs(seeds: int) -> int:
+    """How many runs the doses in real trainings take at most: each dose, its control, and two to find the dose by."""
+    return seeds * sum(len(series.multiples) + 2 for series in REAL_DOSES)
+
+
+def real_curves(bench: Workbench, seeds: int, progress: Progress) -> tuple[Mapping[str, object], list[str]]:
     """The same in real trainings: the dose that was aimed at, the one that a clock found, and how often it fired."""
     rows: dict[str, list[Tried]] = {}
     for series in REAL_DOSES:
         for seed in range(seeds):
+            progress.say(f"doses of {series.name}, seed {seed}")
             for one in tried(series, bench, seed):
                 rows.setdefault(series.name, []).append(one)
                 print(f"{series.name} {seed}: {one}", file=sys.stderr, flush=True)
+            progress.done(len(series.multiples) + 2)
     lines = ["| dose | limit | " + " | ".join(f"{m:g} τ" for m in MULTIPLES) + " |", "|---" * 6 + "|"]
     for series in REAL_DOSES:
         cells = [_cell([one for one in rows.get(series.name, ()) if one.multiple == m]) for m in MULTIPLES]

@@ -5,15 +5,22 @@ Both get the measured columns of our records, so that they differ from us in the
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from benchmarks.traceml_verdict import verdict
 from perf_diagnostics.records import Float64, Phase, Run, TrialResult
 
-TRACEML_MISSING = "not installed; pip install --no-deps traceml-ai (its rules need nothing else)"
+TRACEML_MISSING = (
+    "not installed; pip install --no-deps traceml-ai (its rules need nothing else), or --traceml PYTHON names one that "
+    "has it"
+)
 
 #: The codes' families that each of TraceML's verdicts speaks about. A residual is what lies in none of its phases.
 _TRACEML_FAMILIES = {
@@ -36,39 +43,60 @@ class OtherVerdict:
     alarm: bool
 
 
-def traceml(run: Run) -> OtherVerdict | None:
-    """TraceML's diagnosis of the run's last completed trial; None where it is not installed or there is no trial.
+@dataclass
+class TraceML:
+    """TraceML's diagnosis of a run's last completed trial, by the Python that has it (None: ours, if it does).
 
     Its step is the wait for input and the traced body, which here is all the rest of the loop: the best case for it.
     """
-    if importlib.util.find_spec("traceml_ai") is None or not run.completed:
-        return None
-    model = importlib.import_module("traceml_ai.step_time.model")
-    analysis = importlib.import_module("traceml_ai.step_time.analysis")
-    api = importlib.import_module("traceml_ai.diagnostics.step_time.api")
-    policy = importlib.import_module("traceml_ai.diagnostics.step_time.policy")
-    columns = _milliseconds(run.completed[-1])
-    if columns is None:
-        return None
-    on_device = run.completed[-1].trial.settings.device != "cpu"
-    rows = tuple(
-        model.StepTimeSourceRow(
-            number,
-            0,
-            number,
-            {
-                name: model.StepTimeClockValues(cpu_ms=float(values[number]), gpu_ms=float(values[number]))
-                if on_device
-                else model.StepTimeClockValues(cpu_ms=float(values[number]))
-                for name, values in columns.items()
-            },
-        )
-        for number in range(len(columns["forward"]))
-    )
-    snapshot = model.StepTimeRepositorySnapshot(rows=rows, global_ranks=(0,))
-    window = analysis.StepTimeAnalyzer().analyze(snapshot, window_size=None)
-    found = api.diagnose_step_time_window(window, policy=policy.SUMMARY_STEP_TIME_POLICY).primary
-    return OtherVerdict(str(found.kind), _TRACEML_FAMILIES.get(found.kind, ()), found.severity in ("warn", "crit"))
+
+    python: Path | None = None
+    _asked: subprocess.Popen[str] | None = None
+
+    def __call__(self, run: Run) -> OtherVerdict | None:
+        """None where TraceML is not to be had, or there is no trial to ask about."""
+        if not run.completed or (self.python is None and importlib.util.find_spec("traceml_ai") is None):
+            return None
+        columns = _milliseconds(run.completed[-1])
+        if columns is None:
+            return None
+        on_device = run.completed[-1].trial.settings.device != "cpu"
+        steps = {name: [float(value) for value in values] for name, values in columns.items()}
+        kind, severity = verdict(steps, on_device=on_device) if self.python is None else self._answer(steps, on_device)
+        return OtherVerdict(kind, _TRACEML_FAMILIES.get(kind, ()), severity in ("warn", "crit"))
+
+    def _answer(self, steps: Mapping[str, Sequence[float]], on_device: bool) -> tuple[str, str]:
+        """Ask the other Python, which stays for the next question.
+
+        Raises:
+            SystemExit: it cannot be started, or ends without an answer.
+        """
+        if self._asked is None:
+            words = [str(self.python), str(Path(__file__).with_name("traceml_verdict.py"))]
+            try:
+                self._asked = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            except OSError as error:
+                raise SystemExit(
+                    f"{self.python} cannot be started ({error}); give a Python that has traceml-ai."
+                ) from None
+        assert self._asked.stdin is not None and self._asked.stdout is not None
+        try:
+            self._asked.stdin.write(json.dumps({"on_device": on_device, "columns": steps}) + "\n")
+            self._asked.stdin.flush()
+            line = self._asked.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            self.close()
+            raise SystemExit(f"{self.python} gave no answer (its error stands above); it has to have traceml-ai.")
+        answer = json.loads(line)
+        return answer["kind"], answer["severity"]
+
+    def close(self) -> None:
+        """End the other Python, if one was asked."""
+        if self._asked is not None:
+            self._asked.communicate()
+            self._asked = None
 
 
 def _milliseconds(result: TrialResult) -> dict[str, Float64] | None:

@@ -42,14 +42,30 @@ class Turn:
 
     @property
     def gain(self) -> float | None:
-        """The part of the time a sample takes that the fix saves; None without one."""
-        return None if self.fix is None else 1 - self.fix.s_per_sample / self.faulty.s_per_sample
+        """The part of the time a sample takes that the fix saves; None without one, or where an arm broke off."""
+        if self.fix is None or not all(seen.run and seen.run.completed for seen in (self.faulty, self.fix)):
+            return None
+        return 1 - self.fix.s_per_sample / self.faulty.s_per_sample
 
 
 def mean_gain(turns: Sequence[Turn]) -> float | None:
     """The gain over all turns, by the geometric mean of what is left; None without a fix."""
     left = [1 - gain for turn in turns if (gain := turn.gain) is not None]
     return 1 - math.prod(left) ** (1 / len(left)) if left else None
+
+
+def _arms(plant: Plant) -> dict[str, Arm]:
+    """The arms of a plant that differ."""
+    return {repr(arm): arm for arm in (plant.control, plant.faulty, plant.fix) if arm is not None}
+
+
+def _turn(plant: Plant, number: int) -> str:
+    return f"{plant.name} {number}"
+
+
+def _sizes(arm: Arm) -> int:
+    """How many runs an arm takes."""
+    return len(arm.batch_sizes) if isinstance(arm, Trials) else 1
 
 
 def _key(arm: Arm, seed: int, turn: str) -> str:
@@ -66,6 +82,8 @@ class Workbench:
     root: Path
     keep: bool = False
     launch: Launcher = field(default_factory=ForkServer)
+    #: How many real runs were made, and not found again.
+    ran: int = 0
     _seen: dict[str, Seen] = field(default_factory=dict)
     _turn: str = ""
 
@@ -83,10 +101,10 @@ class Workbench:
         A machine that gets slower all the while does so to all arms alike. Every second seed begins with the fix. Two
         arms that are the same run once a turn.
         """
-        arms = {repr(arm): arm for arm in (plant.control, plant.faulty, plant.fix) if arm is not None}
+        arms = _arms(plant)
         order = list(arms) if seed % 2 == 0 else list(arms)[::-1]
         seen = [
-            {name: self.see(arms[name], seed, turn=f"{plant.name} {turn}") for name in names}
+            {name: self.see(arms[name], seed, turn=_turn(plant, turn)) for name in names}
             for turn, names in enumerate((order, order[::-1]))
         ]
         first, second = (
@@ -94,6 +112,18 @@ class Workbench:
             for found in seen
         )
         return first, second
+
+    def missing(self, plant: Plant, seed: int) -> int:
+        """How many runs :meth:`abba` would make that are not there yet; none for made-up records and traces."""
+        if not plant.real:
+            return 0
+        places = [
+            self._place(arm, seed, _turn(plant, turn))
+            for arm in _arms(plant).values()
+            for turn in range(2)
+            for _ in range(_sizes(arm))
+        ]
+        return sum(not (self.keep and (place / _DONE).exists()) for place in places)
 
     def close(self) -> None:
         self.launch.close()
@@ -137,6 +167,7 @@ class Workbench:
         )
         with hogs(arm.hogs):
             Sweep(folder, launch=self.launch, trial_timeout_s=120.0).run()
+        self.ran += _sizes(arm)
         (kept / _DONE).touch()
         return folder.read()
 
@@ -150,6 +181,7 @@ class Workbench:
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=180)
         if done.returncode:
             raise RuntimeError(f"{words} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        self.ran += 1
         (results / _DONE).touch()
         return find_run("latest", results).read()
 
@@ -174,6 +206,7 @@ class Workbench:
         said = [process.communicate(timeout=180)[1] for process in started]
         if any(process.returncode for process in started):
             raise RuntimeError(f"{words} ended with {[process.returncode for process in started]}:\n{said}")
+        self.ran += 1
         (results / _DONE).touch()
         return find_run("latest", results).read()
 
@@ -181,11 +214,14 @@ class Workbench:
         """The folder of an arm's runs; empty, unless they are kept and whole."""
         if not self.keep:
             return self.folder()
-        path = self.root / hashlib.sha256(_key(arm, seed, self._turn).encode()).hexdigest()[:16]
+        path = self._place(arm, seed, self._turn)
         if path.exists() and not (path / _DONE).exists():
             shutil.rmtree(path)
         path.mkdir(parents=True, exist_ok=True)
         return path
+
+    def _place(self, arm: Arm, seed: int, turn: str) -> Path:
+        return self.root / hashlib.sha256(_key(arm, seed, turn).encode()).hexdigest()[:16]
 
     def folder(self) -> Path:
         """A new, empty folder."""

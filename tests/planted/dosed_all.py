@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 from perf_diagnostics.diagnose.rule import thresholds_of
 from perf_diagnostics.diagnose.rules import RULES
-from tests.planted import dosed, dosed_runs
+from tests.planted import dosed, dosed_late, dosed_runs, dosed_second
 from tests.planted.doses import Dose
 
-DOSES: tuple[Dose, ...] = (*dosed.DOSES, *dosed_runs.DOSES)
+DOSES: tuple[Dose, ...] = (*dosed.DOSES, *dosed_late.DOSES, *dosed_second.DOSES, *dosed_runs.DOSES)
 
 _SECOND = "a second condition of the rule; its first one is dosed"
+_LOOK = "decides whether the rule can look at all; above it the rule is unchecked and never fires"
 _COUNT = "how much evidence it takes, not how large a fault is"
 
 #: Limits (or whole rules) without a dose, and why.
@@ -35,40 +36,41 @@ WITHOUT: Mapping[str, str] = {
     "INP004 likeness": _SECOND,
     "INP005 least_passes": _COUNT,
     "INP006 by_waiting": _SECOND,
-    "INP008 computing_share": _SECOND,
+    "INP007 robbed_share": _LOOK,
+    "INP007 crowded_share": _LOOK,
     "HST001 lead_share": _SECOND,
     "HST001 agreement": _SECOND,
-    "HST005 longest": "the longest single pause, an info",
+    "HST001 waits_share": "makes a remark of a warning: another cause of the same",
     "HST006 computing_share": "names the cause",
     "HST006 least_s": _SECOND,
     "HST008 anomaly_low": "the size of a gain; the setting is read",
     "HST008 anomaly_high": "the size of a gain; the setting is read",
+    "HST010 call_s": "the size of a gain",
+    "HST010 least_tensors": _COUNT,
     "OPT001 at_floor": "clears the rule; see the plant optimizer-at-its-floor",
     "OPT001 above_floor": "names the cause",
     "OPT002": "the setting is read",
     "OPT003": "counted in a profiler window; see tests/diagnose/trace",
-    "OPT004 full": _SECOND,
     "OPT005 room": _SECOND,
     "SWP001 largest_error": "refuses a fit",
+    "SWP003 processes": "the scatter that single processes are credited with",
     "SWP004 spreads": _SECOND,
     "SWP004 others": "refuses a fit",
     "CMP002 starved_share": _SECOND,
     "CMP003": "the size of a gain; settings are read",
-    "CMP005": "needs a measured ceiling; see tests/diagnose/rules",
-    "CMP006": "needs a measured ceiling; see tests/diagnose/rules",
+    "CMP006 most_share": _LOOK,
     "CMP007": "the size of a gain; settings are read",
     "CMP008": "layers are read",
     "CMP009": "layers are read",
+    "CMP001 roof_share": "takes the place of warn_speedup where ceilings were measured; that is dosed",
     "CMP011": "layers are read",
     "CMP012": "layers are read",
-    "MEM002 held_share": _SECOND,
-    "MEM002 full_share": _SECOND,
     "MEM004 horizon_steps": _SECOND,
     "MEM004 most_pullback": _SECOND,
     "MEM005": "an info beside SWP001, whose share is dosed",
     "MEM006 least_faults": _COUNT,
+    "MEM007 price": "the price in the gain that least_gain limits; that is dosed",
     "MEM009": "a model of memory, no fault",
-    "STB002 concentration": _SECOND,
     "STB002 least_steps": _COUNT,
     "STB002 explained": "dosed as STB001's",
     "STB003 lost_share": "dosed as STB002's",
@@ -77,9 +79,8 @@ WITHOUT: Mapping[str, str] = {
     "STB005 training_steps": "what the share is held against",
     "PWR002 lowered": "settings are read",
     "PWR004": "the optimum of a sweep's energies, an info",
+    "PWR006 price_per_hour": "a price that the user gives: it limits nothing, and no multiple of 0 is a dose",
     "CPU003 least_periods": _COUNT,
-    "COM002 same_rank_share": _SECOND,
-    "COM004 same_rank_share": _SECOND,
     "COM004 uneven": "names the cause",
 }
 

@@ -31,7 +31,7 @@ _ORDER = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 Built: TypeAlias = TrialResult | Run
 
 #: How a multiple of the limit becomes a value: see :meth:`Dose.value`.
-Scale = Literal["times", "ratio", "room", "falls", "falling ratio"]
+Scale = Literal["times", "ratio", "room", "falls", "falling ratio", "loss"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,8 @@ class Dose:
     - ``ratio``: multiples of what the limit lies above 1 (a ratio of 1.3 is 0.3 above);
     - ``room``: for limits so near to ``most`` that twice of them cannot be: 2 is half of the way there, 4 all of it;
     - ``falls``: the rule fires below the limit: 2 is half of it, half is twice of it, and 0 is ``most``;
-    - ``falling ratio``: the same for what the limit lies above 1.
+    - ``falling ratio``: the same for what the limit lies above 1;
+    - ``loss``: the rule fires below the limit: multiples of what it lies below 1 (an efficiency of 0.9 loses 0.1).
     """
 
     code: str
@@ -85,6 +86,8 @@ class Dose:
             return self.most if multiple == 0 else limit / multiple
         if self.scale == "falling ratio":
             return self.most if multiple == 0 else 1 + (limit - 1) / multiple
+        if self.scale == "loss":
+            return 1 - multiple * (1 - limit)
         return multiple * limit
 
     def fires(self, multiple: float, seed: int) -> bool:

@@ -1,0 +1,151 @@
+"""Second conditions of rules, which have to hold beside a large share, around their own limits; see ``doses.py``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.records import Phase, Run, TrialResult
+from perf_diagnostics.testing import sweep_of
+from tests.planted.dosed_runs import PROCESS_SCATTER, ranks
+from tests.planted.doses import Dose
+from tests.planted.made_up import GPU, HEALTHY_S, calm, loop
+
+INFO, WARNING = Severity.INFO, Severity.WARNING
+_STEP_S = sum(HEALTHY_S.values())
+_STEPS = 120
+
+
+def _handing_over(computing: float, seed: int) -> TrialResult:
+    """Half of a step is the wait for workers, and the loop's thread computes in this part of the wait."""
+    means = {Phase.DATA_WAIT: _STEP_S}
+    waits = loop(seed, means).steps[0].steady.columns["host_data_wait_ns"]
+    columns = {"data_wait_cpu_ns": computing * waits, "epoch": np.arange(_STEPS) // 40}
+    return loop(seed, means, facts={"num_workers": 2, "cpu_count": 4, "threads": 1}, columns=columns)
+
+
+def _one_pause(length: float, seed: int) -> TrialResult:
+    """One of 1,200 steps pauses for so many times the middle step."""
+    at = np.arange(1200)
+    more = np.where(at == 700, length * _STEP_S, 0.0)
+    return loop(seed, steps=1200, mood=calm, added={Phase.OTHER: more}, columns={"gc_ns": more * 1e9})
+
+
+def _allocator(seed: int, *, held: float, used: float, retries: float) -> TrialResult:
+    """These parts of 80 GB are held by the allocator and in use."""
+    return loop(
+        seed,
+        device=GPU,
+        quantities={
+            "device_memory_total": 80e9,
+            "device_memory_peak_reserved": max(0.01, held) * 80e9,
+            "device_memory_peak_allocated": max(0.005, used) * 80e9,
+            "alloc_retries": retries,
+        },
+    )
+
+
+def _micro_batches(used: float, seed: int) -> Run:
+    """Two batches accumulated, whose fixed cost is half of a step, with this part of the memory in use."""
+    return sweep_of(
+        a_s=0.05,
+        b_s=0.05 / 128,
+        batch_sizes=(8, 16, 32, 64, 128),
+        repeats=3,
+        process_noise=PROCESS_SCATTER,
+        noise=0.05,
+        seed=seed,
+        settings={"accumulation_steps": 2},
+        quantities={"host_memory_peak": min(0.99, max(0.01, used)) * 16e9, "host_memory_total": 16e9},
+    )
+
+
+def _above_the_floor(part: float, seed: int) -> TrialResult:
+    """AdamW takes ten times as long as the memory allows; what lies above that is this part of the step."""
+    share = max(1e-3, part / 0.9)
+    seconds = (_STEP_S - HEALTHY_S[Phase.OPTIMIZER]) * share / (1 - share)
+    return loop(
+        seed,
+        {Phase.OPTIMIZER: seconds},
+        mood=calm,
+        facts={"optimizer": "AdamW"},
+        quantities={"trainable_parameters": 0.1 * seconds * 20e9 / 28, "memory_bandwidth": 20e9},
+    )
+
+
+def _scattered_stalls(in_one_place: float, seed: int) -> TrialResult:
+    """One step in twenty stalls, half of all time; this part of each stall lies outside of the phases."""
+    rng = np.random.default_rng((seed, 83))
+    more = np.where(rng.random(1200) < 0.05, 20 * _STEP_S, 0.0)
+    elsewhere = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.DATA_WAIT)
+    added = {phase: (1 - in_one_place) / len(elsewhere) * more for phase in elsewhere}
+    return loop(seed, steps=1200, mood=calm, added={Phase.OTHER: in_one_place * more, **added})
+
+
+def _late(seed: int, *, often: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Of four ranks one is late by half of a step; it is rank 2 in this part of the steps, else another one."""
+    rng = np.random.default_rng((seed, 89))
+    who = np.where(rng.random(_STEPS) < often, 2, rng.choice([0, 1, 3], _STEPS))
+    late = np.zeros((4, _STEPS))
+    late[who, np.arange(_STEPS)] = 0.5 * _STEP_S
+    return late
+
+
+def _longest_batch(often: float, seed: int) -> TrialResult:
+    """The same where the late one has twice the tokens."""
+    late = _late(seed, often=often)
+    return ranks(seed, late, columns={"tokens": np.where(late > 0, 2000.0, 1000.0)})
+
+
+def _product(part: float, seed: int) -> TrialResult:
+    """A step's operations come to this part of what the fastest product of the machine does."""
+    given = {"flops_per_step": max(part, 1e-3) * 1e12 * _STEP_S, "matmul_ceiling": 1e12}
+    return loop(seed, mood=calm, quantities=given)
+
+
+def _moving(part: float, seed: int) -> TrialResult:
+    """The operators of a step move this part of what memory can, and do one operation a byte where ten would fit."""
+    traffic = max(part, 1e-3) * 20e9 * _STEP_S
+    given = {"traffic_bytes_per_step": traffic, "memory_bandwidth": 20e9, "flops_per_step": traffic}
+    return loop(seed, mood=calm, quantities=given | {"matmul_ceiling": 200e9})
+
+
+DOSES: tuple[Dose, ...] = (
+    Dose(code="INP008", limit="computing_share", scale="room", build=_handing_over),
+    Dose(code="HST005", limit="longest", severity=INFO, build=_one_pause),
+    Dose(
+        code="MEM002",
+        limit="held_share",
+        scale="room",
+        build=lambda held, seed: _allocator(seed, held=held, used=held / 3, retries=5.0),
+    ),
+    Dose(
+        code="MEM002",
+        limit="full_share",
+        scale="room",
+        build=lambda held, seed: _allocator(seed, held=max(0.55, held), used=held / 3, retries=0.0),
+    ),
+    # One batch of twice the size would take twice the memory.
+    Dose(
+        code="OPT004", limit="full", scale="falls", most=0.95, build=lambda full, seed: _micro_batches(full / 2, seed)
+    ),
+    Dose(code="OPT001", limit="fixable_share", severity=INFO, build=_above_the_floor),
+    Dose(code="STB002", limit="concentration", scale="room", build=_scattered_stalls),
+    Dose(
+        code="COM002",
+        limit="same_rank_share",
+        scale="room",
+        build=lambda often, seed: ranks(seed, _late(seed, often=often)),
+    ),
+    Dose(
+        code="COM004",
+        limit="same_rank_share",
+        scale="falls",
+        most=0.95,
+        build=lambda often, seed: _longest_batch(min(0.95, often), seed),
+    ),
+    Dose(code="CMP005", limit="least_share", severity=INFO, scale="falls", most=0.9, build=_product),
+    Dose(code="CMP006", limit="least_share", severity=INFO, scale="room", build=_moving),
+)

@@ -237,8 +237,10 @@ def test_the_report_prints_shows_itself_and_saves_every_format(tmp_path: Path) -
     profiler = profiler_of(model, optimizer)
     profiler.run_diagnostics(loader, [4, 8, 16], num_iterations=30)
     report = profiler.generate_bottleneck_report()
-    assert str(report).startswith("# ")
-    assert "| batch" in str(report).lower()
+    assert str(report).startswith("Training performance of ")
+    assert " batch  samples/s  " in str(report)
+    whole = report.to_markdown()
+    assert whole.startswith("# ") and "| batch" in whole.lower() and len(whole.splitlines()) > 100
     shown = report._repr_mimebundle_()
     assert "<script" not in shown["text/html"] and shown["text/plain"] == str(report)
     assert all(finding.evidence for finding in report.findings)

@@ -65,7 +65,8 @@ def test_what_was_tried_is_a_table_of_its_own_and_the_report_uses_it(monkeypatch
     report = profiler.generate_bottleneck_report()
     won = next(finding for finding in report.findings if finding.code == "INP001").recoverable
     assert won is not None and won.measured and won.value == pytest.approx(0.4, abs=0.01)
-    assert "What was tried" in str(report)
+    assert "What was tried" in report.to_markdown()
+    assert "tried in 3 pairs of trials: confirmed, from " in " ".join(str(report).split())
     with pytest.raises(InvalidSettings, match="XYZ999"):
         profiler.confirm(only=["XYZ999"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.records import CEILINGS, Settings, Trial
+from perf_diagnostics.records import CEILINGS, Length, Settings, Trial
 
 SWITCHES = (
     "persistent_workers",
@@ -30,3 +30,13 @@ def test_a_ceiling_stands_in_the_label(ceiling: str) -> None:
     trial = Trial(workload="mlp", settings=Settings(batch_size=8, ceiling=ceiling))
     assert trial.label == f"mlp cpu batch 8 ceiling {ceiling}"
     assert Trial(workload="mlp", settings=Settings(batch_size=8)).label == "mlp cpu batch 8"
+
+
+@pytest.mark.parametrize("steps", [3.5, 3.0, float("nan"), "3", True])
+def test_a_number_of_steps_is_whole(steps: object) -> None:
+    """A loop that is to end after 3.5 steps would never end."""
+    with pytest.raises(InvalidSettings, match="whole number of steps"):
+        Length.exactly(steps)  # type: ignore[arg-type]
+    with pytest.raises(InvalidSettings, match=r"max_steps=.* must be a whole number of steps"):
+        Length(max_steps=steps)  # type: ignore[arg-type]
+    assert Length.exactly(3).max_steps == 3

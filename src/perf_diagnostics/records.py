@@ -180,6 +180,10 @@ class Length:
     half_width: float = 0.02
 
     def __post_init__(self) -> None:
+        for name in ("warmup_steps", "min_steps", "max_steps", "floor_steps"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise InvalidSettings(f"{name}={value!r} must be a whole number of steps.")
         if self.warmup_steps < 1:
             raise InvalidSettings(
                 f"warmup_steps={self.warmup_steps} must be at least 1: the first step also allocates and initialises."
@@ -195,6 +199,8 @@ class Length:
     @classmethod
     def exactly(cls, steps: int, *, warmup_steps: int = 3) -> Length:
         """Measure this many steps, whatever their spread, and count every one of them."""
+        if not isinstance(steps, int) or isinstance(steps, bool):
+            raise InvalidSettings(f"{steps!r} is no whole number of steps to measure; ask for at least 1.")
         if steps < 1:
             raise InvalidSettings(f"{steps} steps leave nothing to measure; ask for at least 1.")
         return cls(
@@ -483,6 +489,13 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
     "cpu_periods": ("1", "enforcement periods of the cgroup's CPU quota"),
     "cpu_throttled_periods": ("1", "those of the periods in which the quota was used up"),
     "cpu_throttled_s": ("s", "time for which the cgroup's processes were held back"),
+    "loop_cpu_share": ("1", "part of the steady blocks' wall time in which the loop's thread ran"),
+    "loop_run_delay_share": ("1", "part of that time in which the loop's thread was ready to run and had no core"),
+    "process_run_delay_share": (
+        "1",
+        "of the time in which threads of the trial's process were ready to run, the part in which they had no core",
+    ),
+    "worker_run_delay_share": ("1", "the same of the trial's loader workers, as far as they were seen"),
     "read_bytes": ("bytes", "bytes the trial's process and its workers read from storage"),
     "steps_began_s": ("s", "begin of the first steady step, from the start of the trial's sampling"),
     # memory

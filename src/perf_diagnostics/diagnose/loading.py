@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from perf_diagnostics.diagnose import processor
+from perf_diagnostics.diagnose import processor, run_delay
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.wording import duration
 from perf_diagnostics.records import Float64, Phase
@@ -33,7 +33,8 @@ class Loading:
 
     ``work_s`` is what one worker needs for a batch, ``needed`` how many workers keep up with the rest of the step,
     ``rest_s``, all for the ``batches`` of one step. ``kind`` is how that time is spent: computing, waiting (disk,
-    network, locks), mixed, or unknown.
+    network, locks), mixed, or unknown; what of it passed without a core (``delayed``, where the scheduler's count is
+    known) is no part of either. ``lay_ready``: for most of the wait a batch was there, and the loop had no core.
     """
 
     work_s: float
@@ -44,6 +45,13 @@ class Loading:
     free_cores: float | None
     wait_s: float
     batches: int = 1
+    delayed: float | None = None
+    lay_ready: bool = False
+
+    @property
+    def lacked_cores(self) -> bool:
+        """Too much of the time passed without a core to be left unsaid."""
+        return self.delayed is not None and self.delayed >= SATURATED
 
     @property
     def workers_pay(self) -> bool:
@@ -94,7 +102,15 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
     # workers. Without workers the loop makes the batch itself, inside its wait.
     work = workers * step if workers else (share.value * step if wait is None else wait)
     rest = max(step * (1 - share.value), 1e-9)
-    kind = _kind(facts, computing_share, waiting_share)
+    scheduled = ask(run_delay.loading, facts)
+    kind = (
+        _kind(facts, computing_share, waiting_share)
+        if scheduled is None
+        else _kind_with_a_core(*scheduled.computing_with_a_core, computing_share, waiting_share)
+    )
+    ready = bool(workers) and bool(ask(run_delay.batches_lay_ready, facts))
+    if kind == "waiting" and ready:
+        kind = "mixed"  # workers whose batches lie ready wait for the loop
     return Loading(
         work_s=work,
         rest_s=rest,
@@ -104,6 +120,8 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
         free_cores=ask(lambda: facts.free_cores),
         wait_s=step - rest,
         batches=int(ask(facts.number, "accumulation_steps") or facts.result.trial.settings.accumulation_steps or 1),
+        delayed=None if scheduled is None else scheduled.delayed,
+        lay_ready=ready,
     )
 
 
@@ -145,6 +163,13 @@ def epoch_begins(facts: TrialFacts) -> NDArray[np.intp]:
     """Positions of the steady steps with which a pass over the data begins, shape ``(passes,)``."""
     epoch = facts.column("epoch")
     return np.flatnonzero(np.diff(epoch, prepend=epoch[:1]) != 0)
+
+
+def _kind_with_a_core(least: float, most: float, computing_share: float, waiting_share: float) -> Kind:
+    """By the part that computes, least and most, of the time in which no core was lacking."""
+    if least >= computing_share:
+        return "computing"
+    return "waiting" if most <= waiting_share else "mixed"
 
 
 def _kind(facts: TrialFacts, computing_share: float, waiting_share: float) -> Kind:

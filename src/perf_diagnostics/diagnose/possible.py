@@ -19,6 +19,10 @@ NEVER_ZERO = frozenset(
     }
 )
 
+#: Parts of a whole: more than all of it is no measurement. (A clock's tick may carry one a little above 1.)
+_PARTS = frozenset({"loop_cpu_share", "loop_run_delay_share", "process_run_delay_share", "worker_run_delay_share"})
+_MOST = 1.01
+
 #: Differences of two measurements, and ends of intervals, may be carried below 0 by noise; nothing else can lie there.
 _MAY_BE_NEGATIVE = frozenset({"clock_drift", "energy_device_net", "probe_overhead_s"})
 _ENDS = ("_low_s", "_high_s")
@@ -55,6 +59,8 @@ def _impossible(name: str, value: float) -> bool:
         return True
     if name in NEVER_ZERO:
         return value <= 0
+    if name in _PARTS and value > _MOST:
+        return True
     return value < 0 and name not in _MAY_BE_NEGATIVE and not name.endswith(_ENDS)
 
 

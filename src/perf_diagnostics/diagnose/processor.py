@@ -54,8 +54,11 @@ def threads_at_work(facts: TrialFacts) -> float:
 
 
 def _sleeping(facts: TrialFacts, workers: float) -> bool:
-    """Whether the workers wait for a disk or a network: what they computed is next to nothing."""
+    """Whether the workers wait for a disk or a network: what they computed, or could have, is next to nothing."""
     used = ask(lambda: facts.quantity("workers_cpu_s") / window_s(facts))
+    delayed = ask(facts.quantity, "worker_run_delay_share")
+    if used is not None and delayed is not None:
+        used /= max(1 - delayed, 1e-3)
     return used is not None and used < _ASLEEP * workers
 
 
@@ -103,14 +106,19 @@ def workers_lack_cores(facts: TrialFacts) -> bool:
 
 
 def granted_share(facts: TrialFacts) -> float:
-    """The most of forward, backward and optimizer for which the loop's own thread can have run, on the CPU; 0...1."""
+    """The most of forward, backward and optimizer for which the loop's own thread can have run, on the CPU; 0...1.
+
+    Where the scheduler's count is known, all of it but what the thread had no core for: it may have been blocked, too.
+    """
     if facts.on_accelerator:
         raise facts.missing("thread_cpu_ns", "a thread that feeds a device waits for it, so its waiting says nothing")
     used = facts.column("thread_cpu_ns").sum() - facts.column("data_wait_cpu_ns").sum()
     compute = sum(float(facts.host_column(phase).sum()) for phase in _COMPUTE)
     if not compute > 0:
         raise facts.missing("thread_cpu_ns", "the loop marks no time in which the model computes")
-    return float(min(1.0, max(0.0, used / compute)))
+    delayed = ask(facts.quantity, "loop_run_delay_share")
+    least = 0.0 if delayed is None else 1 - delayed * float(facts.column("wall_ns").sum()) / compute
+    return float(min(1.0, max(0.0, used / compute, least)))
 
 
 def lost_by_phase(facts: TrialFacts, lost: float) -> dict[str, float]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose import processor
+from perf_diagnostics.diagnose import processor, roofline, run_delay
 from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.outliers import Cause
@@ -19,12 +20,16 @@ _COMPUTE = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 
 @dataclass(frozen=True)
 class Sign:
-    """One thing to see contention by: whether it shows, in words, and its number. ``kernel``: counted by the kernel."""
+    """One thing to see contention by: whether it shows, in words, and its number.
+
+    ``kernel``: counted by the kernel. ``enough``: needs no second one beside it.
+    """
 
     shows: bool
     says: str
     number: Evidence
     kernel: bool = False
+    enough: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,15 @@ class OutsideContention:
     """Something outside of the trial took the processors away from it.
 
     What it measures:
-        Up to four signs. From the steps: long steps whose excess lies in forward, backward and optimizer alike and
-        has no cause of the loop's own; and time in which the computing thread was not running although it waited for
-        nothing. From the kernel: what others used of the cores the trial may run on, where no core was left idle; and
-        how long something waited for a processor (PSI), or how often the trial's threads lost theirs. A warning takes
-        two of them, one from the kernel.
+        The time in which the computing thread (or a loader worker that the training waits for) was ready to run and
+        had no core, as the scheduler counts it, split between others and the trial's other threads by what each ran
+        meanwhile. The part of others alone is enough for a warning. Where the kernel does not count it, up to four
+        signs. From the steps: long steps whose excess lies in forward, backward and optimizer alike and has no cause of
+        the loop's own; and time in which the computing thread was not running although it waited for nothing. From the
+        kernel: what others used of the cores the trial may run on, where no core was left idle; and how long something
+        waited for a processor (PSI), or how often the trial's threads lost theirs. A warning takes two of them, one
+        from the kernel. Beside the scheduler's count only the first and the third are signs, for others also slow a
+        trial that keeps its cores (caches, memory, a hypervisor's share).
 
     Why it matters:
         The numbers are then those of this moment on this machine. Comparisons of trials become chance, so findings of
@@ -47,9 +56,10 @@ class OutsideContention:
         within them.
 
     When it is wrong:
-        Other processes of the same user count as others. Where the trial itself has more threads than cores, or a CPU
-        quota holds it back, waiting is its own fault, and only what others used counts. Waiting for a processor is
-        counted for the whole machine where the cgroup does not count it.
+        Other processes of the same user count as others, and who ran is taken to have run where a thread of the
+        trial's wanted to. Where the scheduler does not count it and the trial itself has more threads than cores, or
+        where a CPU quota holds it back, waiting is its own fault, and only what others used counts. Waiting for a
+        processor is counted for the whole machine where the cgroup does not count it.
     """
 
     code: ClassVar[str] = "EXP010"
@@ -90,13 +100,17 @@ class OutsideContention:
 
     def check(self, facts: TrialFacts) -> Answer:
         signs = list(self._signs(facts))
+        exact = ask(run_delay.robbed_share, facts) is not None
         if not signs:
             raise NotMeasured("other_cpu_s", "neither the kernel's counters nor the thread's CPU time were recorded")
         showing = [sign for sign in signs if sign.shows]
+        if exact and [sign.kernel for sign in showing] == [True] and not showing[0].enough:
+            showing = []  # others were there, and the trial had its cores all the same
         numbers = tuple(sign.number for sign in signs)
         if not showing:
             return cleared(self, "nothing outside of the trial was seen to disturb it", *numbers)
-        sure = len(showing) >= 2 and any(sign.kernel for sign in showing)
+        enough = any(sign.enough for sign in showing)
+        sure = enough or (len(showing) >= 2 and any(sign.kernel for sign in showing))
         return Finding(
             code=self.code,
             name=self.name,
@@ -110,13 +124,15 @@ class OutsideContention:
                     "Measure where nothing else runs, or repeat: a sweep in blocks (--repeats 5), your own loop later."
                 ),
             ),
-            confidence=0.9 if len(showing) > 2 else 0.7 if sure else 0.3,
+            confidence=0.9 if enough or len(showing) > 2 else 0.7 if sure else 0.3,
         )
 
     def _signs(self, facts: TrialFacts) -> Iterator[Sign]:
         """The signs that could be looked for; waiting says nothing where the trial makes itself wait."""
         looks: list[Callable[[TrialFacts], Sign]] = [self._spread, self._others]
-        if not self._waits_by_itself(facts):
+        if ask(run_delay.robbed_share, facts) is not None:
+            looks += [self._robbed, self._workers_robbed]  # what its own threads take from each other is told apart
+        elif not self._waits_by_itself(facts):
             looks += [self._off_processor, self._waiting]
         for look in looks:
             sign = ask(look, facts)
@@ -126,6 +142,28 @@ class OutsideContention:
     def _waits_by_itself(self, facts: TrialFacts) -> bool:
         throttled = ask(processor.throttled_share, facts) or 0.0
         return throttled >= self.quota or bool(ask(processor.oversubscribed, facts))
+
+    def _robbed(self, facts: TrialFacts) -> Sign:
+        robbed = run_delay.robbed_share(facts)
+        sign = self._without_a_core("the computing thread", "computing thread without a core for others", robbed)
+        # A device that has work queued goes on meanwhile.
+        hurts = not facts.on_accelerator or bool(ask(roofline.paced_by_host, facts))
+        return dataclasses.replace(sign, shows=sign.shows and hurts)
+
+    def _workers_robbed(self, facts: TrialFacts) -> Sign:
+        robbed = run_delay.workers_robbed_share(facts)
+        sign = self._without_a_core("a loader worker", "loader worker without a core for others", robbed)
+        awaited = facts.exposed_data_wait_share.surely_at_least(self.off_processor)
+        return dataclasses.replace(sign, shows=sign.shows and awaited)
+
+    def _without_a_core(self, who: str, metric: str, robbed: float) -> Sign:
+        return Sign(
+            robbed >= self.off_processor,
+            f"{who} was ready to run and others had the cores for {percent(robbed)} of the time",
+            Evidence(metric=metric, value=robbed * 100, unit="%", limit=self.off_processor * 100),
+            kernel=True,
+            enough=True,
+        )
 
     def _spread(self, facts: TrialFacts) -> Sign:
         long = facts.outliers

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose import processor
+from perf_diagnostics.diagnose import processor, run_delay
 from perf_diagnostics.diagnose.advice import cheaper_batches
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.loading import HAND_OVER_S, Loading, computing_share_of, core_bound_s, loading_of
-from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.wording import counted, duration, percent_between
+from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.wording import counted, duration, percent, percent_between
 from perf_diagnostics.records import Phase
 
 
@@ -39,8 +39,9 @@ class InputBound:
     When it is wrong:
         The first epoch of a cold cache waits for a disk that later epochs do not touch. Where the CPU time of running
         workers was not measured, or they had to wait for a core, waiting and computing cannot be told apart. On a
-        CPU, workers take cores from the training: the gain is capped by what all cores together can do. Where others
-        had the cores, and the workers' own computing would keep up, a wait is only mentioned.
+        CPU, workers take cores from the training: the gain is capped by what all cores together can do. What of a wait
+        is left without the time for which others had the cores decides how much it matters, where the scheduler's
+        count of that time is known; else a wait for workers whose own computing would keep up is only mentioned.
     """
 
     code: ClassVar[str] = "INP001"
@@ -67,34 +68,35 @@ class InputBound:
 
     def check(self, facts: TrialFacts) -> Answer:
         share = facts.exposed_data_wait_share
-        found = grade(
-            share,
-            (
-                (Severity.INFO, self.info_share),
-                (Severity.WARNING, self.warn_share),
-                (Severity.CRITICAL, self.critical_share),
-            ),
+        levels = (
+            (Severity.INFO, self.info_share),
+            (Severity.WARNING, self.warn_share),
+            (Severity.CRITICAL, self.critical_share),
         )
+        found = grade(share, levels)
         if found is None:
             number = evidence("exposed data wait", share, "%", limit=self.info_share)
             return cleared(self, f"the wait for data takes {percent_between(share)} of a step", number)
         loading = loading_of(facts, share, computing_share=self.computing_share, waiting_share=self.waiting_share)
         tier = Tier.SHARE if loading.kind == "unknown" else Tier.SHARE_AND_CAUSE
-        theirs = bool(ask(processor.workers_lack_cores, facts))
+        own, says = _without_others(facts, share)
+        # A wait that was for cores, and others had them, is only mentioned.
+        mentioned = Grade(Severity.INFO, self.info_share, sure=False)
+        found = mentioned if own is share and says else grade(own, levels) or mentioned
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=Severity.INFO if theirs else found.severity,
-            summary=_summary(share, loading) + (_THEIRS if theirs else ""),
+            severity=found.severity,
+            summary=_summary(share, loading) + says,
             scope=facts.label,
             evidence=(
                 evidence("exposed data wait", share, "%", limit=found.limit),
                 *_numbers(facts, loading, computing_share=self.computing_share),
             ),
             remedies=self._remedies(facts, loading),
-            recoverable=_gain(facts, share, loading),
-            confidence=confidence(tier, sure=found.sure and not theirs, coverage=facts.coverage, thin=facts.thin),
+            recoverable=_gain(facts, own, loading),
+            confidence=confidence(tier, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.DATA_WAIT): share.value},
             symptom_of=("INP004", "INP005", "INP008", "CPU001", "CPU003", "MEM006"),
         )
@@ -124,6 +126,27 @@ _THEIRS = (
     " Others had the cores meanwhile, and for a batch the workers compute less than the loop does for a step: they may "
     "have waited for a core. Run it again on an idle machine."
 )
+
+#: From this part of a wait on that may have been for a core, it is said.
+_WORTH_SAYING = 0.1
+
+
+def _without_others(facts: TrialFacts, share: Interval) -> tuple[Interval, str]:
+    """What would be left of the wait if no core had been lacking, and what to say of it.
+
+    Where the scheduler's count is not known, the wait as it is, and whether it may have been for cores of others.
+    """
+    left = ask(run_delay.wait_left, facts, share)
+    if left is None:
+        return share, _THEIRS if ask(processor.workers_lack_cores, facts) else ""
+    least, most = left
+    part = min(1.0, least / share.value) if share.value > 0 else 1.0
+    if part > 1 - _WORTH_SAYING:
+        return share.scaled(part), ""
+    known = most - least < _WORTH_SAYING
+    says = f"about {percent(least)}" if known else f"between {percent(least)} and {percent(most)}"
+    return share.scaled(part), f" Had no core been lacking, {says} of a step would be waiting for data."
+
 
 _WHOLE_BATCHES = Remedy(
     "Take whole batches at once: slice tensors that are in memory, or give the dataset a __getitems__. A DataLoader "
@@ -191,12 +214,16 @@ def _summary(share: Interval, loading: Loading) -> str:
             f"{says} {takes}; taking one over from a worker costs the loop about {duration(HAND_OVER_S)}, so workers "
             "will not fix it."
         )
+    without = f" {percent(loading.delayed or 0.0)} without a core;" if loading.lacked_cores else ""
+    rest = "of the rest " if without else ""
     how = {
-        "computing": f"{takes}, nearly all of it computing.",
-        "waiting": f"{takes}, most of it waiting for disk, network or locks.",
-        "mixed": f"{takes}, part computing and part waiting.",
+        "computing": f"{takes},{without} nearly all {rest or 'of it '}computing.",
+        "waiting": f"{takes},{without} most {rest or 'of it '}waiting for disk, network or locks.",
+        "mixed": f"{takes},{without} part {rest}computing and part waiting.",
         "unknown": f"{takes}; whether it computes or waits was not measured{_TELLS if loading.workers else ''}.",
     }[loading.kind]
+    if loading.lay_ready:
+        how += " For most of the wait a batch lay ready, and the loop had no core to take it."
     need = f"It takes {counted(loading.needed, 'worker')} to keep up"
     if loading.cores_lacking:
         free = "no core is" if not loading.free_cores else f"only {counted(int(loading.free_cores), 'core')} can be"

@@ -38,8 +38,9 @@ class SlowBatches:
         larger pieces, more workers.
 
     When it is wrong:
-        Workers that have to wait for a core use little CPU time as well; where the cores were not seen to have room,
-        nothing is called waiting. Python's lock makes threads of one worker wait for each other.
+        Who has to wait for a core uses little CPU time as well: that part is left out where the scheduler's count of
+        it is known; else, where the cores were not seen to have room, nothing is called waiting. Python's lock makes
+        threads of one worker wait for each other.
     """
 
     code: ClassVar[str] = "INP002"
@@ -67,7 +68,9 @@ class SlowBatches:
             return cleared(self, f"the wait for data takes {percent_between(wait)} of a step", waits)
         computing = computing_share_of(facts)
         loading = loading_of(facts, wait, computing_share=self.computing_share, waiting_share=self.waiting_share)
-        numbers = (evidence("computing within the time of loading", computing, "%", limit=self.computing_share), waits)
+        numbers = [evidence("computing within the time of loading", computing, "%", limit=self.computing_share), waits]
+        if loading.delayed is not None:
+            numbers.append(Evidence(metric="without a core within it", value=loading.delayed * 100, unit="%"))
         if loading.kind not in ("computing", "waiting"):
             return cleared(self, f"{percent(computing.value)} of the time of loading is computing", *numbers)
         return Finding(
@@ -88,6 +91,8 @@ def _summary(loading: Loading, computing: float) -> str:
     what = "A batch takes" if loading.batches == 1 else f"The {loading.batches} batches of a step take"
     who = "one worker" if loading.workers else "the loop"
     takes = f"{what} {who} {duration(loading.work_s)}, {percent(computing)} of it computing"
+    if loading.lacked_cores:
+        takes += f" and {percent(loading.delayed or 0.0)} without a core"
     if loading.kind == "computing":
         return f"{takes}: the loader computes, it does not wait for disk or network."
     return f"{takes}: the rest is waiting for disk, network or locks."

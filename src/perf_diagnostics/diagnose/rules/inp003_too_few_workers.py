@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose import run_delay
 from perf_diagnostics.diagnose.advice import cheaper_batches
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
@@ -34,7 +35,8 @@ class TooFewWorkers:
 
     When it is wrong:
         The prediction takes workers for independent: a disk or a lock they share makes them slower together. If
-        running workers are not busy all the time, a batch takes less than is assumed here.
+        running workers are not busy all the time, a batch takes less than is assumed here. Where others had some of
+        the cores, so it does, too.
     """
 
     code: ClassVar[str] = "INP003"
@@ -61,6 +63,9 @@ class TooFewWorkers:
         waits = evidence("exposed data wait", wait, "%", limit=self.least_wait)
         if not wait.surely_at_least(self.least_wait):
             return cleared(self, f"the wait for data takes {percent_between(wait)} of a step", waits)
+        left = ask(run_delay.wait_left, facts, wait)
+        if left is not None and max(left) < self.least_wait:
+            return cleared(self, "others had the cores: without them next to nothing of the wait would be left", waits)
         loading = loading_of(facts, wait, computing_share=self.computing_share, waiting_share=self.waiting_share)
         now = loading.workers or 0
         numbers = (waits, *_numbers(loading))

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from perf_diagnostics.diagnose import processor
+from perf_diagnostics.diagnose import processor, run_delay
 from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
@@ -110,10 +110,12 @@ class PreprocessingInTheLoop:
 
     def _require_own_processor(self, facts: TrialFacts) -> None:
         """Raise NotMeasured where others had the thread's processor: its CPU time then tells no waiting."""
+        counted = ask(run_delay.delayed_share, facts)
         off, idle = ask(processor.off_processor_share, facts), ask(processor.idle_share, facts)
         others = ask(processor.others_share, facts)
         robbed = off is not None and off.surely_at_least(self.robbed_share)
-        if robbed or (idle is not None and others is not None and idle < self.crowded_share <= others):
+        crowded = idle is not None and others is not None and idle < self.crowded_share <= others
+        if counted >= self.robbed_share if counted is not None else robbed or crowded:
             raise NotMeasured(
                 "thread_cpu_ns",
                 "others had the processors, so that computing on batches and waiting cannot be told apart; run again "

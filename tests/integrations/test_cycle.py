@@ -33,6 +33,13 @@ def test_one_that_is_no_longer_used_is_forgotten() -> None:
     assert stage == "b" * (LEAST_PATIENCE + 1) + "|b|b|b|"
 
 
+def test_a_training_after_another_needs_no_loader_to_be_told_from_it() -> None:
+    cycle = Cycle()
+    assert ends(cycle, "aaaa" + "bbbb" + "cdcdcd") == "a|a|a|a|" + "b|b|b|b|" + "c|d|cd|cd|"
+    # two that come after one, and a generator that steps twice, soon find their cycle
+    assert ends(Cycle(), "ccgg" * 4) == "c|c|g|g|" + "c|cg|g" + "c|cg|g" + "c|cg|g"
+
+
 def test_a_new_pair_after_an_old_one() -> None:
     cycle = Cycle()
     assert ends(cycle, "ab") == "a|b|"

@@ -222,3 +222,16 @@ def test_the_processors_are_accounted_for(tmp_path: Path) -> None:
     used = result.value("process_cpu_s")
     # Nine steps that only compute, on one core; the kernel counts in ticks of 10 ms.
     assert used is not None and 0 < used <= window_s + 0.03
+
+
+def test_the_loop_s_thread_ran_or_had_no_core_while_its_steps_only_compute(tmp_path: Path) -> None:
+    with OwnLoop(results_dir=tmp_path) as loop:
+        for _ in range(12):
+            with loop.step(samples=1), loop.forward():
+                sum(range(200_000))
+    result = only_result(tmp_path)
+    for name in ("loop_cpu_share", "loop_run_delay_share", "process_run_delay_share"):
+        assert (result.value(name) is None) is (result.gap(name) is not None)
+    ran, delayed = result.value("loop_cpu_share"), result.value("loop_run_delay_share")
+    if ran is not None and delayed is not None:  # a kernel that counts
+        assert ran + delayed > 0.5  # it was blocked on nothing

@@ -116,6 +116,18 @@ def test_a_script_that_trains_nothing_leaves_no_run(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize("module", ["watch", pytest.param("own_cost", marks=pytest.mark.slow)])
+def test_a_fault_of_ours_at_the_import_of_torch_leaves_the_script_alone(tmp_path: Path, module: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import sys\nsys.modules['perf_diagnostics.integrations.{module}'] = None\n", encoding="utf-8"
+    )
+    plain, watched = both(tmp_path, str(SCRIPTS / "ends.py"), "exit", PYTHONPATH=str(tmp_path))
+    assert watched.stdout == plain.stdout and watched.returncode == plain.returncode == 3
+    assert without_last_line(watched.stderr) == plain.stderr == ""
+    assert "watching failed: ModuleNotFoundError: " in watched.stderr and f".{module}" in watched.stderr
+    assert "please report it" in watched.stderr
+
+
 def test_killed_it_leaves_what_was_measured_and_two_at_once_do_not_collide(tmp_path: Path) -> None:
     command = [*RUN, str(SCRIPTS / "ends.py"), "forever"]
     processes = [subprocess.Popen(command, cwd=tmp_path) for _ in range(2)]

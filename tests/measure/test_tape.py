@@ -11,6 +11,7 @@ from perf_diagnostics.measure.tape import (
     ABANDON,
     BACKWARD,
     BITS,
+    CLOSURE,
     DATA_WAIT,
     END,
     FORWARD,
@@ -21,6 +22,7 @@ from perf_diagnostics.measure.tape import (
     START,
     TRAINS,
     TRANSFER,
+    before_update,
     labels_of,
     new_tape,
     preparing,
@@ -94,6 +96,55 @@ def test_preparation_is_added_up_step_by_step(kinds: int) -> None:
     # 30 before whatever follows the batch, then 5 between each copy and what follows it
     assert read.prepare_ns.tolist() == [30 + 5 * (step % kinds) for step in range(80)]
     assert (read.prepare_ns <= read.phases_ns[:, OTHER]).all()
+
+
+def no_update(*codes: int) -> tuple[int, ...]:
+    """The numbers of the stretches that are optimizer, but no update."""
+    return tuple(np.flatnonzero(before_update(bytes(codes), bridged=True, recomputes=True)).tolist())
+
+
+def test_what_lies_between_backward_and_the_optimizers_step_is_no_update() -> None:
+    step = (TRAINS, LEAVE, BACKWARD, LEAVE, OPTIMIZER, END)
+    assert no_update(*step) == (4,)
+    assert bridged(*step)[4:] == (OPTIMIZER, OPTIMIZER)
+    # of several batches only the last backward is followed by an update; an evaluation in between is none
+    assert no_update(TRAINS, LEAVE, BACKWARD, LEAVE, *step) == (8,)
+    assert no_update(BACKWARD, LEAVE, OTHER, LEAVE, OPTIMIZER, END) == ()
+    # a GAN's two
+    assert no_update(BACKWARD, LEAVE, OPTIMIZER, LEAVE, BACKWARD, LEAVE, OPTIMIZER, END) == (2, 6)
+    # where phases are marked, and nothing is bridged
+    assert not any(before_update(bytes(step), bridged=False, recomputes=False))
+
+
+def test_a_closures_own_work_is_optimizer_but_no_update() -> None:
+    closure = (CLOSURE, TRAINS, LEAVE, BACKWARD, LEAVE, LEAVE)
+    codes = (OPTIMIZER, *closure, *closure, END)
+    # 0 other, 1 update, 2 closure, 3 forward, 4 loss, 5 backward, 6 closure, 7 update, …, 12 closure, 13 update
+    assert no_update(*codes) == (2, 6, 8, 12)
+    labels = bridged(*codes)
+    assert [labels[number] for number in (1, 2, 4, 5, 6, 7, 13)] == [
+        *(OPTIMIZER, OPTIMIZER, FORWARD, BACKWARD, OPTIMIZER, OPTIMIZER, OPTIMIZER)
+    ]
+    assert no_update(OPTIMIZER, CLOSURE, ABANDON, LEAVE, END) == ()
+
+
+@pytest.mark.parametrize("kinds", [1, 40])
+def test_what_is_no_update_is_added_up_step_by_step(kinds: int) -> None:
+    marks, now = [(0, START)], 0
+    for step in range(80):
+        extra = (CLOSURE, LEAVE) * (step % kinds)
+        for took, code in zip(
+            (1, 2, 30, *(5, 3) * (step % kinds), 4),
+            (BACKWARD, LEAVE, OPTIMIZER, *extra, END),
+            strict=True,
+        ):
+            now += took
+            marks.append((now, code))
+    read = read_tape(tape(*marks), bridged=True)
+    # 30 after backward, and 3 in each closure
+    assert read.before_update_ns.tolist() == [30 + 3 * (step % kinds) for step in range(80)]
+    assert read.phases_ns[:, OPTIMIZER].tolist() == [34 + 8 * (step % kinds) for step in range(80)]
+    assert read_tape(tape((0, START), (1, TRAINS), (2, LEAVE), (3, END)), bridged=True).before_update_ns.tolist() == [0]
 
 
 def tape(*marks: tuple[int, int]) -> array[int]:

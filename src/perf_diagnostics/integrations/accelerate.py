@@ -69,7 +69,7 @@ def attach_accelerator(
     if disabled():
         yield Attached(None)
         return
-    from perf_diagnostics.integrations import loader_patches, patches
+    from perf_diagnostics.integrations import checkpoints, loader_patches, patches
     from perf_diagnostics.integrations.accelerated_watch import AcceleratedWatch
     from perf_diagnostics.integrations.describe import class_name
     from perf_diagnostics.integrations.own_cost import with_own_cost
@@ -87,6 +87,7 @@ def attach_accelerator(
         with watch.observations.guard("steps"):
             watch.computes_in(autocast_named(accelerator.mixed_precision))
             patches.watch_backward(watch, installed)
+            checkpoints.watch_checkpoints(watch, installed)
             patches.watch_optimizers(watch, optimizers, installed)
             loader_patches.watch_loaders(watch, None, installed)
             watch.watch_transfers(_data, "send_to_device", installed)

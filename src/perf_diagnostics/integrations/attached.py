@@ -83,7 +83,7 @@ def attach(
     import torch
     from torch.utils.data import DataLoader
 
-    from perf_diagnostics.integrations import loader_patches, patches, transfers
+    from perf_diagnostics.integrations import checkpoints, loader_patches, patches, transfers
     from perf_diagnostics.integrations.describe import class_name
     from perf_diagnostics.integrations.endings import ending_of
     from perf_diagnostics.integrations.own_cost import with_own_cost
@@ -106,6 +106,7 @@ def attach(
     with contextlib.ExitStack() as installed:
         with watch.observations.guard("steps"):
             patches.watch_backward(watch, installed)
+            checkpoints.watch_checkpoints(watch, installed)
             watch.steps.when_on_device = lambda: transfers.watch_transfers(watch, installed)
             patches.watch_optimizers(watch, optimizers, installed)
             if loader is None or isinstance(loader, DataLoader):

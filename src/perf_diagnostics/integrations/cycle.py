@@ -20,13 +20,18 @@ class Cycle:
             until then steps end without them.
     """
 
-    __slots__ = ("_before", "_now", "_usual", "alone", "decided")
+    __slots__ = ("_before", "_gone", "_newest", "_now", "_return", "_usual", "alone", "decided")
 
     def __init__(self, optimizers: Iterable[int] = ()) -> None:
         self._usual: dict[int, int] = dict.fromkeys(optimizers, 1)
         self._now: dict[int, int] = {}
         #: Those of the stage of the training before this one.
         self._before: dict[int, int] = {}
+        #: Those that were learned with the last steps; empty where the last one learned none.
+        self._newest: dict[int, int] = {}
+        #: Those of a training that seemed to be over, and whether one of them came back.
+        self._gone: set[int] = set()
+        self._return = False
         #: The identity of the only optimizer, each step of which ends the loop's; None where several take turns.
         self.alone: int | None = None
         #: Whether it is known who takes turns; until then the turns are kept (:mod:`.first_turns`).
@@ -45,6 +50,7 @@ class Cycle:
         """This one takes no turn of its own."""
         self._usual.pop(optimizer, None)
         self._before.pop(optimizer, None)
+        self._gone.discard(optimizer)
 
     def restart(self, optimizers: Iterable[int]) -> None:
         """Only these take turns, and none of them has in the step that begins now."""
@@ -65,6 +71,15 @@ class Cycle:
             self._before, usual = usual, {**usual, **self._before} if optimizer in self._before else {}
             self._usual = usual
             learned = not usual
+        if optimizer in self._newest and not now and not len(new_batches) and not self._return:
+            # Of a cycle the first one would step now: the others were another training, which is over.
+            self._gone |= usual.keys() - self._newest
+            self._usual = usual = self._newest
+        if learned:
+            self._return |= optimizer in self._gone
+            self._newest = {**self._newest, optimizer: 1}
+        else:
+            self._newest = {}
         now[optimizer] = count = now.get(optimizer, 0) + 1
         if len(now) < len(usual) and not learned:
             if count <= max(LEAST_PATIENCE, 2 * usual[optimizer]):

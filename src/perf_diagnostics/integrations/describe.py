@@ -82,7 +82,13 @@ def device_name(device: torch.device) -> str:
 
 
 def precision_of(parameters: Sequence[torch.Tensor], device: torch.device, autocast: torch.dtype | None) -> Precision:
-    """What the products are computed in: the autocast region's type, the parameters', or TF32 where it is allowed."""
+    """What the products are computed in: the autocast region's type, the parameters', or TF32 where it is allowed.
+
+    Parameters of 64 bits are computed with in float64 inside of an autocast region, too, which leaves them alone.
+    """
+    own = {parameter.dtype for parameter in parameters if parameter.is_floating_point()}
+    if own == {torch.float64}:
+        return "float64"
     dtype = autocast or (parameters[0].dtype if parameters else torch.float32)
     if dtype in _HALF:
         return _HALF[dtype]

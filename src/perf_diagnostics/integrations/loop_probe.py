@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from perf_diagnostics.integrations.step_state import NOTHING, StepState
 from perf_diagnostics.measure.beside_steps import MemoryReading, SpacedMemory
 from perf_diagnostics.measure.device_clock import DeviceClock, EventSource
@@ -75,6 +77,11 @@ class LoopProbe(Probe):
         return self._running
 
     @property
+    def bridged(self) -> bool:
+        """Whether what lies between phases is counted to the one that follows or went before."""
+        return self._bridged
+
+    @property
     def cpu_clock(self) -> bool:
         """Whether the thread's CPU time is read around waits."""
         return self.state.wait_cpu is not None
@@ -97,6 +104,11 @@ class LoopProbe(Probe):
     def has_seen(self, index: int) -> bool:
         """Whether the phase was ever entered, as of the last take."""
         return bool(self._seen >> index & 1)
+
+    def entered_so_far(self, code: int) -> int:
+        """How often the phase was entered since the last take, steps that have not ended included."""
+        marks = np.frombuffer(self._marks, dtype=np.int64) if self._marks else np.empty(0, np.int64)
+        return int(np.count_nonzero(marks & (1 << BITS) - 1 == code))
 
     def enter(self, code: int) -> None:
         """A phase begins, as an index into ALL_PHASES; OTHER marks what must not count as the phase around it.

@@ -15,9 +15,8 @@ from perf_diagnostics.integrations.counts import Counts
 from perf_diagnostics.integrations.loop_memory import LoopMemory
 from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER, LoopProbe
 from perf_diagnostics.integrations.recording import Recording
-from perf_diagnostics.integrations.shield import FAULTS, Shield
+from perf_diagnostics.integrations.shield import FAULTS, LoopObservations, Shield
 from perf_diagnostics.measure.device_clock import event_source
-from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Json, Outcome
 from perf_diagnostics.workloads.data import loader_facts
 
@@ -75,7 +74,7 @@ class MarkedLoop:
         device: torch.device | str | None,
         clock: Callable[[], int],
     ) -> None:
-        self.observations = Observations()
+        self.observations = LoopObservations()
         self.about = About(workload)
         self.probe = LoopProbe(bridged=False, clock=clock, memory=LoopMemory(self.observations))
         self.recording = Recording(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from perf_diagnostics.integrations.about import About
-from perf_diagnostics.integrations.loop_probe import DATA_WAIT, LoopProbe
+from perf_diagnostics.integrations.loop_probe import DATA_WAIT, OPTIMIZER, LoopProbe
 from perf_diagnostics.records import ALL_PHASES, MEASURED_PHASES, Gap, StepTable
 
 #: Around shorter waits, and at the ends of shorter steps, the thread's CPU clock is not read: a cold system call takes
@@ -17,6 +17,7 @@ LEAST_STEP_NS = 5_000_000
 _NOT_IN_A_TRAINING = {
     "flops_per_step": "operations are counted for the trials of a sweep only",
     "traffic_bytes_per_step": "operations are counted for the trials of a sweep only",
+    "before_update_ns": "where in the optimizer the update begins was not seen",
     "energy_cpu": "the processor's energy is read beside the trials of a sweep only",
     "tokens": "the batches have no input_ids to count tokens by",
     "padding_tokens": "the batches have no input_ids with an attention_mask on the CPU to count padding by",
@@ -33,6 +34,8 @@ def without_unseen(part: StepTable, probe: LoopProbe, *, exchanges: bool) -> Ste
     """
     unseen = [ALL_PHASES[index] for index in range(len(MEASURED_PHASES)) if not probe.has_seen(index)]
     absent = {f"{clock}_{phase}_ns" for phase in unseen for clock in ("host", "device")}
+    if not (probe.has_seen(OPTIMIZER) and probe.bridged):
+        absent.add("before_update_ns")
     if not (probe.has_seen(DATA_WAIT) and probe.cpu_clock):
         absent.add("data_wait_cpu_ns")
     if not probe.step_clock:

@@ -18,7 +18,7 @@ from perf_diagnostics.integrations import loader_patches, patches, transfers
 from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER, LoopProbe
 from perf_diagnostics.integrations.marked import MarkedLoop
 from perf_diagnostics.integrations.recording import Recording
-from perf_diagnostics.integrations.step_state import QUICK_NS
+from perf_diagnostics.integrations.step_state import QUICK_NS, unseen
 from perf_diagnostics.integrations.watch import Watch
 from perf_diagnostics.measure.alternating import Added, alternate, block_of, without_collections
 from perf_diagnostics.measure.beside_steps import MEMORY_INTERVAL_NS
@@ -55,6 +55,7 @@ def with_own_cost(result: TrialResult, probe: LoopProbe, clock: Callable[[], int
     with observations.guard(SIGNAL), ExitStack() as installed:
         if result.outcome is not Outcome.COMPLETED or result.reason:
             raise Unreadable("the training was cut short, and whoever did that was not kept waiting", lasting=True)
+        installed.enter_context(unseen())
         installed.enter_context(torch.inference_mode(mode=False))
         installed.enter_context(torch.enable_grad())
         installed.enter_context(without_collections())

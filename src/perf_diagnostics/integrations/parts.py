@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from perf_diagnostics.measure.steady import cut_transient
+from perf_diagnostics.measure.tape import OPTIMIZER
 from perf_diagnostics.records import MEASURED_PHASES, StepTable
 from perf_diagnostics.store.trial_folder import TrialFolder
 
@@ -138,4 +139,6 @@ def _with_phases(part: StepTable, seen: int) -> StepTable:
     new: Sequence[str] = [f"host_{phase}_ns" for index, phase in enumerate(MEASURED_PHASES) if seen >> index & 1]
     if "device_other_ns" in part.columns:
         new = [*new, *(name.replace("host_", "device_") for name in new)]
+    if seen >> OPTIMIZER & 1:
+        new = [*new, "before_update_ns"]
     return StepTable({**part.columns, **{name: nothing for name in new if name not in part.columns}})

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from perf_diagnostics.integrations.closures import Call, closure_marker
 from perf_diagnostics.integrations.loop_probe import BACKWARD, OPTIMIZER
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.step_state import NOTHING, QUICK_NS
@@ -70,7 +71,7 @@ def watch_backward(watch: Watch, patches: ExitStack) -> None:
 
 def watch_optimizers(watch: Watch, optimizers: Iterable[torch.optim.Optimizer] | None, patches: ExitStack) -> None:
     """Time the steps of these optimizers, or of every optimizer in the process (None)."""
-    begins, ends = _step_begins(watch), _step_ends(watch)
+    begins, ends = _step_begins(watch, closure_marker(watch)), _step_ends(watch)
     untraced(begins, ends, and_what_they_call=True)
     if optimizers is None:
         handles = [register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ends)]
@@ -84,15 +85,18 @@ def watch_optimizers(watch: Watch, optimizers: Iterable[torch.optim.Optimizer] |
         patches.callback(handle.remove)
 
 
-def _step_begins(watch: Watch) -> Callable[[Any, Any, Any], None]:
+def _step_begins(
+    watch: Watch, mark_closure: Callable[[tuple[Any, ...], dict[str, Any]], Call | None]
+) -> Callable[[Any, Any, Any], Call | None]:
     """What torch calls before an optimizer's step."""
     state, around, thread = watch.state, watch.probe.open, watch.thread
     turns, met, stepping = watch.turns, watch.turns.met, watch.steps.stepping
 
-    def begins(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+    def begins(optimizer: Any, args: Any, kwargs: Any) -> Call | None:
         inside = state.inside
         if not state.active or (get_ident() != thread and not (inside == BACKWARD and turns.computes_gradients())):
-            return
+            return None
+        changed: Call | None = None
         try:
             this = id(optimizer)
             known = met.get(this)
@@ -106,8 +110,11 @@ def _step_begins(watch: Watch) -> Callable[[Any, Any, Any], None]:
             state.mark(_clock() << BITS | OPTIMIZER)
             state.inside = OPTIMIZER
             stepping.append(this)
+            if len(args) > 1 or kwargs:
+                changed = mark_closure(args, kwargs)
         except FAULTS as fault:
             watch.fails(fault)
+        return changed
 
     return begins
 

@@ -186,6 +186,7 @@ class Recording:
         try:
             self._close_block()
             yield
+            self._readings.block_begins()
             self.probe.start()
         finally:
             state.active = active
@@ -216,6 +217,7 @@ class Recording:
         if not probe.running:
             return
         probe.end_block()
+        self._readings.block_ended()
         self.before_take()
         part = probe.take()
         if probe.device_clock != "host":

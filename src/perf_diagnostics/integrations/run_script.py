@@ -17,6 +17,7 @@ from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations.after_import import AfterImport
 from perf_diagnostics.integrations.endings import Ending, ending_of
 from perf_diagnostics.integrations.ranks import rank
+from perf_diagnostics.integrations.shield import LoopObservations
 from perf_diagnostics.records import Outcome
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Session:
         self._installed = ExitStack()
         self._pid = os.getpid()
         self.begun = False
+        #: What kept the watch from being put into torch.
+        self.faults = LoopObservations()
         self._import = AfterImport("torch", self._attach)
 
     @property
@@ -65,10 +68,16 @@ class Session:
         self._import.remove()
         self._installed.close()
         if self.watch is not None:
-            self.watch.end(*ending)
+            with self.faults.guard("steps"):
+                self.watch.end(*ending)
 
     def _attach(self) -> None:
-        from perf_diagnostics.integrations import loader_patches, patches, transfers
+        """Torch is there. This runs inside the script's own ``import torch``, where nothing of ours may raise."""
+        with self.faults.guard("steps"):
+            self._watch_torch()
+
+    def _watch_torch(self) -> None:
+        from perf_diagnostics.integrations import checkpoints, loader_patches, patches, transfers
         from perf_diagnostics.integrations.own_cost import with_own_cost
         from perf_diagnostics.integrations.watch import Watch
 
@@ -77,6 +86,7 @@ class Session:
         self.watch = watch
         with watch.observations.guard("steps"):
             patches.watch_backward(watch, self._installed)
+            checkpoints.watch_checkpoints(watch, self._installed)
             watch.steps.when_on_device = lambda: transfers.watch_transfers(watch, self._installed)
             patches.watch_optimizers(watch, None, self._installed)
             loader_patches.watch_loaders(watch, None, self._installed)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import CodeType
 
 from perf_diagnostics.errors import PerfDiagnosticsError
-from perf_diagnostics.measure.observation import Observations, in_words
+from perf_diagnostics.measure.observation import Attempt, Observations, in_words
 
 #: What our own steps between the user's may raise: a device that refuses an event, a clock that cannot be read, a batch
 #: or model that is not what it looks like, steps that do not fit each other. Caught where it happens, with ``try``,
@@ -25,6 +26,24 @@ FAULTS = (
     TypeError,
     ValueError,
 )
+
+
+class LoopObservations(Observations):
+    """What could not be seen around a loop of the user's: its guard lets through what a signal's handler raised."""
+
+    @contextmanager
+    def guard(self, *signals: str) -> Iterator[Attempt]:
+        """As :meth:`Observations.guard`; Python may run the user's handler in the midst of our reading and writing."""
+        of_the_user: Exception | None = None
+        with super().guard(*signals) as attempt:
+            try:
+                yield attempt
+            except Exception as problem:
+                if not _raised_in(problem, _handlers()):
+                    raise
+                of_the_user = problem
+        if of_the_user is not None:
+            raise of_the_user
 
 
 class Shield:

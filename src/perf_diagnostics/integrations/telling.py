@@ -44,7 +44,8 @@ def _verdict(recording: Recorded, observations: Observations) -> str:
 
     run = recording.run
     if run is None:
-        return "no training step was measured" + next((f": {gap.why}" for gap in observations.gaps), "")
+        gaps = sorted(observations.gaps, key=lambda gap: gap.signal != "steps")
+        return "no training step was measured" + next((f": {gap.why}" for gap in gaps), "")
     where = "not written" if recording.folder is None else os.path.relpath(recording.folder.path)
     diagnosis = diagnose(run)
     found = diagnosis.verdict

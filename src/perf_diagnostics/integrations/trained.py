@@ -52,6 +52,8 @@ class Trained:
         self.batch_samples: int | None = None
         self.micro_steps = 1
         self.loader_facts: dict[str, Json] = {}
+        #: Whether torch.utils.checkpoint was called.
+        self.checkpoints = False
 
     @property
     def main(self) -> Callable[[], torch.nn.Module | None] | None:
@@ -131,4 +133,5 @@ class Trained:
             "accumulation_steps": 1 if takes_turns else max(1, self.micro_steps),
             **describe.facts_of(models, optimizers, device),
             **self.loader_facts,
+            **({"gradient_checkpointing": True} if self.checkpoints else {}),
         }

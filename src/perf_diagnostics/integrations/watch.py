@@ -18,11 +18,10 @@ from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWAR
 from perf_diagnostics.integrations.modules import watch_calls
 from perf_diagnostics.integrations.optimizer_turns import OptimizerTurns
 from perf_diagnostics.integrations.recording import Recording
-from perf_diagnostics.integrations.shield import FAULTS, Shield
+from perf_diagnostics.integrations.shield import FAULTS, LoopObservations, Shield
 from perf_diagnostics.integrations.step_state import NOTHING
 from perf_diagnostics.integrations.trained import Trained
 from perf_diagnostics.integrations.watched_steps import WatchedSteps
-from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.tape import BITS, LEAVE
 from perf_diagnostics.records import Outcome, Phase
 from perf_diagnostics.workloads.data import loader_facts
@@ -66,7 +65,7 @@ class Watch:
         name: str | None,
         results_dir: Path,
     ) -> None:
-        self.observations = Observations()
+        self.observations = LoopObservations()
         self.probe = HindsightProbe(bridged=True, memory=LoopMemory(self.observations))
         self.state = self.probe.state
         self.about = About(workload, why_unseen=dict(_WHY_UNSEEN))
@@ -197,9 +196,11 @@ class Watch:
         if self._ended:
             return
         self._ended = True
-        self.state.active = False
+        whole, self.state.active = self.state.active, False
         with self.observations.guard("steps"):
             self.turns.settle()
+            if whole and not self.recording.steps and not self.state.plain_steps:
+                self.observations.note("steps", self._why_no_step())
         self.steps.describe()
         self.about.why_unseen["loss"] = (
             self.steps.losses.why_not or "backward() was not called once a step, on a single number"
@@ -207,9 +208,26 @@ class Watch:
         self.trained.let_go()
         self.recording.finish(outcome, reason, stop_reason)
 
+    def _why_no_step(self) -> str:
+        """What was seen instead of a step, of which none has ended."""
+        if self.probe.entered_so_far(OPTIMIZER):
+            return "the training ended before the first step of an optimizer did"
+        ends = "steps end where optimizer.step() ends"
+        backwards = self.probe.entered_so_far(BACKWARD)
+        if backwards:
+            return f"no optimizer stepped; backward was called {_times(backwards)} ({ends})"
+        calls = self.probe.entered_so_far(TRAINS) + self.probe.entered_so_far(FORWARD)
+        if calls:
+            return f"no optimizer stepped and backward was not called; a model was called {_times(calls)} ({ends})"
+        return f"neither backward nor an optimizer's step was seen in the thread that was watched ({ends})"
+
     def trains_now(self) -> bool:
         """Whether a batch that is fetched now is for training: gradients are on, and the model is in training mode."""
         return torch.is_grad_enabled() and self.trained.in_training_mode
 
     def _watch_calls(self, module: torch.nn.Module) -> Callable[[], None]:
         return watch_calls(module, self)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -383,6 +383,8 @@ class Probe:
             "wall_ns": stretches.wall_ns,
             **{f"host_{phase}_ns": stretches.phases_ns[:, i].copy() for i, phase in enumerate(MEASURED_PHASES)},
             "prepare_ns": stretches.prepare_ns,
+            # Without bridges a phase is what the loop marks as it, and where its update begins is not known.
+            **({"before_update_ns": stretches.before_update_ns} if self._bridged else {}),
             **self._row_columns(stretches.wall_ns),
         }
         # Once there was a loss the column stays, or the tables of one trial would not have the same columns.

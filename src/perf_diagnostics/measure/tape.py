@@ -27,6 +27,8 @@ TRAINS = 7
 GIVE_BACK = 8
 #: All open phases are forgotten, for their ends got lost; the time since the last mark is other.
 ABANDON = 9
+#: Inside an optimizer's step its closure begins: what is no other phase in it is optimizer, but no update.
+CLOSURE = 10
 #: The step ends.
 END = 14
 #: A block of steps begins; what was marked before it and belongs to no ended step is dropped.
@@ -48,6 +50,10 @@ _BRIDGES: dict[int, tuple[tuple[int, ...], int]] = {
 }
 _NOTHING = -1
 
+#: What is open inside a closure: optimizer, told apart from the update around it.
+_IN_CLOSURE = -2
+_BEGINS = {TRAINS: FORWARD, CLOSURE: _IN_CLOSURE}
+
 #: Sequences of codes that are added up by columns; a loop with more of them than this is read step by step.
 _COMMON = 24
 
@@ -57,7 +63,6 @@ def new_tape() -> array[int]:
     return array(_TYPE)
 
 
-@functools.lru_cache(maxsize=4096)
 def labels_of(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[int, ...]:
     """The phase (an index into ALL_PHASES) of the stretch before each mark of one step, the END included.
 
@@ -67,18 +72,36 @@ def labels_of(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[int, ..
             optimizer as optimizer (unscale, clip); without, both are other.
         recomputes: a forward inside a backward (activation checkpointing) is backward.
     """
+    return _read(codes, bridged=bridged, recomputes=recomputes)[0]
+
+
+def before_update(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[bool, ...]:
+    """For the stretch before each mark of one step: is it optimizer, but no update?
+
+    What a loop does between backward and the optimizer's own step (unscaling, clipping, reading losses), and what a
+    closure that the optimizer calls does outside of forward and backward.
+    """
+    return _read(codes, bridged=bridged, recomputes=recomputes)[1]
+
+
+@functools.lru_cache(maxsize=4096)
+def _read(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    """For the stretch before each mark: its phase, and whether it is optimizer but no update."""
     stack: list[int] = []
     waits: list[int] = []
     phase, tail = OTHER, _NOTHING
     labels: list[int] = []
+    asides: list[bool] = []
     for code in codes:
         ending = phase
-        if code <= OTHER or code == TRAINS:
-            index, waits = (FORWARD, []) if code == TRAINS else (code, waits)
+        aside = phase == _IN_CLOSURE
+        if code <= OTHER or code in _BEGINS:
+            index, waits = _BEGINS.get(code, code), [] if code == TRAINS else waits
             if tail >= 0:
                 followers, label = _BRIDGES[tail]
                 if index in followers:
                     ending = label  # the stretch that ends now gets this name; the phase around it keeps its own
+                    aside = label == OPTIMIZER
                 tail = _NOTHING
             if recomputes and index == FORWARD and phase == BACKWARD:
                 index = BACKWARD
@@ -96,9 +119,10 @@ def labels_of(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[int, ..
                 labels[number] = OTHER
             waits = []
         elif code == ABANDON:
-            stack, phase, tail, ending = [], OTHER, _NOTHING, OTHER
-        labels.append(ending)
-    return tuple(labels)
+            stack, phase, tail, ending, aside = [], OTHER, _NOTHING, OTHER, False
+        labels.append(OPTIMIZER if ending == _IN_CLOSURE else ending)
+        asides.append(aside)
+    return tuple(labels), tuple(asides)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -124,17 +148,23 @@ def preparing(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[bool, .
     return tuple(found)
 
 
+#: The columns after those of the phases: parts of them that have a meaning of their own.
+_PARTS = ((-2, preparing), (-1, before_update))
+
+
 @dataclass(frozen=True)
 class Stretches:
     """The steps of a tape: when each began, how long it took, and its time by phase, shape ``(steps, phases)``.
 
-    ``prepare_ns`` is the part of ``other`` that lies between a batch and its forward.
+    ``prepare_ns`` is the part of ``other`` that lies between a batch and its forward, ``before_update_ns`` the part of
+    ``optimizer`` that is no update (:func:`before_update`).
     """
 
     start_ns: Int64
     wall_ns: Int64
     phases_ns: Int64
     prepare_ns: Int64
+    before_update_ns: Int64
     #: The phases that were entered at all, as bits by their index.
     seen: int
 
@@ -147,8 +177,8 @@ def read_tape(marks: array[int], *, bridged: bool = False, recomputes: bool = Fa
     borders = np.flatnonzero(codes >= END)
     ends_at = np.flatnonzero(codes[borders] == END)
     ends, begins = borders[ends_at], borders[ends_at - 1] if ends_at.size else borders[:0]
-    # One column more than there are phases: what was prepared between a batch and its forward, a part of OTHER.
-    sums_ns = np.zeros((ends.size, len(ALL_PHASES) + 1), dtype=np.int64)
+    # Two columns more than there are phases, for parts of OTHER (preparing) and of OPTIMIZER (before_update).
+    sums_ns = np.zeros((ends.size, len(ALL_PHASES) + 2), dtype=np.int64)
     seen = 0
     lengths = ends - begins
     for length in np.unique(lengths):
@@ -156,8 +186,8 @@ def read_tape(marks: array[int], *, bridged: bool = False, recomputes: bool = Fa
         at = begins[rows][:, None] + np.arange(length + 1)
         stretch_ns, step_codes = np.diff(times[at], axis=1), codes[at[:, 1:]]
         seen |= _add_up(rows, stretch_ns, step_codes, sums_ns, bridged=bridged, recomputes=recomputes)
-    phases_ns, prepare_ns = sums_ns[:, : len(ALL_PHASES)], sums_ns[:, -1].copy()
-    return Stretches(times[begins], times[ends] - times[begins], phases_ns, prepare_ns, seen)
+    phases_ns, prepare_ns, aside_ns = sums_ns[:, : len(ALL_PHASES)], sums_ns[:, -2].copy(), sums_ns[:, -1].copy()
+    return Stretches(times[begins], times[ends] - times[begins], phases_ns, prepare_ns, aside_ns, seen)
 
 
 def _add_up(
@@ -182,14 +212,17 @@ def _add_up(
         seen |= entered(sequence.tobytes())
         for label in set(labels.tolist()):
             sums_ns[rows[alike], label] = stretch_ns[alike][:, labels == label].sum(axis=1)
-        before = np.array(preparing(sequence.tobytes(), bridged=bridged, recomputes=recomputes))
-        sums_ns[rows[alike], -1] = stretch_ns[alike][:, before].sum(axis=1)
+        for column, part in _PARTS:
+            mask = np.array(part(sequence.tobytes(), bridged=bridged, recomputes=recomputes))
+            if mask.any():
+                sums_ns[rows[alike], column] = stretch_ns[alike][:, mask].sum(axis=1)
     for row in left:
         sequence_codes = codes[row].tobytes()
         labels = np.array(labels_of(sequence_codes, bridged=bridged, recomputes=recomputes))
         np.add.at(sums_ns[rows[row]], labels, stretch_ns[row])
-        before = np.array(preparing(sequence_codes, bridged=bridged, recomputes=recomputes))
-        sums_ns[rows[row], -1] = stretch_ns[row][before].sum()
+        for column, part in _PARTS:
+            mask = np.array(part(sequence_codes, bridged=bridged, recomputes=recomputes))
+            sums_ns[rows[row], column] = stretch_ns[row][mask].sum()
         seen |= entered(sequence_codes)
     return seen
 

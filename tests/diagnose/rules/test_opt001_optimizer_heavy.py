@@ -36,7 +36,8 @@ def test_without_the_memorys_speed_the_gain_is_a_guess():
     finding = found(ask(0.4))
     assert "was not measured" in finding.summary
     assert finding.confidence == 0.5
-    assert finding.recoverable.low == pytest.approx(0.3 * 0.4, rel=0.05)
+    # No more of it is sure than of a gain of the least sure family, the input: 20 %.
+    assert finding.recoverable.low == pytest.approx(0.2 * 0.4, rel=0.05)
     assert finding.recoverable.high == pytest.approx(0.4, rel=0.05)
 
 
@@ -52,7 +53,7 @@ def test_far_above_the_floor_the_gain_is_the_difference():
 def test_at_the_floor_nothing_is_to_be_won():
     answer = clear(ask(0.4, floor_s=0.35))
     assert "as little as the memory's speed allows" in answer.summary
-    assert number(answer, "least an update can take").value == pytest.approx(350)
+    assert number(answer, "least an update can take").value == pytest.approx(350, abs=0.1)
 
 
 def test_the_floor_of_an_unknown_optimizer_is_unknown():
@@ -111,3 +112,47 @@ def test_a_small_share_is_mentioned_where_most_of_it_is_for_nothing():
     clear(ask(0.10, floor_s=0.04))
     clear(ask(0.10))
     clear(ask(0.05, floor_s=0.005))
+
+
+@pytest.mark.parametrize(("share", "floor_s", "severity"), [(0.25, 0.01, Severity.WARNING), (0.2, 0.06, Severity.INFO)])
+def test_what_is_surely_for_nothing_warns_below_a_third_of_the_step(share, floor_s, severity):
+    # 0.24 s above the floor at 25 times of it; 0.14 s at 3.3 times.
+    finding = found(ask(share, floor_s=floor_s))
+    assert finding.severity is severity
+    assert finding.confidence == 0.7
+
+
+def test_without_a_proved_cause_a_quarter_of_the_step_is_only_mentioned():
+    assert found(ask(0.25)).severity is Severity.INFO
+    assert found(ask(0.25, floor_s=0.1)).severity is Severity.INFO  # 2.5 times the floor
+
+
+def test_half_of_the_limit_above_the_floor_is_only_mentioned():
+    # 8 % of the step at 100 times the floor: 7.9 % are for nothing.
+    finding = found(ask(0.08, floor_s=0.0008))
+    assert finding.severity is Severity.INFO
+    assert number(finding, "above that, of the step").value == pytest.approx(7.9, rel=0.05)
+
+
+def test_what_others_load_adds_is_not_the_optimizers():
+    """0.4 s of wall time in which the thread can have run for a quarter are 0.1 s: no more than memory asks for."""
+    crowd = {"process_cpu_s": 20.0, "workers_cpu_s": 0.0, "other_cpu_s": 180.0}
+    on_two = ADAMW | {"threads": 1, "cpu_count": 2}
+    running = {"thread_cpu_ns": 0.25e9, "data_wait_cpu_ns": 0}
+    given = {"trainable_parameters": 1e9, "memory_bandwidth": 28e9 / 0.1}
+
+    def asked(quantities):
+        facts = on_two | {"cpu_window_s": 100.0}
+        return ask_trial(
+            RULE, optimizer=0.4, forward=0.6, noise=0.02, facts=facts, columns=running, quantities=given | quantities
+        )
+
+    assert "4.0 times" in found(asked({})).summary
+    clear(asked(crowd))
+
+
+def test_parameters_of_64_bits_have_twice_the_floor():
+    # 28 bytes a parameter in float32 are 56 in float64: the floor of 0.1 s is one of 0.2 s.
+    wide = {"parameters": 1e9, "parameter_bytes": 8e9, "trainable_parameters": 1e9, "memory_bandwidth": 28e9 / 0.1}
+    finding = found(ask_trial(RULE, optimizer=0.4, forward=0.6, facts=ADAMW, quantities=wide))
+    assert number(finding, "least an update can take").value == pytest.approx(200, rel=0.01)

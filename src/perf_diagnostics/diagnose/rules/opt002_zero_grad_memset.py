@@ -55,7 +55,7 @@ class ZeroGradMemset:
             scope=facts.label,
             evidence=numbers,
             remedies=(Remedy("Call zero_grad() without arguments."),),
-            confidence=confidence(Tier.CONFIGURATION, sure=True, coverage=facts.coverage, thin=facts.thin),
+            confidence=confidence(Tier.CONFIGURATION, sure=True),
         )
 
 

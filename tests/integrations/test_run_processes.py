@@ -1,0 +1,122 @@
+"""``perf-diagnostics run`` on scripts that end abruptly, start processes, compile, or train several times."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from perf_diagnostics.records import Outcome
+from perf_diagnostics.store.find import list_runs
+from tests.integrations.test_run_script import both
+
+TRAINS = """
+    import os, signal, sys, time
+    import torch
+
+    def train(steps, model=None, pause_s=0.0):
+        torch.manual_seed(0)
+        model = model or torch.nn.Linear(8, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(steps):
+            loss = model(torch.randn(4, 8)).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            time.sleep(pause_s)
+        return loss.item()
+"""
+
+
+def script(folder: Path, text: str) -> str:
+    path = folder / "train.py"
+    path.write_text(textwrap.dedent(TRAINS) + textwrap.dedent(text), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "code"), [("os._exit(7)", 7), ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM)]
+)
+def test_an_abrupt_end_leaves_what_was_written(tmp_path: Path, how: str, code: int) -> None:
+    late = f"""
+    print(train(100, pause_s=0.03), flush=True)  # steps are written after the first second
+    {how}
+    """
+    plain, watched = both(tmp_path, script(tmp_path, late))
+    assert watched.returncode == plain.returncode == code
+    assert watched.stdout == plain.stdout and watched.stderr == plain.stderr
+    (folder,) = list_runs(tmp_path / "results")
+    (result,) = folder.read().results
+    assert result.outcome is Outcome.INTERRUPTED and len(result.steps[0]) > 3
+
+
+@pytest.mark.slow
+def test_spawned_children_train_as_they_would_and_are_not_measured(tmp_path: Path) -> None:
+    parent = """
+    import multiprocessing
+
+    def child(queue):
+        queue.put(train(20))
+
+    if __name__ == "__main__":
+        context = multiprocessing.get_context("spawn")
+        queue = context.Queue()
+        process = context.Process(target=child, args=(queue,))
+        process.start()
+        print(queue.get(), train(20))
+        process.join()
+        sys.exit(process.exitcode + 4)
+    """
+    plain, watched = both(tmp_path, script(tmp_path, parent))
+    assert watched.stdout == plain.stdout and watched.returncode == plain.returncode == 4
+    (folder,) = list_runs(tmp_path / "results")
+    assert len(folder.read().results[0].steps[0]) == 20
+
+
+@pytest.mark.slow
+def test_trainings_one_after_another_and_loops_of_our_own_in_the_script_are_counted_once(tmp_path: Path) -> None:
+    several = """
+    from perf_diagnostics.integrations import OwnLoop
+
+    print(train(20), train(20))
+    for name in ("a", "b"):
+        model = torch.nn.Linear(8, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with OwnLoop(name, model=model, optimizer=optimizer, quiet=True) as loop:
+            for _ in range(20):
+                with loop.step():
+                    model(torch.randn(4, 8)).mean().backward()
+                    optimizer.step()
+    """
+    plain, watched = both(tmp_path, script(tmp_path, several))
+    assert watched.stdout == plain.stdout and watched.returncode == plain.returncode == 0
+    steps = {
+        folder.path.name: len(result.steps[0])
+        for folder in list_runs(tmp_path / "results")
+        for result in folder.read().results
+    }
+    # plain's two, watched's two, and the whole script: 20 steps of each of four trainings
+    assert sorted(steps.values()) == [20, 20, 20, 20, 80]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+def test_a_model_compiled_by_inductor_keeps_its_one_graph(tmp_path: Path) -> None:
+    compiled = """
+    import torch._dynamo.utils
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+    print(train(20, torch.compile(model, fullgraph=True)))
+    print(torch._dynamo.utils.counters["stats"]["unique_graphs"], dict(torch._dynamo.utils.counters["graph_break"]))
+    """
+    plain, watched = both(tmp_path, script(tmp_path, compiled))
+    assert watched.stdout == plain.stdout and plain.stdout.endswith("1 {}\n")
+    assert watched.returncode == plain.returncode == 0
+    (folder,) = list_runs(tmp_path / "results")
+    (result,) = folder.read().results
+    assert len(result.steps[0]) == 20 and (result.steps[0].columns["host_forward_ns"][1:] > 0).all()

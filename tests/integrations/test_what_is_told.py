@@ -1,0 +1,116 @@
+"""What a user is told where nothing was measured, and what reaches the user's code however we were busy."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from perf_diagnostics.integrations import OwnLoop, attach
+from perf_diagnostics.integrations.loop_probe import BACKWARD
+from perf_diagnostics.integrations.shield import LoopObservations
+
+
+class Stopped(Exception):
+    """What a handler of the user's raises."""
+
+
+def raises(_number: int, _frame: object) -> None:
+    raise Stopped("time is up")
+
+
+@pytest.fixture
+def a_handler():
+    before = signal.signal(signal.SIGUSR1, raises)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("a_handler")
+def test_what_a_signals_handler_raises_passes_the_guard_and_is_no_gap() -> None:
+    observations = LoopObservations()
+    with pytest.raises(Stopped, match="time is up"), observations.guard("records"):
+        signal.raise_signal(signal.SIGUSR1)
+    assert observations.gaps == ()
+    with observations.guard("records") as attempt:
+        raise Stopped("of our own")  # the same exception, raised by no handler, is a fault of ours
+    assert attempt.failed and observations.gaps[0].why == "Stopped: of our own"
+
+
+@pytest.mark.usefixtures("a_handler")
+def test_a_handler_that_raises_while_a_block_is_written_reaches_the_loop(tmp_path: Path, monkeypatch) -> None:
+    from perf_diagnostics.integrations.training_folder import StepParts
+
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    write, struck = StepParts.write, []
+
+    def interrupted(*args):
+        if not struck:
+            struck.append(1)
+            signal.raise_signal(signal.SIGUSR1)
+        write(*args)
+
+    monkeypatch.setattr(StepParts, "write", interrupted)
+    with attach(model, optimizer, results_dir=tmp_path, quiet=True) as diagnostics:
+        for _ in range(6):
+            model(torch.randn(2, 4)).mean().backward()
+            optimizer.step()
+        with pytest.raises(Stopped):
+            diagnostics._watch.recording.aside(diagnostics._watch.recording.flush)
+        for _ in range(6):
+            model(torch.randn(2, 4)).mean().backward()
+            optimizer.step()
+    assert diagnostics.run is not None
+    (result,) = diagnostics.run.results
+    assert len(result.steps[0]) == 12
+    assert result.gap("records") is None
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("backward", "no optimizer stepped; backward was called 3 times (steps end where optimizer.step() ends)"),
+        ("forward", "no optimizer stepped and backward was not called; a model was called 3 times"),
+        ("nothing", "neither backward nor an optimizer's step was seen in the thread that was watched"),
+        ("raises", "the training ended before the first step of an optimizer did"),
+    ],
+)
+def test_without_a_step_the_reason_is_told(tmp_path: Path, capsys, how: str, why: str) -> None:
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def closure():
+        raise Stopped
+
+    with attach(model, optimizer, results_dir=tmp_path):
+        for _ in range(3 if how in ("backward", "forward") else 0):
+            loss = model(torch.randn(2, 4)).mean()
+            if how == "backward":
+                loss.backward()
+        if how == "raises":
+            with pytest.raises(Stopped):
+                optimizer.step(closure)
+    assert f"no training step was measured: {why}" in capsys.readouterr().err
+
+
+def test_a_loop_inside_a_watched_one_shows_it_none_of_our_own_steps(tmp_path: Path) -> None:
+    outer = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(outer.parameters(), lr=0.1)
+    with attach(outer, optimizer, results_dir=tmp_path, quiet=True) as diagnostics:
+        with OwnLoop("inner", model=outer, optimizer=optimizer, results_dir=tmp_path, quiet=True) as loop:
+            for _ in range(8):
+                with loop.step():
+                    with loop.backward():
+                        outer(torch.randn(2, 4)).mean().backward()
+                    with loop.optimizer():
+                        optimizer.step()
+        watch = diagnostics._watch
+        # What measuring its own cost trained at the loop's end is ours: on the tape are 8 backwards less 3 of warm-up.
+        backwards = watch.probe.entered_so_far(BACKWARD)
+        outer(torch.randn(2, 4)).mean().backward()
+        optimizer.step()
+    assert backwards == 5
+    assert len(diagnostics.run.results[0].steps[0]) == 9

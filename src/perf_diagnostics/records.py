@@ -84,7 +84,8 @@ class Outcome(enum.StrEnum):
         return self is not Outcome.COMPLETED and not self.skipped
 
 
-PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
+#: What a training computes its products in; float64 is recorded of loops that do, and no sweep trains in it.
+PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "float64")
 OPTIMIZER_IMPLEMENTATIONS = ("single", "foreach", "fused")
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
 #: What a ceiling experiment leaves out, to measure what a perfect fix of it could win.
@@ -93,7 +94,7 @@ _SWITCHES = (
     *("persistent_workers", "pin_memory", "gradient_checkpointing"),
     *("length_bucketing", "channels_last", "freeze_gc"),
 )
-Precision: TypeAlias = Literal["float32", "tf32", "bfloat16", "float16"]
+Precision: TypeAlias = Literal["float32", "tf32", "bfloat16", "float16", "float64"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,6 +289,9 @@ COLUMNS: Mapping[str, Column] = {
         for phase in ALL_PHASES
     },
     "prepare_ns": Column("int64", "ns", "part of other on the host between a batch and its forward, outside of phases"),
+    "before_update_ns": Column(
+        "int64", "ns", "part of optimizer on the host between backward and the update, and in an update's closure"
+    ),
     "samples": Column("int64", "1", "samples trained on, a partial last batch counted as it is"),
     "tokens": Column("int64", "1", "tokens (or elements) processed, padding included"),
     "padding_tokens": Column("int64", "1", "those of the tokens that are padding"),

@@ -26,6 +26,12 @@ BY_HAND = [
     ("NVIDIA GeForce RTX 4090", "float32", 16384, 2.520, 2),  # 82.6
     ("NVIDIA GeForce RTX 4090", "float16", 512, 2.520, 128),  # 165.2 with float32 accumulation
     ("NVIDIA GeForce RTX 5090", "float32", 21760, 2.407, 2),  # 104.8
+    ("Tesla T4", "float64", 80, 1.590, 2),  # 0.25: two units a multiprocessor
+    ("Tesla P100-SXM2-16GB", "float64", 1792, 1.480, 2),  # 5.3
+    ("Tesla V100-SXM2-16GB", "float64", 2560, 1.530, 2),  # 7.8
+    ("NVIDIA A100-SXM4-80GB", "float64", 432, 1.410, 32),  # 19.5: 16 multiply-adds a tensor core
+    ("NVIDIA H100 80GB HBM3", "float64", 528, 1.980, 64),  # 66.9
+    ("NVIDIA GeForce RTX 4090", "float64", 256, 2.520, 2),  # 1.29
     ("AMD Instinct MI300X", "bfloat16", 304, 2.100, 2048),  # 1307.4, by compute unit
     ("AMD Instinct MI250X", "bfloat16", 110, 1.700, 1024),  # 191.5, one die
     ("AMD Instinct MI250X", "float32", 110, 1.700, 256),  # 47.9, one die, matrix units

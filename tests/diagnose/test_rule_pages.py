@@ -71,9 +71,31 @@ def test_explain_of_a_rule_without_thresholds_has_no_empty_table():
     assert "Thresholds" not in explain("EXP002")
 
 
-def test_explain_of_an_unknown_rule_names_the_known_ones():
-    with pytest.raises(InvalidSettings, match="INP001"):
-        explain("INP999")
+@pytest.mark.parametrize(
+    ("asked", "near"),
+    [
+        ("INP01", ["INP001"]),
+        ("inp1", ["INP001"]),
+        ("INP999", ["INP001", "INP002", "INP003"]),  # the family
+        ("input", ["INP001"]),  # input-bound
+        ("slow batch", ["INP002"]),  # slow-batches
+    ],
+)
+def test_explain_of_an_unknown_rule_names_the_nearest(asked: str, near: list[str]):
+    with pytest.raises(InvalidSettings, match=f"There is no rule '{asked}'; the nearest are {near[0]} ") as told:
+        explain(asked)
+    assert all(code in str(told.value) for code in near)
+
+
+@pytest.mark.parametrize("asked", ["XYZ999", "", "?"])
+def test_explain_of_what_is_like_no_rule_says_where_they_are_listed(asked: str):
+    with pytest.raises(InvalidSettings, match="`perf-diagnostics explain` lists all") as told:
+        explain(asked)
+    assert "nearest" not in str(told.value)
+
+
+def test_explain_takes_a_rules_name_too():
+    assert explain("input-bound") == explain(" inp001 ")
 
 
 def test_the_page_in_docs_is_up_to_date():

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from perf_diagnostics.diagnose.finding import Severity, Share
+from perf_diagnostics.diagnose.finding import Evidence, Severity, Share
 from perf_diagnostics.diagnose.trust import tempered
 from tests.diagnose.test_ranking import HERE, THERE, placed
 
@@ -53,3 +53,24 @@ def test_times_that_do_not_settle_under_other_peoples_load_are_no_second_fault()
     assert after(placed("EXP004")).severity is Severity.INFO
     assert after(placed("EXP004"), placed("EXP009")).severity is Severity.WARNING  # the probe does not unsettle them
     assert after(placed("EXP004", batch_sizes=(64,))).severity is Severity.WARNING
+
+
+def unsettled(says="not shown", steps=110, **more):
+    """EXP004 about the same trials."""
+    item = placed("EXP004", **more)
+    told = Evidence(metric="warm-up over", value=says, n=steps)
+    return dataclasses.replace(item, finding=dataclasses.replace(item.finding, evidence=(told,)))
+
+
+def test_one_load_costs_confidence_once():
+    """Steps that never settled under it have cost the finding a part already (thin)."""
+
+    def confidence(*others):
+        return tempered((*others, placed("HST006", 0.3)))[-1].finding.confidence
+
+    assert confidence(DISTURBED, unsettled()) == pytest.approx(0.7)
+    assert confidence(DISTURBED, unsettled("yes")) == pytest.approx(0.7 * 0.6)  # it drifts, and is not thin
+    assert confidence(DISTURBED, unsettled(steps=4)) == pytest.approx(0.7 * 0.6)  # thin for another reason
+    assert confidence(DISTURBED, unsettled(batch_sizes=(64,))) == pytest.approx(0.7)  # of the whole group
+    assert confidence(placed("EXP009"), unsettled()) == pytest.approx(0.7 * 0.6)
+    assert tempered((DISTURBED, unsettled(), placed("HST006", 0.3)))[-1].finding.recoverable.low == pytest.approx(0.18)

@@ -299,6 +299,14 @@ def _switching(rate: float, seed: int) -> TrialResult:
                 quantities={"involuntary_switches": rate * window})  # fmt: skip
 
 
+def _delayed_by_itself(share: float, seed: int) -> TrialResult:
+    """Sixteen threads, of which the loop's had no core for this share of the time; nobody else was there."""
+    window = float(_steady(loop(seed)).wall_ns.sum()) / 1e9
+    counted = {"process_cpu_s": 1.95 * window, "workers_cpu_s": 0.0, "other_cpu_s": 0.0, "involuntary_switches": 0.0}
+    shares = {"loop_cpu_share": 0.95, "loop_run_delay_share": share, "process_run_delay_share": share / (1.95 + share)}
+    return loop(seed, facts={"threads": 16, "cpu_count": 2, "num_workers": 0}, quantities=counted | shares)
+
+
 def _throttled(share: float, seed: int) -> TrialResult:
     window = float(_steady(loop(seed)).wall_ns.sum()) / 1e9
     return loop(
@@ -460,5 +468,6 @@ DOSES: tuple[Dose, ...] = (
     ),
     Dose(code="PWR005", limit="info_share", build=_idle_energy, severity=INFO),
     *_shares("CPU001", _switching, switches=WARNING, critical_switches=CRITICAL),
+    Dose(code="CPU001", limit="own_delay", build=_delayed_by_itself),
     *_shares("CPU003", _throttled, warn_share=WARNING, critical_share=CRITICAL),
 )

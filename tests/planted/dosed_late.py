@@ -46,6 +46,17 @@ def _preparing(share: float, seed: int, *, computing: float = 1.0) -> TrialResul
     return _prepared(_STEP_S * share / (1 - share), _STEP_S, seed, computing=computing)
 
 
+# -- work between backward and the update
+
+
+def _before_the_update(share: float, seed: int) -> TrialResult:
+    """The optimizer's phase is longer by this share of the step, which is no update."""
+    more = _STEP_S * share / (1 - share)
+    means = {Phase.OPTIMIZER: HEALTHY_S[Phase.OPTIMIZER] + more}
+    phase_ns = loop(seed, means).steps[0].steady.columns["host_optimizer_ns"]
+    return loop(seed, means, columns={"before_update_ns": np.rint(phase_ns * more / means[Phase.OPTIMIZER])})
+
+
 # -- copies, reads and waits, as the look at single operators found them
 
 
@@ -317,6 +328,7 @@ DOSES: tuple[Dose, ...] = (
         scale="room",
         build=lambda part, seed: _preparing(0.4, seed, computing=part),
     ),
+    *_shares("OPT006", _before_the_update, info_share=INFO, warn_share=WARNING),
     *_shares(
         "HST002",
         lambda share, seed: _crossing("waits_idle", share, seed, waits_per_step=3.0),

@@ -75,6 +75,14 @@ def _above_the_floor(part: float, seed: int) -> TrialResult:
     )
 
 
+def _double(share: float, seed: int) -> TrialResult:
+    """A model of 64 bits computes for this share of the step; the rest is the wait for data."""
+    work = HEALTHY_S[Phase.FORWARD] + HEALTHY_S[Phase.BACKWARD] + HEALTHY_S[Phase.OPTIMIZER]
+    waits = work * (1 - max(share, 1e-3)) / max(share, 1e-3)
+    means = {Phase.DATA_WAIT: waits, Phase.TRANSFER: 0.0, Phase.OTHER: 0.0}
+    return loop(seed, means, facts={"parameter_types": ["float64"]})
+
+
 def _scattered_stalls(in_one_place: float, seed: int) -> TrialResult:
     """One step in twenty stalls, half of all time; this part of each stall lies outside of the phases."""
     rng = np.random.default_rng((seed, 83))
@@ -132,6 +140,8 @@ DOSES: tuple[Dose, ...] = (
         code="OPT004", limit="full", scale="falls", most=0.95, build=lambda full, seed: _micro_batches(full / 2, seed)
     ),
     Dose(code="OPT001", limit="fixable_share", severity=INFO, build=_above_the_floor),
+    Dose(code="OPT001", limit="fixable_warn_share", build=_above_the_floor),
+    Dose(code="CMP016", limit="warn_share", build=_double),
     Dose(code="STB002", limit="concentration", scale="room", build=_scattered_stalls),
     Dose(
         code="COM002",

@@ -22,12 +22,20 @@ from perf_diagnostics.diagnose.statistics import Interval
 KAPPA: Mapping[Family, float] = MappingProxyType({Family.INPUT: 0.2, Family.OPTIMIZER: 0.8})
 KAPPA_UNMEASURED = 0.3
 
+#: Of a gain that is a guess, because what would be left is not known, no more is sure than of the least sure family's.
+KAPPA_GUESS = min(KAPPA_UNMEASURED, *KAPPA.values())
+
 
 class Tier(enum.Enum):
-    """What kind of evidence a finding rests on; the value is its confidence before anything is taken off."""
+    """What kind of evidence a finding rests on; the value is its confidence before anything is taken off.
+
+    A ``SWITCH`` is a setting that was read, and so is certain, whose price others have measured to a range: what is
+    not known is where in that range this training lies. Of other settings (``CONFIGURATION``) not even that is known.
+    """
 
     CONFIGURATION = 0.30
     SHARE = 0.50
+    SWITCH = 0.60
     SHARE_AND_CAUSE = 0.70
     DEEP_WINDOW = 0.85
     BOTH_MEASURED = 0.95
@@ -92,7 +100,7 @@ def confidence(tier: Tier, *, sure: bool, coverage: float = 1.0, thin: bool = Fa
         tier: what kind of evidence there is.
         sure: the interval clears its threshold; otherwise it straddles it.
         coverage: how much of the time the phases account for.
-        thin: few steps, or a warm-up that may not be over.
+        thin: few steps, or a warm-up that may not be over; takes nothing off what was read and not measured.
     """
     return tier.value * (1.0 if sure else STRADDLES) * (STRADDLES if thin else 1.0) * coverage
 

@@ -19,6 +19,7 @@ _G = 1e9
 class Peak:
     """One device's sheet: operations a second in each precision (None: no such units), bytes a second, the source.
 
+    ``float64`` is that of tensor (matrix) cores where these do it, and None where the maker does not tell it.
     ``float16`` and ``bfloat16`` are the rates with float32 accumulation, which is what torch computes with; GeForce
     cards do float16 twice as fast with float16 accumulation, which nothing here may be held against.
     """
@@ -28,11 +29,13 @@ class Peak:
     float16: float | None = None
     bfloat16: float | None = None
     bytes_per_s: float | None = None
+    float64: float | None = None
     source: str
 
     def flops(self, precision: str) -> float | None:
-        """Operations a second in one of the trial's precisions."""
+        """Operations a second in one of the trial's precisions, or in float64."""
         known: Mapping[str, float | None] = {
+            "float64": self.float64,
             "float32": self.float32,
             "tf32": self.tf32,
             "float16": self.float16,
@@ -67,10 +70,20 @@ def half_precision(device_name: str | None) -> str:
     return "float16" if sheet is not None and sheet.bfloat16 is None and sheet.float16 is not None else "bfloat16"
 
 
+#: Where the sheet has no figure: results a cycle and multiprocessor, of 64 and of 32 bits, by compute capability.
+_DOUBLE = (
+    " (CUDA C Programming Guide, throughput of arithmetic instructions: 1/32 of float32 on 7.5, 1/64 on 8.6 to 12)"
+)
+
+
 def _peak(
-    teraflops: tuple[float | None, float | None, float | None, float | None], gigabytes: float, says: str
+    teraflops: tuple[float | None, float | None, float | None, float | None],
+    gigabytes: float,
+    says: str,
+    *,
+    double: float | None = None,
 ) -> Peak:
-    """From a sheet's own units; ``teraflops`` in float32, TF32, float16, bfloat16."""
+    """From a sheet's own units; ``teraflops`` in float32, TF32, float16, bfloat16, ``double`` in float64."""
     float32, tf32, float16, bfloat16 = (None if value is None else value * _T for value in teraflops)
     return Peak(
         float32=float32,
@@ -78,50 +91,78 @@ def _peak(
         float16=float16,
         bfloat16=bfloat16,
         bytes_per_s=gigabytes * _G,
-        source=says,
+        float64=None if double is None else double * _T,
+        source=says if double is None else f"{says}; float64 {double:.3g} TFLOPS{_DOUBLE if double < 2 else ''}",
     )
 
 
-_T4 = _peak((8.1, None, 65, None), 320, "NVIDIA T4 data sheet: 8.1 / 65 TFLOPS, 320 GB/s")
+_T4 = _peak((8.1, None, 65, None), 320, "NVIDIA T4 data sheet: 8.1 / 65 TFLOPS, 320 GB/s", double=8.1 / 32)
 #: Without tensor cores, twice the rate in half precision (18.7 and 21.2) is that of float16 accumulation, which torch
 #: does not use: cuBLAS computes its float16 products there in float32.
 _P100_PCIE = "NVIDIA Tesla P100 PCIe data sheet: 9.3 TFLOPS (18.7 in half precision are with float16 accumulation)"
 _P100_SXM2 = (
     "NVIDIA Tesla P100 NVLink data sheet: 10.6 TFLOPS (21.2 in half precision are with float16 accumulation), 732 GB/s"
 )
-_V100_PCIE = _peak((14, None, 112, None), 900, "NVIDIA V100 data sheet, PCIe: 14 / 112 TFLOPS, 900 GB/s")
-_V100_SXM2 = _peak((15.7, None, 125, None), 900, "NVIDIA V100 data sheet, SXM2: 15.7 / 125 TFLOPS, 900 GB/s")
-_V100S = _peak((16.4, None, 130, None), 1134, "NVIDIA V100 data sheet, V100S PCIe: 16.4 / 130 TFLOPS, 1134 GB/s")
-_A10 = _peak((31.2, 62.5, 125, 125), 600, "NVIDIA A10 data sheet: 31.2 / 62.5 / 125 TFLOPS, 600 GB/s")
-_A10G = _peak((35, 35, 70, 70), 600, "NVIDIA A10G data sheet (AWS, 2022): 35 / 35 / 70 TFLOPS, 600 GB/s")
-_L4 = _peak(
-    (30.3, 60, 121, 121), 300, "NVIDIA L4 data sheet: 30.3 / 120* / 242* TFLOPS (*with sparsity: halved), 300 GB/s"
+_V100_PCIE = _peak((14, None, 112, None), 900, "NVIDIA V100 data sheet, PCIe: 14 / 112 TFLOPS, 900 GB/s", double=7)
+_V100_SXM2 = _peak(
+    (15.7, None, 125, None), 900, "NVIDIA V100 data sheet, SXM2: 15.7 / 125 TFLOPS, 900 GB/s", double=7.8
 )
-_L40S = _peak((91.6, 183, 362, 362), 864, "NVIDIA L40S data sheet: 91.6 / 183 / 362.05 TFLOPS, 864 GB/s")
+_V100S = _peak(
+    (16.4, None, 130, None), 1134, "NVIDIA V100 data sheet, V100S PCIe: 16.4 / 130 TFLOPS, 1134 GB/s", double=8.2
+)
+_A10 = _peak((31.2, 62.5, 125, 125), 600, "NVIDIA A10 data sheet: 31.2 / 62.5 / 125 TFLOPS, 600 GB/s", double=31.2 / 64)
+_A10G = _peak(
+    (35, 35, 70, 70), 600, "NVIDIA A10G data sheet (AWS, 2022): 35 / 35 / 70 TFLOPS, 600 GB/s", double=35 / 64
+)
+_L4 = _peak(
+    (30.3, 60, 121, 121),
+    300,
+    "NVIDIA L4 data sheet: 30.3 / 120* / 242* TFLOPS (*with sparsity: halved), 300 GB/s",
+    double=30.3 / 64,
+)
+_L40S = _peak(
+    (91.6, 183, 362, 362), 864, "NVIDIA L40S data sheet: 91.6 / 183 / 362.05 TFLOPS, 864 GB/s", double=91.6 / 64
+)
 _A100 = "NVIDIA A100 data sheet: 19.5 / 156 / 312 TFLOPS"
-_A100_40 = _peak((19.5, 156, 312, 312), 1555, f"{_A100}, 40 GB: 1555 GB/s")
-_A100_80_PCIE = _peak((19.5, 156, 312, 312), 1935, f"{_A100}, 80 GB PCIe: 1935 GB/s")
-_A100_80_SXM = _peak((19.5, 156, 312, 312), 2039, f"{_A100}, 80 GB SXM: 2039 GB/s")
+_A100_40 = _peak((19.5, 156, 312, 312), 1555, f"{_A100}, 40 GB: 1555 GB/s", double=19.5)
+_A100_80_PCIE = _peak((19.5, 156, 312, 312), 1935, f"{_A100}, 80 GB PCIe: 1935 GB/s", double=19.5)
+_A100_80_SXM = _peak((19.5, 156, 312, 312), 2039, f"{_A100}, 80 GB SXM: 2039 GB/s", double=19.5)
 _SPARSE = "(*with sparsity: halved)"
 _H100_PCIE = _peak(
-    (51, 378, 756.5, 756.5), 2000, f"NVIDIA H100 data sheet, PCIe: 51 / 756* / 1513* TFLOPS {_SPARSE}, 2 TB/s"
+    (51, 378, 756.5, 756.5),
+    2000,
+    f"NVIDIA H100 data sheet, PCIe: 51 / 756* / 1513* TFLOPS {_SPARSE}, 2 TB/s",
+    double=51,
 )
 _H100_SXM = _peak(
-    (67, 494.5, 989.5, 989.5), 3350, f"NVIDIA H100 data sheet, SXM: 67 / 989* / 1979* TFLOPS {_SPARSE}, 3.35 TB/s"
+    (67, 494.5, 989.5, 989.5),
+    3350,
+    f"NVIDIA H100 data sheet, SXM: 67 / 989* / 1979* TFLOPS {_SPARSE}, 3.35 TB/s",
+    double=67,
 )
 _H100_NVL = _peak(
-    (60, 417.5, 835.5, 835.5), 3900, f"NVIDIA H100 data sheet, NVL: 60 / 835* / 1671* TFLOPS {_SPARSE}, 3.9 TB/s"
+    (60, 417.5, 835.5, 835.5),
+    3900,
+    f"NVIDIA H100 data sheet, NVL: 60 / 835* / 1671* TFLOPS {_SPARSE}, 3.9 TB/s",
+    double=60,
 )
 _H200_SXM = _peak(
-    (67, 494.5, 989.5, 989.5), 4800, f"NVIDIA H200 data sheet, SXM: 67 / 989* / 1979* TFLOPS {_SPARSE}, 4.8 TB/s"
+    (67, 494.5, 989.5, 989.5),
+    4800,
+    f"NVIDIA H200 data sheet, SXM: 67 / 989* / 1979* TFLOPS {_SPARSE}, 4.8 TB/s",
+    double=67,
 )
 _H200_NVL = _peak(
-    (60, 417.5, 835.5, 835.5), 4800, f"NVIDIA H200 data sheet, NVL: 60 / 835* / 1671* TFLOPS {_SPARSE}, 4.8 TB/s"
+    (60, 417.5, 835.5, 835.5),
+    4800,
+    f"NVIDIA H200 data sheet, NVL: 60 / 835* / 1671* TFLOPS {_SPARSE}, 4.8 TB/s",
+    double=60,
 )
 _B200 = _peak(
     (75, 1125, 2250, 2250),
     7750,
     "NVIDIA HGX B200 data sheet, one eighth of 8 GPUs: 600 TFLOPS / 18* / 36* PFLOPS (*with sparsity: halved), 62 TB/s",
+    double=37,
 )
 _GA102 = "NVIDIA GA102 white paper: 35.6 TFLOPS, TF32 35.6, FP16 and BF16 with FP32 accumulate 71, 936 GB/s"
 _AD102 = "NVIDIA Ada white paper: 82.6 TFLOPS, TF32 82.6, FP16 and BF16 with FP32 accumulate 165.2, 1008 GB/s"
@@ -132,13 +173,17 @@ _MI250 = _peak(
     (45.25, None, 181.05, 181.05),
     1638.4,
     "AMD MI250 data sheet, one of two dies: half of 90.5 (matrix) / 362.1 TFLOPS, 3276.8 GB/s",
+    double=45.25,
 )
 _MI250X = _peak(
     (47.85, None, 191.5, 191.5),
     1638.4,
     "AMD MI250X data sheet, one of two dies: half of 95.7 (matrix) / 383 TFLOPS, 3276.8 GB/s",
+    double=47.85,
 )
-_MI300X = _peak((163.4, 653.7, 1307.4, 1307.4), 5300, "AMD MI300X data sheet: 163.4 / 653.7 / 1307.4 TFLOPS, 5.3 TB/s")
+_MI300X = _peak(
+    (163.4, 653.7, 1307.4, 1307.4), 5300, "AMD MI300X data sheet: 163.4 / 653.7 / 1307.4 TFLOPS, 5.3 TB/s", double=163.4
+)
 
 
 def _apple(float32: float | None, gigabytes_per_s: float, says: str) -> Peak:
@@ -150,9 +195,9 @@ PEAKS: Mapping[str, Peak] = MappingProxyType(
     {
         "Tesla T4": _T4,
         "T4": _T4,
-        "Tesla P100-PCIE-16GB": _peak((9.3, None, 9.3, None), 732, f"{_P100_PCIE}, 16 GB: 732 GB/s"),
-        "Tesla P100-PCIE-12GB": _peak((9.3, None, 9.3, None), 549, f"{_P100_PCIE}, 12 GB: 549 GB/s"),
-        "Tesla P100-SXM2-16GB": _peak((10.6, None, 10.6, None), 732, _P100_SXM2),
+        "Tesla P100-PCIE-16GB": _peak((9.3, None, 9.3, None), 732, f"{_P100_PCIE}, 16 GB: 732 GB/s", double=4.7),
+        "Tesla P100-PCIE-12GB": _peak((9.3, None, 9.3, None), 549, f"{_P100_PCIE}, 12 GB: 549 GB/s", double=4.7),
+        "Tesla P100-SXM2-16GB": _peak((10.6, None, 10.6, None), 732, _P100_SXM2, double=5.3),
         "Tesla V100-PCIE-16GB": _V100_PCIE,
         "Tesla V100-PCIE-32GB": _V100_PCIE,
         "Tesla V100-SXM2-16GB": _V100_SXM2,
@@ -172,9 +217,9 @@ PEAKS: Mapping[str, Peak] = MappingProxyType(
         "H200": _H200_SXM,
         "H200 NVL": _H200_NVL,
         "B200": _B200,
-        "GeForce RTX 3090": _peak((35.6, 35.6, 71, 71), 936, _GA102),
-        "GeForce RTX 4090": _peak((82.6, 82.6, 165.2, 165.2), 1008, _AD102),
-        "GeForce RTX 5090": _peak((104.8, 104.8, 209.5, 209.5), 1792, _GB202),
+        "GeForce RTX 3090": _peak((35.6, 35.6, 71, 71), 936, _GA102, double=35.6 / 64),
+        "GeForce RTX 4090": _peak((82.6, 82.6, 165.2, 165.2), 1008, _AD102, double=82.6 / 64),
+        "GeForce RTX 5090": _peak((104.8, 104.8, 209.5, 209.5), 1792, _GB202, double=104.8 / 64),
         "AMD Instinct MI250": _MI250,
         "AMD Instinct MI250X": _MI250X,
         "AMD Instinct MI250X / MI250": _MI250,  # the driver does not tell which; the lower of the two

@@ -13,13 +13,14 @@ from perf_diagnostics.records import Phase
 
 
 def in_16_bits(facts: TrialFacts, *, because: str = "") -> tuple[Remedy, ...]:
-    """Training in 16 bits, in the format that the device has units for; none where it already does, or on a CPU.
+    """Training in 16 bits, in the format that the device has units for; none where it already does or has
+    64 bits, which autocast leaves alone, or on a CPU.
 
     Args:
         facts: the trial.
         because: what is added to the advice, such as ``, which halves the bytes``.
     """
-    if not facts.on_accelerator or roofline.computes_in(facts) in roofline.HALF:
+    if not facts.on_accelerator or roofline.computes_in(facts) in (*roofline.HALF, roofline.DOUBLE):
         return ()
     name = half_precision(facts.word("device_name"))
     return (Remedy(f"Train in {name}{because}. {CHANGES_TRAINING}", {"precision": name}),)

@@ -15,14 +15,15 @@ from perf_diagnostics.records import Phase
 #: A measured ceiling is the best of a few products beside others' work; so much above it is still no contradiction.
 CEILING_TOLERANCE = 0.10
 
-#: The formats of 16 bits.
+#: The formats of 16 bits, and that of 64.
 HALF = ("bfloat16", "float16")
+DOUBLE = "float64"
 
 #: Parameters in convolutions from which most of the operations are (ResNet-50: 92 % of the one, 99 % of the other).
 _CONVOLVES = 0.5
 
 #: What takes this part of a step sets its pace, and not the arithmetic.
-PACE = {"wait for data": 0.20, "copies to the device": 0.15, "optimizer": 0.30}
+PACE = {"wait for data": 0.20, "copies to the device": 0.15, "work on batches in transfer": 0.15, "optimizer": 0.30}
 DRY = 0.50
 EMPTY = 0.80
 COMPUTING = 0.60
@@ -46,15 +47,17 @@ def sheet(facts: TrialFacts) -> Peak:
 def computes_in(facts: TrialFacts) -> str:
     """The format that the trial's products are computed in, which its precision alone does not say.
 
-    A model whose own parameters have 16 bits computes in these without autocast. Float32 is TF32 on a device that has
+    A model whose own parameters have 16 bits computes in these without autocast, and one of 64 bits in float64 even
+    with it, for autocast leaves that as it is. Float32 is TF32 on a device that has
     it where torch's matmul precision allows it, and in convolutions, for which cuDNN allows it unless told otherwise.
     """
     precision = str(facts.result.trial.settings.precision)
-    if precision in HALF:
-        return precision
     types = facts.result.facts.get("parameter_types")
-    if isinstance(types, list) and len(types) == 1 and types[0] in HALF:
-        return str(types[0])
+    only = str(types[0]) if isinstance(types, list) and len(types) == 1 else ""
+    if precision in HALF and only != DOUBLE:
+        return precision
+    if only in (*HALF, DOUBLE):
+        return only
     known = peak(facts.word("device_name"))
     if precision == "float32" and known is not None and known.tf32 is not None:
         convolves = (ask(facts.number, "convolution_parameter_share") or 0.0) >= _CONVOLVES
@@ -83,7 +86,7 @@ def mfu(facts: TrialFacts) -> Interval:
 
 def ceiling_share(facts: TrialFacts) -> Interval:
     """All operations, recomputed ones included, over the fastest matrix product measured in the run."""
-    share = _over_step(facts, facts.quantity("flops_per_step") / facts.quantity("matmul_ceiling"))
+    share = _over_step(facts, facts.quantity("flops_per_step") / fastest_product(facts))
     return _possible("hfu", share, CEILING_TOLERANCE, "the fastest product measured in this run")
 
 
@@ -104,12 +107,19 @@ def intensity(facts: TrialFacts) -> float:
 
 def ridge(facts: TrialFacts) -> float:
     """The intensity under which memory, and over which products are the lower of the two measured ceilings."""
-    return facts.quantity("matmul_ceiling") / facts.quantity("memory_bandwidth")
+    return fastest_product(facts) / facts.quantity("memory_bandwidth")
+
+
+def fastest_product(facts: TrialFacts) -> float:
+    """Operations a second of the fastest product measured in the run, which is one of the trial's precision."""
+    if computes_in(facts) == DOUBLE:
+        raise NotMeasured("matmul_ceiling", "the model computes in float64, in which no product was timed")
+    return facts.quantity("matmul_ceiling")
 
 
 def bound_s(facts: TrialFacts) -> float:
     """The least time of a step by the measured ceilings, in s, if memory and products overlap wholly."""
-    by_products = facts.quantity("flops_per_step") / facts.quantity("matmul_ceiling")
+    by_products = facts.quantity("flops_per_step") / fastest_product(facts)
     by_memory = facts.quantity("traffic_bytes_per_step") / facts.quantity("memory_bandwidth")
     return max(by_products, by_memory)
 
@@ -137,9 +147,10 @@ def held_back_by(facts: TrialFacts) -> str | None:
     if facts.on_accelerator and paced_by_host(facts):
         return f"the host, which let the device run dry in {percent(facts.starved_share.value)} of the steps"
     waits = ask(lambda: facts.exposed_data_wait_share)
+    moving = "copies to the device" if facts.on_accelerator else "work on batches in transfer"
     shares = {
         "wait for data": waits,
-        "copies to the device": ask(lambda: facts.share(Phase.TRANSFER)),
+        moving: ask(lambda: facts.share(Phase.TRANSFER)),
         "optimizer": ask(lambda: facts.optimizer_share),
     }
     known = {name: share.value for name, share in shares.items() if share is not None and share.value >= PACE[name]}

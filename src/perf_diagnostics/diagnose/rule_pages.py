@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Sequence
 
@@ -33,15 +34,32 @@ def pages() -> tuple[Rule | AnyTraceRule, ...]:
 
 
 def explain(code: str, rules: Sequence[Rule | AnyTraceRule] = PAGES) -> str:
-    """The manual of one rule as Markdown.
+    """The manual of one rule, by its code or its name, as Markdown.
 
     Raises:
         InvalidSettings: no rule has that code.
     """
-    found = next((rule for rule in rules if rule.code == code.upper()), None)
+    found = next((rule for rule in rules if code.strip().lower() in (rule.code.lower(), rule.name)), None)
     if found is None:
-        raise InvalidSettings(f"There is no rule {code!r}; the rules are {', '.join(rule.code for rule in rules)}.")
+        near = nearest(code, rules)
+        like = f"the nearest are {', '.join(f'{rule.code} ({rule.name})' for rule in near)}; " if near else ""
+        raise InvalidSettings(f"There is no rule {code!r}; {like}`perf-diagnostics explain` lists all {len(rules)}.")
     return page(found)
+
+
+def nearest(code: str, rules: Sequence[Rule | AnyTraceRule] = PAGES) -> tuple[Rule | AnyTraceRule, ...]:
+    """The rules that ``code`` may mean: three of a like code at most, else its family, else three of a like name."""
+    wanted = code.strip().lower()
+    by_code, by_name = {rule.code.lower(): rule for rule in rules}, {rule.name: rule for rule in rules}
+    family = wanted.rstrip("0123456789")
+    for words, alike in (
+        (by_code, difflib.get_close_matches(wanted, by_code, n=3)),
+        (by_code, [word for word in by_code if family and word.rstrip("0123456789") == family]),
+        (by_name, difflib.get_close_matches(wanted, by_name, n=3)),
+    ):
+        if alike:
+            return tuple(words[word] for word in alike)
+    return ()
 
 
 def rules_page(rules: Sequence[Rule | AnyTraceRule] = PAGES) -> str:

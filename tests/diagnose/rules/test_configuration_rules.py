@@ -175,6 +175,12 @@ def test_anomaly_mode_is_a_warning_with_its_known_cost():
     assert "set_detect_anomaly(False)" in finding.remedies[0].says
 
 
+def test_a_switch_that_was_read_is_certain_after_few_steps_and_only_its_price_is_not():
+    few, many = found(debug(anomaly_detection=True, steps=3)), found(debug(anomaly_detection=True))
+    assert few.confidence == many.confidence == 0.6
+    assert found(debug(cuda_launch_blocking=True)).confidence == 0.3  # nobody knows what that costs here
+
+
 def test_blocking_launches_are_a_warning_without_a_number():
     finding = found(debug(cuda_launch_blocking=True))
     assert finding.severity is Severity.WARNING and finding.recoverable is None

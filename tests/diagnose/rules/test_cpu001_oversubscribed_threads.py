@@ -78,3 +78,67 @@ def test_others_may_be_who_took_the_cores(threads, others_s, severity):
     counted = {"involuntary_switches": 10_000, "measured_wall_s": 10.0, "other_cpu_s": others_s}
     counted |= {"process_cpu_s": 5.0, "workers_cpu_s": 20.0 - others_s - 5.0}
     assert found(ask_trial(RULE, forward=0.1, facts=facts, quantities=counted)).severity is severity
+
+
+def beside_others(threads, switches, *, cores=2, workers=0, cpu_s=3.0):
+    """10 s in which others had nearly all of two cores, and the trial 3 s of CPU time."""
+    facts = {"threads": threads, "cpu_count": cores, "num_workers": workers}
+    counted = {
+        **{"involuntary_switches": switches, "measured_wall_s": 10.0, "process_cpu_s": cpu_s},
+        **{"workers_cpu_s": 0.2 * workers, "other_cpu_s": 16.8},
+    }
+    return ask_trial(RULE, forward=0.1, facts=facts, quantities=counted, columns={"thread_cpu_ns": 0.01e9})
+
+
+def test_beside_others_the_threads_own_time_counts():
+    # 2,700 switches are 270 a second, and 900 a second of the 3 s that the process ran.
+    finding = found(beside_others(16, 2700))
+    assert finding.severity is Severity.WARNING  # others' part in it is not known, however often
+    assert "900 times a second of their own CPU time" in finding.summary
+    assert finding.recoverable.low == 0.0 and finding.recoverable.high == pytest.approx(0.9)
+    assert found(beside_others(16, 9000)).severity is Severity.WARNING
+
+
+@pytest.mark.parametrize(("threads", "switches", "workers"), [(16, 750, 0), (2, 2700, 0), (2, 2700, 2)])
+def test_beside_others_half_of_it_and_no_thread_too_many_are_clear(threads, switches, workers):
+    clear(beside_others(threads, switches, workers=workers))
+
+
+def counted_delay(own_delay, *, others_s=0.0, rate=0, workers=0, threads=16, workers_delay=None):
+    """100 steps of 0.1 s on two cores; the loop had no core for ``own_delay`` of them."""
+    facts = {"threads": threads, "cpu_count": 2, "num_workers": workers}
+    quantities = {"involuntary_switches": rate * 10, "measured_wall_s": 10.0, "other_cpu_s": others_s}
+    # The loop ran for 5 of 10 s; its other threads for 5, and as many of delay as the loop had.
+    quantities |= {
+        "loop_cpu_share": 0.5,
+        "process_cpu_s": 10.0,
+        "workers_cpu_s": 2.0,
+        "loop_run_delay_share": own_delay,
+    }
+    quantities |= {"process_run_delay_share": own_delay / (1 + own_delay)}
+    quantities |= {} if workers_delay is None else {"worker_run_delay_share": workers_delay}
+    return ask_trial(RULE, forward=0.1, facts=facts, quantities=quantities)
+
+
+def test_time_without_a_core_for_ones_own_threads_needs_no_switches():
+    finding = found(counted_delay(0.3))
+    assert finding.severity is Severity.WARNING
+    assert number(finding, "computing thread without a core for the trial's own threads").value == pytest.approx(30)
+    assert "for 30 % of the time the loop was ready to run" in finding.summary
+    assert (finding.recoverable.low, finding.recoverable.high) == (0.0, pytest.approx(0.3))
+
+
+def test_a_delay_of_others_or_of_nobody_is_none_of_its_threads():
+    # Others ran for 28 s, its own for 5 and 2: a fifth of 3 s.
+    clear(counted_delay(0.3, others_s=28.0))
+    clear(counted_delay(0.0))
+    # Many switches beside workers, measured to cost the loop nothing, are only mentioned.
+    mentioned = found(counted_delay(0.0, rate=5000, threads=1, workers=4, workers_delay=0.9))
+    assert mentioned.severity is Severity.INFO and "for 0 % of the time" in mentioned.summary
+
+
+def test_workers_that_hardly_get_a_core_are_at_work_all_the_same():
+    # 8 workers used 2 of 80 s: asleep, unless they were ready and had no core for 38 s more. The loop lacked 0.3.
+    clear(counted_delay(0.3, workers=8, threads=1, workers_delay=0.0))
+    finding = found(counted_delay(0.3, workers=8, threads=1, workers_delay=0.95))
+    assert number(finding, "threads at work").value == 9

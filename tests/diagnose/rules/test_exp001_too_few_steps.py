@@ -54,3 +54,11 @@ def test_noise_asks_for_more_steps():
 
 def test_thresholds_can_be_changed():
     assert clear(ask_trial(TooFewSteps(enough_steps=10), steps=12))
+
+
+def test_scatter_that_more_steps_will_not_cure_is_to_be_looked_into():
+    """A half-width of more than 20 % would take a hundred times the steps; of five steps more may well do."""
+    wild = found(ask_trial(RULE, steps=50, noise=1.5, seed=1))
+    assert number(wild, "half-width of the mean step time").value > 20
+    assert "more steps alone would not do" in wild.remedies[0].says
+    assert "Measure more steps" in found(ask_trial(RULE, steps=5, noise=1.5, seed=1)).remedies[0].says

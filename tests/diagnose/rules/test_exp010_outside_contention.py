@@ -133,3 +133,84 @@ def test_a_device_waits_for_nobodys_thread():
 
 def test_nobody_looked():
     assert missing(ask_trial(RULE, steps=10)).signal == "other_cpu_s"
+
+
+# -- where the scheduler's count is known
+
+
+def counted(delay, *, others_s, workers=0, workers_delay=0.0, **more):
+    """100 s on one core: the loop ran for what is left of it, and lacked it for ``delay`` of the time."""
+    quantities = QUIET | {"process_cpu_s": 60.0, "other_cpu_s": others_s, "cpu_pressure_s": 90.0}
+    quantities |= {"involuntary_switches": 20000}
+    given = {"loop_cpu_share": 0.6, "loop_run_delay_share": delay, "process_run_delay_share": delay / (0.6 + delay)}
+    if workers:
+        given |= {"worker_run_delay_share": workers_delay, "workers_cpu_s": 10.0}
+    facts = {"threads": 1, "cpu_count": 1, "num_workers": workers}
+    wait = 0.3 if workers else 0.0
+    return ask_trial(
+        RULE,
+        data_wait=wait,
+        forward=1 - wait,
+        columns={"thread_cpu_ns": 0.6e9},
+        quantities=quantities | given,
+        facts=facts,
+        **more,
+    )
+
+
+def test_a_loop_that_others_robbed_of_its_core_needs_no_other_sign():
+    finding = found(counted(0.4, others_s=40.0))
+    assert finding.severity is Severity.WARNING
+    assert number(finding, "computing thread without a core for others").value == pytest.approx(40)
+    assert "others had the cores for 40 % of the time" in finding.summary
+
+
+def test_a_loop_that_had_its_core_was_not_disturbed():
+    # Something waited for a processor for 90 % of the time, and the thread did not run for 40 % of it: but it was
+    # blocked, and had a core whenever it could run. Measured zero is no disturbance; not measured, the signs count.
+    clear(counted(0.0, others_s=40.0))
+    assert found(counted(0.0, others_s=40.0, without=("loop_run_delay_share",))).severity is Severity.WARNING
+
+
+def test_what_its_own_threads_take_is_no_outside_contention():
+    clear(counted(0.4, others_s=0.5))
+
+
+def test_half_of_the_limit_is_clear_and_twice_of_it_a_warning():
+    clear(counted(0.025, others_s=40.0))
+    assert found(counted(0.1, others_s=40.0)).severity is Severity.WARNING
+
+
+def test_workers_that_the_training_waits_for_are_robbed_as_well():
+    # 2 workers ran for 10 of 200 s and lacked a core for 90, 45 % each. Others used 390 s, the loop 60, the other 5.
+    finding = found(counted(0.0, others_s=390.0, workers=2, workers_delay=0.9))
+    assert finding.severity is Severity.WARNING
+    assert number(finding, "loader worker without a core for others").value == pytest.approx(45 * 390 / 455)
+    clear(counted(0.0, others_s=390.0, workers=2, workers_delay=0.0))
+
+
+def test_what_a_quota_holds_back_is_not_told_apart():
+    held = {"cpu_periods": 100, "cpu_throttled_periods": 50}
+    reply = ask_trial(
+        RULE,
+        forward=1.0,
+        quantities=QUIET
+        | held
+        | {"loop_cpu_share": 0.5, "loop_run_delay_share": 0.5, "process_run_delay_share": 0.5, "other_cpu_s": 50.0},
+        facts=CORES,
+    )
+    assert "computing thread without a core for others" not in {item.metric for item in found(reply).evidence}
+    assert found(reply).severity is Severity.INFO
+
+
+def test_a_device_with_work_queued_goes_on_without_the_thread():
+    given = QUIET | {
+        "loop_cpu_share": 0.5,
+        "loop_run_delay_share": 0.5,
+        "process_run_delay_share": 0.3,
+        "other_cpu_s": 100.0,
+    }
+    fed = {"device": "cuda:0", "forward": 1.0, "quantities": given, "facts": CORES}
+    clear(ask_trial(RULE, **fed))
+    dry = {"starved": 1.0, "borders_idle": 6.0}
+    assert found(ask_trial(RULE, **fed, columns=dry)).severity is Severity.WARNING

@@ -149,6 +149,18 @@ def test_the_collector_and_not_the_time_outside_is_the_verdict():
     assert not {"STB002", "STB004"} & {f.code for f in diagnosis.findings}
 
 
+def test_a_pause_is_mentioned_for_its_length_only_if_anybody_would_notice():
+    """One pause of twice a step in a thousand steps: of 1 ms (0.5 ms steps) and of 20 ms (10 ms steps)."""
+
+    def pausing(step_s):
+        pauses = np.zeros(1000)
+        pauses[500] = 2 * step_s * 1e9
+        return ask_trial(CollectorPauses(), forward=step_s, steps=1000, columns={"gc_ns": pauses})
+
+    clear(pausing(0.0005))
+    assert found(pausing(0.01)).severity is Severity.INFO
+
+
 # -- HST006
 
 
@@ -177,6 +189,41 @@ def test_what_of_it_computes_is_said_where_it_is_sure():
     assert "nearly all of it computing" in outside(1.0)
     assert "0 % of it surely computing" in outside(0.6)
     assert "computing" not in found(ask_trial(TimeOutsidePhases(), forward=0.6, other=0.4)).summary
+
+
+def test_where_others_had_the_processors_its_cpu_time_tells_no_waiting():
+    def outside(computed):  # of 0.4 s outside of the phases and 0.6 s in them
+        columns = {"thread_cpu_ns": computed * 1e9, "data_wait_cpu_ns": 0}
+        return found(ask_trial(TimeOutsidePhases(), forward=0.6, other=0.4, columns=columns)).summary
+
+    assert "perhaps waiting" in outside(0.6)
+    assert "cannot be told" in outside(0.3)  # for 0.3 s of the phases it surely did not run
+
+
+def test_on_the_cpu_work_in_transfer_is_work_on_batches():
+    # 0.3 s of transfer and 0.1 s of other in a step of 1 s; there is nothing to copy.
+    finding = found(ask_trial(TimeOutsidePhases(), forward=0.6, transfer=0.3, other=0.1, noise=0.02))
+    assert finding.severity is Severity.CRITICAL
+    assert "30 % lie in the transfer of batches" in finding.summary
+    assert "Move preparation of batches" in finding.remedies[0].says
+    assert finding.claims == {"other": pytest.approx(0.1, abs=0.02), "transfer": pytest.approx(0.3, abs=0.02)}
+    assert (
+        found(ask_trial(TimeOutsidePhases(), forward=0.6, transfer=0.1, other=0.3)).remedies[0].says.startswith("Log")
+    )
+
+
+def test_on_a_device_transfer_is_copying():
+    clear(ask_trial(TimeOutsidePhases(), device="cuda:0", forward=0.65, transfer=0.3, other=0.05))
+    clear(ask_trial(TimeOutsidePhases(), forward=0.95, transfer=0.02, other=0.03))
+
+
+def test_work_in_transfer_that_computes_is_told_from_waiting():
+    def outside(cpu):  # 0.6 s of compute, 0.4 s of transfer; the thread computed so long in all
+        columns = {"thread_cpu_ns": cpu * 1e9, "data_wait_cpu_ns": 0}
+        return found(ask_trial(TimeOutsidePhases(), forward=0.6, transfer=0.4, columns=columns)).summary
+
+    assert "nearly all of it computing" in outside(1.0)
+    assert "0 % of it surely computing" in outside(0.6)
 
 
 def test_a_loop_without_phases_has_no_time_outside_of_them():

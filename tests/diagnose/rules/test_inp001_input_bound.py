@@ -173,3 +173,89 @@ def test_a_wait_for_cores_that_others_had_is_only_mentioned(workers_s, others_s,
     finding = found(ask(0.4, facts=MANY_CORES | {"num_workers": 2, "cpu_count": 2, "threads": 1}, quantities=counted))
     assert finding.severity is severity
     assert ("on an idle machine" in finding.summary) is (severity is Severity.INFO)
+
+
+# -- where the scheduler counted who had no core
+
+
+def on_one_core(wait, *, wait_cpu, cpu, delay, others_s, **more):
+    """100 steps of 1 s without workers on one core; the thread's times are parts of the step."""
+    counted = {"process_cpu_s": 100 * cpu, "workers_cpu_s": 0.0, "other_cpu_s": others_s}
+    counted |= {
+        "loop_cpu_share": cpu,
+        "loop_run_delay_share": delay,
+        "process_run_delay_share": delay / (cpu + delay) if delay else 0.0,
+    }
+    return ask_trial(
+        RULE,
+        data_wait=wait,
+        forward=1 - wait,
+        columns={"thread_cpu_ns": cpu * 1e9, "data_wait_cpu_ns": wait_cpu * 1e9},
+        facts={"threads": 1, "cpu_count": 1, "num_workers": 0},
+        quantities=counted,
+        **more,
+    )
+
+
+def test_a_loader_that_sleeps_is_a_finding_whoever_has_the_cores():
+    # Forward got a third of the core, 0.2 of 0.6 s; the wait of 0.4 s has 0.01 s of CPU time and no delay at all.
+    finding = found(on_one_core(0.4, wait_cpu=0.01, cpu=0.21, delay=0.4, others_s=40.0))
+    assert finding.severity is Severity.CRITICAL
+    assert "most of it waiting for disk, network or locks" in finding.summary
+    assert changes(finding)[0]["num_workers"] >= 1
+
+
+def test_a_loader_that_was_robbed_computes():
+    # A third of the core throughout: what the wait lacks of it is no waiting for a disk, and the wait would stay.
+    finding = found(on_one_core(0.4, wait_cpu=0.4 / 3, cpu=1 / 3, delay=2 / 3, others_s=66.7))
+    assert finding.severity is Severity.CRITICAL
+    assert "67 % without a core; nearly all of the rest computing" in finding.summary
+
+
+def test_a_wait_that_was_for_a_core_is_no_wait_for_data():
+    # Of 0.4 s of wait 0.38 without a core: without others 0.02 of 0.62 s are left. Its own doing it would be, without.
+    robbed = on_one_core(0.4, wait_cpu=0.02, cpu=0.62, delay=0.38, others_s=38.0)
+    assert found(robbed).severity is Severity.INFO
+    assert "Had no core been lacking, about 3.2 % of a step" in found(robbed).summary
+    assert found(on_one_core(0.4, wait_cpu=0.02, cpu=0.62, delay=0.38, others_s=0.0)).severity is Severity.CRITICAL
+    # Measured zero: blocked all along.
+    assert found(on_one_core(0.4, wait_cpu=0.02, cpu=0.62, delay=0.0, others_s=38.0)).severity is Severity.CRITICAL
+
+
+@pytest.mark.parametrize(("workers_s", "delayed", "severity"), [
+    (4.0, 0.3, Severity.CRITICAL),  # 2 % of its time computing and 0.9 % without a core: they sleep
+    (40.0, 0.75, Severity.INFO),  # 20 % computing, 60 % without a core: a batch would take 0.4 of a step, and they
+    #                               would keep up with the 0.6 s of the rest
+    (40.0, 0.0, Severity.CRITICAL),  # measured zero: they had their cores
+])  # fmt: skip
+def test_workers_that_had_no_core_are_told_from_those_that_sleep(workers_s, delayed, severity):
+    """100 steps of 1 s, 0.4 of it waiting for 2 workers; two cores, of which others used 1.3."""
+    counted = {"process_cpu_s": 55.0, "workers_cpu_s": workers_s, "other_cpu_s": 130.0}
+    counted |= {
+        "loop_cpu_share": 0.55,
+        "loop_run_delay_share": 0.0,
+        "process_run_delay_share": 0.0,
+        "worker_run_delay_share": delayed,
+    }
+    facts = MANY_CORES | {"num_workers": 2, "cpu_count": 2, "threads": 1}
+    finding = found(ask(0.4, facts=facts, quantities=counted))
+    assert finding.severity is severity
+    assert ("would be waiting" in finding.summary) is (severity is Severity.INFO)
+
+
+def test_batches_that_lay_ready_are_said_to():
+    # 8 workers and the loop on one core, nobody else: of 0.3 s of wait the loop was ready without a core for all.
+    counted = {"process_cpu_s": 10.0, "workers_cpu_s": 90.0, "other_cpu_s": 0.0, "loop_run_delay_share": 0.9}
+    counted |= {"loop_cpu_share": 0.1, "process_run_delay_share": 0.9, "worker_run_delay_share": 0.85}
+    finding = found(
+        ask_trial(
+            RULE,
+            data_wait=0.3,
+            forward=0.7,
+            columns={"thread_cpu_ns": 0.1e9},
+            facts={"threads": 1, "cpu_count": 1, "num_workers": 8},
+            quantities=counted,
+        )
+    )
+    assert "a batch lay ready, and the loop had no core" in finding.summary
+    assert "disk" not in finding.summary

@@ -79,6 +79,16 @@ def test_nor_where_others_used_the_cores_and_none_was_idle(others_s, fires):
     assert missing(answer) if fires else clear(answer)
 
 
+@pytest.mark.parametrize(("delay", "fires"), [(0.0, False), (0.025, False), (0.1, True)])
+def test_what_the_scheduler_counted_says_whether_it_had_its_core(delay, fires):
+    """Others used the cores and none was idle, but that says nothing where it is known what the thread lacked."""
+    quantities = {"process_cpu_s": 16.5, "workers_cpu_s": 0, "other_cpu_s": 2.1, "loop_run_delay_share": delay}
+    trial = on_cpu(30, computing=0.3, quantities=quantities)
+    trial["facts"] = trial["facts"] | {"cpu_window_s": 10}
+    answer = ask_trial(RULE, **trial)
+    assert missing(answer) if fires else clear(answer)
+
+
 def test_where_the_cpu_clock_was_not_read_it_is_found_with_less_confidence():
     finding = found(ask_trial(RULE, **on_cpu(30, without=["thread_cpu_ns"])))
     assert finding.confidence == pytest.approx(0.5 / 0.7 * found(ask_trial(RULE, **on_cpu(30))).confidence)

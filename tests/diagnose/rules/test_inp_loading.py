@@ -103,7 +103,39 @@ def test_what_workers_do_is_not_the_loops_own_cpu_time():
     found(loading(SlowBatches(), 0.5, cpu=0.1, workers=2, workers_cpu_s=0.0))  # measured zero: they wait
 
 
+def counted(rule, *, delay, wait_cpu, cpu, others_s):
+    """100 steps of 1 s on one core, 0.5 of it waiting; the thread's times are parts of the step."""
+    given = {"process_cpu_s": 100 * cpu, "workers_cpu_s": 0.0, "other_cpu_s": others_s}
+    given |= {"loop_cpu_share": cpu, "loop_run_delay_share": delay}
+    return ask_trial(
+        rule,
+        data_wait=0.5,
+        forward=0.5,
+        columns={"thread_cpu_ns": cpu * 1e9, "data_wait_cpu_ns": wait_cpu * 1e9},
+        facts={"num_workers": 0, "threads": 1, "cpu_count": 1},
+        quantities=given | {"process_run_delay_share": delay / (cpu + delay) if delay else 0.0},
+    )
+
+
+def test_time_without_a_core_is_neither_computing_nor_waiting():
+    # A quarter of the core throughout: 0.125 of 0.5 s computing, 0.375 without a core.
+    finding = found(counted(SlowBatches(), delay=0.75, wait_cpu=0.125, cpu=0.25, others_s=75.0))
+    assert "25 % of it computing and 75 % without a core: the loader computes" in finding.summary
+    assert number(finding, "without a core within it").value == pytest.approx(75)
+    # Measured zero: what it did not compute it was blocked.
+    blocked = found(counted(SlowBatches(), delay=0.0, wait_cpu=0.125, cpu=0.25, others_s=75.0))
+    assert "the rest is waiting for disk, network or locks" in blocked.summary
+    assert number(blocked, "without a core within it").value == 0.0
+
+
 # -- INP003
+
+
+def test_no_workers_are_proposed_for_a_wait_that_others_caused():
+    # 0.5 s of waiting, 0.48 of it without a core that others had: 0.02 of 0.52 s would be left.
+    reply = clear(counted(TooFewWorkers(), delay=0.48, wait_cpu=0.02, cpu=0.52, others_s=48.0))
+    assert "others had the cores" in reply.summary
+    assert found(counted(TooFewWorkers(), delay=0.48, wait_cpu=0.02, cpu=0.52, others_s=0.0))
 
 
 def test_workers_are_predicted_to_hide_all_but_the_rest_of_the_step():

@@ -15,6 +15,7 @@ from perf_diagnostics.diagnose.rules.cmp009_unfused_attention import UnfusedAtte
 from perf_diagnostics.diagnose.rules.cmp011_conv_layout import ConvLayout
 from perf_diagnostics.diagnose.rules.cmp012_conv_bias_before_norm import ConvBiasBeforeNorm
 from perf_diagnostics.diagnose.rules.cmp013_low_gpu_utilisation import LowGpuUtilisation
+from perf_diagnostics.diagnose.rules.cmp016_double_precision import DoublePrecision
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -69,6 +70,7 @@ from perf_diagnostics.diagnose.rules.opt002_zero_grad_memset import ZeroGradMems
 from perf_diagnostics.diagnose.rules.opt003_optimizer_synchronises import OptimizerSynchronises
 from perf_diagnostics.diagnose.rules.opt004_small_micro_batches import SmallMicroBatches
 from perf_diagnostics.diagnose.rules.opt005_recomputation import Recomputation
+from perf_diagnostics.diagnose.rules.opt006_work_before_the_update import WorkBeforeTheUpdate
 from perf_diagnostics.diagnose.rules.pwr001_thermal_throttling import ThermalThrottling
 from perf_diagnostics.diagnose.rules.pwr002_power_capped import PowerCapped
 from perf_diagnostics.diagnose.rules.pwr003_low_clock import LowClock
@@ -129,6 +131,7 @@ RULES: tuple[Rule, ...] = (
     OptimizerSynchronises(),
     SmallMicroBatches(),
     Recomputation(),
+    WorkBeforeTheUpdate(),
     OverheadBound(),
     ThroughputKnee(),
     PastThePeak(),
@@ -146,6 +149,7 @@ RULES: tuple[Rule, ...] = (
     ConvLayout(),
     ConvBiasBeforeNorm(),
     LowGpuUtilisation(),
+    DoublePrecision(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),

@@ -49,7 +49,7 @@ class SinglePrecision:
     def check(self, facts: TrialFacts) -> Answer:
         facts.require_accelerator("precision")
         precision = roofline.computes_in(facts)
-        if precision in roofline.HALF:
+        if precision in (*roofline.HALF, roofline.DOUBLE):
             return cleared(self, f"it computes in {precision}")
         sheet, now = roofline.sheet(facts), roofline.sheet_flops(facts)
         name = half_precision(facts.word("device_name"))

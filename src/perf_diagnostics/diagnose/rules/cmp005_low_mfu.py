@@ -75,7 +75,7 @@ class LowMfu:
 
 
 def _numbers(facts: TrialFacts) -> tuple[Evidence, ...]:
-    ceiling = facts.quantity("matmul_ceiling")
+    ceiling = roofline.fastest_product(facts)
     size, unit = (1e12, "TFLOP/s") if ceiling >= 1e12 else (1e9, "GFLOP/s")
     found = [
         evidence("operations a second", roofline.flops_per_s(facts).scaled(1 / size), unit),

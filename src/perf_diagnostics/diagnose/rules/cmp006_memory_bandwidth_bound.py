@@ -70,7 +70,7 @@ class MemoryBandwidthBound:
         held = roofline.held_back_by(facts)
         if held is not None:
             return cleared(self, f"{held} sets the pace", *numbers)
-        products = facts.quantity("flops_per_step") / facts.quantity("matmul_ceiling") / facts.step_time_s.value
+        products = facts.quantity("flops_per_step") / roofline.fastest_product(facts) / facts.step_time_s.value
         return Finding(
             code=self.code,
             name=self.name,

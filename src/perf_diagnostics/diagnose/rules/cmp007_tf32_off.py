@@ -42,7 +42,10 @@ class Tf32Off:
 
     def check(self, facts: TrialFacts) -> Answer:
         facts.require_accelerator("matmul_precision")
-        if str(facts.result.trial.settings.precision) != "float32" or roofline.computes_in(facts) in roofline.HALF:
+        if str(facts.result.trial.settings.precision) != "float32" or roofline.computes_in(facts) in (
+            *roofline.HALF,
+            roofline.DOUBLE,
+        ):
             return cleared(self, f"it computes in {roofline.computes_in(facts)}")
         setting = facts.word("matmul_precision")
         if setting is None:

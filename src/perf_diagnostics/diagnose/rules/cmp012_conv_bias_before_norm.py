@@ -55,5 +55,5 @@ class ConvBiasBeforeNorm:
             scope=facts.label,
             evidence=(number,),
             remedies=(Remedy("Make these convolutions with bias=False."),),
-            confidence=confidence(Tier.CONFIGURATION, sure=True, coverage=facts.coverage, thin=facts.thin),
+            confidence=confidence(Tier.CONFIGURATION, sure=True),
         )

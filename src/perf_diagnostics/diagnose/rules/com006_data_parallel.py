@@ -53,5 +53,5 @@ class DataParallel:
             scope=facts.label,
             evidence=(Evidence(metric="wrapper of the model", value=wrapper),),
             remedies=(Remedy("Use DistributedDataParallel, one process a GPU (torchrun --nproc-per-node=…)."),),
-            confidence=confidence(Tier.CONFIGURATION, sure=True, coverage=facts.coverage, thin=facts.thin),
+            confidence=confidence(Tier.CONFIGURATION, sure=True),
         )

@@ -58,5 +58,5 @@ class Backend:
             scope=facts.label,
             evidence=(Evidence(metric="backend", value=backend),),
             remedies=(Remedy('Use NCCL for the device: init_process_group("cpu:gloo,cuda:nccl").'),),
-            confidence=confidence(Tier.CONFIGURATION, sure=True, coverage=facts.coverage, thin=facts.thin),
+            confidence=confidence(Tier.CONFIGURATION, sure=True),
         )

@@ -55,5 +55,5 @@ class DdpOptions:
             scope=facts.label,
             evidence=(Evidence(metric="find_unused_parameters", value="True"),),
             remedies=(Remedy("Leave find_unused_parameters out, unless some parameters are unused in some steps."),),
-            confidence=confidence(Tier.CONFIGURATION, sure=True, coverage=facts.coverage, thin=facts.thin),
+            confidence=confidence(Tier.CONFIGURATION, sure=True),
         )

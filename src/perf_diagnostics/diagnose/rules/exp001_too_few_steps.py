@@ -64,9 +64,7 @@ class TooFewSteps:
             summary=_summary(facts.steps, half_width, severity, enough=facts.steps >= self.enough_steps),
             scope=facts.label,
             evidence=numbers,
-            remedies=(
-                Remedy("Measure more steps: a larger time budget in a sweep, more batches in a loop of your own."),
-            ),
+            remedies=(_IDLE if facts.steps >= self.enough_steps and _hopeless(half_width) else _MORE,),
             confidence=1.0,
         )
 
@@ -78,6 +76,21 @@ class TooFewSteps:
         if steps < self.enough_steps or (half_width is not None and half_width > self.widest_half_width):
             return Severity.INFO
         return None
+
+
+_MORE = Remedy("Measure more steps: a larger time budget in a sweep, more batches in a loop of your own.")
+
+_IDLE = Remedy(
+    "Find out what makes the steps so unequal, such as other programs or batches of different sizes: at this scatter "
+    "more steps alone would not do."
+)
+
+#: Half-widths from which 2 % would take more than a hundred times as many steps.
+_WIDE = 0.20
+
+
+def _hopeless(half_width: float | None) -> bool:
+    return half_width is not None and half_width > _WIDE
 
 
 def _half_width(step_time: Interval) -> float | None:

@@ -9,7 +9,7 @@ from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
-from perf_diagnostics.diagnose.wording import listing
+from perf_diagnostics.diagnose.wording import listing, percent
 
 #: What is looked at: the fact, how it is called, and how to switch it off.
 _SWITCHES = (
@@ -69,18 +69,27 @@ class DebugSettings:
             on.append(("deterministic_algorithms", "deterministic algorithms", off))
         if not on:
             return cleared(self, "no debugging aid is switched on")
+        gain = self._gain([name for name, _, _ in on])
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=Severity.WARNING if slow else Severity.INFO,
-            summary=f"Switched on while training: {listing([says for _, says, _ in on])}. {_COST[bool(slow)]}",
+            summary=f"Switched on while training: {listing([says for _, says, _ in on])}. "
+            + self._cost(slow=bool(slow), known=gain is not None),
             scope=facts.label,
             evidence=tuple(Evidence(metric=says, value="on") for _, says, _ in on),
             remedies=tuple(Remedy(f"Switch off {says}: {off}.") for _, says, off in on),
-            recoverable=self._gain([name for name, _, _ in on]),
-            confidence=confidence(Tier.CONFIGURATION, sure=True, coverage=facts.coverage, thin=facts.thin),
+            recoverable=gain,
+            # A flag that was read is as certain after three steps as after a thousand.
+            confidence=confidence(Tier.CONFIGURATION if gain is None else Tier.SWITCH, sure=True),
         )
+
+    def _cost(self, *, slow: bool, known: bool) -> str:
+        if not known:
+            return _COST[slow]
+        low, high = percent(self.anomaly_low), percent(self.anomaly_high)
+        return f"Where anomaly detection was tried, it took {low} to {high} of a step."
 
     def _gain(self, on: list[str]) -> Share | None:
         """Known for anomaly detection only."""

@@ -79,7 +79,9 @@ class MemoryGrowth:
         soon = left is not None and left < facts.result.trial.length.max_steps
         late = left is not None and left > self.horizon_steps
         after = (
-            "" if left is None else f" With what is free, it runs out after about {significant(left, 2)} more steps."
+            ""
+            if left is None
+            else f" With what is free, it runs out after about {float(f'{left:.2g}'):,.0f} more steps."
         )
         return Finding(
             code=self.code,

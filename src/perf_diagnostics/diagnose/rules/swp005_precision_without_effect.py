@@ -16,7 +16,7 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.statistics import quotient
 from perf_diagnostics.diagnose.wording import listing, significant
 
-_ORDER = ("float32", "tf32", "float16", "bfloat16")
+_ORDER = ("float64", "float32", "tf32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,5 +119,5 @@ def _name(group: Group) -> str:
 
 
 def _rank(group: Group) -> int:
-    """float32, TF32, then the 16-bit precisions, which are not set against each other."""
-    return min(_ORDER.index(_name(group)), 2)
+    """float64, float32, TF32, then the 16-bit precisions, which are not set against each other."""
+    return min(_ORDER.index(_name(group)), 3)

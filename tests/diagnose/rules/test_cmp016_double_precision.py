@@ -1,0 +1,110 @@
+"""CMP016: float64 parameters, what they cost on a CPU and on devices with and without units for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from perf_diagnostics.diagnose import roofline
+from perf_diagnostics.diagnose.engine import diagnose
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.rules.cmp003_single_precision import SinglePrecision
+from perf_diagnostics.diagnose.rules.cmp007_tf32_off import Tf32Off
+from perf_diagnostics.diagnose.rules.cmp016_double_precision import DoublePrecision
+from perf_diagnostics.testing import run_of, trial_of
+from tests.diagnose.answers import ask_trial, changes, clear, facts_of, found, missing
+
+RULE = DoublePrecision()
+STEP = {"forward": 0.03, "backward": 0.05, "optimizer": 0.01, "data_wait": 0.01}
+
+
+def ask(types=("float64",), *, device="cpu", name=None, **trial):
+    """A step of 0.1 s of which 90 % is work of 64 bits."""
+    facts = {"parameter_types": list(types)} | ({} if name is None else {"device_name": name})
+    return ask_trial(RULE, device=device, facts=facts, **{**STEP, **trial})
+
+
+def test_a_model_of_64_bits_may_win_half_of_its_work():
+    finding = found(ask())
+    assert finding.severity is Severity.WARNING
+    assert "float64, for 90 % of each step" in finding.summary
+    assert finding.recoverable.high == pytest.approx(0.5 * 0.9, rel=0.01)
+    assert finding.recoverable.low == pytest.approx(0.3 * 0.5 * 0.9, rel=0.01)
+    assert "changes the results" in finding.remedies[0].says
+    assert changes(finding) == []
+
+
+@pytest.mark.parametrize("types", [["float32"], ["bfloat16"], ["float16", "float32"]])
+def test_healthy_types_are_clear(types):
+    clear(ask(types))
+
+
+def test_types_that_nobody_looked_at_are_not_float32():
+    missing(ask_trial(RULE, forward=0.1))
+
+
+def test_where_little_of_the_step_is_work_it_is_only_mentioned():
+    # 0.09 s of work in steps of 1.09 s: 8 %.
+    finding = found(ask(data_wait=1.0))
+    assert finding.severity is Severity.INFO and finding.recoverable is None
+
+
+def test_some_parameters_of_64_bits_are_mentioned():
+    finding = found(ask(("float32", "float64")))
+    assert finding.severity is Severity.INFO and finding.recoverable is None
+    assert "Some of the model's parameters" in finding.summary
+
+
+def test_on_a_device_without_units_for_it_the_products_decide():
+    # A T4 does 1/32 of its float32 rate: between a half (bytes) and 31/32 (products) of 90 %.
+    finding = found(ask(device="cuda:0", name="Tesla T4"))
+    assert finding.recoverable.high == pytest.approx(31 / 32 * 0.9, rel=0.01)
+    assert finding.recoverable.low == pytest.approx(0.3 * 0.5 * 0.9, rel=0.01)
+
+
+def test_on_a_device_as_fast_in_64_bits_only_the_bytes_are_to_be_won():
+    # An A100 multiplies in float64 as fast as in float32: nothing, if all of it is products.
+    finding = found(ask(device="cuda:0", name="NVIDIA A100-SXM4-80GB"))
+    assert finding.recoverable.low == 0.0
+    assert finding.recoverable.high == pytest.approx(0.5 * 0.9, rel=0.01)
+
+
+def test_on_an_unknown_device_no_gain_is_predicted():
+    finding = found(ask(device="cuda:0", name="a device of tomorrow"))
+    assert finding.severity is Severity.WARNING and finding.recoverable is None
+    assert finding.confidence < found(ask()).confidence
+
+
+def test_where_the_host_sets_the_pace_it_is_memory():
+    finding = found(ask(device="cuda:0", name="Tesla T4", columns={"starved": 1.0, "borders": 6, "borders_idle": 6}))
+    assert finding.severity is Severity.INFO and "The host sets the pace" in finding.summary
+
+
+def test_few_steps_make_a_type_no_less_certain():
+    assert found(ask(steps=4)).confidence == found(ask()).confidence
+
+
+def test_a_recorded_precision_of_64_bits_can_be_changed():
+    assert changes(found(ask(settings={"precision": "float64"}))) == [{"precision": "float32"}]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_what_computes_in_64_bits_is_not_held_against_products_of_32(precision):
+    facts = {"parameter_types": ["float64"], "device_name": "Tesla T4", "matmul_precision": "highest"}
+    trial = {"facts": facts, "device": "cuda:0", "settings": {"precision": precision}, "forward": 0.1}
+    assert roofline.computes_in(facts_of(**trial)) == "float64"
+    assert roofline.sheet_flops(facts_of(**trial)) == pytest.approx(8.1e12 / 32)
+    assert "float64" in clear(ask_trial(SinglePrecision(), **trial)).summary  # autocast would leave it as it is
+    clear(ask_trial(Tf32Off(), **trial))
+
+
+def test_the_fastest_product_of_another_format_says_nothing():
+    quantities = {"flops_per_step": 1e9, "matmul_ceiling": 1e12}
+    with pytest.raises(roofline.NotMeasured, match="float64"):
+        roofline.ceiling_share(facts_of(forward=0.1, facts={"parameter_types": ["float64"]}, quantities=quantities))
+    single = facts_of(forward=0.1, facts={"parameter_types": ["float32"]}, quantities=quantities)
+    assert roofline.ceiling_share(single).value == pytest.approx(0.01)
+
+
+def test_the_verdict_names_it():
+    result = trial_of(facts={"parameter_types": ["float64"]}, noise=0.02, **STEP)
+    assert diagnose(run_of(result)).verdict.code == "CMP016"

@@ -98,14 +98,14 @@ report-pdf: $(STAMP) ## PDF; skipped with a message where Pango is missing
 report-pptx: $(STAMP) ## PowerPoint
 	$(REPORT) --formats pptx
 
-report-full: $(STAMP) ## Every format, then seal the run folder with a manifest
-	$(REPORT) --formats html,pdf,pptx,md,json,plots
-	$(MANIFEST) create '$(RUN)' $(WHERE)
+# What had been sealed and was changed keeps its seal, which stays broken until `make manifest` seals the folder as it is.
+report-full: $(STAMP) ## Every format, then seal what is new in the run folder
+	$(REPORT) --formats html,pdf,pptx,md,json,plots --seal
 
 quick-report: smoke ## Smoke run, then its HTML, Markdown, PowerPoint and figures
 	$(PERFDIAG) report latest $(WHERE) --formats html,md,pptx,plots
 
-manifest: $(STAMP) ## Seal the run folder: SHA-256 of every file in it
+manifest: $(STAMP) ## Seal the run folder as it is: SHA-256 of every file in it
 	$(MANIFEST) create '$(RUN)' $(WHERE)
 
 verify-manifest: $(STAMP) ## Check the run folder against its seal

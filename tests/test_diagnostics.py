@@ -250,29 +250,110 @@ def test_the_report_prints_shows_itself_and_saves_every_format(tmp_path: Path) -
         report.save(tmp_path / "x.doc")
 
 
+def test_what_can_only_mean_one_thing_is_taken_as_that() -> None:
+    model, optimizer, loader = parts()
+    profiler = profiler_of(model, optimizer)
+    profiler.run_diagnostics(loader, np.int64(8), num_iterations=np.int32(2), devices="cpu", precisions="float32")
+    table = profiler.run_diagnostics(
+        loader, np.array([8, 12]), num_iterations=2, devices=["cpu", torch.device("cpu:0")]
+    )
+    assert table[["batch_size", "device", "steps"]].to_numpy().tolist() == [
+        [8, "cpu", 2],
+        [8, "cpu", 2],
+        [12, "cpu", 2],
+    ]
+    assert "3 configurations measured" in repr(profiler)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"batch_sizes": []}, "at least one batch size"),
+        ({"batch_sizes": None}, "batch_sizes=None is a NoneType"),
+        ({"batch_sizes": "8,16"}, "batch_sizes='8,16' is a str"),
+        ({"batch_sizes": [8, 8.5]}, r"batch_size=8\.5 must be a whole number"),
+        ({"batch_sizes": [0]}, "batch_size=0"),
+        ({"num_iterations": 3.5}, r"num_iterations=3\.5 must be a whole number of at least 1"),
+        ({"num_iterations": 0}, "num_iterations=0"),
+        ({"devices": ["gpu"]}, "device='gpu' is no device name"),
+        ({"devices": "gpu"}, "device='gpu' is no device name"),
+        ({"devices": [3.5]}, r"device=3\.5 is a float"),
+        ({"devices": []}, "devices=.* names no device"),
+        ({"devices": ["cpu", "cuda:99"]}, "device='cuda:99'"),
+        ({"precisions": ["float32", "float16"]}, "float16"),
+        ({"time_budget_s": -1}, "-1 is no length of time"),
+        ({"time_budget_s": "10"}, "'10' is no length of time"),
+        ({"time_budget_s": float("inf")}, "inf is no length of time"),
+        ({"time_budget_s": float("nan")}, "nan is no length of time"),
+        ({"seed": "first"}, "seed='first'"),
+        ({"results_dir": 3}, "results_dir=3 is no folder"),
+        ({"dataloader": None}, "dataloader=None has no batches"),
+        ({"dataloader": []}, "an empty list"),
+        ({"dataloader": iter([(torch.ones(8, 8), torch.zeros(8))])}, "passes only once"),
+        ({"dataloader": Vectors()}, r"a data set \(Vectors\)"),
+        ({"dataloader": DataLoader(Vectors(), batch_sampler=[[0, 1], [2, 3]])}, "batches in a way of its own"),
+        (
+            {"batch_sizes": [49, 1000]},
+            "batch_size=49: no batch would be full, for one pass over the data has 48 samples",
+        ),
+    ],
+)
+def test_what_no_configuration_could_run_is_refused_once_before_the_first(given: dict[str, Any], says: str) -> None:
+    model, optimizer, loader = parts()
+    profiler = profiler_of(model, optimizer)
+    arguments = {"dataloader": loader, "batch_sizes": [8, 16], "num_iterations": 2, **given}
+    with pytest.raises(InvalidSettings, match=says):
+        profiler.run_diagnostics(**arguments)
+    assert profiler.get_results().empty
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there_is_said_once() -> None:
+    model, optimizer, loader = parts()
+    with pytest.raises(InvalidSettings, match="device='cuda:0': this machine has no such device; usable here: cpu"):
+        PerformanceDiagnostics(model, torch.nn.CrossEntropyLoss(), optimizer, device="cuda")
+    with pytest.raises(InvalidSettings, match="device='cuda:0'"):
+        profiler_of(model, optimizer).profile_batch_size(loader, 8, device="cuda")
+
+
+def test_a_batch_that_a_pass_cannot_fill_is_a_row_that_says_so_and_the_others_run() -> None:
+    model, optimizer, loader = parts()
+    table = profiler_of(model, optimizer).run_diagnostics(loader, [32, 64], num_iterations=3).set_index("batch_size")
+    # 48 samples: a batch of 32 and one of 16 in turn; 64 never.
+    assert table["outcome"].tolist() == ["completed", "invalid_settings"]
+    assert "48 samples" in table.loc[64, "reason"] and np.isnan(table.loc[64, "throughput"])
+
+
+class Drawn:
+    """Batches of 4 that are drawn anew at each pass, from generators of the whole process."""
+
+    def __iter__(self) -> Any:
+        random.random()
+        return iter([(torch.randn(4, 8), torch.zeros(4, dtype=torch.long))] * 2)
+
+
+def test_looking_at_data_draws_nothing_that_is_missed() -> None:
+    model, optimizer, _ = parts()
+    profiler = profiler_of(model, optimizer)
+    before = random.getstate(), torch.get_rng_state()
+    with pytest.raises(InvalidSettings, match="the Drawn holds batches of 4"):
+        profiler.run_diagnostics(Drawn(), [8], num_iterations=2)
+    assert random.getstate() == before[0] and torch.equal(torch.get_rng_state(), before[1])
+    assert profiler.profile_batch_size(Drawn(), 4, num_iterations=2)["outcome"] == "completed"
+    assert random.getstate() == before[0] and torch.equal(torch.get_rng_state(), before[1])
+
+
 def test_bad_input_is_told() -> None:
     model, optimizer, loader = parts()
     profiler = profiler_of(model, optimizer)
     with pytest.raises(WorkloadError, match="Nothing has been measured"):
         profiler.generate_bottleneck_report()
-    with pytest.raises(InvalidSettings, match="at least one batch size"):
-        profiler.run_diagnostics(loader, [])
-    with pytest.raises(InvalidSettings, match=r"such as \[8\]"):
-        profiler.run_diagnostics(loader, 8)  # type: ignore[arg-type]
-    with pytest.raises(InvalidSettings, match="-1 is no length of time"):
-        profiler.run_diagnostics(loader, [8], time_budget_s=-1)
-    with pytest.raises(InvalidSettings, match=r"torch\.nn\.Module, not NoneType"):
-        PerformanceDiagnostics(None, torch.nn.MSELoss(), optimizer)  # type: ignore[arg-type]
-    with pytest.raises(InvalidSettings, match="function or a module, not str"):
-        PerformanceDiagnostics(model, "mse", optimizer)  # type: ignore[arg-type]
-    with pytest.raises(InvalidSettings, match=r"torch\.optim\.Optimizer, not NoneType"):
-        PerformanceDiagnostics(model, torch.nn.MSELoss(), None)  # type: ignore[arg-type]
+    with pytest.raises(WorkloadError, match="Nothing has been measured"):
+        profiler.confirm(loader)
     with pytest.raises(InvalidSettings, match="batch_size=0"):
         profiler.profile_batch_size(loader, 0)
-    with pytest.raises(InvalidSettings, match="0 steps"):
+    with pytest.raises(InvalidSettings, match="num_iterations=0"):
         profiler.profile_batch_size(loader, 8, num_iterations=0)
-    row = profiler.profile_batch_size(iter([(torch.ones(4, 8), torch.zeros(4))]), 4, num_iterations=2)
-    assert row["outcome"] == "crashed" and "passes only once" in row["reason"]
-    stranger = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)
-    row = profiler_of(model, stranger).profile_batch_size(loader, 4, num_iterations=2)
-    assert row["outcome"] == "crashed" and "trains none of the parameters" in row["reason"]
+    model.requires_grad_(False)  # after the profiler was made
+    with pytest.raises(InvalidSettings, match="nothing to train"):
+        profiler.profile_batch_size(loader, 8)

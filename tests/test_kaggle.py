@@ -69,12 +69,22 @@ def test_what_cannot_be_used_is_refused_before_anything_is_measured(tmp_path: Pa
         run_kaggle_analysis(torch.nn.Linear(4, 3).requires_grad_(False), loader, [4], output_dir=out)
     with pytest.raises(InvalidSettings, match="loss_fn='mse' is a text"):
         run_kaggle_analysis(model, loader, [4], loss_fn="mse", output_dir=out)
-    with pytest.raises(InvalidSettings, match="cannot be made: "):
-        run_kaggle_analysis(model, loader, [4], output_dir=tmp_path / "file")
+    with pytest.raises(InvalidSettings, match=r"cannot be made: .*file is a file"):
+        run_kaggle_analysis(model, loader, [4], output_dir=tmp_path / "file" / "below")
+    with pytest.raises(InvalidSettings, match="output_dir=3 is no folder"):
+        run_kaggle_analysis(model, loader, [4], output_dir=3)  # type: ignore[arg-type]
+    with pytest.raises(InvalidSettings, match="batch_sizes=None"):
+        run_kaggle_analysis(model, loader, None, output_dir=out)  # type: ignore[arg-type]
+    with pytest.raises(InvalidSettings, match="dataloader=None"):
+        run_kaggle_analysis(model, None, [4], output_dir=out)  # type: ignore[arg-type]
+    with pytest.raises(InvalidSettings, match="time_budget_s='3'"):
+        run_kaggle_analysis(model, loader, [4], time_budget_s="3", output_dir=out)  # type: ignore[arg-type]
+    with pytest.raises(InvalidSettings, match="batch_size=17: no batch would be full"):
+        run_kaggle_analysis(model, loader, 17, output_dir=out)
     assert not out.exists()
 
 
-@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), "5"])
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), "5", True])
 def test_sampling_takes_a_length_of_time(seconds: float) -> None:
     with pytest.raises(InvalidSettings, match="give more than 0 seconds"):
         analyze_gpu_utilization(seconds)
@@ -100,7 +110,8 @@ def test_files_go_where_a_committed_session_keeps_them(tmp_path: Path, monkeypat
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_without_a_gpu_utilisation_is_empty_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert analyze_gpu_utilization(seconds=0.1).empty
+    table = analyze_gpu_utilization(seconds=0.1)
+    assert table.empty and list(table.columns) == ["device", "model", "memory_gib"]
     assert "No GPU" in capsys.readouterr().out
 
 

@@ -15,47 +15,36 @@ are the random state, the training mode and the device.
 from __future__ import annotations
 
 import contextlib
-import copy
-import gc
-import os
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from torch.utils.data import DataLoader
 
 from perf_diagnostics import __version__
 from perf_diagnostics.diagnose.candidates import candidates
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.experiments import Experiments
 from perf_diagnostics.diagnose.tried import tried_of
-from perf_diagnostics.errors import InvalidSettings, WorkloadError
-from perf_diagnostics.measure import memory
+from perf_diagnostics.errors import WorkloadError
 from perf_diagnostics.measure.devices import DeviceInfo, list_devices
 from perf_diagnostics.measure.environment import capture
-from perf_diagnostics.measure.observation import SAMPLING_INTERVAL_NS, Observations, Sampler, SamplingThread
 from perf_diagnostics.records import Environment, Length, Precision, Run, Settings, Trial, TrialResult
 from perf_diagnostics.report.bottleneck_report import BottleneckReport
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.results_table import results_table, row_of
 from perf_diagnostics.report.tried import tried_frame
-from perf_diagnostics.store.run_folder import RunFolder
-from perf_diagnostics.trials.collect import Watched, Windows, with_readings
+from perf_diagnostics.trials import given_parts, given_values
 from perf_diagnostics.trials.confirm import TIME_BUDGET_S
 from perf_diagnostics.trials.confirm_here import confirm_here
-from perf_diagnostics.trials.instruments import trial_instruments
-from perf_diagnostics.trials.measurement import measure
+from perf_diagnostics.trials.kept_results import kept_in
+from perf_diagnostics.trials.measure_here import OwnParts, measure_here, undisturbed
 from perf_diagnostics.trials.pairs import PAIRS
 from perf_diagnostics.trials.plan import time_for
-from perf_diagnostics.trials.supervise import Ending
 from perf_diagnostics.trials.sweep import skipped
-from perf_diagnostics.workloads.parts import training_of
-from perf_diagnostics.workloads.workload import Training
 
 if TYPE_CHECKING:
     import pandas
@@ -63,9 +52,6 @@ if TYPE_CHECKING:
 
 #: Warm-up steps before the measured ones: the first allocates, initialises and makes the optimizer's state.
 WARMUP_STEPS = 5
-
-#: A sampling thread takes the interpreter from the loop it watches. Energy needs the dense sampling, memory does not.
-_SAMPLING_BESIDE_THE_LOOP_NS = 200_000_000
 
 
 class PerformanceDiagnostics:
@@ -80,7 +66,8 @@ class PerformanceDiagnostics:
         device: where to measure when a call names no device; default: the accelerator if there is one, else the CPU.
 
     Raises:
-        InvalidSettings: one of the parts is not what it should be.
+        InvalidSettings: one of the parts is not what it should be, or they do not fit together, or there is no such
+            device.
     """
 
     def __init__(
@@ -90,17 +77,27 @@ class PerformanceDiagnostics:
         optimizer: torch.optim.Optimizer,
         device: torch.device | str | None = None,
     ) -> None:
-        _check_parts(model, loss_fn, optimizer)
-        self._model = model
-        self._loss_fn = loss_fn
-        self._optimizer = optimizer
-        self.device = torch.device(device) if device is not None else _default_device()
+        given_parts.check_model(model)
+        given_parts.check_loss(loss_fn)
+        given_parts.check_optimizer(optimizer)
+        self._parts = OwnParts(model, loss_fn, optimizer)
+        given_parts.check_together(model, loss_fn, optimizer)
         self._results: list[TrialResult] = []
         self._environment: Environment | None = None
         self._devices: tuple[DeviceInfo, ...] | None = None
         self._created_at = _now()
         self._dataloader: Iterable[Any] | None = None
         self._experiments = Experiments()
+        self.device = _default_device() if device is None else self._checked_device(device)
+
+    def __repr__(self) -> str:
+        """What an interactive session shows: how much there is, and how to see it."""
+        number = len(self._results)
+        rows = f"{number} configuration{'s' * (number != 1)} measured"
+        then = (
+            ".get_results(), .generate_bottleneck_report()" if number else ".run_diagnostics(dataloader, batch_sizes)"
+        )
+        return f"<PerformanceDiagnostics of {type(self._parts.model).__name__}: {rows}; {then}>"
 
     def profile_batch_size(
         self,
@@ -125,19 +122,23 @@ class PerformanceDiagnostics:
             InvalidSettings: a value that cannot be run. What goes wrong in the training itself, such as running out of
                 memory, is the row's ``outcome`` and ``reason``.
         """
-        where = _device_name(torch.device(device) if device is not None else self.device)
-        settings = Settings(batch_size=batch_size, device=where, precision=precision)
-        length = Length.exactly(num_iterations, warmup_steps=WARMUP_STEPS)
-        return row_of(self._measure(self._trial(settings, length), dataloader))
+        (trial,) = self._planned(
+            dataloader,
+            sizes=[given_values.whole_number(batch_size, name="batch_size", least=1)],
+            devices=[given_values.device_name(self.device if device is None else device)],
+            precisions=[precision],
+            num_iterations=num_iterations,
+        )
+        return row_of(self._measure(trial, dataloader))
 
     def run_diagnostics(
         self,
         dataloader: Iterable[Any],
-        batch_sizes: Sequence[int],
+        batch_sizes: Sequence[int] | int,
         num_iterations: int = 100,
-        devices: Sequence[torch.device | str] | None = None,
+        devices: Sequence[torch.device | str] | torch.device | str | None = None,
         *,
-        precisions: Sequence[Precision] = ("float32",),
+        precisions: Sequence[Precision] | Precision = ("float32",),
         seed: int = 0,
         time_budget_s: float | None = None,
         results_dir: str | Path | None = None,
@@ -149,38 +150,36 @@ class PerformanceDiagnostics:
 
         Args:
             dataloader: as for :meth:`profile_batch_size`, like ``num_iterations``.
-            batch_sizes: samples a step.
+            batch_sizes: samples a step; one or several.
             num_iterations: measured steps a configuration.
-            devices: default: the profiler's.
-            precisions: as for :meth:`profile_batch_size`.
+            devices: one or several; default: the profiler's.
+            precisions: as for :meth:`profile_batch_size`; one or several.
             seed: of the order.
             time_budget_s: seconds for all of them, shared out by expected cost; what no longer fits is skipped.
             results_dir: where a run folder is made that holds each configuration as soon as it has ended, so that a
                 session that is killed leaves them to ``perf-diagnostics report``; default: none.
 
         Raises:
-            InvalidSettings: no batch size or device was given, or one that cannot be run.
+            InvalidSettings: no batch size or device was given, or one that cannot be run, or data that none of the
+                configurations could train on; nothing has been measured then. A batch that one pass over the data
+                cannot fill is a row with that reason, unless every size is such a one.
+            RunError: the run folder cannot be made.
         """
-        if isinstance(batch_sizes, int):
-            raise InvalidSettings(f"batch_sizes={batch_sizes} should be a list of sizes, such as [{batch_sizes}].")
-        if time_budget_s is not None and not time_budget_s >= 0:
-            raise InvalidSettings(f"time_budget_s={time_budget_s} is no length of time; give 0 or more seconds.")
-        named = [_device_name(torch.device(device)) for device in (devices or [self.device])]
-        settings = [
-            Settings(batch_size=batch_size, device=name, precision=precision)
-            for name in dict.fromkeys(named)
-            for batch_size in dict.fromkeys(batch_sizes)
-            for precision in dict.fromkeys(precisions)
-        ]
-        if not settings:
-            raise InvalidSettings(f"batch_sizes={list(batch_sizes)!r}: give at least one batch size to measure.")
-        length = Length.exactly(num_iterations, warmup_steps=WARMUP_STEPS)
-        random.Random(seed).shuffle(settings)  # noqa: S311 - an experiment's order, not a secret
-        trials = [self._trial(chosen, length) for chosen in settings]
+        budget_s = given_values.seconds(time_budget_s)
+        if results_dir is not None:
+            results_dir = Path(given_values.folder(results_dir, name="results_dir"))
+        trials = self._planned(
+            dataloader,
+            sizes=given_values.sizes(batch_sizes),
+            devices=given_values.device_names(self.device if devices is None else devices),
+            precisions=given_values.texts(precisions, name="precisions", such_as="names such as ['float32']"),
+            num_iterations=num_iterations,
+        )
+        random.Random(given_values.whole_number(seed, name="seed")).shuffle(trials)  # noqa: S311 - not a secret
         began = time.monotonic()
-        with self._saving(trials, results_dir) as save:
+        with _kept_nowhere() if results_dir is None else kept_in(results_dir, self.run, trials) as save:
             for index, trial in enumerate(trials):
-                left_s = None if time_budget_s is None else time_budget_s - (time.monotonic() - began)
+                left_s = None if budget_s is None else budget_s - (time.monotonic() - began)
                 save(self._measure(trial, dataloader, left_s, *time_for(trial, trials[index:], left_s)))
         return self.get_results()
 
@@ -201,7 +200,7 @@ class PerformanceDiagnostics:
         if self._environment is None:
             self._environment = capture(command=())
         return Run(
-            name=type(self._model).__name__,
+            name=type(self._parts.model).__name__,
             created_at=self._created_at,
             tool_version=__version__,
             planned=tuple(result.trial for result in self._results),
@@ -238,7 +237,7 @@ class PerformanceDiagnostics:
         self,
         dataloader: Iterable[Any] | None = None,
         *,
-        only: Sequence[str] = (),
+        only: Sequence[str] | str = (),
         pairs: int = PAIRS,
         num_iterations: int | None = None,
         time_budget_s: float | None = TIME_BUDGET_S,
@@ -264,14 +263,20 @@ class PerformanceDiagnostics:
         loader = self._dataloader if dataloader is None else dataloader
         if not self._results or loader is None:
             raise WorkloadError("Nothing has been measured yet; call run_diagnostics(dataloader, batch_sizes) first.")
+        codes = given_values.texts(only, name="only", such_as="codes such as ['INP001']")
+        steps = num_iterations
+        if steps is not None:
+            steps = given_values.whole_number(steps, name="num_iterations", least=1)
+        with undisturbed(loader):
+            given_parts.check_data(loader, [result.trial.settings for result in self._results])
         self._experiments = confirm_here(
-            candidates(self.run, diagnose(self.run), only=only),
-            lambda trial: self._run(trial, loader, None, None),
+            candidates(self.run, diagnose(self.run), only=codes),
+            lambda trial: self._run(trial, loader),
             known=self._experiments,
-            pairs=pairs,
-            steps=num_iterations,
-            time_budget_s=time_budget_s,
-            seed=seed,
+            pairs=given_values.whole_number(pairs, name="pairs", least=1),
+            steps=steps,
+            time_budget_s=given_values.seconds(time_budget_s),
+            seed=given_values.whole_number(seed, name="seed"),
         )
         return tried_frame(tried_of(self._experiments))
 
@@ -283,36 +288,39 @@ class PerformanceDiagnostics:
         figure: Figure = figures(self.generate_bottleneck_report().report)[name]
         return figure
 
+    def _planned(
+        self,
+        dataloader: Iterable[Any],
+        *,
+        sizes: Sequence[int],
+        devices: Sequence[str],
+        precisions: Sequence[Any],
+        num_iterations: int,
+    ) -> list[Trial]:
+        """The trials of all configurations, once it is known that there are parts, devices and data to run them."""
+        steps = given_values.whole_number(num_iterations, name="num_iterations", least=1)
+        length = Length.exactly(steps, warmup_steps=WARMUP_STEPS)
+        wanted = [
+            Settings(batch_size=batch_size, device=device, precision=precision)
+            for device in devices
+            for batch_size in sizes
+            for precision in precisions
+        ]
+        given_values.check_settings(wanted, self._all_devices)
+        parts = self._parts
+        given_parts.check_together(parts.model, parts.loss_fn, parts.optimizer)
+        with undisturbed(dataloader):
+            given_parts.check_data(dataloader, wanted)
+        return [self._trial(settings, length) for settings in wanted]
+
     def _trial(self, settings: Settings, length: Length) -> Trial:
         same = [r for r in self._results if r.trial.settings == settings]
-        return Trial(workload=type(self._model).__name__, settings=settings, length=length, repeat=len(same))
+        return Trial(workload=type(self._parts.model).__name__, settings=settings, length=length, repeat=len(same))
 
-    @contextlib.contextmanager
-    def _saving(
-        self, trials: Sequence[Trial], results_dir: str | Path | None
-    ) -> Iterator[Callable[[TrialResult], None]]:
-        """Gives what to call with each result, which writes it into a new run folder, or does nothing."""
-        if results_dir is None:
-            yield lambda _result: None
-            return
-        folder = RunFolder.create(
-            results_dir,
-            planned=trials,
-            command="",
-            environment=self.run.environment,
-            tool_version=__version__,
-            now=datetime.now(UTC),
-            notes=self.run.notes,
-        )
-        with folder.lock():
-
-            def save(result: TrialResult) -> None:
-                if not result.outcome.skipped:
-                    folder.begin(result.trial)
-                    folder.write_parts(result.trial, [table for table in result.steps if len(table)])
-                folder.finish(result)
-
-            yield save
+    def _checked_device(self, device: torch.device | str) -> torch.device:
+        name = given_values.device_name(device)
+        given_values.check_device(name, self._all_devices)
+        return torch.device(name)
 
     def _measure(
         self,
@@ -333,123 +341,29 @@ class PerformanceDiagnostics:
         self,
         trial: Trial,
         dataloader: Iterable[Any],
-        budget_s: float | None,
-        floor_budget_s: float | None,
+        budget_s: float | None = None,
+        floor_budget_s: float | None = None,
     ) -> TrialResult:
-        observations = Observations()
-        observations.note("flops_per_step", "only sweeps count operations: it takes a process of its own")
-        devices = [device for device in self._accelerators() if device.name == trial.settings.device]
-        instruments = trial_instruments(devices, observations)
-        interval_ns = SAMPLING_INTERVAL_NS if devices else _SAMPLING_BESIDE_THE_LOOP_NS
-        sampler = Sampler(instruments, observations, clock=time.perf_counter_ns, interval_ns=interval_ns)
-        thread = SamplingThread(sampler, observations)
-        own_peak = memory.reset_peak_rss()
-        if not own_peak:
-            observations.note(
-                "host_memory_peak",
-                "the kernel does not let this process reset its peak, so the value holds all that ran before",
-            )
-        started_at = datetime.now(UTC)
-        began_ns = time.perf_counter_ns()
-        thread.start(os.getpid())
-        with _undisturbed(dataloader):
-            try:
-                measurement = measure(
-                    trial,
-                    lambda settings: self._copied(settings, dataloader),
-                    budget_s=budget_s,
-                    floor_budget_s=floor_budget_s,
-                )
-            finally:
-                readings = thread.stop()
-        gc.collect()
-        if _cuda_in_use():
-            torch.cuda.empty_cache()
-        watched = Watched(
-            ending=Ending(0),
-            readings=readings,
-            observations=observations,
-            began_ns=began_ns,
-            started_at=started_at,
-            oom_kills=None,
+        accelerators = [device for device in self._all_devices() if device.kind != "cpu"]
+        return measure_here(
+            trial, self._parts, dataloader, accelerators, budget_s=budget_s, floor_budget_s=floor_budget_s
         )
-        windows = Windows(measurement.window_ns, measurement.window_steps, measurement.idle_window_ns)
-        return with_readings(measurement.result, watched, windows)
 
-    def _accelerators(self) -> tuple[DeviceInfo, ...]:
+    def _all_devices(self) -> tuple[DeviceInfo, ...]:
         """This process has torch and may have a device context already, so it looks for itself."""
         if self._devices is None:
-            self._devices = tuple(device for device in list_devices() if device.kind != "cpu")
+            self._devices = list_devices()
         return self._devices
 
-    def _copied(self, settings: Settings, dataloader: Iterable[Any]) -> Training:
-        """The user's parts, copied, on the trial's device."""
-        try:
-            # One memo for both: the copied optimizer must hold the copied parameters.
-            model, optimizer, loss_fn = copy.deepcopy((self._model, self._optimizer, self._copyable_loss()))
-        except (RuntimeError, TypeError) as error:
-            raise WorkloadError(
-                f"The {type(self._model).__name__} or its {type(self._optimizer).__name__} cannot be copied, which "
-                f"measuring without touching yours needs: {error}"
-            ) from error
-        if isinstance(loss_fn, torch.nn.Module):
-            loss_fn.to(settings.device)
-        return training_of(model, optimizer, dataloader, loss_fn or self._loss_fn, settings=settings)
 
-    def _copyable_loss(self) -> torch.nn.Module | None:
-        """A loss that is a module may hold weights that must move to the device; a function is used as it is."""
-        return self._loss_fn if isinstance(self._loss_fn, torch.nn.Module) else None
-
-
-def _check_parts(model: object, loss_fn: object, optimizer: object) -> None:
-    """Refuse parts that no trial could train, before a whole sweep of them crashes."""
-    if not isinstance(model, torch.nn.Module):
-        raise InvalidSettings(f"model should be a torch.nn.Module, not {type(model).__name__}.")
-    if loss_fn is not None and not callable(loss_fn):
-        raise InvalidSettings(f"loss_fn should be a function or a module, not {type(loss_fn).__name__}.")
-    if not hasattr(optimizer, "param_groups"):
-        raise InvalidSettings(f"optimizer should be a torch.optim.Optimizer, not {type(optimizer).__name__}.")
+def _kept_nowhere() -> contextlib.AbstractContextManager[Callable[[TrialResult], None]]:
+    return contextlib.nullcontext(lambda _result: None)
 
 
 def _default_device() -> torch.device:
     if not torch.accelerator.is_available():
         return torch.device("cpu")
-    return torch.device(_device_name(torch.device(str(torch.accelerator.current_accelerator()))))
-
-
-def _device_name(device: torch.device) -> str:
-    """``cuda`` is one particular board; results of two boards must never be mixed up."""
-    if str(device) == "cuda":
-        return f"cuda:{torch.cuda.current_device() if torch.cuda.is_available() else 0}"
-    return str(device)
-
-
-def _cuda_in_use() -> bool:
-    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-
-
-@contextlib.contextmanager
-def _undisturbed(dataloader: Iterable[Any]) -> Iterator[None]:
-    """Puts back every random state that a trial draws from: Python's, NumPy's, torch's, and the loader's own."""
-    python, numpy = random.getstate(), np.random.get_state()
-    generators = _generators_of(dataloader)
-    states = [generator.get_state() for generator in generators]
-    devices = list(range(torch.cuda.device_count())) if _cuda_in_use() else []
-    with torch.random.fork_rng(devices=devices):
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
-            for generator, state in zip(generators, states, strict=True):
-                generator.set_state(state)
-
-
-def _generators_of(dataloader: Iterable[Any]) -> list[torch.Generator]:
-    if not isinstance(dataloader, DataLoader):
-        return []
-    held = (dataloader.generator, getattr(dataloader.sampler, "generator", None))
-    return list({id(g): g for g in held if isinstance(g, torch.Generator)}.values())
+    return torch.device(given_values.device_name(str(torch.accelerator.current_accelerator())))
 
 
 def _now() -> str:

@@ -16,6 +16,8 @@ from perf_diagnostics.measure.devices import list_devices
 from perf_diagnostics.measure.gpu import gpu_instruments
 from perf_diagnostics.measure.observation import Observations, Sampler
 from perf_diagnostics.report.renderer import Skipped, write_report
+from perf_diagnostics.trials.given_parts import check_model, check_trained
+from perf_diagnostics.trials.given_values import folder as given_folder
 
 if TYPE_CHECKING:
     import pandas
@@ -29,7 +31,7 @@ _KAGGLE_OUTPUT = Path("/kaggle/working")
 def run_kaggle_analysis(
     model: torch.nn.Module,
     train_loader: Iterable[Any],
-    batch_sizes: Sequence[int] = BATCH_SIZES,
+    batch_sizes: Sequence[int] | int = BATCH_SIZES,
     *,
     loss_fn: Any = "cross entropy",
     num_iterations: int = 30,
@@ -46,7 +48,7 @@ def run_kaggle_analysis(
     Args:
         model: any module; it is left as it is.
         train_loader: gives batches ``(x, y)``.
-        batch_sizes: samples a step.
+        batch_sizes: samples a step; one or several.
         loss_fn: as for :class:`PerformanceDiagnostics`; default: ``torch.nn.CrossEntropyLoss()``.
         num_iterations: measured steps a configuration.
         output_dir: default: Kaggle's working folder where there is one, else the current folder.
@@ -56,19 +58,16 @@ def run_kaggle_analysis(
         The profiler, with its results and report.
 
     Raises:
-        InvalidSettings: an argument that cannot be used, said before anything is measured.
+        InvalidSettings: an argument that cannot be used, said before anything is measured or made.
+        RunError: the output folder cannot be made.
     """
     criterion, optimizer = _loss_of(loss_fn), _adam(model)
-    target = _made(Path(output_dir) if output_dir is not None else output_folder())
+    target = output_folder() if output_dir is None else _to_be_made(output_dir)
     usable = [device for device in list_devices() if device.kind in ("cpu", "cuda")]
     for device in usable:
         if not device.usable:
             print(f"{device.name} is left out: {device.why_not}")
-    profiler = PerformanceDiagnostics(
-        model,
-        criterion,
-        optimizer,
-    )
+    profiler = PerformanceDiagnostics(model, criterion, optimizer)
     devices = [device.name for device in usable if device.usable]
     profiler.run_diagnostics(
         train_loader,
@@ -95,24 +94,18 @@ def _loss_of(loss_fn: Any) -> Any:
 
 def _adam(model: torch.nn.Module) -> torch.optim.Optimizer:
     """Adam over what of the model is trained."""
-    if not isinstance(model, torch.nn.Module):
-        raise InvalidSettings(f"model should be a torch.nn.Module, not {type(model).__name__}.")
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not trained:
-        raise InvalidSettings(
-            f"The {type(model).__name__} has no parameter that requires a gradient, so there is nothing to train; "
-            "unfreeze a part of it with requires_grad_(True)."
-        )
-    return torch.optim.Adam(trained, lr=1e-3)
+    check_model(model)
+    check_trained(model)
+    return torch.optim.Adam([parameter for parameter in model.parameters() if parameter.requires_grad], lr=1e-3)
 
 
-def _made(folder: Path) -> Path:
-    """The output folder, made unless it is there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidSettings(f"output_dir={str(folder)!r} cannot be made: {error.strerror}; name a folder.") from error
-    return folder
+def _to_be_made(output_dir: str | Path) -> Path:
+    """The output folder, which is made when the first configuration is about to be measured."""
+    target = Path(given_folder(output_dir, name="output_dir"))
+    there = next(path for path in (target, *target.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise InvalidSettings(f"output_dir={str(target)!r} cannot be made: {there} is a file; name another folder.")
+    return target
 
 
 def output_folder() -> Path:
@@ -141,7 +134,7 @@ def analyze_gpu_utilization(seconds: float = 5.0) -> pandas.DataFrame:
     import pandas as pd
 
     given: object = seconds  # in a notebook nothing keeps a text from coming here
-    if not isinstance(given, int | float) or not 0 < given < float("inf"):
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < float("inf"):
         raise InvalidSettings(f"seconds={seconds!r} is no length of time; give more than 0 seconds, such as 5.0.")
     devices = [device for device in list_devices() if device.kind == "cuda"]
     if not devices:
@@ -168,4 +161,4 @@ def analyze_gpu_utilization(seconds: float = 5.0) -> pandas.DataFrame:
         for gap in observations.gaps:
             print(f"{device.name}: {gap.signal} was not measured: {gap.why}")
         rows.append(row)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=["device", "model", "memory_gib"])

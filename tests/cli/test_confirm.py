@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from perf_diagnostics.cli import main
+from perf_diagnostics.cli import main, sweep
 from perf_diagnostics.records import Environment, Outcome, TrialResult
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.testing import trial_of
 from perf_diagnostics.trials import confirm
+from perf_diagnostics.trials.sweep import SweepEnd
 from tests.diagnose.tried_runs import waiting_run
 from tests.trials.pretended import Pretended
 
@@ -109,3 +110,14 @@ def test_diagnose_confirm_says_what_was_won(capsys: pytest.CaptureFixture[str]) 
     assert main(["diagnose", "run", "--confirm"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert told.startswith("Verdict:") and "wins 50 % of the time a sample takes, in 5 pairs of trials" in told
+
+
+def test_a_sweep_that_was_gone_on_with_knows_what_was_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["confirm", "run", *SHORT]) == 0
+    folder = RunFolder.open("results/run")
+    capsys.readouterr()
+    sweep._summarise(folder, SweepEnd(tuple(folder.results()), interrupted=False))
+    (verdict,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("Verdict: "))
+    assert main(["diagnose", "run"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith(verdict.rpartition(" [")[0]) and "in 3 pairs" in verdict

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from perf_diagnostics.errors import ManifestError
-from perf_diagnostics.store.manifest import Verification, create, verify
+from perf_diagnostics.store.manifest import Verification, create, extend, verify
 from tests.store.examples import NOW
 
 UNUSUAL = [
@@ -372,3 +372,58 @@ def test_a_folder_that_was_never_sealed_says_how_to(tmp_path: Path) -> None:
     for deed in (verify, sealed):
         with pytest.raises(ManifestError, match="is not a folder"):
             deed(tmp_path / "nowhere")
+
+
+# --- sealing what is new ------------------------------------------------------------------------------------------
+
+
+def extended(root: Path) -> tuple[str, ...]:
+    return extend(root, tool="perf-diagnostics 0.1.0", now=NOW, renewed=lambda path: path == "report.html")
+
+
+def test_extending_a_whole_seal_or_none_is_sealing(folder: Path) -> None:
+    (folder / "new").write_text("x")
+    assert extended(folder) == ()
+    assert verify(folder) == Verification(checked=4)
+    for name in ("manifest.json", "SHA256SUMS"):
+        (folder / name).unlink()
+    assert extended(folder) == ()
+    assert verify(folder) == Verification(checked=4) and sha256sum_passes(folder)
+
+
+def test_what_was_sealed_and_changed_goes_on_being_told_until_it_is_sealed_deliberately(folder: Path) -> None:
+    (folder / "gone").write_text("x")
+    (folder / "report.html").write_text("first")
+    sealed(folder)
+    (folder / "gone").unlink()
+    (folder / "run.json").write_text("[]\n")  # same size
+    (folder / "empty").write_text("no more")
+    (folder / "report.html").write_text("again")
+    (folder / "report.pdf").write_text("new")
+    for _ in range(2):
+        assert extended(folder) == ("empty", "gone", "run.json")
+        # gone, empty, report.html, report.pdf, run.json and the trial's result
+        broken = Verification(missing=("gone",), modified=("run.json",), wrong_size=("empty",), checked=6)
+        assert verify(folder) == broken
+        assert not sha256sum_passes(folder)
+    (folder / "run.json").write_text("{}\n")  # what it was
+    assert extended(folder) == ("empty", "gone")
+    sealed(folder)
+    assert verify(folder) == Verification(checked=5)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "SHA256SUMS"])
+@pytest.mark.parametrize("how", [lambda path: path.unlink(), lambda path: path.write_text(path.read_text() + " ")])
+def test_a_seal_that_was_changed_itself_is_not_replaced(folder: Path, name: str, how: Callable[[Path], Any]) -> None:
+    how(folder / name)
+    before = contents(folder)
+    with pytest.raises(ManifestError, match="manifest create"):
+        extended(folder)
+    assert contents(folder) == before
+
+
+def test_a_seal_of_something_unsafe_is_not_replaced(folder: Path) -> None:
+    (folder / "empty").unlink()
+    (folder / "empty").mkdir()
+    with pytest.raises(ManifestError, match="it holds 'empty': 'empty' is a folder"):
+        extended(folder)

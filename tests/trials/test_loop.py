@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -207,10 +208,11 @@ def test_only_blocks_of_measured_steps_are_told_from_outside() -> None:
     program = Program(lambda step: 10)
     loop = program.loop(Length.exactly(20, warmup_steps=5))
     seen: list[tuple[str, int, int]] = []
-    loop.on_steady_block = (
-        lambda: seen.append(("begins", program.done, program.host.now_ns)),
-        lambda: seen.append(("ended", program.done, program.host.now_ns)),
-    )
+
+    def note(what: str) -> None:
+        seen.append((what, program.done, program.host.now_ns))
+
+    loop.on_steady_block = (partial(note, "begins"), partial(note, "ended"))
     measured = loop.run()
     begins, ended = seen[::2], seen[1::2]
     assert {what for what, *_ in begins} == {"begins"} and {what for what, *_ in ended} == {"ended"}
@@ -228,7 +230,18 @@ def test_a_step_that_raises_ends_its_block_for_listeners_too() -> None:
     program = Program(fails)
     loop = program.loop(Length.exactly(20, warmup_steps=5))
     seen: list[str] = []
-    loop.on_steady_block = (lambda: seen.append("begins"), lambda: seen.append("ended"))
+    loop.on_steady_block = (partial(seen.append, "begins"), partial(seen.append, "ended"))
     with pytest.raises(RuntimeError, match="no"):
         loop.run()
     assert seen == ["begins", "ended"]
+
+
+@pytest.mark.parametrize("endless_s", [float("inf"), 1e300])
+def test_a_budget_that_cannot_be_counted_is_none(endless_s: float) -> None:
+    length = Length.exactly(20, warmup_steps=3)
+    program = Program(lambda step: 10)
+    measured = program.loop(length, budget_s=endless_s, floor_budget_s=endless_s).run()
+    assert (measured.outcome, measured.steady_steps) == (Outcome.COMPLETED, 20)
+    # The twin: the same steps of 10 ms under a budget of 0.1 s are cut off, after 3 + 7 of them at most.
+    short = Program(lambda step: 10).loop(length, budget_s=0.1).run()
+    assert short.stop_reason == "time_budget" and short.steady_steps <= 7

@@ -68,6 +68,7 @@ def test_a_data_set_is_read_before_the_first_trial(tmp_path: Path) -> None:
         ({"devices": ("cuda:1",)}, "device='cuda:1' cannot be used: no kernels for sm_60"),
         ({"precision": ("float16",)}, "precision='float16' is not trained on a CPU"),
         ({"precision": ("float32", "tf32")}, "precision='tf32' needs a CUDA device"),
+        ({"precision": ("float64",)}, "precision='float64' is not trained here; use 'float32'"),
         ({"batch_sizes": (8, 5000)}, "batch_size=5000 is more than the 4096 samples"),
         ({"prefetch_factor": (4,)}, "prefetch_factor=4 needs worker processes"),
         ({"sequence_length": (64,)}, "sequence_length=64 cannot be honoured by mlp"),

@@ -76,6 +76,8 @@ def test_a_trial_comes_home_with_everything(tmp_path: Path, warm: Launcher) -> N
     assert result.environment.python["version"] == sys.version.split()[0]
     assert result.provenance["device_clock"] == "host"
     assert result.value("process_cpu_s") > 0
+    assert result.gap("loop_run_delay_share") or 0 <= result.value("loop_run_delay_share") < 1
+    assert result.gap("loop_cpu_share") or 0 < result.value("loop_cpu_share") <= 1
     assert "least steps" in result.facts["warmup_ended"]
     began_s = result.value("steps_began_s")
     assert 0 < began_s < result.series_named("host_memory").times_ns[-1] / 1e9

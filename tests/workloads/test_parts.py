@@ -8,12 +8,12 @@ from collections import UserDict
 import pytest
 import torch
 from torch.nn import functional
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, Subset, SubsetRandomSampler, TensorDataset
 
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
 from perf_diagnostics.records import Settings
 from perf_diagnostics.workloads import BatchCount
-from perf_diagnostics.workloads.parts import count_of, loss_from, training_of
+from perf_diagnostics.workloads.parts import count_of, fitted, loss_from, training_of
 from tests.workloads.stepping import steps
 
 
@@ -52,6 +52,10 @@ class TestLoss:
             return types.SimpleNamespace(loss=x + labels)
 
         assert loss_from(None)(model, {"x": torch.tensor(1), "labels": torch.tensor(2)}) == 3
+
+    def test_none_needs_batches_that_are_mappings(self) -> None:
+        with pytest.raises(WorkloadError, match=r"model\(\*\*batch\), and the batch is a list; give a loss function"):
+            loss_from(None)(torch.nn.Identity(), [torch.ones(2), torch.ones(2)])
 
     def test_none_tells_when_the_output_has_no_loss(self) -> None:
         with pytest.raises(WorkloadError, match="The model's output has no loss; add labels"):
@@ -155,3 +159,72 @@ class TestTraining:
         model, optimizer, _ = parts()
         with pytest.raises(WorkloadError, match="The list of batches is empty"):
             fit(model, optimizer, [])
+
+
+class Stream(IterableDataset):
+    """So many samples, one pass after another."""
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+
+    def __iter__(self):
+        return iter([(torch.ones(3), 0)] * self.samples)
+
+
+def two_rows_each(items):
+    """A sample makes two rows, so that a batch of two samples counts four."""
+    x, y = torch.utils.data.default_collate(items)
+    return torch.cat([x, x]), torch.cat([y, y])
+
+
+class TestFullBatches:
+    """A trial whose steps never hold the batch that was asked for does not pass as that batch (here: 4 samples)."""
+
+    @pytest.mark.parametrize("drop_last", [False, True])
+    def test_more_than_a_pass_holds_is_refused(self, drop_last: bool) -> None:
+        model, optimizer, loader = parts()
+        small = DataLoader(Subset(loader.dataset, range(3)), batch_size=1, drop_last=drop_last)
+        with pytest.raises(
+            InvalidSettings, match=r"batch_size=4: no batch would be full, for one pass .* has 3 samples"
+        ):
+            fit(model, optimizer, small)
+
+    def test_a_loader_that_is_batched_so_already_is_refused_too(self) -> None:
+        model, optimizer, loader = parts()
+        with pytest.raises(InvalidSettings, match="has 3 samples"):
+            fit(model, optimizer, DataLoader(Subset(loader.dataset, range(3)), batch_size=4))
+
+    def test_the_sampler_says_what_a_pass_holds(self) -> None:
+        model, optimizer, loader = parts()
+        with pytest.raises(InvalidSettings, match="has 2 samples"):
+            fit(model, optimizer, DataLoader(loader.dataset, sampler=SubsetRandomSampler([1, 2])))
+
+    @pytest.mark.parametrize(("drop_last", "sizes"), [(False, [4, 2]), (True, [4])])
+    def test_the_last_batch_may_be_partial(self, drop_last: bool, sizes: list[int]) -> None:
+        model, optimizer, loader = parts()
+        six = DataLoader(Subset(loader.dataset, range(6)), batch_size=1, drop_last=drop_last)
+        training = fit(model, optimizer, six)
+        assert [training.count(batch).samples for batch in training.batches] == sizes
+
+    def test_of_a_stream_the_first_batch_tells(self) -> None:
+        model, optimizer, _ = parts()
+        training = fit(model, optimizer, DataLoader(Stream(3), batch_size=1))
+        with pytest.raises(InvalidSettings, match="no batch would be full, for the stream's first one holds 3"):
+            training.count(next(iter(training.batches)))
+        training = fit(model, optimizer, DataLoader(Stream(6), batch_size=1))
+        assert [training.count(batch).samples for batch in training.batches] == [4, 2]
+
+    def test_of_a_stream_with_a_collation_of_its_own_nothing_can_be_told(self) -> None:
+        model, optimizer, _ = parts()
+        training = fit(model, optimizer, DataLoader(Stream(2), batch_size=1, collate_fn=two_rows_each))
+        assert [training.count(batch).samples for batch in training.batches] == [4]
+
+    def test_a_training_that_is_given_again_is_held_to_the_new_size_only(self) -> None:
+        training = fit(*parts()[:2], DataLoader(Stream(6), batch_size=1))
+        smaller = fitted(training, Settings(batch_size=2))
+        assert [smaller.count(batch).samples for batch in smaller.batches] == [2, 2, 2]
+
+
+def test_a_class_of_losses_is_told() -> None:
+    with pytest.raises(WorkloadError, match=r"the class MSELoss; give MSELoss\(\) instead"):
+        loss_from(torch.nn.MSELoss)

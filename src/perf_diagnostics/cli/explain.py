@@ -15,7 +15,9 @@ def add(commands: Any) -> None:
         description="Print what a rule measures, why it matters, what to try and when it is wrong.",
         allow_abbrev=False,
     )
-    command.add_argument("code", nargs="?", metavar="CODE", help="a rule's code; without one all rules are listed")
+    command.add_argument(
+        "code", nargs="?", metavar="CODE", help="a rule's code or name; without one all rules are listed"
+    )
     command.set_defaults(run=run)
 
 
@@ -26,5 +28,5 @@ def run(given: argparse.Namespace) -> int:
         for rule in pages():
             print(f"{rule.code}  {rule.name}")
     else:
-        print(explain(given.code.upper(), pages()))
+        print(explain(given.code, pages()))
     return DONE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ from typing import Any
 from perf_diagnostics.cli.exit_codes import DONE, GATE_FAILED
 from perf_diagnostics.cli.lists import some_names
 from perf_diagnostics.cli.runs import add_run, folder_of, make_folder
+from perf_diagnostics.errors import InvalidSettings
 
 FORMATS = ("html", "pdf", "pptx", "md", "json", "plots")
+
+#: More files than these are counted and not named.
+_NAMED = 8
 
 
 def add(commands: Any) -> None:
@@ -33,6 +38,12 @@ def add(commands: Any) -> None:
         help=f"any of {', '.join(FORMATS)}, or 'all' (the default); separated by commas or spaces",
     )
     command.add_argument("--output", "-o", metavar="DIR", help="write there instead of into the run's folder")
+    command.add_argument(
+        "--seal",
+        action="store_true",
+        help="then seal the folder; files that were sealed before and have changed keep their earlier checksums, so "
+        "that `manifest verify` and every report go on telling it (`manifest create` seals everything as it is)",
+    )
     command.add_argument("--strict", action="store_true", help="exit with 3 if a format was skipped")
     command.add_argument(
         "--no-summary",
@@ -51,6 +62,8 @@ def run(given: argparse.Namespace) -> int:
     from perf_diagnostics.report.seal import broken_seal
     from perf_diagnostics.trials.experiments import read_experiments
 
+    if given.seal and given.output:
+        raise InvalidSettings(f"--seal seals the run's own folder, and --output {given.output} writes elsewhere.")
     folder = folder_of(given)
     names = some_names(given.formats, of="--formats")
     formats = FORMATS if "all" in names else tuple(names)
@@ -76,4 +89,26 @@ def run(given: argparse.Namespace) -> int:
         from perf_diagnostics.report.markdown import render_markdown
 
         append_summary(Path(summary), render_markdown(report))
+    if given.seal:
+        _seal(folder.path)
     return GATE_FAILED if skipped and given.strict else DONE
+
+
+def _seal(directory: Path) -> None:
+    from datetime import UTC, datetime
+
+    from perf_diagnostics import __version__
+    from perf_diagnostics.report.seal import made_from_records
+    from perf_diagnostics.store.manifest import extend
+
+    tool = f"perf-diagnostics {__version__}"
+    kept = extend(directory, tool=tool, now=datetime.now(UTC), renewed=made_from_records)
+    if not kept:
+        print(f"Sealed {directory}: manifest.json and SHA256SUMS.")
+        return
+    named = ", ".join(kept[:_NAMED]) + (f" and {len(kept) - _NAMED} more" if len(kept) > _NAMED else "")
+    print(
+        f"warning: {directory} stays NOT as it was sealed: the earlier checksums of {named} were kept. If the change "
+        f"is meant, seal it as it is: perf-diagnostics manifest create {shlex.quote(str(directory))}",
+        file=sys.stderr,
+    )

@@ -15,6 +15,12 @@ from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED
 from perf_diagnostics.cli.live import beside
 from perf_diagnostics.cli.runs import add_results_folder
 
+#: What to do about a fault of ours.
+REPORT_IT = (
+    "a fault in perf-diagnostics and not in the script: please report it with this line and the output of "
+    "`perf-diagnostics doctor`"
+)
+
 if TYPE_CHECKING:
     from perf_diagnostics.integrations.run_script import Session
 
@@ -64,7 +70,10 @@ def run(given: argparse.Namespace) -> int:
         code = INTERRUPTED
     finally:
         if session is not None and session.begun and session.here and session.speaks and not given.quiet:
-            _tell(session)
+            with session.faults.guard("verdict") as told:
+                _tell(session)
+            if told.problem is not None:
+                print(f"perf-diagnostics: no verdict, for telling failed: {told.problem!r}", file=sys.stderr)
     return DONE if code is None else code
 
 
@@ -118,7 +127,10 @@ def _tell(session: Session) -> None:
     """One line with the run and the verdict."""
     from perf_diagnostics.integrations.telling import say, tell
 
-    if session.watch is None:
+    if session.watch is None and session.faults.gaps:
+        why = " ".join(session.faults.gaps[0].why.split())
+        say(f"nothing was measured, for watching failed: {why} ({REPORT_IT})")
+    elif session.watch is None:
         say("no training step was measured: torch was not imported")
     else:
         tell(session.watch.recording, session.watch.observations)

@@ -157,8 +157,9 @@ def _sweep(folder: RunFolder, chosen: dict[str, Any], *, budget_s: float) -> int
 
 def _summarise(folder: RunFolder, end: SweepEnd) -> None:
     from perf_diagnostics.diagnose.engine import diagnose
+    from perf_diagnostics.trials.experiments import read_experiments
 
-    diagnosis = diagnose(folder.read(), traces=folder.traces())
+    diagnosis = diagnose(folder.read(), traces=folder.traces(), experiments=read_experiments(folder.path))
     if diagnosis.verdict is not None:
         print(f"\nVerdict: {diagnosis.verdict.summary} [{diagnosis.verdict.code}]", file=sys.stderr)
     else:

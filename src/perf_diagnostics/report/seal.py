@@ -48,9 +48,14 @@ def broken_seal(directory: Path) -> tuple[str, ...]:
     return ()
 
 
-def _records(paths: Sequence[str]) -> list[str]:
+def made_from_records(path: str) -> bool:
+    """Whether a file of a run folder is one that ``report`` or ``export`` writes, and may write again."""
     made = {renderer.file_name for renderers in FORMATS.values() for renderer in renderers}
-    return [path for path in paths if path not in made and not path.startswith(_MADE_FROM_RECORDS)]
+    return path in made or path.startswith(_MADE_FROM_RECORDS)
+
+
+def _records(paths: Sequence[str]) -> list[str]:
+    return [path for path in paths if not made_from_records(path)]
 
 
 def _files(words: str, paths: Sequence[str]) -> str:

@@ -87,7 +87,8 @@ def _sizes(table: ReportTable) -> Iterator[str]:
     several = "Configuration" in labels
     shown = rows if len(rows) <= _ROWS else _most_telling(rows)
     memory = next((column.unit for column in table.columns if column.label == "Peak memory"), "")
-    heads = ["batch", "samples/s", "95 % interval", "step (ms)", "largest phase", f"peak memory ({memory})", ""]
+    peak = f"peak memory ({memory})" if memory else "peak memory"
+    heads = ["batch", "samples/s", "95 % interval", "step (ms)", "largest phase", peak, ""]
     cells = [
         [
             number(row["Batch"]),

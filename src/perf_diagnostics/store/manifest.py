@@ -19,7 +19,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,7 +73,45 @@ def create(directory: Path | str, *, tool: str, now: datetime) -> Path:
             not be verified elsewhere.
     """
     root = _folder(directory)
-    entries = sorted((_entry(root, path, status) for path, status in _files(root)), key=lambda entry: entry.path)
+    return _written(root, [_entry(root, path, status) for path, status in _files(root)], tool=tool, now=now)
+
+
+def extend(directory: Path | str, *, tool: str, now: datetime, renewed: Callable[[str], bool]) -> tuple[str, ...]:
+    """Seal a folder anew, but keep the earlier checksums of sealed files that have changed or gone; returns those.
+
+    So what has happened to a sealed file goes on being told until somebody calls :func:`create`. Without a manifest
+    this is :func:`create`.
+
+    Args:
+        directory: the folder.
+        tool: as for :func:`create`.
+        now: as for :func:`create`.
+        renewed: which paths are made anew from the others as often as somebody likes; those keep no earlier checksum.
+
+    Raises:
+        ManifestError: As of :func:`create`, or the seal itself has been changed, so that nothing in it can be kept.
+    """
+    root = _folder(directory)
+    if not any((root / name).exists() for name in (MANIFEST, SUMS)):
+        create(root, tool=tool, now=now)
+        return ()
+    found = verify(root)
+    changed = {MANIFEST, SUMS} & {*found.missing, *found.modified}
+    if changed or found.unsafe:
+        what = f"{' and '.join(sorted(changed))} changed" if changed else f"it holds {found.unsafe[0]}"
+        raise ManifestError(
+            f"The seal of {root} was broken itself ({what}), so what was sealed cannot be kept. If that is meant, seal "
+            f"it anew: perf-diagnostics manifest create {root.name}"
+        )
+    differing = {*found.missing, *found.modified, *found.wrong_size}
+    kept = {e.path: e for e in _read_manifest(root / MANIFEST) if e.path in differing and not renewed(e.path)}
+    there = [_entry(root, path, status) for path, status in _files(root) if path not in kept]
+    _written(root, [*there, *kept.values()], tool=tool, now=now)
+    return tuple(sorted(kept))
+
+
+def _written(root: Path, entries: Iterable[Entry], *, tool: str, now: datetime) -> Path:
+    entries = sorted(entries, key=lambda entry: entry.path)
     listed: list[Json] = [{"path": e.path, "checksum": e.checksum, "size": e.size} for e in entries]
     body: dict[str, Json] = {"generated_at": now.astimezone(UTC).isoformat(), "tool": tool, "files": listed}
     text = to_json(body)

@@ -23,7 +23,7 @@ from perf_diagnostics.store.parts import bytes_of, is_part, part_name, parts_in,
 #: A profiler window that was recorded after the timed steps.
 TRACE = "trace.json.gz"
 
-SWEEP_ENDED = "the sweep ended before this trial did"
+SWEEP_ENDED = "the run ended before this trial did"
 
 _RANK = re.compile(r"\d{1,5}")
 

@@ -55,7 +55,7 @@ class Loop:
         step: runs one training step and ends it on the probe.
         probe: the probe that the step writes to.
         length: warm-up and stopping rule.
-        budget_s: seconds from the call of :meth:`run` after which no further step is begun, or None.
+        budget_s: seconds from the call of :meth:`run` after which no further step is begun; None or infinite: no end.
         floor_budget_s: seconds that the least number of steps may take where ``budget_s`` does not hold them; default:
             ``budget_s``. A trial that does not fit into this either is skipped.
         prefetched: how many batches the loader's workers hold ready at most.
@@ -80,8 +80,8 @@ class Loop:
         self._step = step
         self._probe = probe
         self._length = length
-        self._budget_s = budget_s
-        self._floor_budget_s = budget_s if floor_budget_s is None else floor_budget_s
+        self._budget_s = _counted(budget_s)
+        self._floor_budget_s = self._budget_s if floor_budget_s is None else _counted(floor_budget_s)
         self._prefetched = prefetched
         self._stop_requested = stop_requested
         self._on_block = on_block
@@ -290,6 +290,11 @@ class Loop:
         if budget_s is None or self._step_s <= 0:
             return math.inf
         return math.floor((budget_s - (self._clock() - self._began) / 1e9) / self._step_s)
+
+
+def _counted(budget_s: float | None) -> float | None:
+    """A budget that can be counted in ns; one without an end is none."""
+    return None if budget_s is None or math.isinf(budget_s * 1e9) else budget_s
 
 
 def _nothing() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from perf_diagnostics.errors import InvalidSettings
@@ -42,10 +42,22 @@ def check(trials: Sequence[Trial], *, probe: Callable[[], Sequence[DeviceInfo]] 
     workloads = {name: registry.find(name) for name in dict.fromkeys(trial.workload for trial in trials)}
     for trial in _one_each(trials, lambda trial: (trial.workload, repr(sorted(trial.options.items())))):
         check_options(workloads[trial.workload], trial.options)
-    devices = _Devices(probe)
+    devices = Devices(probe)
     faults: dict[Settings, InvalidSettings | None] = {}
     for trial in _one_each(trials, lambda trial: trial.settings):
         faults[trial.settings] = _fault(trial, workloads[trial.workload], devices)
+    refuse_hopeless(faults)
+
+
+def refuse_hopeless(faults: Mapping[Settings, InvalidSettings | None]) -> None:
+    """Refuse the first value with which none of the configurations that have it could be run.
+
+    Args:
+        faults: of every configuration, why it cannot be run, or None.
+
+    Raises:
+        InvalidSettings: What is wrong with the first configuration that has such a value.
+    """
     by_value: dict[tuple[str, Json], list[InvalidSettings | None]] = {}
     for settings, fault in faults.items():
         for value in settings.canonical().items():
@@ -60,15 +72,19 @@ def check_precision(precision: str, device_type: str) -> None:
     """Refuse a precision that this tool does not train in on such a device.
 
     Raises:
-        InvalidSettings: tf32 anywhere but on CUDA, float16 on a CPU.
+        InvalidSettings: tf32 anywhere but on CUDA, float16 on a CPU, float64.
     """
+    if precision == "float64":
+        raise InvalidSettings(
+            "precision='float64' is not trained here; use 'float32', or let the workload make model and data double."
+        )
     if precision == "tf32" and device_type != "cuda":
         raise InvalidSettings(f"precision='tf32' needs a CUDA device, not {device_type}.")
     if precision == "float16" and device_type == "cpu":
         raise InvalidSettings("precision='float16' is not trained on a CPU here; use 'bfloat16' or 'float32'.")
 
 
-class _Devices:
+class Devices:
     """The devices of this machine, looked for when they are first asked for."""
 
     def __init__(self, probe: Callable[[], Sequence[DeviceInfo]]) -> None:
@@ -116,7 +132,7 @@ class _Devices:
         return f"usable here: {', '.join(device.name for device in self.found if device.usable)}"
 
 
-def _fault(trial: Trial, workload: Workload, devices: _Devices) -> InvalidSettings | None:
+def _fault(trial: Trial, workload: Workload, devices: Devices) -> InvalidSettings | None:
     """Why one configuration cannot be run, if that is known."""
     settings = trial.settings
     try:

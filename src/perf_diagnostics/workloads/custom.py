@@ -18,7 +18,8 @@ It returns a :class:`~perf_diagnostics.workloads.Training`, which is taken as it
 any other callable is a criterion, called as ``loss_fn(model(x), y)``, and every batch must be a pair ``(x, y)``;
 ``None`` takes the ``loss`` that ``model(**batch)`` returns, as transformers' models do.
 
-**Settings.** A DataLoader is batched anew where it differs from the trial's settings. A function that takes
+**Settings.** A DataLoader is batched anew where it differs from the trial's settings; a batch that one pass over the
+data cannot fill is refused (the last one of a pass may be partial). A function that takes
 ``settings`` is trusted with the rest; for one that does not, ``sequence_length``, ``gradient_checkpointing`` and
 ``length_bucketing`` are refused. An optimizer of another implementation than the one asked for is refused either way.
 """

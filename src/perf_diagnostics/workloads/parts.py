@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
 from perf_diagnostics.records import Settings
@@ -64,13 +64,11 @@ def fitted(training: Training, settings: Settings) -> Training:
 
     Raises:
         WorkloadError: The batches can be passed through only once.
-        InvalidSettings: Loader or optimizer settings that these parts cannot honour.
+        InvalidSettings: Loader or optimizer settings that these parts cannot honour, or a batch that a pass over the
+            data cannot fill.
     """
-    batches = training.batches
-    if isinstance(batches, DataLoader):
-        training.batches = rebatched(batches, settings, torch.device(settings.device))
-    else:
-        _check_iterable(training, settings)
+    training.batches = fitted_batches(training.batches, settings, training.count)
+    training.count = _count_under(training, settings)
     facts = optimizer_facts(training.optimizer)
     wanted = settings.optimizer_implementation
     if wanted is not None and facts.get("optimizer_implementation") != wanted:
@@ -84,15 +82,82 @@ def fitted(training: Training, settings: Settings) -> Training:
     return training
 
 
+def fitted_batches(batches: Iterable[Any], settings: Settings, count: Callable[[Any], BatchCount]) -> Iterable[Any]:
+    """The same data in batches as ``settings`` ask for: a DataLoader batched anew, anything else as it is.
+
+    A pass over the data may end with a batch that is not full, but has to begin with a full one.
+
+    Raises:
+        WorkloadError: The batches can be passed through only once, or there are none.
+        InvalidSettings: Batches that the settings do not describe, and that cannot be made so.
+    """
+    if not isinstance(batches, DataLoader):
+        _check_iterable(batches, settings, count)
+        return batches
+    loader = rebatched(batches, settings, torch.device(settings.device))
+    samples = samples_a_pass(loader)
+    if samples is not None and settings.batch_size > samples:
+        raise InvalidSettings(_never_full(settings.batch_size, f"one pass over the data has {samples} samples"))
+    return loader
+
+
+def samples_a_pass(loader: DataLoader[Any]) -> int | None:
+    """How many samples one pass draws, as the loader's sampler says; None of streams and of samplers without an end."""
+    if isinstance(loader.dataset, IterableDataset):
+        return None
+    try:
+        return len(loader.sampler)  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError):
+        return None
+
+
+class _CountOfStream:
+    """Counts batches, and refuses a stream whose first one is short: it ended, or its worker's share of it did.
+
+    Nothing knows a stream's length beforehand. Of batches that torch's own collation made, the count tells.
+    """
+
+    def __init__(self, count: Callable[[Any], BatchCount], batch_size: int) -> None:
+        self.count = count
+        self._batch_size = batch_size
+        self._began = False
+
+    def __call__(self, batch: Any) -> BatchCount:
+        counted = self.count(batch)
+        if not self._began and counted.samples < self._batch_size:
+            raise InvalidSettings(_never_full(self._batch_size, f"the stream's first one holds {counted.samples}"))
+        self._began = True
+        return counted
+
+
+def _count_under(training: Training, settings: Settings) -> Callable[[Any], BatchCount]:
+    # Parts that a function returns at each trial may be one and the same object.
+    count = training.count.count if isinstance(training.count, _CountOfStream) else training.count
+    loader = training.batches
+    if not isinstance(loader, DataLoader) or not isinstance(loader.dataset, IterableDataset):
+        return count
+    return _CountOfStream(count, settings.batch_size) if loader.collate_fn is default_collate else count
+
+
+def _never_full(batch_size: int, why: str) -> str:
+    return f"batch_size={batch_size}: no batch would be full, for {why}; ask for a smaller batch, or give more data."
+
+
 def loss_from(loss_fn: Callable[..., torch.Tensor] | None) -> LossOf:
     """``loss_of(model, batch)`` from what people call a loss function.
 
     - A callable whose first parameter is named ``model`` is that function already.
     - Any other callable is a criterion: ``loss_fn(model(x), y)``, for batches that are pairs ``(x, y)``.
     - ``None`` takes ``model(**batch).loss``, for transformers' models and batches that are mappings.
+
+    Raises:
+        WorkloadError: A class of losses, which would make a loss of the model's output instead of computing one.
     """
     if loss_fn is None:
         return _loss_of_output
+    given: object = loss_fn  # whatever the annotation says
+    if isinstance(given, type) and issubclass(given, torch.nn.Module):
+        raise WorkloadError(f"The loss function is the class {given.__name__}; give {given.__name__}() instead.")
     try:
         first = next(iter(inspect.signature(loss_fn).parameters), "")
     except (TypeError, ValueError):  # a builtin without a signature takes tensors, not a model
@@ -138,14 +203,18 @@ def count_of(batch: Any) -> BatchCount:
 
 
 def _loss_of_output(model: torch.nn.Module, batch: Mapping[str, Any]) -> torch.Tensor:
+    if not hasattr(batch, "keys"):
+        raise WorkloadError(
+            f"Without a loss function the model is called as model(**batch), and the batch is a {type(batch).__name__};"
+            " give a loss function, or batches that are mappings."
+        )
     loss: torch.Tensor | None = model(**batch).loss
     if loss is None:
         raise WorkloadError("The model's output has no loss; add labels to the batches, or give a loss function.")
     return loss
 
 
-def _check_iterable(training: Training, settings: Settings) -> None:
-    batches = training.batches
+def _check_iterable(batches: Iterable[Any], settings: Settings, count: Callable[[Any], BatchCount]) -> None:
     kind = type(batches).__name__
     if isinstance(batches, Iterator):
         raise WorkloadError(f"The batches are a {kind}, which passes only once; give a DataLoader or a list.")
@@ -153,9 +222,10 @@ def _check_iterable(training: Training, settings: Settings) -> None:
     first = next(iter(batches), None)
     if first is None:
         raise WorkloadError(f"The {kind} of batches is empty.")
-    samples = training.count(first).samples
+    samples = count(first).samples
     if samples != settings.batch_size:
         raise InvalidSettings(
-            f"batch_size={settings.batch_size} was asked for, and the {kind} holds batches of {samples}. "
-            "Let the function take settings and make its batches accordingly, or return a DataLoader."
+            f"batch_size={settings.batch_size} was asked for, and the {kind} holds batches of {samples}. Ask for "
+            "that, give a DataLoader, which is batched anew, or have the function take settings and make its batches "
+            "accordingly."
         )

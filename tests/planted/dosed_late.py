@@ -136,7 +136,7 @@ def _tiny(each_s: float, seed: int, *, share: float = 0.845) -> TrialResult:
     work = HEALTHY_S[Phase.FORWARD] + HEALTHY_S[Phase.BACKWARD]
     rest = work * (1 - share) / max(share, 1e-3)
     means = {Phase.OPTIMIZER: 0.0, Phase.DATA_WAIT: 0.0, Phase.TRANSFER: 0.0, Phase.OTHER: rest}
-    return loop(seed, means, facts={"optimizer_tensors": round(work / each_s)})
+    return loop(seed, means, batch_size=2, facts={"optimizer_tensors": round(work / each_s)})
 
 
 # -- memory

@@ -38,6 +38,11 @@ def test_sixty_tiny_layers_at_a_batch_of_two():
     assert changes(finding) == [{"batch_size": 4}, {"compile_mode": "default"}]
 
 
+def test_a_tiny_model_at_a_batch_that_is_not_small_is_only_mentioned():
+    assert found(ask(16.0, batch_size=8)).severity is Severity.WARNING
+    assert found(ask(16.0, batch_size=9)).severity is Severity.INFO
+
+
 @pytest.mark.parametrize("each_us", [50.0, 200.0, 1000.0])
 def test_layers_with_work_are_clear(each_us):
     clear(ask(each_us))

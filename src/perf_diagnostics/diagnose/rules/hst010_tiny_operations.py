@@ -13,6 +13,10 @@ from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, ev
 from perf_diagnostics.diagnose.wording import counted, duration
 from perf_diagnostics.records import Phase
 
+#: Up to this batch a larger one is what to try, and the finding a warning. At a larger batch it is the model that is so
+#: small, which may be as it should be. A judgement.
+SMALL_BATCH = 8
+
 
 @dataclass(frozen=True)
 class TinyOperations:
@@ -22,7 +26,7 @@ class TinyOperations:
         In a trial on the CPU, the time of forward and backward, as far as the loop's thread had a processor, over the
         number of tensors that are trained. Each of them takes an operator in the forward pass and two or more in the
         backward pass, and calling these costs some ten microseconds together, however little they compute. It needs one
-        batch size only.
+        batch size only. A warning at a batch of 8 or less, else an info: then the model is that small.
 
     Why it matters:
         It looks like a model that computes all the time. But a step of twice the samples would take hardly longer, for
@@ -88,7 +92,7 @@ class TinyOperations:
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=Severity.WARNING,
+            severity=Severity.WARNING if facts.batch_size <= SMALL_BATCH else Severity.INFO,
             summary=f"Forward and backward take {duration(each.value)} for each of {counted(int(tensors), 'tensor')} "
             f"that are trained, about what calling operators costs: the layers have too little to do at batch "
             f"{facts.batch_size}.",

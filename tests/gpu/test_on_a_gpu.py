@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +20,7 @@ from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.trials.measurement import measure
 from perf_diagnostics.trials.sweep import Sweep
 from perf_diagnostics.workloads import find
+from perf_diagnostics.workloads.workload import Training
 
 pytestmark = [
     pytest.mark.gpu,
@@ -143,3 +147,72 @@ def test_out_of_memory_is_an_outcome_and_the_next_trial_runs(tmp_path: Path) -> 
     assert found.outcome in (Outcome.OUT_OF_MEMORY_DEVICE, Outcome.OUT_OF_MEMORY_HOST), found.reason
     small = Trial(workload="mlp", settings=settings, length=Length.exactly(3))
     assert measure(small, lambda s: find("mlp").build(s, options={}, seed=0)).result.outcome is Outcome.COMPLETED
+
+
+@pytest.mark.parametrize("accumulation_steps", [1, 2])
+def test_a_loss_that_a_cuda_graph_returned_can_be_read_when_the_block_is_over(accumulation_steps: int) -> None:
+    settings = Settings(
+        batch_size=8, device="cuda:0", compile_mode="reduce-overhead", accumulation_steps=accumulation_steps
+    )
+    trial = Trial(workload="tiny-transformer", settings=settings, length=Length.exactly(10))
+    found = measure(trial, lambda s: find("tiny-transformer").build(s, options={}, seed=0)).result
+    assert found.outcome is Outcome.COMPLETED, found.reason
+    losses = found.steps[0].columns["loss"]
+    assert np.isfinite(losses).all() and len(set(losses.tolist())) > 1
+
+
+def test_a_copy_ahead_on_a_stream_of_its_own_holds_no_step_up() -> None:
+    device, copies = torch.device("cuda:0"), torch.cuda.Stream()
+    large = torch.ones(2**28, dtype=torch.uint8).pin_memory()
+    matmuls(10)
+    probe = Probe(events=event_source(device, time.perf_counter_ns))
+    probe.start()
+    for _ in range(10):
+        with probe.transfer(), torch.cuda.stream(copies):
+            ahead = large.to(device, non_blocking=True)
+        with probe.forward():
+            matmuls(1, size=1024)
+        probe.end_step(samples=1)
+    probe.end_block()
+    table = probe.take()
+    assert ahead.is_cuda
+    for name, values in table.columns.items():
+        assert not name.startswith("device_") or (values >= 0).all(), name
+    # 256 MiB take at least 4 ms over any link, and the loop's own stream waits for none of it.
+    assert table.device_ns(Phase.TRANSFER).mean() < 2e6
+
+
+def test_waits_of_the_allocator_are_counted() -> None:
+    def counted(empties: bool) -> float | None:
+        def build(settings: Settings) -> Training:
+            training = find("mlp").build(settings, options={}, seed=0)
+
+            def loss_of(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+                if empties:
+                    torch.cuda.empty_cache()
+                return training.loss_of(model, batch)
+
+            return dataclasses.replace(training, loss_of=loss_of)
+
+        trial = Trial(workload="mlp", settings=Settings(batch_size=64, device="cuda:0"), length=Length.exactly(10))
+        return measure(trial, build).result.value("alloc_syncs")
+
+    if counted(False) is None:
+        pytest.skip("this torch does not count them")
+    assert counted(False) == 0
+    assert (counted(True) or 0) >= 10  # one in each step
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_the_second_board_is_the_current_one_while_its_trial_runs() -> None:
+    current: list[int] = []
+
+    def build(settings: Settings) -> Training:
+        current.append(torch.cuda.current_device())
+        return find("mlp").build(settings, options={}, seed=0)
+
+    before = torch.cuda.memory_reserved(0)
+    trial = Trial(workload="mlp", settings=Settings(batch_size=64, device="cuda:1"), length=Length.exactly(5))
+    found = measure(trial, build).result
+    assert (found.outcome, current, torch.cuda.current_device()) == (Outcome.COMPLETED, [1], 0)
+    assert torch.cuda.memory_reserved(0) == before

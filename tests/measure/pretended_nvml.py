@@ -224,6 +224,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "nvmlDeviceGetTemperatureV": _temperature_v,
     "nvmlDeviceGetCurrentClocksEventReasons": _number("reasons"),
     "nvmlDeviceGetCurrentClocksThrottleReasons": _number("reasons"),
+    "nvmlDeviceGetComputeRunningProcesses_v2": _processes,
     "nvmlDeviceGetComputeRunningProcesses_v3": _processes,
     "nvmlDeviceGetPcieThroughput": _throughput,
     "nvmlDeviceGetCurrPcieLinkGeneration": _number("link_generation"),

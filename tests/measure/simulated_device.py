@@ -24,6 +24,7 @@ class SimulatedEvent:
     at_ns: int
 
     def query(self) -> bool:
+        self.device.must_not_capture()
         return self.device.host.now_ns >= self.at_ns
 
     def elapsed_time(self, end_event: SimulatedEvent) -> float:
@@ -31,6 +32,7 @@ class SimulatedEvent:
         return (end_event.at_ns - self.at_ns) / 1e6
 
     def synchronize(self) -> None:
+        self.device.must_not_capture()
         self.device.host.now_ns = max(self.device.host.now_ns, self.at_ns)
 
 
@@ -44,15 +46,27 @@ class SimulatedDevice:
         self.free_at_ns = 0
         self.synchronisations = 0
         self.recycled = 0
+        self.captures = False
 
     def launch(self, milliseconds: float, *, enqueue_ms: float = 0.01) -> None:
         self.host.spend(enqueue_ms)
         self.free_at_ns = max(self.free_at_ns, self.host.now_ns) + round(milliseconds * 1e6)
 
+    def choose_stream(self) -> None:
+        """There is one."""
+
+    def capturing(self) -> bool:
+        return self.captures
+
+    def must_not_capture(self) -> None:
+        assert not self.captures, "the device was asked for something inside a capture, which breaks it"
+
     def record(self) -> SimulatedEvent:
+        self.must_not_capture()
         return SimulatedEvent(self, max(self.free_at_ns, self.host.now_ns))
 
     def synchronize(self) -> None:
+        self.must_not_capture()
         self.synchronisations += 1
         self.host.now_ns = max(self.host.now_ns, self.free_at_ns)
 

@@ -76,6 +76,9 @@ def test_failed_allocations_are_counted_from_when_the_steps_began() -> None:
     assert found == {"alloc_retries": 5.0, "alloc_ooms": 3.0}
     none = {q.name: q.value for q in after.failures_since(before)}
     assert none == {"alloc_retries": 0.0, "alloc_ooms": 0.0}  # measured, and none
+    waited = {"num_sync_all_streams": 4}, {"num_sync_all_streams": 9}
+    first, last = (AllocatorState.of(COUNTERS | counts) for counts in waited)
+    assert {q.name: q.value for q in last.failures_since(first)}["alloc_syncs"] == 5.0  # 9 - 4
     uncounted = AllocatorState.of({"num_alloc_retries": 7})
     assert [q.name for q in uncounted.failures_since(before)] == ["alloc_retries"]
     assert after.failures_since(None) == []  # the steps never began

@@ -102,6 +102,60 @@ def test_what_most_steps_share_is_kept_once() -> None:
     assert table.samples.tolist() == [8, 8, 8, 5, 8] and table.columns["tokens"].tolist() == [80, 80, 80, 50, 80]
 
 
+def test_what_changes_while_the_samples_stay_is_told_too() -> None:
+    host = HostClock()
+    probe = Probe(clock=host, thread_cpu=lambda: 0)
+
+    def step(*, in_wait: int | None = None, after: int | None = None, tokens: int | None = None) -> None:
+        with probe.data_wait():
+            probe.epoch = probe.epoch if in_wait is None else in_wait
+        host.spend(0.1)
+        probe.epoch = probe.epoch if after is None else after
+        probe.end_step(samples=8, tokens=tokens)
+
+    for warmup in (True, False):
+        probe.warmup = warmup
+        probe.start()
+        step()
+        step(in_wait=1)  # the epoch of the step's first batch
+        step(after=2)  # of the next step's
+        step(tokens=0)
+        probe.end_block()
+        probe.epoch = 0
+    columns = probe.take().columns
+    assert columns["epoch"].tolist() == [0, 1, 1, 2] * 2
+    assert columns["warmup"].tolist() == [True] * 4 + [False] * 4 and columns["block"].tolist() == [0] * 4 + [1] * 4
+    assert "tokens" not in columns  # some steps have none
+    probe.start()
+    step(tokens=0)
+    step(tokens=5)
+    probe.end_block()
+    assert probe.take().columns["tokens"].tolist() == [0, 5]
+    probe.start()
+    step(tokens=5)
+    step()
+    probe.end_block()
+    assert [told[1] for _, told in probe._told] == [5, -1]
+    assert "tokens" not in probe.take().columns
+
+
+def test_steps_without_a_reading_have_no_row_of_their_own() -> None:
+    host = HostClock()
+    probe = Probe(clock=host, thread_cpu=lambda: round(host.now_ns))
+    probe.start()
+    for _ in range(100):
+        with probe.data_wait():
+            host.spend(0.01)
+        host.spend(0.29)
+        probe.end_step(samples=1)
+    probe.end_block()
+    # After 0.3 ms, after each 2.1 of the 29.7 ms that follow, and for the last steps: 16 readings of three numbers.
+    assert len(probe._cpu) == 3 * 16
+    columns = probe.take().columns
+    assert columns["thread_cpu_ns"].tolist() == [300_000] * 100
+    assert columns["data_wait_cpu_ns"].tolist() == [10_000] * 100
+
+
 def test_a_reading_is_shared_by_the_steps_since_the_one_before() -> None:
     def shared(wall: list[int], read: list[int]) -> list[int]:
         return cpu_of_steps(np.array(wall, dtype=np.int64), np.array(read, dtype=np.int64)).tolist()

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from perf_diagnostics.measure import devices
 from perf_diagnostics.measure.devices import (
     DeviceInfo,
     InstalledTorch,
     covers,
     cpu_model,
     list_devices,
+    model_of,
     probe_devices,
 )
 from tests.measure.kernel_files import machine
@@ -169,6 +171,46 @@ def test_the_processors_name_in_its_several_spellings(tmp_path: Path) -> None:
     power = machine(tmp_path / "power", {"/proc/cpuinfo": "processor\t: 0\ncpu\t\t: POWER9, altivec supported\n"})
     assert cpu_model(root=x86) == "Intel(R) Xeon(R) @ 2.20GHz"
     assert cpu_model(root=power) == "POWER9, altivec supported"
+
+
+def test_a_mac_names_its_chip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def sysctl(command: list[str], **_named: object) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 0, stdout="Apple M2 Pro\n")
+
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    monkeypatch.setattr("platform.processor", lambda: "arm")
+    monkeypatch.setattr(subprocess, "run", sysctl)
+    assert cpu_model(root=tmp_path) == "Apple M2 Pro" and asked[0][-1] == "machdep.cpu.brand_string"
+
+    def refused(command: list[str], **_named: object) -> subprocess.CompletedProcess[str]:
+        raise FileNotFoundError(command[0])
+
+    monkeypatch.setattr(subprocess, "run", refused)
+    assert cpu_model(root=tmp_path) == "arm"
+
+
+def test_no_other_system_is_asked_for_a_chip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.system", lambda: "Windows")
+    monkeypatch.setattr("platform.processor", lambda: "Intel64 Family 6")
+    assert cpu_model(root=tmp_path) == "Intel64 Family 6"
+
+
+def test_a_device_goes_by_the_name_that_data_sheets_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(devices, "cpu_model", lambda: "Apple M1 Max")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"Tesla T4 of {device}")
+    monkeypatch.setattr(torch.xpu, "get_device_name", lambda device: "Intel Data Center GPU Max 1550")
+    names = {name: model_of(torch.device(name)) for name in ("cpu", "cuda:1", "mps", "xpu:0")}
+    assert names == {
+        "cpu": "cpu",
+        "cuda:1": "Tesla T4 of cuda:1",
+        "mps": "Apple M1 Max",
+        "xpu:0": "Intel Data Center GPU Max 1550",
+    }
 
 
 def test_the_installed_torch_computes_on_the_cpu() -> None:

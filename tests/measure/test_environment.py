@@ -11,7 +11,7 @@ import pytest
 from perf_diagnostics.measure import environment
 from perf_diagnostics.measure.boards import Board, PowerKind
 from perf_diagnostics.measure.devices import DeviceInfo
-from perf_diagnostics.measure.environment import capture, throttled_usec, usable_cores
+from perf_diagnostics.measure.environment import capture, throttled_usec, usable_cores, with_threads_of_now
 from perf_diagnostics.measure.privacy import Person
 from perf_diagnostics.records import Environment, Gap
 from tests.measure.kernel_files import VERSION_1, VERSION_2, machine
@@ -129,6 +129,20 @@ def test_recording_imports_neither_torch_nor_nvml_and_says_what_that_hides() -> 
     assert version is not None
     assert threads == {"torch_intra_op": None, "torch_inter_op": None}
     assert "torch_build" in gaps
+
+
+def test_threads_that_were_set_after_the_capture_are_recorded(tmp_path: Path) -> None:
+    import torch
+
+    threads = torch.get_num_threads()
+    found = capture(root=tmp_path)
+    try:
+        torch.set_num_threads(threads + 1)
+        later = with_threads_of_now(found)
+    finally:
+        torch.set_num_threads(threads)
+    assert later.threads["torch_intra_op"] == threads + 1 != found.threads["torch_intra_op"]
+    assert later.python == found.python
 
 
 def test_an_imported_torch_is_asked_for_its_build_and_threads(tmp_path: Path) -> None:

@@ -91,6 +91,21 @@ def test_a_thread_is_sampled_near_and_far(tmp_path: Path) -> None:
     assert {one.name: one.value for one in quantities} == {"numa_nodes": 2.0, "usable_cores_near": 2.0}
 
 
+def test_the_last_reading_comes_after_the_trial_and_takes_nothing_away(tmp_path: Path) -> None:
+    root = machine(tmp_path, {**TWO_NODES, "/proc/77/stat": stat(5)})
+    nearness = Nearness("0000:3b:00.0", root=root, usable=lambda _pid: {4, 5})
+    nearness.start(77)
+    nearness.sample(0)
+    (root / "proc/77/stat").unlink()
+    nearness.sample(200 * MS)  # the process is gone; that is no failure to read where it ran
+    (series,), quantities = nearness.stop()
+    assert (series.values.tolist(), len(quantities)) == ([1.0], 2)
+    never = Nearness("0000:3b:00.0", root=root, usable=lambda _pid: {4, 5})
+    never.start(77)
+    with pytest.raises(Unreadable):  # but it is, where it could not be read even once
+        never.sample(0)
+
+
 def test_cores_that_may_not_be_used_are_a_measured_zero(tmp_path: Path) -> None:
     nearness = Nearness("0000:3b:00.0", root=machine(tmp_path, TWO_NODES), usable=lambda _pid: {0, 1})
     nearness.start(77)

@@ -49,6 +49,17 @@ def test_every_signal_is_read_in_its_unit() -> None:
         assert reader.process_memory(UUID) == {10: 5, 11: 7}
 
 
+def test_an_older_driver_lists_its_processes_in_the_older_way() -> None:
+    third, second = (f"nvmlDeviceGetComputeRunningProcesses_v{number}" for number in (3, 2))
+    board = PretendedBoard(processes={10: 5})
+    with pretended(PretendedLibrary([board], missing={third})) as nvml:
+        assert NvmlReader(nvml).process_memory(UUID) == {10: 5}
+    with pretended(PretendedLibrary([board], missing={third, second})) as nvml:
+        with pytest.raises(Unreadable, match="too old") as told:
+            NvmlReader(nvml).process_memory(UUID)
+        assert told.value.lasting
+
+
 def test_measured_zeros_are_read_as_zero() -> None:
     idle = PretendedBoard(energy_mj=0, instant_mw=0, utilization=0, reasons=0, memory_used=0)
     with pretended(PretendedLibrary([idle])) as nvml:

@@ -27,6 +27,9 @@ _PLACES = (
     ("num_device_alloc",),
 )
 _OOMS = ("num_ooms",)
+#: Calls of synchronize_and_free_events: before a retry, and whenever somebody empties the cache (torch's documentation
+#: of ``torch.cuda.memory_stats``).
+_SYNCS = ("num_sync_all_streams",)
 _INACTIVE_SPLIT = ("inactive_split_bytes", "all", "current")
 
 Statistics: TypeAlias = Callable[[], Mapping[str, Any]]
@@ -66,24 +69,30 @@ class AllocatorState:
     """The allocator at one moment; None is what it does not count.
 
     ``retries`` is how many allocations succeeded so far only after its cache was emptied, ``ooms`` how many did not
-    even then (each raised ``torch.OutOfMemoryError``), ``inactive_split_bytes`` the free parts of split blocks.
+    even then (each raised ``torch.OutOfMemoryError``), ``inactive_split_bytes`` the free parts of split blocks,
+    ``syncs`` how often it waited for all streams so that it could give blocks back to the driver.
     """
 
     retries: int | None
     inactive_split_bytes: int | None
     ooms: int | None
+    syncs: int | None = None
 
     @classmethod
     def of(cls, counters: Mapping[str, Any]) -> AllocatorState:
         """Out of torch's nested counters."""
-        places = (_RETRIES, _INACTIVE_SPLIT, _OOMS)
+        places = (_RETRIES, _INACTIVE_SPLIT, _OOMS, _SYNCS)
         return cls(*(None if math.isnan(value := _at(counters, place)) else int(value) for place in places))
 
     def failures_since(self, before: AllocatorState | None) -> list[Quantity]:
-        """Allocations since then that were retried, and those that failed; a counter that is not kept is left out."""
+        """Allocations since then that were retried, those that failed, and waits; what is not counted is left out."""
         if before is None:
             return []
-        pairs = (("alloc_retries", before.retries, self.retries), ("alloc_ooms", before.ooms, self.ooms))
+        pairs = (
+            ("alloc_retries", before.retries, self.retries),
+            ("alloc_ooms", before.ooms, self.ooms),
+            ("alloc_syncs", before.syncs, self.syncs),
+        )
         return [
             Quantity(name, float(now - then), "1", "torch.cuda.memory_stats")
             for name, then, now in pairs

@@ -1,6 +1,7 @@
 """Times phases on an accelerator's own stream, with events that are read only when they are already complete.
 
-At every phase border the probe asks for one event on the current stream. A step's events wait in a ring
+At every phase border the probe asks for one event, on the stream that was current when the step began: a loader that
+copies ahead on a stream of its own is inside one while it does. A step's events wait in a ring
 (:data:`RING_STEPS` sets) until the device has passed the last of them; only then are the times between
 *neighbouring* events read, because an event's float32 milliseconds lose microseconds against a far base. Nothing
 waits for the device inside a step, unless the ring is full: then the oldest set is waited for and counted in
@@ -41,18 +42,24 @@ class Event(Protocol):
 
 
 class EventSource(Protocol):
-    """Where events come from: one device's current stream."""
+    """Where events come from: one stream of a device."""
 
     kind: str
 
+    def choose_stream(self) -> None:
+        """From now on record on the stream that is the current one at this moment."""
+
     def record(self) -> Event:
-        """A new event, recorded on the current stream now."""
+        """A new event, recorded now."""
 
     def synchronize(self) -> None:
         """Wait for everything on the device."""
 
     def recycle(self, event: Any) -> None:
         """The event's time has been read; it may be recorded again."""
+
+    def capturing(self) -> bool:
+        """Whether what is queued now goes into a graph; the device must then be asked for nothing."""
 
 
 @dataclass
@@ -102,6 +109,11 @@ class DeviceClock:
     def kind(self) -> str:
         return self._source.kind
 
+    @property
+    def capturing(self) -> bool:
+        """Whether a graph is being captured: nothing may be synchronised, recorded or asked for now."""
+        return self._source.capturing()
+
     def open_block(self) -> None:
         """Synchronise and pin the device's time line to the host's, before the first step of a block."""
         self._anchor = self._synchronised_event()
@@ -127,6 +139,7 @@ class DeviceClock:
     def _synchronised_event(self) -> tuple[Event, int]:
         self._source.synchronize()
         self._resolve(everything=True)
+        self._source.choose_stream()
         event = self._source.record()
         event.synchronize()
         return event, self._clock()
@@ -136,6 +149,10 @@ class DeviceClock:
         step = self._current
         if step is None or self._last is None:
             raise RuntimeError("DeviceClock.border() was called outside a block; call open_block() first.")
+        if self._source.capturing():
+            # What is captured runs later, and a query or an event of ours would break the capture: no time passes.
+            step.events.append(self._last)
+            return
         step.borders += 1
         step.borders_idle += self._last.query()
         event = self._source.record()
@@ -154,12 +171,17 @@ class DeviceClock:
             raise RuntimeError("DeviceClock.end_step() needs at least one border in the step.")
         step.labels = labels
         step.host_end_ns = host_end_ns
-        if self._previous_end is not None:
+        capturing = self._source.capturing()
+        if self._previous_end is not None and not capturing:
             step.starved = self._previous_end.query()
         self._previous_end = step.events[-1]
+        # Events of two streams complete in any order, and reading one that has not raises: so a step has one stream.
+        if not capturing:
+            self._source.choose_stream()
         self._ring.append(step)
         self._current = _Pending(first=step.events[-1])
-        self._resolve(everything=False)
+        if not capturing:
+            self._resolve(everything=False)
 
     def _resolve(self, *, everything: bool) -> None:
         """Read the steps whose last event has completed; the newest one stays, for its end is the next one's start."""
@@ -185,9 +207,10 @@ class DeviceClock:
         lead_ns = None
         if self._anchor is not None:
             lead_ns = self._anchor[1] + self._since_anchor_ns - step.host_end_ns
-        # The step's last event is the next one's first, so only the events before it are free again.
-        for event in (step.first, *step.events[:-1]):
-            if event is not (self._anchor or (None,))[0]:
+        # The step's last event is the next one's first, so only the events before it are free again; one that stands
+        # for several borders (of a capture) is free once.
+        for event, following in zip((step.first, *step.events[:-1]), step.events, strict=True):
+            if event is not following and event is not (self._anchor or (None,))[0]:
                 self._source.recycle(event)
         return DeviceStep(phases_ns, step.starved, lead_ns, step.borders, step.borders_idle)
 
@@ -222,13 +245,17 @@ class TorchEvents:
             self.kind = "device_event"
             make_event = torch.Event
             self._pool = _Pool(lambda: make_event(device=device, enable_timing=True))
+        self._stream: Any = None
+
+    def choose_stream(self) -> None:
+        streams = self._torch.cuda if self.kind == "cuda_event" else self._torch.accelerator
+        self._stream = streams.current_stream(self._device)
 
     def record(self) -> Event:
+        if self._stream is None:
+            self.choose_stream()
         event = self._pool.take()
-        if self.kind == "cuda_event":
-            event.record(self._torch.cuda.current_stream(self._device))
-        else:
-            event.record(self._torch.accelerator.current_stream(self._device))
+        event.record(self._stream)
         timed: Event = event
         return timed
 
@@ -240,6 +267,9 @@ class TorchEvents:
 
     def recycle(self, event: Any) -> None:
         self._pool.give(event)
+
+    def capturing(self) -> bool:
+        return self.kind == "cuda_event" and bool(self._torch.cuda.is_current_stream_capturing())
 
 
 class HostTimeEvents:
@@ -254,6 +284,9 @@ class HostTimeEvents:
         self._synchronize = synchronize
         self._clock = clock
 
+    def choose_stream(self) -> None:
+        """Every record waits for all of them."""
+
     def record(self) -> Event:
         self._synchronize()
         return _Instant(self._clock())
@@ -263,6 +296,9 @@ class HostTimeEvents:
 
     def recycle(self, event: Any) -> None:
         """An instant holds nothing worth keeping."""
+
+    def capturing(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True)
@@ -277,6 +313,15 @@ class _Instant:
 
     def synchronize(self) -> None:
         """Recorded after a synchronisation: nothing is left to wait for."""
+
+
+def captures(device: Any) -> bool:
+    """Whether a graph is being captured on this ``torch.device``: finding its events out would break the capture."""
+    if device.type != "cuda":
+        return False
+    import torch
+
+    return bool(torch.cuda.is_current_stream_capturing())
 
 
 def event_source(device: Any, clock: Callable[[], int]) -> EventSource | None:

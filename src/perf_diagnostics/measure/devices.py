@@ -131,7 +131,36 @@ def cpu_model(*, root: Path = Path("/")) -> str | None:
         text = ""
     # x86 writes "model name", some Arm boards "Model", IBM "cpu".
     found = re.search(r"^(?:model name|Model|cpu)\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or None
+    return found[1].strip() if found else _macos_brand() or platform.processor() or None
+
+
+def _macos_brand() -> str | None:
+    """``Apple M2 Pro``, where a Mac says so; Python itself calls each of them ``arm``."""
+    if platform.system() != "Darwin":
+        return None
+    # By its place: a command line tool of that name may be first in the path.
+    command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=5.0, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return told.strip() or None
+
+
+def model_of(device: Any) -> str:
+    """What a torch device calls itself: the name that data sheets are looked up by; else its name in torch (``cpu``).
+
+    Apple's GPU goes by its chip's name: ``Apple M2 Pro``.
+    """
+    import torch
+
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    if device.type == "xpu":
+        return str(torch.xpu.get_device_name(device))
+    if device.type == "mps":
+        return cpu_model() or str(device)
+    return str(device)
 
 
 def covers(architecture: str, capability: tuple[int, int]) -> bool:

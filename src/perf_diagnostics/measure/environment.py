@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def capture(
             sections[name] = read()
     described: tuple[dict[str, Json], ...] = ()
     with observations.guard("devices"):
-        described = _devices(tuple(devices), tuple(boards))
+        described = device_facts(devices, boards)
     return Environment(
         host=sections.get("host", {}),
         python=sections.get("python", {}),
@@ -182,6 +183,8 @@ def _torch_build(torch: Any) -> dict[str, Json]:
     """How the imported torch was built; it is not imported for this, and no device is touched."""
     if torch is None:
         raise Unreadable("torch was not imported in the process that recorded the environment")
+    from perf_diagnostics.measure.float32_products import float32_products  # which imports torch
+
     cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
     return {
         "torch_cuda": torch.version.cuda,
@@ -189,7 +192,7 @@ def _torch_build(torch: Any) -> dict[str, Json]:
         "torch_cudnn": cudnn,
         "torch_commit": torch.version.git_version,
         "torch_debug": bool(torch.version.debug),
-        "torch_float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "torch_float32_matmul_precision": float32_products(),
         "torch_deterministic": bool(torch.are_deterministic_algorithms_enabled()),
     }
 
@@ -210,6 +213,11 @@ def _limits(root: Path) -> dict[str, Json]:
 def _affinity() -> int | None:
     """How many logical cores this process may be scheduled on; None where the system does not say (macOS)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+
+
+def with_threads_of_now(environment: Environment) -> Environment:
+    """The same environment with the numbers of threads that torch has now: a trial sets its own after the capture."""
+    return replace(environment, threads=_threads())
 
 
 def _threads() -> dict[str, Json]:
@@ -253,13 +261,13 @@ def _command() -> Sequence[str]:
     return [Path(interpreter).name, *arguments]
 
 
-def _devices(devices: tuple[DeviceInfo, ...], boards: tuple[Board, ...]) -> tuple[dict[str, Json], ...]:
-    """Each device as plain values, with what the driver says about its board."""
-    described = []
+def device_facts(devices: Iterable[DeviceInfo], boards: Iterable[Board]) -> tuple[dict[str, Json], ...]:
+    """Each device as the plain values of an environment's ``devices``, with what the driver says about its board."""
+    described, listed = [], tuple(boards)
     for device in devices:
         facts = device.facts()
         try:
-            board: Board | None = match_board(boards, uuid=device.uuid, pci_bus_id=device.pci_bus_id)
+            board: Board | None = match_board(listed, uuid=device.uuid, pci_bus_id=device.pci_bus_id)
         except Unreadable:
             board = None
         if board is not None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from perf_diagnostics.measure.float32_products import float32_products
 from perf_diagnostics.records import Json
 
 #: Tensor cores take float16 and bfloat16 in pieces of 16 bytes (NVIDIA, Matrix Multiplication Background, 2023).
@@ -179,7 +180,7 @@ def _process(model: nn.Module, environment: Mapping[str, str] = os.environ) -> d
     types = sorted({str(p.dtype).removeprefix("torch.") for p in model.parameters()})
     return {
         "parameter_types": list(types),
-        "matmul_precision": torch.get_float32_matmul_precision(),
+        "matmul_precision": float32_products(),
         "anomaly_detection": torch.is_anomaly_enabled(),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "autograd_profiler": bool(torch._C._autograd._profiler_enabled()),

@@ -133,7 +133,18 @@ class Nearness:
     def sample(self, now_ns: int) -> None:
         if self._due_ns is None or now_ns >= self._due_ns:
             self._due_ns = now_ns + INTERVAL_NS
-            self._track.append(now_ns, float(core_of(self._pid, root=self._root) in self._near))
+            core = self._core()
+            if core is not None:
+                self._track.append(now_ns, float(core in self._near))
+
+    def _core(self) -> int | None:
+        """The thread's core; None once the trial has ended, which the last reading of all comes after."""
+        try:
+            return core_of(self._pid, root=self._root)
+        except Unreadable:
+            if not len(self._track):
+                raise
+            return None
 
     def stop(self) -> Readings:
         return ((self._track.series(),) if len(self._track) else ()), self._quantities

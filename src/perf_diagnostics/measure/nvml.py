@@ -81,7 +81,7 @@ class NvmlReader:
     def process_memory(self, uuid: str) -> Mapping[int, int]:
         handle = self._handle(uuid)
         with self._in_words(uuid):
-            processes = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+            processes = _processes(self._nvml, handle)
         return {int(p.pid): int(p.usedGpuMemory) for p in processes if p.usedGpuMemory is not None}
 
     def close(self) -> None:
@@ -183,6 +183,16 @@ def _memory_used_bytes(nvml: Any, handle: Any) -> float:
         with suppress(nvml.NVMLError_FunctionNotFound):
             return float(nvml.nvmlDeviceGetMemoryInfo(handle, version=version).used)
     return float(nvml.nvmlDeviceGetMemoryInfo(handle).used)
+
+
+def _processes(nvml: Any, handle: Any) -> list[Any]:
+    # Drivers before 510 have the second version only. The bindings call the third, and where that is missing they raise
+    # an error that is no NVMLError and says that bindings and driver do not match.
+    missing = getattr(nvml, "NVMLLibraryMismatchError", nvml.NVMLError_FunctionNotFound)
+    try:
+        return list(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    except missing:
+        return list(nvml.nvmlDeviceGetComputeRunningProcesses_v2(handle))
 
 
 def _sm_clock_mhz(nvml: Any, handle: Any) -> float:

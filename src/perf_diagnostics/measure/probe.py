@@ -13,10 +13,8 @@
     table = probe.stop()
 
 Spans may nest (an optimizer that calls the forward in a closure): time belongs to the innermost one only. What lies in
-no span is ``other``. A span writes two marks (:mod:`.tape`); nothing is computed or waited for inside a step.
-
-A step of a training leaves little of anything else in the caches, so what counts here is not how long a line takes in a
-tight loop but how much memory it touches: few Python frames, few objects, as few system calls as the columns allow.
+no span is ``other``. A span (:mod:`.spans`) writes two marks (:mod:`.tape`); nothing is computed or waited for inside a
+step.
 """
 
 from __future__ import annotations
@@ -25,29 +23,20 @@ import gc
 import time
 from array import array
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perf_diagnostics.measure.beside_steps import (
-    NO_GRAPHS,
-    QUICK_NS,
-    UNREAD,
-    CompiledGraphs,
-    MemoryReading,
-    SpacedMemory,
-    cpu_of_steps,
-)
+from perf_diagnostics.measure.beside_steps import QUICK_NS, CompiledGraphs, MemoryReading, SpacedMemory
+from perf_diagnostics.measure.columns import UNTOLD, cpu_columns, device_columns, device_row, spread, told_columns
 from perf_diagnostics.measure.device_clock import DeviceClock, DeviceStep, EventSource
+from perf_diagnostics.measure.spans import AWAKE_NS, Span, Wait
 from perf_diagnostics.measure.tape import (
     BACKWARD,
     BITS,
-    DATA_WAIT,
     END,
     FORWARD,
-    LEAVE,
     OPTIMIZER,
     START,
     TRANSFER,
@@ -55,86 +44,15 @@ from perf_diagnostics.measure.tape import (
     new_tape,
     read_tape,
 )
-from perf_diagnostics.records import ALL_PHASES, MEASURED_PHASES, Int64, StepTable
+from perf_diagnostics.records import ALL_PHASES, MEASURED_PHASES, StepTable
 
-#: The int64 columns that most steps share with the step before; -1 stands for "not given" until Probe.take().
-_TOLD = ("samples", "tokens", "padding_tokens", "warmup", "epoch", "block", "graphs")
-_OPTIONAL = ("tokens", "padding_tokens")
-_DEVICE_ROW = len(ALL_PHASES) + 4
-
-#: For so long a thread is taken to have run, and its CPU clock is not asked: to be put to sleep and woken takes longer.
-#: Of 14,574 reads of a pipe that put a thread to sleep (Linux, a virtual machine) one in a thousand was quicker, and in
-#: these it slept for 7 us.
-AWAKE_NS = 20_000
-
-#: So far apart are readings of the CPU clock of a thread that runs without a break, at the ends of steps.
+#: So far apart are readings of the CPU clock of a thread that runs without a break, at the ends of steps. No step that
+#: is not quick (QUICK_NS) may lie between two of them.
 SPACING_NS = 2_000_000
 
 #: So many losses of a host's loop wait to be read. Each pins a piece of the heap between free ones: a healthy
 #: training whose losses were kept for 240 steps grew by 0.4 MB a step.
 MOST_LOSSES = 16
-
-
-class _Span:
-    """One phase's context manager; made once, entered at every step. All that it touches is in its slots."""
-
-    __slots__ = ("_clock", "_code", "_mark")
-
-    def __init__(self, mark: Callable[[int], None], clock: Callable[[], int], code: int) -> None:
-        self._mark = mark
-        self._clock = clock
-        self._code = code
-
-    def __enter__(self) -> None:
-        self._mark(self._clock() << BITS | self._code)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._mark(self._clock() << BITS | LEAVE)
-
-
-class _Wait(_Span):
-    """The wait for data, whose CPU time is wanted as well.
-
-    A reading is a system call, 3 us where nothing of it is in the caches. So a wait of less than :data:`AWAKE_NS` ends
-    without one and all of it counts as CPU time, and a wait begins without one where the thread is known to run
-    (:meth:`Probe._read_step_cpu`). Where a longer wait comes after steps without one, what the thread slept since the
-    last reading is the wait's; from then on there are readings at each step's end, and it is exact to microseconds.
-    """
-
-    __slots__ = ("_began_ns", "_cpu_ns", "_probe")
-
-    def __init__(self, mark: Callable[[int], None], clock: Callable[[], int], code: int, probe: Probe) -> None:
-        super().__init__(mark, clock, code)
-        self._probe = probe
-        self._began_ns = self._cpu_ns = 0
-
-    def __enter__(self) -> None:
-        probe = self._probe
-        self._began_ns = now = self._clock()
-        self._mark(now << BITS | DATA_WAIT)
-        if now < probe._trusted_until_ns:
-            self._cpu_ns = probe._cpu_ns + now - probe._read_ns
-        else:
-            self._cpu_ns = probe._thread_cpu()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        probe = self._probe
-        now = self._clock()
-        cpu_ns = now - self._began_ns
-        if cpu_ns >= AWAKE_NS:
-            cpu_ns = max(0, probe._thread_cpu() - self._cpu_ns)
-            now = self._clock()  # the reading is part of the wait, and not of what is done with the batch
-            probe._trusted_until_ns = 0
-        probe._wait_cpu_ns += cpu_ns
-        if not probe._waited:
-            # The step belongs to the epoch of its first batch, which a restart inside this wait may have begun.
-            probe._waited = True
-            probe._step_epoch = probe.epoch
-        self._mark(now << BITS | LEAVE)
 
 
 class Probe:
@@ -149,7 +67,7 @@ class Probe:
             what it has not; called at the ends of steps that lie 50 ms apart or more. It must not raise.
     """
 
-    #: In slots, for the same reason; LoopProbe has a dictionary beside them.
+    #: In slots, to touch as little memory as can be inside a step; LoopProbe has a dictionary beside them.
     __slots__ = (
         "_backward",
         "_block",
@@ -212,7 +130,8 @@ class Probe:
         self._mark = self._marks.append
         # What a step is told is kept where it changes, what is rarely there by the step's number.
         self._told: list[tuple[int, tuple[int, ...]]] = []
-        self._last_told: tuple[int, ...] = ()
+        self._last_told: tuple[int, ...] = UNTOLD
+        #: One after another a step's number, what its waits' CPU time lacks of their wall time, and its reading.
         self._cpu = array("q")
         self._pauses: dict[int, int] = {}
         self._losses: dict[int, Any] = {}
@@ -225,9 +144,9 @@ class Probe:
         self._device_rows = array("d")
         self._device = None if events is None else DeviceClock(events, clock, self._add_device_step)
         mark = self._mark if self._device is None else self._mark_both_clocks
-        self._data_wait = _Wait(mark, clock, DATA_WAIT, self)
+        self._data_wait = Wait(mark, clock, self)
         self._transfer, self._forward, self._backward, self._optimizer = (
-            _Span(mark, clock, code) for code in (TRANSFER, FORWARD, BACKWARD, OPTIMIZER)
+            Span(mark, clock, code) for code in (TRANSFER, FORWARD, BACKWARD, OPTIMIZER)
         )
         self._origin: int | None = None
         self._running = False
@@ -238,6 +157,7 @@ class Probe:
         self._seen = 0
         self._step_epoch = 0
         self._waited = False
+        #: What goes into the readings for the waits of the step that is under way.
         self._wait_cpu_ns = 0
         #: The last reading of the thread's CPU clock, when it was, and until when none is needed.
         self._cpu_ns = 0
@@ -251,23 +171,23 @@ class Probe:
 
     # -- the spans of a step
 
-    def data_wait(self) -> _Span:
+    def data_wait(self) -> Span:
         """The host waits for the next batch."""
         return self._data_wait
 
-    def transfer(self) -> _Span:
+    def transfer(self) -> Span:
         """Host-to-device copies."""
         return self._transfer
 
-    def forward(self) -> _Span:
+    def forward(self) -> Span:
         """Model and loss."""
         return self._forward
 
-    def backward(self) -> _Span:
+    def backward(self) -> Span:
         """Gradients."""
         return self._backward
 
-    def optimizer(self) -> _Span:
+    def optimizer(self) -> Span:
         """Unscaling, clipping, step, scheduler, zero_grad."""
         return self._optimizer
 
@@ -297,6 +217,7 @@ class Probe:
             self._device.open_block()
         gc.callbacks.append(self._on_gc)
         self._block += 1
+        self._last_told = UNTOLD
         self._running = True
         self._cpu_ns = self._step_cpu()
         self._gc_ns = 0
@@ -313,10 +234,11 @@ class Probe:
         """End a block after a whole step; the time until the next :meth:`start` belongs to no step."""
         if not self._running:
             raise RuntimeError("Probe.end_block() was called without start().")
-        if self._spaced and self._cpu and self._cpu[-1] == UNREAD:
+        last = self._steps - 1
+        if self._spaced and last >= 0 and (not self._cpu or self._cpu[-3] < last):
             # The loop ran from the last step's end to here.
             since_ns = self._clock() - self._ended_ns
-            self._cpu[-1] = max(0, self._read_step_cpu(self._ended_ns) - since_ns)
+            self._cpu.extend((last, 0, max(0, self._read_step_cpu(self._ended_ns) - since_ns)))
         end = self._marks[-1] >> BITS if self._device is None else self._device.close_block()
         self.blocks_wall_ns.append(end - self._block_start)
         self._running = False
@@ -334,29 +256,30 @@ class Probe:
 
         ``loss`` may be a device tensor; with a device's clock it is not read before the block has ended.
         """
-        now = self._clock()
-        self._mark(now << BITS | END)
+        clock, mark = self._clock, self._mark
+        now = clock()
+        mark(now << BITS | END)
         if self._device is not None:
             self._device.border()
             self._device.end_step(now, self._labels())
             self._step_mark = len(self._marks)
-        if self._reads_cpu:
-            self._cpu.append(self._wait_cpu_ns)
-            self._cpu.append(UNREAD if now < self._trusted_until_ns else self._read_step_cpu(now))
-            self._wait_cpu_ns = 0
-        last = self._last_told
-        told = (
-            samples,
-            -1 if tokens is None else tokens,
-            -1 if padding_tokens is None else padding_tokens,
-            self.warmup,
-            self._step_epoch,
-            self._block,
-            last[-1] if last and now - self._ended_ns < QUICK_NS else self._graphs(),
+        # A training's steps are mostly told the same; warmup and block change between blocks only.
+        samples_before, tokens_before, padding_before, _, epoch_before, _, _ = self._last_told
+        changed = (
+            samples != samples_before
+            or self._step_epoch != epoch_before
+            or tokens is not None
+            or padding_tokens is not None
+            or tokens_before >= 0
+            or padding_before >= 0
         )
-        if told != last:
-            self._last_told = told
-            self._told.append((self._steps, told))
+        if now >= self._trusted_until_ns:  # and so in every step that is not quick
+            changed = changed or now - self._ended_ns >= QUICK_NS
+            if self._reads_cpu:
+                self._cpu.extend((self._steps, self._wait_cpu_ns, self._read_step_cpu(now)))
+                self._wait_cpu_ns = 0
+        if changed:
+            self._tell(samples, tokens, padding_tokens, now)
         if self._gc_ns:
             self._pauses[self._steps] = self._gc_ns
             self._gc_ns = 0
@@ -385,29 +308,46 @@ class Probe:
             "prepare_ns": stretches.prepare_ns,
             # Without bridges a phase is what the loop marks as it, and where its update begins is not known.
             **({"before_update_ns": stretches.before_update_ns} if self._bridged else {}),
-            **self._row_columns(stretches.wall_ns),
+            **told_columns(self._told, self._steps),
+            "gc_ns": spread(self._pauses, np.zeros(self._steps, dtype=np.int64)),
         }
+        waits_ns = columns["host_data_wait_ns"] if self._spaced else None
+        columns |= cpu_columns(self._cpu, stretches.wall_ns, waits_ns)
         # Once there was a loss the column stays, or the tables of one trial would not have the same columns.
         self._read_losses()
         self._had_loss = self._had_loss or bool(self._loss_values)
         if self._had_loss:
-            columns["loss"] = np.full(self._steps, np.nan)
-            for step, value in self._loss_values.items():
-                columns["loss"][step] = value
+            columns["loss"] = spread(self._loss_values, np.full(self._steps, np.nan))
         if self._memory is not None:
             columns |= self._memory.take(self._steps)
         if self._device is not None:
-            columns |= self._device_columns()
+            columns |= device_columns(self._device_rows)
             # The host may be a whole queue ahead of the device, so a step has ended when the device has ended it.
             columns["host_wall_ns"] = columns["wall_ns"]
             columns["wall_ns"] = np.rint(sum(columns[f"device_{phase}_ns"] for phase in ALL_PHASES))
         del stretches
         del self._marks[:], self._cpu[:], self._device_rows[:]
         self._steps = 0
-        self._told, self._last_told, self._pauses, self._loss_values = [], (), {}, {}
+        self._told, self._last_told, self._pauses, self._loss_values = [], UNTOLD, {}, {}
         return StepTable(columns)
 
     # -- inside
+
+    def _tell(self, samples: int, tokens: int | None, padding_tokens: int | None, now: int) -> None:
+        """Keep what the step that ends now has been told, if it is something else than what the last one was."""
+        last = self._last_told
+        told = (
+            samples,
+            -1 if tokens is None else tokens,
+            -1 if padding_tokens is None else padding_tokens,
+            self.warmup,
+            self._step_epoch,
+            self._block,
+            last[-1] if last is not UNTOLD and now - self._ended_ns < QUICK_NS else self._graphs(),
+        )
+        if told != last:
+            self._last_told = told
+            self._told.append((self._steps, told))
 
     def _begin_step(self) -> None:
         self._step_mark = len(self._marks)
@@ -453,41 +393,5 @@ class Probe:
         self._cpu_ns = cpu_ns
         return used_ns
 
-    def _row_columns(self, wall_ns: Int64) -> dict[str, NDArray[Any]]:
-        first = np.array([step for step, _ in self._told], dtype=np.int64)
-        told = np.array([values for _, values in self._told], dtype=np.int64).reshape(-1, len(_TOLD))
-        rows = np.repeat(told, np.diff(first, append=self._steps), axis=0)
-        columns = {name: rows[:, i].copy() for i, name in enumerate(_TOLD)}
-        for name in _OPTIONAL:
-            if (columns[name] < 0).any():
-                del columns[name]
-        if (columns["graphs"] == NO_GRAPHS).all():
-            del columns["graphs"]
-        else:  # before torch's compiler was imported nothing was compiled
-            columns["graphs"] = np.maximum(columns["graphs"], 0)
-        columns["gc_ns"] = np.zeros(self._steps, dtype=np.int64)
-        for step, pause_ns in self._pauses.items():
-            columns["gc_ns"][step] = pause_ns
-        cpu = np.zeros((self._steps, 2), dtype=np.int64)
-        read = np.array(self._cpu, dtype=np.int64).reshape(-1, 2)
-        cpu[: len(read), 0] = read[:, 0]
-        cpu[: len(read), 1] = cpu_of_steps(wall_ns[: len(read)], read[:, 1])
-        columns["data_wait_cpu_ns"], columns["thread_cpu_ns"] = cpu[:, 0].copy(), cpu[:, 1].copy()
-        return columns
-
     def _add_device_step(self, step: DeviceStep) -> None:
-        nan = float("nan")
-        self._device_rows.extend(
-            (
-                *step.phases_ns,
-                nan if step.starved is None else float(step.starved),
-                nan if step.lead_ns is None else step.lead_ns,
-                float(step.borders),
-                float(step.borders_idle),
-            )
-        )
-
-    def _device_columns(self) -> dict[str, NDArray[Any]]:
-        rows = np.array(self._device_rows, dtype=np.float64).reshape(-1, _DEVICE_ROW)
-        names = (*(f"device_{phase}_ns" for phase in ALL_PHASES), "starved", "host_lead_ns", "borders", "borders_idle")
-        return {name: rows[:, i].copy() for i, name in enumerate(names)}
+        self._device_rows.extend(device_row(step))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
 import pytest
+
+from tests.small_ceilings import SMALL
 
 # A shell that starts the suite in the background has it ignore Ctrl-C, and so would every script that a test starts
 # to see what Ctrl-C does to it.
@@ -17,3 +20,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.get_closest_marker(name) for name in ("slow", "planted")):
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+@pytest.fixture
+def small_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of trials in this process that are not about what the machine can do at best."""
+    from perf_diagnostics.trials import ceilings
+
+    for name, value in SMALL.items():
+        monkeypatch.setattr(ceilings, name, value)
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """For models so small that two threads would spend their time waiting for each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -142,6 +142,7 @@ def test_a_gpu_sweep_without_a_gpu_is_skipped(capsys: pytest.CaptureFixture[str]
     assert not Path("results").exists()
 
 
+@pytest.mark.usefixtures("shared_server")
 def test_exit_codes_of_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
     fine = ["sweep", *TINY, "--batch-sizes", "4"]
     assert main([*fine, "--name", "fine"]) == 0
@@ -152,6 +153,7 @@ def test_exit_codes_of_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing to resume" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("shared_server")
 def test_the_whole_way_in_folders_with_awkward_names(capsys: pytest.CaptureFixture[str]) -> None:
     """A path with 'test' or 'latest' in it must be like any other, and 'latest' alone the newest run."""
     for name in ("test", "latest", "newest"):
@@ -192,6 +194,7 @@ def test_sealing_tells_every_change(capsys: pytest.CaptureFixture[str]) -> None:
     assert "extra: added.txt" in told and "missing: trials/" in told and "wrong size: run.json" in told
 
 
+@pytest.mark.usefixtures("shared_server")
 def test_a_run_without_a_complete_trial_can_be_diagnosed_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
     broken = ["sweep", *TINY, "--workload", "faulty", "--option", "nan_after=0", "--batch-sizes", "4", "--name", "run"]
     assert main(broken) == 1

@@ -168,6 +168,7 @@ def test_the_job_s_summary_page_is_written_where_there_is_one(monkeypatch: pytes
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shared_server")
 def test_two_sweeps_of_the_same_thing(capsys: pytest.CaptureFixture[str]):
     """Measured, not made up: two repeats a side of a tiny model on this machine."""
     tiny = ["--workload", "mlp", "--option", "width=16", "--option", "depth=1", "--batch-sizes", "8", "--warmup", "1"]

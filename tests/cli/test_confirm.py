@@ -76,7 +76,8 @@ def test_what_was_tried_is_printed_diagnosed_and_reported(capsys: pytest.Capture
     assert main(["confirm", "run", *SHORT]) == 0
     told = capsys.readouterr()
     assert "CONFIRMED  num_workers=" in told.out and "REFUTED  ceiling=cached_batches" in told.out
-    assert "seal it again" in told.err
+    assert main(["manifest", "verify", "run"]) == 0  # what was tried is sealed by who tried it
+    capsys.readouterr()
     assert main(["diagnose", "run", "--json"]) == 0
     tried = json.loads(capsys.readouterr().out)["tried"]
     assert [(one["pairs"], one["verdict"]) for one in tried] == [(3, "confirmed"), (3, "refuted")]
@@ -84,12 +85,29 @@ def test_what_was_tried_is_printed_diagnosed_and_reported(capsys: pytest.Capture
     assert "What was tried" in Path("results/run/performance_report.md").read_text()
     assert main(["manifest", "create", "run"]) == 0
     assert main(["manifest", "verify", "run"]) == 0
+    changed = next(Path("results/run/confirm").rglob("result.json"))
+    changed.write_text(changed.read_text() + " ")
+    capsys.readouterr()
+    assert main(["confirm", "run", *SHORT]) == 0
+    assert "stays NOT as it was sealed" in capsys.readouterr().err
+    assert main(["manifest", "verify", "run"]) == 1
 
 
 def test_without_time_nothing_is_tried_and_diagnose_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "run", "--confirm", "--time-budget", "0"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "NOT TRIED" in told and "time budget" in told
+
+
+def test_what_the_time_was_too_short_for_is_told_with_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["confirm", "run", "--only", "INP001", "--quiet", "--time-budget", "20"]) == 0
+    told = capsys.readouterr()
+    # A trial of 103 steps is thought to take 1 + 3 + 8 x 1 s or more: two changes of three pairs fit into no 20 s.
+    assert told.out.count("NOT TRIED") == 2 and "no time was left for it: 3 pairs" in told.out
+    assert "2 changes lack pairs that a verdict needs, about " in told.err
+    assert "go on with: perf-diagnostics confirm results/run --time-budget " in told.err
+    assert main(["confirm", "run", "--only", "INP001", "--time-budget", "20", "--dry-run"]) == 0
+    assert "a time budget of 20 s gives 0 of 2 the 3 pairs that a verdict needs" in capsys.readouterr().err
 
 
 def test_a_loop_of_ones_own_is_told_what_to_do_instead(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,21 @@ def test_bytes_over_the_best_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings, "_COPY_BYTES", 4 * 1000)
     times = itertools.cycle([0, 4000, 0, 2000, 0, 9000])  # copies of 4, 2 and 9 µs: the best counts
     assert ceilings.memory_bandwidth(torch.device("cpu"), clock=lambda: next(times)) == pytest.approx(2 * 4000 / 2e-6)
+
+
+def test_copies_of_a_quick_device_are_timed_together() -> None:
+    # 100 µs a copy and 20 µs to wait for the device: one by one they would look 17 % slower than they are.
+    asked: list[int] = []
+
+    def copies_ns(times: int) -> int:
+        asked.append(times)
+        return times * 100_000 + (20_000 if len(asked) > 1 else 50_000_000)  # the first one loads a kernel
+
+    assert ceilings._best_copy_ns(copies_ns, queued=True) == pytest.approx(100_000, rel=0.01)
+    assert asked == [1, 1, *[42] * 6]  # 42 of 120 µs are 5 ms
+    assert ceilings._best_copy_ns(copies_ns, queued=False) == 120_000
+    # Where one takes long enough, one it is.
+    assert ceilings._best_copy_ns(lambda times: times * 9_000_000, queued=True) == 9_000_000
 
 
 def test_a_real_copy_moves_gigabytes_a_second() -> None:
@@ -97,3 +113,21 @@ def test_a_real_product_does_gigaflops(precision: str) -> None:
     found = ceilings.matmul_ceiling(torch.device("cpu"), precision)
     assert found is not None
     assert 1e8 < found < 1e15
+
+
+def test_a_devices_operands_are_random_and_nobody_elses_numbers_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    # There is no device here: its generator and its numbers are the host's.
+    generator, randn = torch.Generator, torch.randn
+    asked: list[torch.device] = []
+
+    def on_the_host(*shape: int, device: torch.device, **named: Any) -> torch.Tensor:
+        asked.append(device)
+        return randn(*shape, **named)
+
+    monkeypatch.setattr(torch, "Generator", lambda _device: generator())
+    monkeypatch.setattr(torch, "randn", on_the_host)
+    before = torch.get_rng_state()
+    found = ceilings._operands(64, torch.bfloat16, torch.device("cuda:0"))
+    assert found.shape == (2, 64, 64) and found.dtype == torch.bfloat16 and found.unique().numel() > 100
+    assert asked == [torch.device("cuda:0")] and torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(ceilings._operands(4, torch.float32, torch.device("cpu")), torch.ones(2, 4, 4))

@@ -11,7 +11,7 @@ import pytest
 
 from perf_diagnostics.measure.boards import series_source
 from perf_diagnostics.measure.observation import Observations
-from perf_diagnostics.records import Outcome, Quantity, Series, StepTable, TrialResult
+from perf_diagnostics.records import Environment, Outcome, Quantity, Series, StepTable, TrialResult
 from perf_diagnostics.store.trial_folder import TrialFolder
 from perf_diagnostics.testing import trial_of
 from perf_diagnostics.trials.collect import Watched, Windows, collect, with_readings
@@ -32,6 +32,24 @@ def power(watts: list[tuple[float, float]], *, until_s: float) -> Series:
     starts = np.array([start for start, _ in watts])
     values = np.array([value for _, value in watts])[np.searchsorted(starts, times, side="right") - 1]
     return Series("gpu_power", "W", series_source(GPU), np.round(times * 1e9).astype(np.int64), values)
+
+
+def test_the_devices_join_what_the_trials_own_process_said_of_where_it_ran() -> None:
+    here = Environment(host={"cpu_model": "EPYC"})
+    gpu = {"name": "cuda:0", "driver": "550.54", "power_limit_w": 300.0}
+    watched = Watched(
+        ending=Ending(0),
+        readings=((), ()),
+        observations=Observations(),
+        began_ns=0,
+        started_at=datetime.now(UTC),
+        oom_kills=None,
+        devices=(gpu,),
+    )
+    found = with_readings(dataclasses.replace(trial_of(), environment=here), watched, Windows()).environment
+    assert found.devices == (gpu,) and found.host == here.host
+    nobody = dataclasses.replace(watched, devices=())
+    assert with_readings(trial_of(), nobody, Windows()).environment.devices == ()
 
 
 def collected(windows: Windows, *series: Series, device: str = "cuda:0", **quantities: float) -> TrialResult:

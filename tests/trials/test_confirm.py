@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,8 +26,9 @@ from perf_diagnostics.store import manifest
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.trials.confirm import Confirm, ConfirmEnd
 from perf_diagnostics.trials.experiments import nested_folder, read_experiments
+from perf_diagnostics.trials.launcher import ForkServer, Request
 from perf_diagnostics.trials.pairs import PAIRS
-from tests.trials.pretended import Pretended
+from tests.trials.pretended import Ended, Pretended
 
 MLP: dict[str, Json] = {"width": 16, "depth": 1, "samples": 256}
 WORKERS: dict[str, Json] = {"num_workers": 2}
@@ -160,6 +162,83 @@ def test_what_no_longer_fits_into_the_time_is_left_out_and_said(folder: RunFolde
     assert verdicts(end) == [(WORKERS, Trying.CONFIRMED)]  # it is no longer among what was left out
 
 
+class Taking(Pretended):
+    """Pretended trials that take so many seconds of a clock by hand."""
+
+    now_s = 0.0
+
+    def __init__(self, takes_s: float, starting_s: float = 0.0) -> None:
+        super().__init__(halved)
+        self.takes_s, self.starting_s = takes_s, starting_s
+
+    def start(self, request: Request) -> Ended:
+        self.now_s += 0.0 if self.started else self.starting_s
+        super().start(request)
+        return Waiting(self)
+
+    def clock(self) -> float:
+        return self.now_s
+
+
+class Waiting(Ended):
+    def __init__(self, launch: Taking) -> None:
+        super().__init__()
+        self.launch = launch
+
+    def wait(self, timeout_s: float) -> int:
+        self.launch.now_s += self.launch.takes_s
+        return super().wait(timeout_s)
+
+
+CHANGES: list[dict[str, Json]] = [{"num_workers": 1}, {"num_workers": 2}, {"num_workers": 3}]
+
+
+def in_time(folder: RunFolder, launch: Taking, budget_s: float) -> list[tuple[Json, int]]:
+    """The changes and their pairs after so much time; each of three is thought to take 7 s a pair."""
+    confirm = Confirm(folder, time_budget_s=budget_s, launch=launch, clock=launch.clock)
+    end = confirm.run([candidate(change) for change in CHANGES])
+    return [(one.change["num_workers"], one.pairs) for one in tried_of(end.experiments)]
+
+
+def test_pairs_that_turn_out_dear_leave_one_change_finished_and_no_second_one_begun(folder: RunFolder) -> None:
+    # Thought: 3 x 7 s, so that two changes fit into a minute. Found: 20 s a pair.
+    assert in_time(folder, Taking(10.0), 60.0) == [(1, 3), (2, 0), (3, 0)]
+
+
+def test_what_was_begun_is_finished_before_the_next_one_is_begun(folder: RunFolder) -> None:
+    assert in_time(folder, Taking(10.0), 45.0) == [(1, 2), (2, 0), (3, 0)]  # two pairs of 20 s
+    (one, left, _) = tried_of(read_experiments(folder.path))
+    assert one.verdict is Trying.TOO_EARLY and "2 pairs ran whole" in one.why
+    assert left.verdict is Trying.NOT_TRIED and "3 pairs would take about 60 s, and 5 s" in left.why
+    # What trials took in an earlier call is in their records; pretended ones took no time at all there.
+    assert in_time(folder, Taking(10.0), 85.0)[:2] == [(1, 3), (2, 3)]
+
+
+def test_the_time_that_the_server_takes_to_start_is_no_part_of_a_pair(folder: RunFolder) -> None:
+    # 30 s to start and 3 x 8 s: with the start in it the first pair would take 38 s, and two more of it not fit.
+    assert in_time(folder, Taking(4.0, starting_s=30.0), 60.0)[0] == (1, 3)
+
+
+def test_an_experiment_begun_behind_one_that_was_passed_over_keeps_its_trials(folder: RunFolder) -> None:
+    dear = dataclasses.replace(candidate(THREADS), start_s=1000.0)
+    Confirm(folder, time_budget_s=60.0, launch=Pretended(halved)).run([dear, candidate(WORKERS)])
+    end = Confirm(folder, time_budget_s=None, launch=Pretended(halved)).run([dear, candidate(WORKERS)])
+    told = tried_of(end.experiments)
+    assert sorted(str(one.change) for one in told) == sorted([str(THREADS), str(WORKERS)])
+    assert [one.pairs for one in told] == [PAIRS, PAIRS]
+    first = [one.first_repeat for one in end.experiments.planned]
+    assert len(set(first)) == 2 and len(end.experiments.results) == 4 * PAIRS  # no base is shared
+
+
+def test_how_much_is_missing_is_told(folder: RunFolder) -> None:
+    launch = Taking(10.0)
+    confirm = Confirm(folder, time_budget_s=60.0, launch=launch, clock=launch.clock)
+    end = confirm.run([candidate(change) for change in CHANGES])
+    assert (end.unfinished, round(end.needs_s)) == (2, 120)  # 2 x 3 pairs of 20 s
+    end = Confirm(folder, time_budget_s=None, launch=Pretended(halved)).run([candidate(one) for one in CHANGES])
+    assert (end.unfinished, end.needs_s) == (0, 0.0)
+
+
 def test_the_prediction_is_kept_as_it_was_before_the_first_pair(folder: RunFolder) -> None:
     Confirm(folder, pairs=1, launch=Pretended(halved)).run([candidate(WORKERS)])
     known = read_experiments(folder.path)
@@ -206,19 +285,27 @@ def test_damaged_experiments_are_told_with_their_file(folder: RunFolder) -> None
 SLEEPING: dict[str, Json] = {**MLP, "sleep_per_item_ms": 5.0}
 
 
-def really(root: Path, workload: str, options: Mapping[str, Json], change: Mapping[str, Json], pairs: int) -> Tried:
-    """Try one change of batch 8 in real processes."""
-    of = base(workload, options)
-    end = Confirm(run_folder(root), pairs=pairs, steps=15).run([candidate(change, of=of)])
+@pytest.fixture(scope="module")
+def warm() -> Iterator[ForkServer]:
+    """One server for what is tried here; the whole way below starts its own ones."""
+    launch = ForkServer(("tests.trials_with_small_ceilings",))
+    yield launch
+    launch.close()
+
+
+def really(root: Path, launch: ForkServer, change: Mapping[str, Json], pairs: int) -> Tried:
+    """Try one change of batch 8 of a loader that sleeps, in real processes."""
+    of = base("faulty", SLEEPING)
+    end = Confirm(run_folder(root), pairs=pairs, steps=15, launch=launch).run([candidate(change, of=of)])
     (one,) = tried_of(end.experiments)
     assert one.pairs == pairs, one.why
     return one
 
 
 @pytest.mark.slow
-def test_two_workers_halve_the_wait_for_a_loader_that_sleeps(tmp_path: Path) -> None:
+def test_two_workers_halve_the_wait_for_a_loader_that_sleeps(tmp_path: Path, warm: ForkServer) -> None:
     """Batch 8 sleeps 40 ms; two workers make a batch each in that time, so that a step takes 20 ms."""
-    one = really(tmp_path, "faulty", SLEEPING, {"num_workers": 2, "persistent_workers": True}, 5)
+    one = really(tmp_path, warm, {"num_workers": 2, "persistent_workers": True}, 5)
     assert one.verdict is Trying.CONFIRMED
     # Two workers cannot give a sample in less than 2.5 ms, but for one batch of 15 that may be ready at the beginning.
     assert 0.25 < one.gain.value <= 1 - 2.5e-3 * 14 / 15 / one.base_s + 0.02
@@ -233,14 +320,16 @@ def test_two_workers_halve_the_wait_for_a_loader_that_sleeps(tmp_path: Path) -> 
         {"freeze_gc": True},  # the collector is not what this training waits for
     ],
 )
-def test_what_does_nothing_to_a_loader_that_sleeps_is_not_confirmed(tmp_path: Path, change: dict[str, Json]) -> None:
-    one = really(tmp_path, "faulty", SLEEPING, change, 5)
+def test_what_does_nothing_to_a_loader_that_sleeps_is_not_confirmed(
+    tmp_path: Path, warm: ForkServer, change: dict[str, Json]
+) -> None:
+    one = really(tmp_path, warm, change, 5)
     assert one.verdict in (Trying.REFUTED, Trying.INCONCLUSIVE)
 
 
 @pytest.mark.slow
-def test_the_ceiling_of_a_sleeping_loader_is_nearly_the_whole_step(tmp_path: Path) -> None:
-    one = really(tmp_path, "faulty", SLEEPING, {"ceiling": "cached_batches"}, 3)
+def test_the_ceiling_of_a_sleeping_loader_is_nearly_the_whole_step(tmp_path: Path, warm: ForkServer) -> None:
+    one = really(tmp_path, warm, {"ceiling": "cached_batches"}, 3)
     assert one.ceiling and one.gain.value > 0.7
 
 

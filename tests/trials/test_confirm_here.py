@@ -81,10 +81,36 @@ def test_a_failing_change_ends_after_one_pair() -> None:
     assert len(bench.started) == 2 and "planted" in one.why
 
 
-def test_when_the_time_is_spent_no_pair_is_begun() -> None:
+def test_no_pair_is_begun_for_which_no_time_is_left() -> None:
     bench = Bench(takes_s=3.0)
     first, second = tried_of(confirmed(bench, {"num_workers": 2}, {"num_workers": 1}, time_budget_s=10.0))
-    # Pairs end at 6, 12 s: after the second the ten seconds are over.
-    assert len(bench.started) == 4
-    assert first.pairs == 2 and first.verdict is Trying.INCONCLUSIVE
-    assert second.verdict is Trying.NOT_TRIED and "0 s were left" in second.why
+    # A pair was thought to take 2 x 13 steps of 0.01 s and takes 6 s: into the four that are left goes no other.
+    assert len(bench.started) == 2
+    assert first.pairs == 1 and first.verdict is Trying.TOO_EARLY and "`profiler.confirm()`" in first.why
+    # 3 pairs of 6 s.
+    assert second.verdict is Trying.NOT_TRIED and "about 18 s, and 4 s" in second.why
+
+
+def test_what_the_time_can_finish_is_finished_and_the_rest_left_to_the_next_call() -> None:
+    bench = Bench(takes_s=3.0)
+    changes = [{"num_workers": 2}, {"num_workers": 1}, {"num_workers": 3}]
+    known = confirmed(bench, *changes, time_budget_s=40.0)
+    # Six pairs fit: three for each of two changes, none for the third.
+    assert [one.pairs for one in tried_of(known)] == [3, 3, 0]
+    assert [one.verdict for one in tried_of(known)] == [Trying.CONFIRMED, Trying.CONFIRMED, Trying.NOT_TRIED]
+    after = confirmed(bench, *changes, known=known, time_budget_s=23.0)
+    # Three pairs for the third, and none of the two that had enough gets another.
+    assert [one.pairs for one in tried_of(after)] == [3, 3, 3] and after.left_out == ()
+    whole = confirmed(bench, *changes, known=after)
+    assert [one.pairs for one in tried_of(whole)] == [4, 4, 4]
+    ids = [trial.id for trial in bench.started]
+    assert len(ids) == len(set(ids)) == 24
+
+
+def test_what_was_begun_is_continued_by_the_next_call() -> None:
+    bench = Bench(takes_s=3.0)
+    known = confirmed(bench, {"num_workers": 2}, time_budget_s=10.0)
+    assert [one.pairs for one in tried_of(known)] == [1]
+    # The one that was begun comes first, although another is the first of the candidates now.
+    after = confirmed(bench, {"num_workers": 1}, {"num_workers": 2}, known=known, time_budget_s=12.0)
+    assert [(one.change["num_workers"], one.pairs) for one in tried_of(after)] == [(2, 3), (1, 0)]

@@ -25,6 +25,8 @@ from perf_diagnostics.trials.measurement import Measurement, measure
 from perf_diagnostics.trials.sweep import Sweep
 from perf_diagnostics.workloads import registry
 
+pytestmark = pytest.mark.usefixtures("small_ceilings", "one_thread")
+
 TRIAL = Trial(
     workload="mlp",
     settings=Settings(batch_size=4),
@@ -113,7 +115,7 @@ def test_a_sweep_records_windows_that_its_diagnosis_finds(tmp_path: Path) -> Non
         tool_version="0",
         now=datetime.now(UTC),
     )
-    launch = ForkServer()
+    launch = ForkServer(("tests.trials_with_small_ceilings",))
     try:
         end = Sweep(folder, launch=launch, deep=True).run()
     finally:

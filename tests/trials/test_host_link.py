@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ import torch
 from perf_diagnostics.measure.observation import Observations, Unreadable
 from perf_diagnostics.records import Settings, Trial
 from perf_diagnostics.trials.afterwards import Timed, look_afterwards
-from perf_diagnostics.trials.host_link import HostLink, bound_to
+from perf_diagnostics.trials.host_link import HostLink, bound_to, pinned_copy_rate
 from perf_diagnostics.workloads.workload import BatchCount, Training
 
 needs_affinity = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
@@ -101,3 +103,26 @@ def test_the_file_of_this_machines_nodes_is_read_if_there_is_one() -> None:
     if not Path("/sys/devices/system/node/node0/cpulist").exists():
         pytest.skip("the kernel tells no nodes")
     assert nodes()
+
+
+def test_memory_that_the_driver_does_not_pin_is_a_gap_and_fails_no_later_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the runtime does: a refusal is kept, and raised by whatever kernel is launched next."""
+    kept: list[int] = []
+    made: Any = torch.zeros
+
+    def register(_pointer: int, _size: int, _flags: int) -> int:
+        kept.append(801)
+        return 801
+
+    def zeros(*size: int, device: torch.device) -> torch.Tensor:
+        if kept:
+            raise RuntimeError(f"CUDA error: {kept.pop()}")
+        return made(*size, device=device)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: SimpleNamespace(cudaHostRegister=register))
+    monkeypatch.setattr(torch, "zeros", zeros)
+    with pytest.raises(Unreadable, match=r"does not pin 64 MiB \(cudaHostRegister: 801\)"):
+        pinned_copy_rate(torch.device("cpu"))
+    assert torch.zeros(1, device=torch.device("cpu")).item() == 0

@@ -106,8 +106,14 @@ def test_a_step_beyond_the_budget_is_skipped_with_the_reason() -> None:
     program = Program(lambda step: 10_000)
     measured = program.loop(Length(), budget_s=25).run()
     assert measured.outcome is Outcome.SKIPPED_OVER_TIME_BUDGET
-    assert "one step takes 10 s" in measured.reason
+    assert "one step takes 10 s" in measured.reason and "what is left of 25 s" in measured.reason
     assert measured.steady_steps == 0
+
+
+def test_time_that_setting_up_has_used_up_is_not_told_in_negative_seconds() -> None:
+    measured = Program(lambda step: 10_000).loop(Length(), budget_s=-0.0407).run()
+    assert measured.outcome is Outcome.SKIPPED_OVER_TIME_BUDGET
+    assert "no time left for it after setting up" in measured.reason and "-" not in measured.reason
 
 
 def test_the_least_number_of_steps_may_borrow_time() -> None:

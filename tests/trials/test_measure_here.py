@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from perf_diagnostics.errors import WorkloadError
 from perf_diagnostics.records import Length, Outcome, Settings, Trial
@@ -39,6 +40,19 @@ def test_every_generator_is_put_back_after_an_error_too() -> None:
         raise KeyError
     with undisturbed(None):  # not a loader: there is no generator of its own
         assert drawn()[:3] == first[:3]
+
+
+def test_a_batch_sampler_draws_from_a_generator_of_its_own() -> None:
+    class Drawn(Sampler[list[int]]):
+        generator = torch.Generator().manual_seed(7)
+
+        def __iter__(self) -> Iterator[list[int]]:
+            yield torch.randperm(8, generator=self.generator)[:4].tolist()
+
+    loader = DataLoader(LOADER.dataset, batch_sampler=Drawn())
+    with undisturbed(loader):
+        first = list(loader.batch_sampler)
+    assert list(loader.batch_sampler) == first
 
 
 def test_copies_are_trained_together_with_the_weights_of_a_loss() -> None:
@@ -77,3 +91,17 @@ def test_no_memory_for_a_copy_is_no_fault_of_the_parts(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch.nn.Parameter, "__deepcopy__", broken)
     with pytest.raises(WorkloadError, match=r"cannot be copied.*no copies"):
         parts.training(TRIAL.settings, LOADER)
+
+
+def test_a_device_that_is_lost_to_this_process_takes_no_result_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an assertion that failed on the device every call of CUDA raises, that which frees memory as well."""
+
+    def lost() -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lost)
+    result = measure_here(TRIAL, parts_of(torch.nn.Linear(4, 3), torch.nn.CrossEntropyLoss()), LOADER, ())
+    assert (result.outcome, len(result.steps[0].steady)) == (Outcome.COMPLETED, 2)
+    gap = result.gap("device_memory")
+    assert gap is not None and "device-side assert" in gap.why

@@ -17,6 +17,12 @@ from perf_diagnostics.trials.outcome import NonFiniteLoss, killed, outcome_of
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), Outcome.OUT_OF_MEMORY_DEVICE),
         (RuntimeError("HIP out of memory."), Outcome.OUT_OF_MEMORY_DEVICE),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+            Outcome.OUT_OF_MEMORY_DEVICE,
+        ),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), Outcome.OUT_OF_MEMORY_DEVICE),
+        (RuntimeError("CUDA error: device-side assert triggered"), Outcome.CRASHED),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), Outcome.OUT_OF_MEMORY_HOST),
         (MemoryError(), Outcome.OUT_OF_MEMORY_HOST),
         (NonFiniteLoss(12, float("nan")), Outcome.NAN_LOSS),

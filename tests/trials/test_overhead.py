@@ -212,6 +212,7 @@ def test_the_real_stand_in_trains_and_draws_no_random_number() -> None:
     assert weight.grad is not None and weight.grad.abs().sum() > 0
 
 
+@pytest.mark.usefixtures("small_ceilings")
 def test_a_trial_of_long_steps_states_its_own_cost_when_its_budget_is_used_up() -> None:
     def build(_settings: Settings) -> Training:
         return dataclasses.replace(training(HostClock()), loss_of=slow)

@@ -244,6 +244,7 @@ def test_the_epoch_goes_on_counting_through_the_warm_up() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
+@pytest.mark.usefixtures("small_ceilings")
 def test_a_trial_without_a_second_to_spare_has_its_peaks_by_phase() -> None:
     trial = Trial(workload="w", settings=Settings(batch_size=2), length=Length.exactly(3, warmup_steps=2))
     result = measure(trial, lambda _settings: training(256 * 2**20), budget_s=0.0).result

@@ -53,6 +53,19 @@ def test_workloads_and_options(workload: str, options: dict[str, Any], says: str
         look(workload=workload, options=options)
 
 
+def test_tf32_is_refused_on_a_gpu_that_is_known_to_have_none() -> None:
+    def board(name: str, capability: str | None) -> DeviceInfo:
+        return DeviceInfo(name=name, kind="cuda", model="Tesla T4", capability=capability)
+
+    with pytest.raises(InvalidSettings, match=r"Tesla T4 has compute capability 7\.5 and TF32 needs 8\.0"):
+        look(CPU, board("cuda:0", "7.5"), devices=("cuda",), precision=("tf32",))
+    look(CPU, board("cuda:0", "8.0"), devices=("cuda:0",), precision=("tf32",))
+    look(CPU, board("cuda:0", "gfx90a"), devices=("cuda:0",), precision=("tf32",))  # the trial finds out
+    # cuda:1 has it, so the sweep stays as it is, and the trials on cuda:0 say why they are none.
+    both = {"devices": ("cuda:0", "cuda:1"), "precision": ("float32", "tf32")}
+    look(CPU, board("cuda:0", "7.5"), board("cuda:1", "8.6"), **both)
+
+
 def test_a_data_set_is_read_before_the_first_trial(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("sentence,label\nfine,1\nodd,2\n")
     with pytest.raises(WorkloadError, match=r"Row 2 of .*label is '2'"):

@@ -17,11 +17,13 @@ import psutil
 import pytest
 
 from perf_diagnostics.errors import RunError
+from perf_diagnostics.measure.devices import DeviceInfo
 from perf_diagnostics.records import Environment, Json, Length, Outcome, Phase, Settings, Trial, TrialResult
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.trials.launcher import ForkServer, FreshInterpreter, Launcher, Request
 from perf_diagnostics.trials.plan import Axes, plan
 from perf_diagnostics.trials.sweep import Sweep, SweepEnd, skipped
+from tests.trials.pretended import Pretended
 
 SHORT = Length.exactly(10, warmup_steps=2)
 
@@ -29,7 +31,7 @@ SHORT = Length.exactly(10, warmup_steps=2)
 @pytest.fixture(scope="module")
 def warm() -> Iterator[Launcher]:
     """One fork server for all tests of this file, as one sweep would keep it."""
-    launch = ForkServer()
+    launch = ForkServer(("tests.trials_with_small_ceilings",))
     yield launch
     launch.close()
 
@@ -134,6 +136,16 @@ def test_settings_that_cannot_be_run_say_what_there_is(tmp_path: Path, warm: Lau
     (result,) = folder.read().results
     assert result.outcome is Outcome.INVALID_SETTINGS
     assert "cuda:7" in result.reason
+
+
+def test_a_trials_record_says_on_which_device_it_ran(tmp_path: Path) -> None:
+    gpu = DeviceInfo(name="cuda:0", kind="cuda", model="Tesla T4", uuid="GPU-bb", pci_bus_id="0000:3b:00")
+    there = Trial(workload="mlp", settings=Settings(batch_size=8, device="cuda:0"), length=SHORT)
+    folder = run_folder(tmp_path, trial(), there)
+    Sweep(folder, launch=Pretended(lambda _settings: 0.01), devices=[gpu], count=False).run()
+    found = {result.trial.settings.device: result.environment.devices for result in folder.read().results}
+    assert found["cpu"] == ()
+    assert [(one["model"], one["uuid"]) for one in found["cuda:0"]] == [("Tesla T4", "GPU-bb")]
 
 
 def test_after_out_of_memory_larger_batches_are_skipped_and_smaller_ones_run(tmp_path: Path, warm: Launcher) -> None:

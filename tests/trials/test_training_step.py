@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import UserDict, namedtuple
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -129,6 +131,43 @@ def test_the_scale_of_the_gradient_scaler_halves_with_each_skipped_update() -> N
     training.model.weight.data.fill_(float("inf"))  # so that its gradients are no numbers
     step()
     assert step.loss_scale == 2.0
+
+
+def test_what_moves_itself_is_asked_not_to_wait_where_it_can() -> None:
+    class Either:
+        def to(self, device: torch.device, *, non_blocking: bool = False) -> tuple[str, bool]:
+            return str(device), non_blocking
+
+    class DeviceOnly:
+        def to(self, device: torch.device) -> str:
+            return str(device)
+
+    assert [move(Either(), META, non_blocking=wanted) for wanted in (True, False)] == [("meta", True), ("meta", False)]
+    assert [move(DeviceOnly(), META, non_blocking=wanted) for wanted in (True, False)] == ["meta", "meta"]
+
+
+@pytest.mark.parametrize(("mode", "kept"), [("reduce-overhead", True), ("max-autotune", True), ("default", False)])
+def test_a_loss_outlives_the_next_run_of_a_cuda_graph(mode: str, kept: bool) -> None:
+    """Each run takes the memory of what the last one returned, as a graph does; the loss is read after both."""
+    settings = Settings(batch_size=4, compile_mode=mode)
+    training = linear_training(settings)
+    returned: list[torch.Tensor] = []
+
+    def loss_of(model: Any, batch: Any) -> torch.Tensor:
+        for loss in returned:
+            loss.detach().fill_(float("nan"))
+        returned.append(training.loss_of(model, batch))
+        return returned[-1]
+
+    parts = dataclasses.replace(training, loss_of=loss_of, to_device=lambda batch, _device: batch)
+    probe = Probe()
+    step = TrainingStep(parts, settings, torch.device("cuda:0"), probe)
+    probe.start()
+    step()
+    step()
+    probe.end_block()
+    losses = probe.take().columns["loss"]
+    assert np.isfinite(losses).tolist() == [kept, True]
 
 
 def test_process_settings_are_put_back() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler, TensorDataset
 
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.records import Settings
@@ -141,13 +142,40 @@ class TestRebatched:
         changed = rebatched(DataLoader(Stream(), batch_size=4), Settings(batch_size=2), CPU)
         assert [batch.tolist() for batch in changed] == [[0, 1], [2, 3], [4]]
 
-    def test_batches_made_in_a_way_of_their_own_are_refused(self) -> None:
-        for loader in (
-            DataLoader(numbers(), batch_sampler=[[0, 1], [2]]),
-            DataLoader(numbers(), batch_size=None),
-        ):
-            with pytest.raises(InvalidSettings, match="batch_size=4 cannot be given to this loader"):
-                rebatched(loader, Settings(batch_size=4), CPU)
+    def test_batches_of_ones_own_are_taken_at_the_size_they_have(self) -> None:
+        own = [[9, 8, 7], [0], [1, 2, 3]]  # the rest of a pass may lie anywhere
+        loader = DataLoader(numbers(10), batch_sampler=own)
+        assert rebatched(loader, Settings(batch_size=3), CPU) is loader
+        changed = rebatched(loader, Settings(batch_size=3, num_workers=1), CPU)
+        assert changed.num_workers == 1 and changed.batch_sampler is own
+        assert seen(rebatched(loader, Settings(batch_size=3, num_workers=0), CPU)) == own
+
+    def test_at_another_size_they_are_refused_with_the_one_they_have(self) -> None:
+        with pytest.raises(InvalidSettings, match=r"batch_size=4: .*\(list\), of 2 samples\. Ask for batch_size=2"):
+            rebatched(DataLoader(numbers(), batch_sampler=[[0, 1], [2]]), Settings(batch_size=4), CPU)
+
+    @pytest.mark.parametrize(
+        ("own", "says"),
+        [
+            ([[0, 1], [2], [3]], "of 1 to 2 samples, which no batch size describes"),
+            ([], "and there is none"),
+            (iter([[0, 1]]), "passes only once"),
+        ],
+    )
+    def test_uneven_batches_of_ones_own_have_no_size(self, own: Any, says: str) -> None:
+        with pytest.raises(InvalidSettings, match=says):
+            rebatched(DataLoader(numbers(), batch_sampler=own), Settings(batch_size=2), CPU)
+
+    @pytest.mark.parametrize(("drop_last", "last"), [(False, [[9]]), (True, [])])
+    def test_a_batch_sampler_of_torchs_own_is_made_anew(self, drop_last: bool, last: list[list[int]]) -> None:
+        own = BatchSampler(SequentialSampler(range(10)), 5, drop_last)
+        loader = DataLoader(numbers(10), batch_sampler=own)
+        assert seen(rebatched(loader, Settings(batch_size=3), CPU)) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], *last]
+
+    def test_a_data_set_that_gives_batches_keeps_them(self) -> None:
+        loader = DataLoader(numbers(10), batch_size=None)
+        assert rebatched(loader, Settings(batch_size=4), CPU) is loader
+        assert rebatched(loader, Settings(batch_size=4, num_workers=1), CPU).batch_size is None
 
 
 def test_random_numbers_depend_on_seed_and_purpose_alone() -> None:

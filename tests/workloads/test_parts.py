@@ -8,7 +8,7 @@ from collections import UserDict
 import pytest
 import torch
 from torch.nn import functional
-from torch.utils.data import DataLoader, IterableDataset, Subset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Subset, SubsetRandomSampler, TensorDataset
 
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
 from perf_diagnostics.records import Settings
@@ -157,7 +157,7 @@ class TestTraining:
 
     def test_no_batch_at_all_is_told(self) -> None:
         model, optimizer, _ = parts()
-        with pytest.raises(WorkloadError, match="The list of batches is empty"):
+        with pytest.raises(WorkloadError, match="The list is empty"):
             fit(model, optimizer, [])
 
 
@@ -223,6 +223,43 @@ class TestFullBatches:
         training = fit(*parts()[:2], DataLoader(Stream(6), batch_size=1))
         smaller = fitted(training, Settings(batch_size=2))
         assert [smaller.count(batch).samples for batch in smaller.batches] == [2, 2, 2]
+
+
+class TestBatchesOfOnesOwn:
+    """A loader that makes its batches in its own way is measured at the size they have (here: 4 is asked for)."""
+
+    def test_a_batch_sampler_of_that_size_is_kept(self) -> None:
+        model, optimizer, loader = parts()
+        own = DataLoader(loader.dataset, batch_sampler=[[0, 1, 2, 3], [4, 5, 6, 7]])
+        training = fit(model, optimizer, own)
+        assert training.batches is own and [training.count(batch).samples for batch in own] == [4, 4]
+
+    @pytest.mark.parametrize("stream", [False, True])
+    def test_batches_that_the_data_set_gives_are_kept(self, stream: bool) -> None:
+        model, optimizer, _ = parts()
+        given = [(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64))] * 3
+
+        class Batches(IterableDataset):
+            def __iter__(self):
+                return iter(given)
+
+        own = DataLoader(Batches() if stream else given, batch_size=None)
+        training = fit(model, optimizer, own)
+        # Three items, fewer than the four samples of a batch: items are batches here.
+        assert training.batches is own and [training.count(batch).samples for batch in own] == [4, 4, 4]
+        with pytest.raises(InvalidSettings, match="the DataLoader with batch_size=None holds batches of 4"):
+            fitted(training, Settings(batch_size=8))
+
+    def test_a_pass_is_what_the_sampler_in_torchs_batch_sampler_holds(self) -> None:
+        model, optimizer, loader = parts()
+        few = BatchSampler(SubsetRandomSampler([1, 2, 3]), 1, drop_last=False)
+        with pytest.raises(InvalidSettings, match="has 3 samples"):
+            fit(model, optimizer, DataLoader(loader.dataset, batch_sampler=few))
+
+    def test_an_empty_data_set_of_batches_is_told(self) -> None:
+        model, optimizer, _ = parts()
+        with pytest.raises(WorkloadError, match="is empty"):
+            fit(model, optimizer, DataLoader([], batch_size=None))
 
 
 def test_a_class_of_losses_is_told() -> None:

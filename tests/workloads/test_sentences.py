@@ -68,7 +68,7 @@ def test_sentences_follow_from_the_seed() -> None:
 
 def test_without_the_library_the_command_that_installs_it_is_told(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(WorkloadError, match=r"pip install 'perf-diagnostics\[glue\]'"):
+    with pytest.raises(WorkloadError, match=r"pip install 'datasets>=3'"):
         glue_sst2()
 
 

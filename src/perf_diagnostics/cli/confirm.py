@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from perf_diagnostics.cli.runs import add_run, folder_of
 if TYPE_CHECKING:
     from perf_diagnostics.diagnose.experiments import Candidate
     from perf_diagnostics.store.run_folder import RunFolder
+    from perf_diagnostics.trials.confirm import ConfirmEnd
 
 
 def add(commands: Any) -> None:
@@ -20,8 +22,9 @@ def add(commands: Any) -> None:
         "confirm",
         help="try the advice, and measure what it really wins",
         description="Try the remedies of a run's findings, each change against its base in interleaved pairs of "
-        "processes, and the ceilings that say what a perfect fix could win. Best first; what was tried is kept in the "
-        "run's folder under confirm/, and a second call goes on where the first one ended.",
+        "processes, and the ceilings that say what a perfect fix could win. Best first, and none is begun that the "
+        "time budget cannot bring to a verdict; what was tried is kept in the run's folder under confirm/, and a "
+        "second call goes on where the first one ended.",
         allow_abbrev=False,
     )
     add_run(command)
@@ -83,17 +86,36 @@ def run(given: argparse.Namespace) -> int:
     if end.interrupted:
         print(f"interrupted; go on with: perf-diagnostics confirm {folder.path}", file=sys.stderr)
         return INTERRUPTED
+    if end.unfinished:
+        print(_unfinished(folder, end), file=sys.stderr)
     print(f"Next: perf-diagnostics report {folder.path}", file=sys.stderr)
     return DONE
 
 
-def tried(folder: RunFolder, wanted: tuple[Candidate, ...], given: argparse.Namespace) -> Any:
-    """Try what is wanted, telling the terminal; a ``ConfirmEnd``."""
+def _unfinished(folder: RunFolder, end: ConfirmEnd) -> str:
+    """What was left for lack of time or of pairs, and how one goes on with it."""
+    from perf_diagnostics.diagnose.wording import counted
+
+    need = 10 * math.ceil(1.2 * end.needs_s / 10)  # a fifth more, for nobody knows how busy the machine will be
+    lack = "lacks" if end.unfinished == 1 else "lack"
+    return (
+        f"{counted(end.unfinished, 'change')} {lack} pairs that a verdict needs, about {end.needs_s:.0f} s of them; "
+        f"go on with: perf-diagnostics confirm {folder.path} --time-budget {need}"
+    )
+
+
+def tried(folder: RunFolder, wanted: tuple[Candidate, ...], given: argparse.Namespace) -> ConfirmEnd:
+    """Try what is wanted, telling the terminal."""
     from perf_diagnostics.cli.progress import progress
+    from perf_diagnostics.cli.sealing import broken_below, seal_again
     from perf_diagnostics.trials.confirm import TIME_BUDGET_S, Confirm
+    from perf_diagnostics.trials.experiments import FOLDER
     from perf_diagnostics.trials.pairs import PAIRS
 
-    told = progress(quiet=_given(given, "quiet", False))
+    quiet = _given(given, "quiet", False)
+    own = f"{FOLDER}/"
+    broken = broken_below(folder.path, own)
+    told = progress(quiet=quiet)
     try:
         end = Confirm(
             folder,
@@ -106,12 +128,7 @@ def tried(folder: RunFolder, wanted: tuple[Candidate, ...], given: argparse.Name
         ).run(wanted)
     finally:
         told.close()
-    if (folder.path / "manifest.json").exists():
-        print(
-            f"{folder.path} was sealed before this was tried; seal it again with: "
-            f"perf-diagnostics manifest create {folder.path}",
-            file=sys.stderr,
-        )
+    seal_again(folder.path, written=lambda path: path.startswith(own) and path not in broken, quiet=quiet)
     return end
 
 
@@ -123,10 +140,12 @@ def _given(given: argparse.Namespace, name: str, default: Any) -> Any:
 
 def _plan_only(wanted: tuple[Candidate, ...], given: argparse.Namespace) -> int:
     from perf_diagnostics.cli.tried_text import planned_text
-    from perf_diagnostics.trials.confirm import repeatable
+    from perf_diagnostics.trials.confirm import TIME_BUDGET_S, repeatable
+    from perf_diagnostics.trials.confirm_order import least_pairs, within
     from perf_diagnostics.trials.pairs import PAIRS, experiment_of, length_for, trial_cost_s
 
     pairs = _given(given, "pairs", PAIRS)
+    budget_s = _given(given, "time_budget", TIME_BUDGET_S)
     cost_s = []
     for number, one in enumerate(wanted):
         repeatable(one)
@@ -134,5 +153,11 @@ def _plan_only(wanted: tuple[Candidate, ...], given: argparse.Namespace) -> int:
         experiment_of(one, number=number, pairs=pairs, length=length)  # what cannot be planned is told now
         cost_s.append(2 * pairs * trial_cost_s(one, length))
     print(planned_text(wanted, cost_s, pairs))
-    print(f"About {sum(cost_s):.0f} s in all; nothing was run.", file=sys.stderr)
+    least = least_pairs(pairs)
+    fit = within([each_s * least / pairs for each_s in cost_s], budget_s)
+    print(
+        f"About {sum(cost_s):.0f} s in all; a time budget of {budget_s:.0f} s gives {fit} of {len(cost_s)} the {least} "
+        "pairs that a verdict needs; nothing was run.",
+        file=sys.stderr,
+    )
     return DONE

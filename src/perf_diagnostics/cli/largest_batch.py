@@ -83,13 +83,13 @@ def run(given: argparse.Namespace) -> int:
     from perf_diagnostics.cli.progress import progress
     from perf_diagnostics.trials.batch_trials import BatchTrials
     from perf_diagnostics.trials.largest_batch import Fit, search
-    from perf_diagnostics.trials.launcher import launcher
+    from perf_diagnostics.trials.launcher import launcher, preload_for
 
     bounds = _bounds(given)
     folder = _folder(given)
     trial = folder.header().planned[0]
     told = progress(quiet=given.quiet)
-    launch = launcher()
+    launch = launcher(preload=preload_for([trial.workload]))
     try:
         found = search(
             BatchTrials(folder, trial, launch, time_budget_s=given.time_budget, progress=told),

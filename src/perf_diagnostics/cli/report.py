@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,6 @@ from perf_diagnostics.cli.runs import add_run, folder_of, make_folder
 from perf_diagnostics.errors import InvalidSettings
 
 FORMATS = ("html", "pdf", "pptx", "md", "json", "plots")
-
-#: More files than these are counted and not named.
-_NAMED = 8
 
 
 def add(commands: Any) -> None:
@@ -95,20 +91,8 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _seal(directory: Path) -> None:
-    from datetime import UTC, datetime
-
-    from perf_diagnostics import __version__
+    from perf_diagnostics.cli.sealing import seal
     from perf_diagnostics.report.seal import made_from_records
-    from perf_diagnostics.store.manifest import extend
 
-    tool = f"perf-diagnostics {__version__}"
-    kept = extend(directory, tool=tool, now=datetime.now(UTC), renewed=made_from_records)
-    if not kept:
+    if not seal(directory, written=made_from_records):
         print(f"Sealed {directory}: manifest.json and SHA256SUMS.")
-        return
-    named = ", ".join(kept[:_NAMED]) + (f" and {len(kept) - _NAMED} more" if len(kept) > _NAMED else "")
-    print(
-        f"warning: {directory} stays NOT as it was sealed: the earlier checksums of {named} were kept. If the change "
-        f"is meant, seal it as it is: perf-diagnostics manifest create {shlex.quote(str(directory))}",
-        file=sys.stderr,
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from perf_diagnostics.cli.sweep_flags import add_flags
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
 
 if TYPE_CHECKING:
+    from perf_diagnostics.records import Trial
     from perf_diagnostics.store.run_folder import RunFolder
     from perf_diagnostics.trials.plan import Axes
     from perf_diagnostics.trials.sweep import SweepEnd
@@ -85,7 +86,7 @@ def _resume(chosen: dict[str, Any]) -> int:
     folder = find_run(chosen["resume"], Path(chosen["results_dir"]))
     pending = folder.pending()
     if not pending:
-        print(f"{folder.path}: every planned trial has a result; nothing to resume.")
+        print(f"{folder.path}: every planned trial has a result; nothing to resume.{_out_of_time(folder)}")
         return DONE
     try:
         preflight.check(pending)  # before anything is begun: a new attempt removes what the last one has left
@@ -95,7 +96,19 @@ def _resume(chosen: dict[str, Any]) -> int:
             "that training again."
         ) from error
     devices = sorted({trial.settings.device for trial in pending})
-    return _sweep(folder, chosen, budget_s=chosen.get("time_budget", _default_budget_s(devices)))
+    return _sweep(folder, chosen, budget_s=chosen.get("time_budget", _default_budget_s(devices)), pending=pending)
+
+
+def _out_of_time(folder: RunFolder) -> str:
+    """What of a run that has nothing left to resume was not measured all the same, and what to do about it."""
+    from perf_diagnostics.records import Outcome
+
+    skipped = [r.trial.settings for r in folder.results() if r.outcome is Outcome.SKIPPED_OVER_TIME_BUDGET]
+    if not skipped:
+        return ""
+    sizes = " ".join(str(size) for size in dict.fromkeys(settings.batch_size for settings in skipped))
+    were = "1 was skipped" if len(skipped) == 1 else f"{len(skipped)} were skipped"
+    return f" {were} for lack of time: measure batch {sizes} in a new sweep with a larger --time-budget."
 
 
 def _default_budget_s(devices: list[str]) -> float:
@@ -128,11 +141,14 @@ def _create(chosen: dict[str, Any], axes: Axes) -> RunFolder:
     )
 
 
-def _sweep(folder: RunFolder, chosen: dict[str, Any], *, budget_s: float) -> int:
+def _sweep(folder: RunFolder, chosen: dict[str, Any], *, budget_s: float, pending: Sequence[Trial] = ()) -> int:
+    """Run what is pending, and tell how it ended; ``pending`` is named where the run is gone on with."""
     from perf_diagnostics.cli.progress import progress
+    from perf_diagnostics.cli.sealing import broken_below, seal_again
     from perf_diagnostics.trials.sweep import Sweep
 
     quiet = chosen.get("quiet", False)
+    broken = broken_below(folder.path, "trials/")
     told = progress(quiet=quiet)
     try:
         end = Sweep(
@@ -145,6 +161,9 @@ def _sweep(folder: RunFolder, chosen: dict[str, Any], *, budget_s: float) -> int
     finally:
         told.close()
     print(folder.path)
+    if pending:
+        own = tuple(f"trials/{trial.id}/" for trial in _begun(pending, end))
+        seal_again(folder.path, written=lambda path: path.startswith(own) and path not in broken, quiet=quiet)
     if end.interrupted:
         print(
             f"interrupted; go on with: perf-diagnostics sweep --resume {shlex.quote(str(folder.path))}", file=sys.stderr
@@ -153,6 +172,14 @@ def _sweep(folder: RunFolder, chosen: dict[str, Any], *, budget_s: float) -> int
     if not quiet:
         _summarise(folder, end)
     return SOME_TRIALS_FAILED if end.failed and not chosen.get("allow_failures") else DONE
+
+
+def _begun(pending: Sequence[Trial], end: SweepEnd) -> list[Trial]:
+    """The trials of which the sweep replaced the files: all that it ran, and the one that was under way at the end."""
+    left_out = {trial.id for trial, _ in end.left_out}
+    reached = [trial for trial in pending if trial.id not in left_out][: len(end.results) + int(end.interrupted)]
+    skipped = {result.trial.id for result in end.results if result.outcome.skipped}
+    return [trial for trial in reached if trial.id not in skipped]
 
 
 def _summarise(folder: RunFolder, end: SweepEnd) -> None:

@@ -6,6 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from perf_diagnostics.cli.tried_text import tried_text
+from perf_diagnostics.report.gains import gain
 
 if TYPE_CHECKING:
     from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding
@@ -53,9 +54,7 @@ def _finding(finding: Finding) -> list[str]:
     lines = _wrapped(f"{finding.severity.upper()}  {finding.name} ({finding.code}, {finding.scope})")
     lines += _wrapped(finding.summary, indent="  ")
     if finding.recoverable is not None:
-        share = finding.recoverable
-        wins = "wins" if share.measured else "could win back"
-        lines.append(f"  A fix {wins} {share.low:.0%} to {share.high:.0%} of the step's time.")
+        lines += _wrapped(f"A fix {gain(finding.recoverable)}.", indent="  ")
     lines += [f"    {evidence_line(evidence)}" for evidence in finding.evidence]
     for remedy in finding.remedies:
         change = ", ".join(f"{name}={value}" for name, value in remedy.change.items())

@@ -6,6 +6,9 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from perf_diagnostics.diagnose.finding import Trying
+from perf_diagnostics.diagnose.wording import counted
+
 if TYPE_CHECKING:
     from perf_diagnostics.diagnose.experiments import Candidate
     from perf_diagnostics.diagnose.finding import Share, Tried
@@ -26,18 +29,21 @@ def tried_text(tried: Iterable[Tried]) -> str:
 def _tried(one: Tried) -> list[str]:
     head = f"{str(one.verdict).upper()}  {change_text(one.change)} ({', '.join(one.codes)}; {one.where})"
     lines = textwrap.wrap(head, _WIDTH, subsequent_indent="  ")
-    if one.gain is not None:
-        lines.append(f"  gain {gain_text(one.gain)} of the time a sample takes, {one.pairs} pairs")
+    if one.gain is not None and one.verdict is not Trying.TOO_EARLY:
+        lines.append(f"  gain {gain_text(one.gain)} of the time a sample takes, {counted(one.pairs, 'pair')}")
     if one.predicted is not None and not one.ceiling:
-        lines.append(f"  predicted {share_text(one.predicted)}{_held(one.as_predicted)}")
+        lines.append(f"  predicted {share_text(one.predicted)}{_held(one)}")
     notes = [words for words, holds in ((CEILING, one.ceiling), (CHANGES, one.changes_training)) if holds]
     for note in (*notes, *([one.why] if one.why else [])):
         lines += textwrap.wrap(" ".join(note.split()), _WIDTH, initial_indent="  ", subsequent_indent="    ")
     return lines
 
 
-def _held(as_predicted: bool | None) -> str:
-    return "" if as_predicted is None else "; held" if as_predicted else "; not held"
+def _held(one: Tried) -> str:
+    """Nothing where the pairs decide nothing: what may be anything holds no prediction."""
+    if one.as_predicted is None or one.verdict is Trying.INCONCLUSIVE:
+        return ""
+    return "; held" if one.as_predicted else "; not held"
 
 
 def planned_text(candidates: Iterable[Candidate], cost_s: Iterable[float], pairs: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -39,7 +39,8 @@ class Watched:
     """What the supervising process saw of a trial.
 
     ``oom_kills`` counts the processes that the kernel's out-of-memory killer took in our cgroup meanwhile (None: the
-    kernel does not say); ``began_ns`` is on the clock that the readings are stamped with.
+    kernel does not say); ``began_ns`` is on the clock that the readings are stamped with. ``devices`` are those the
+    trial ran on, as an environment records them: its own process has asked no driver.
     """
 
     ending: Ending
@@ -48,6 +49,7 @@ class Watched:
     began_ns: int
     started_at: datetime
     oom_kills: int | None
+    devices: tuple[Mapping[str, Json], ...] = ()
 
     @property
     def series(self) -> tuple[Series, ...]:
@@ -88,6 +90,7 @@ def with_readings(result: TrialResult, watched: Watched, windows: Windows) -> Tr
     return dataclasses.replace(
         result,
         stop_reason=result.stop_reason or str(result.outcome),
+        environment=dataclasses.replace(result.environment, devices=watched.devices or result.environment.devices),
         series=watched.series,
         quantities=(*result.quantities, *quantities, *energies, *_began(result, watched, windows)),
         gaps=(*result.gaps, *watched.observations.gaps),

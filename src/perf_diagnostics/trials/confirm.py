@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from perf_diagnostics import __version__
 from perf_diagnostics.diagnose.experiments import Candidate, Experiment, Experiments, LeftOut
-from perf_diagnostics.diagnose.tried import LEAST_PAIRS
 from perf_diagnostics.errors import InvalidSettings, RunError, WorkloadError
 from perf_diagnostics.measure.environment import capture
-from perf_diagnostics.records import Outcome, Trial, TrialResult
+from perf_diagnostics.records import Trial, TrialResult
 from perf_diagnostics.store.run_folder import RunFolder
+from perf_diagnostics.trials.confirm_order import Attempt, Standing, asks_the_same, left_out, next_one, standings_of
 from perf_diagnostics.trials.experiments import FOLDER, nested_folder, read_experiments, write_experiments
-from perf_diagnostics.trials.launcher import Launcher, launcher
+from perf_diagnostics.trials.launcher import Launcher, Request, TrialProcess, launcher, preload_for
 from perf_diagnostics.trials.pairs import (
     PAIRS,
     experiment_of,
     in_order,
+    lasted_s,
     length_for,
+    next_number,
     orders,
     same_question,
     still_to_run,
-    trial_cost_s,
 )
 from perf_diagnostics.trials.sweep import Progress, Silent, Sweep
 from perf_diagnostics.workloads import registry
@@ -41,15 +42,24 @@ _TIMEOUT_EXTRA_S = 300.0
 
 @dataclass(frozen=True)
 class ConfirmEnd:
-    """How confirming ended: all experiments of the run, with their results, and whether it was interrupted."""
+    """How confirming ended: all experiments of the run, with their results, and whether it was interrupted.
+
+    ``unfinished`` is how many of those that were asked for lack pairs that a verdict needs, and ``needs_s`` what these
+    would take, in s, as far as can be told.
+    """
 
     experiments: Experiments
     interrupted: bool
+    unfinished: int = 0
+    needs_s: float = 0.0
 
 
 @dataclass
 class Confirm:
-    """Tries candidates in their order until all are tried or the time is spent.
+    """Tries candidates until all are tried or the time is spent: what the time can finish is finished, the best first.
+
+    Each change gets the least number of pairs that a verdict needs before any gets more, and none is begun that could
+    not get them (see :func:`~perf_diagnostics.trials.confirm_order.next_one`).
 
     The trials lie in a run folder of their own inside the run's (see :mod:`perf_diagnostics.trials.experiments`).
     What has a result is never run again, so that a second call goes on where the first one ended: a kill loses at most
@@ -59,11 +69,13 @@ class Confirm:
         folder: the run whose advice is tried; its lock is held meanwhile, so that no sweep runs beside.
         pairs: pairs of processes for each experiment, fixed before the first one runs.
         steps: measured steps of every trial; None measures about five seconds of them.
-        time_budget_s: no pair is begun that would not fit, and no experiment of which three pairs would not.
+        time_budget_s: no pair is begun that would not fit, and no experiment of which three pairs would not; the
+            first pairs show what the machine makes of the estimate.
         trial_timeout_s: seconds after which a trial is ended from outside; None derives it from the base's.
         seed: of the order within pairs; a run that was begun keeps its own.
         progress: is told what happens.
         launch: how trials are started; None picks the fastest way.
+        clock: seconds, monotonic.
     """
 
     folder: RunFolder
@@ -74,8 +86,11 @@ class Confirm:
     seed: int = 0
     progress: Progress = field(default_factory=Silent)
     launch: Launcher | None = None
+    clock: Callable[[], float] = time.monotonic
     _known: Experiments = field(default_factory=Experiments, init=False)
     _ends_at: float | None = field(default=None, init=False)
+    _took_s: dict[str, float] = field(default_factory=dict, init=False)
+    _given_up: set[int] = field(default_factory=set, init=False)
 
     def run(self, candidates: Sequence[Candidate]) -> ConfirmEnd:
         """Try the candidates, the first one first.
@@ -87,37 +102,40 @@ class Confirm:
         for candidate in candidates:
             repeatable(candidate)
         if self.time_budget_s is not None:
-            self._ends_at = time.monotonic() + self.time_budget_s
+            self._ends_at = self.clock() + self.time_budget_s
         with self.folder.lock():
             self._known = read_experiments(self.folder.path) or Experiments(seed=self.seed)
-            planned = [self._experiment(candidate, number) for number, candidate in self._numbered(candidates)]
+            planned = self._planned(candidates)
             if not planned:
                 return ConfirmEnd(self._known, interrupted=False)
+            self._took_s = {one.trial.id: took for one in self._known.results if (took := lasted_s(one)) is not None}
+            attempts = [Attempt.of(*one) for one in zip(candidates, planned, strict=True)]
             nested = self._nested_folder()
-            launch = self.launch or launcher(preload=_preload(candidates))
-            told = _Counted(self.progress, still_to_run(planned, [r.trial.id for r in self._known.results]))
+            workloads = (candidate.base.workload for candidate in candidates)
+            launch = _Started(self.launch or launcher(preload=preload_for(workloads)), self.clock)
+            total = still_to_run(planned, [result.trial.id for result in self._known.results])
+            told = _Counted(self.progress, total, launch, self._took_s)
             sweep = Sweep(nested, progress=told, launch=launch, count=False)
             try:
-                interrupted = self._run_all(sweep, list(zip(candidates, planned, strict=True)))
+                interrupted = self._run_all(sweep, attempts)
             finally:
                 if self.launch is None:
                     launch.close()
-            return ConfirmEnd(self._known, interrupted)
+            return self._end(attempts, interrupted=interrupted)
 
-    def _numbered(self, candidates: Sequence[Candidate]) -> list[tuple[int, Candidate]]:
-        """Each candidate with the number of its experiment: the one that asked the same before, else a new one."""
-        numbers = {same_question(one.base, one.change): i for i, one in enumerate(self._known.planned)}
-        for candidate in candidates:
-            numbers.setdefault(same_question(candidate.base, candidate.change), len(numbers))
-        return [(numbers[same_question(one.base, one.change)], one) for one in candidates]
-
-    def _experiment(self, candidate: Candidate, number: int) -> Experiment:
-        """The experiment of that number as it was begun, with as many pairs as are asked for now at least."""
-        if number < len(self._known.planned):
-            begun = self._known.planned[number]
-            return dataclasses.replace(begun, pairs=max(begun.pairs, self.pairs))
-        length = length_for(candidate.step_s, steps=self.steps)
-        return experiment_of(candidate, number=number, pairs=self.pairs, length=length)
+    def _planned(self, candidates: Sequence[Candidate]) -> list[Experiment]:
+        """The candidates' experiments: as they were begun, with as many pairs as are asked for now, or new ones."""
+        begun = {same_question(one.base, one.change): one for one in self._known.planned}
+        number = next_number(self._known.planned)
+        planned: list[Experiment] = []
+        for place, candidate in enumerate(candidates):
+            known = begun.get(same_question(candidate.base, candidate.change))
+            if known is not None:
+                planned.append(dataclasses.replace(known, pairs=max(known.pairs, self.pairs)))
+                continue
+            length = length_for(candidate.step_s, steps=self.steps)
+            planned.append(experiment_of(candidate, number=number + place, pairs=self.pairs, length=length))
+        return planned
 
     def _nested_folder(self) -> RunFolder:
         path = nested_folder(self.folder.path)
@@ -135,35 +153,29 @@ class Confirm:
             notes=("Pairs of trials that try the advice of the run this folder lies in.",),
         )
 
-    def _run_all(self, sweep: Sweep, planned: Sequence[tuple[Candidate, Experiment]]) -> bool:
-        """Run the experiments in their order; true if that was interrupted."""
-        return any(self._run_pairs(sweep, candidate, experiment) for candidate, experiment in planned)
-
-    def _run_pairs(self, sweep: Sweep, candidate: Candidate, experiment: Experiment) -> bool:
-        expected_s = trial_cost_s(candidate, experiment.base.length)
-        sweep.trial_timeout_s = self.trial_timeout_s or _TIMEOUT_EXTRA_S + _TIMEOUT_FACTOR * expected_s
-        for index, base_first in enumerate(orders(experiment, self._known.seed)):
-            results = {result.trial.id: result for result in self._known.results}
-            pair = in_order(experiment.pair(index), base_first=base_first)
-            missing = [trial for trial in pair if trial.id not in results]
-            if not missing:
-                continue
-            if _failed(experiment, results):
-                break  # what cannot be run, or trains no further, will not do so in the next pair either
-            left_s, cost_s = self._left_s(), _pair_cost_s(experiment, results, expected_s)
-            least = LEAST_PAIRS if index == 0 else 1
-            if left_s is not None and least * cost_s > left_s:
-                if index == 0:
-                    self._leave_out(candidate, left_s, least * cost_s)
-                break
-            self._begin(experiment)
-            with sweep.folder.lock():
-                sweep.folder.extend_plan(pair)
-            end = sweep.run()
-            self._known = dataclasses.replace(self._known, results=(*self._known.results, *end.results))
-            if end.interrupted:
+    def _run_all(self, sweep: Sweep, attempts: Sequence[Attempt]) -> bool:
+        """Run pair after pair while one fits; true if that was interrupted."""
+        while (place := next_one(self._standings(attempts), self._left_s())) is not None:
+            before = len(self._known.results)
+            if self._run_pair(sweep, attempts[place]):
                 return True
+            if len(self._known.results) == before:
+                self._given_up.add(place)  # the sweep left its trials out, and would do so again
+        self._leave_out(attempts)
         return False
+
+    def _run_pair(self, sweep: Sweep, attempt: Attempt) -> bool:
+        """Run the first pair of an experiment that lacks a result; true if that was interrupted."""
+        experiment = attempt.experiment
+        sweep.trial_timeout_s = self.trial_timeout_s or _TIMEOUT_EXTRA_S + _TIMEOUT_FACTOR * attempt.expected_s
+        index = attempt.missing({result.trial.id for result in self._known.results})[0]
+        pair = in_order(experiment.pair(index), base_first=orders(experiment, self._known.seed)[index])
+        self._begin(experiment)
+        with sweep.folder.lock():
+            sweep.folder.extend_plan(pair)
+        end = sweep.run()
+        self._known = dataclasses.replace(self._known, results=(*self._known.results, *end.results))
+        return end.interrupted
 
     def _begin(self, experiment: Experiment) -> None:
         """Put the experiment down, with its prediction, before its first pair runs."""
@@ -179,21 +191,28 @@ class Confirm:
         )
         write_experiments(self.folder.path, self._known)
 
-    def _leave_out(self, candidate: Candidate, left_s: float, cost_s: float) -> None:
-        why = (
-            f"{LEAST_PAIRS} pairs would take about {cost_s:.0f} s, and {max(0.0, left_s):.0f} s of the time budget "
-            "were left; give a larger one to go on"
-        )
-        size = candidate.base.settings.batch_size
-        left_out = LeftOut(
-            about=candidate.about, says=candidate.says, change=candidate.change, batch_size=size, why=why
-        )
-        others = [one for one in self._known.left_out if (one.change, one.batch_size) != (left_out.change, size)]
-        self._known = dataclasses.replace(self._known, left_out=(*others, left_out))
+    def _leave_out(self, attempts: Sequence[Attempt]) -> None:
+        """Put down what was not begun for lack of time."""
+        both = zip(attempts, self._standings(attempts), strict=True)
+        unbegun = [(one, standing) for one, standing in both if not standing.begun and not standing.over]
+        left_s = self._left_s()
+        if left_s is None or not unbegun:
+            return
+        new = [left_out(one.candidate, standing, left_s) for one, standing in unbegun]
+        others = [item for item in self._known.left_out if not any(asks_the_same(item, one) for one in new)]
+        self._known = dataclasses.replace(self._known, left_out=(*others, *new))
         write_experiments(self.folder.path, self._known)
 
+    def _standings(self, attempts: Sequence[Attempt]) -> list[Standing]:
+        results = {result.trial.id: result for result in self._known.results}
+        return standings_of(attempts, results, self._took_s, self._given_up)
+
+    def _end(self, attempts: Sequence[Attempt], *, interrupted: bool) -> ConfirmEnd:
+        short = [one for one in self._standings(attempts) if one.short and not one.over]
+        return ConfirmEnd(self._known, interrupted, len(short), sum(one.least_s() for one in short))
+
     def _left_s(self) -> float | None:
-        return None if self._ends_at is None else self._ends_at - time.monotonic()
+        return None if self._ends_at is None else self._ends_at - self.clock()
 
 
 def repeatable(candidate: Candidate) -> None:
@@ -220,28 +239,6 @@ def _question(left_out: LeftOut, experiment: Experiment) -> str:
     return same_question(experiment.base, left_out.change)
 
 
-def _failed(experiment: Experiment, results: dict[str, TrialResult]) -> bool:
-    ids = {trial.id for index in range(experiment.pairs) for trial in experiment.pair(index)}
-    return any(result.outcome is not Outcome.COMPLETED for name, result in results.items() if name in ids)
-
-
-def _pair_cost_s(experiment: Experiment, results: dict[str, TrialResult], expected_s: float) -> float:
-    """What a pair will take: as long as the dearest one so far, else what the run's own trial foretells."""
-    times = [
-        [_lasted_s(results[trial.id]) for trial in experiment.pair(index) if trial.id in results]
-        for index in range(experiment.pairs)
-    ]
-    return max((sum(pair) for pair in times if len(pair) == 2), default=2 * expected_s)
-
-
-def _lasted_s(result: TrialResult) -> float:
-    try:
-        began, ended = (datetime.fromisoformat(text) for text in (result.started_at, result.finished_at))
-    except ValueError:
-        return 0.0
-    return (ended - began).total_seconds()
-
-
 def _remove_unborn(path: Path) -> None:
     """Remove what a kill left between making the folder and writing its plan; anything else in it stays, and is told.
 
@@ -256,25 +253,43 @@ def _remove_unborn(path: Path) -> None:
         raise RunError(f"{path} exists and is no run of experiments: {error.strerror}. Move it away.") from error
 
 
-def _preload(candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """What every trial would import: torch's compiler comes with the first optimizer, and takes seconds."""
-    distilbert = any(candidate.base.workload.startswith("distilbert") for candidate in candidates)
-    return ("torch._dynamo", *(("transformers.models.distilbert.modeling_distilbert",) if distilbert else ()))
+class _Started:
+    """A launcher that tells how long the starting of trials has taken: the first one waits for the fork server."""
+
+    def __init__(self, launch: Launcher, clock: Callable[[], float]) -> None:
+        self._launch = launch
+        self.clock = clock
+        self.spent_s = 0.0
+
+    def start(self, request: Request) -> TrialProcess:
+        began = self.clock()
+        process = self._launch.start(request)
+        self.spent_s += self.clock() - began
+        return process
+
+    def close(self) -> None:
+        self._launch.close()
 
 
 class _Counted:
-    """Counts over all pairs, where each call of the sweep sees only one."""
+    """Counts over all pairs, where each call of the sweep sees only one, and puts down what each trial took, in s."""
 
-    def __init__(self, progress: Progress, total: int) -> None:
+    def __init__(self, progress: Progress, total: int, launch: _Started, took_s: dict[str, float]) -> None:
         self._progress = progress
         self._total = total
         self._number = 0
+        self._launch = launch
+        self._took_s = took_s
+        self._began = (0.0, 0.0)
 
     def started(self, trial: Trial, *, number: int, total: int, left_s: float | None) -> None:
         self._number += 1
+        self._began = (self._launch.clock(), self._launch.spent_s)
         self._progress.started(trial, number=self._number, total=max(self._total, self._number), left_s=left_s)
 
     def ended(self, result: TrialResult) -> None:
+        began, spent_s = self._began
+        self._took_s[result.trial.id] = self._launch.clock() - began - (self._launch.spent_s - spent_s)
         self._progress.ended(result)
 
     def close(self) -> None:

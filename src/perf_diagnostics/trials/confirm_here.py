@@ -6,13 +6,23 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
-from perf_diagnostics.diagnose.experiments import Candidate, Experiment, Experiments, LeftOut
-from perf_diagnostics.diagnose.tried import LEAST_PAIRS
-from perf_diagnostics.records import Outcome, Trial, TrialResult
-from perf_diagnostics.trials.pairs import experiment_of, in_order, length_for, orders, same_question
+from perf_diagnostics.diagnose.experiments import Candidate, Experiments, LeftOut
+from perf_diagnostics.records import Trial, TrialResult
+from perf_diagnostics.trials.confirm_order import (
+    Attempt,
+    asks_the_same,
+    left_out,
+    next_one,
+    not_tried,
+    standings_of,
+)
+from perf_diagnostics.trials.pairs import experiment_of, in_order, length_for, next_number, orders, same_question
 
 #: What only the code that made the model, the optimizer and the samples can change.
 YOURS = ("device", "optimizer_implementation", "gradient_checkpointing", "sequence_length", "length_bucketing")
+
+#: How one goes on where a call ended.
+AGAIN = "profiler.confirm()"
 
 
 def confirm_here(
@@ -26,15 +36,16 @@ def confirm_here(
     seed: int,
     clock: Callable[[], float] = time.monotonic,
 ) -> Experiments:
-    """Try the candidates in their order, and return all experiments, those of ``known`` included.
+    """Try the candidates, the best first, and return all experiments, those of ``known`` included.
 
-    What was tried already is not tried again. Changes of what only the caller's own code can change are left out, and
-    so is what no longer fits into the time; both are said with their reason.
+    What has a result is not run again, and what was begun is continued. Changes of what only the caller's own code can
+    change are left out, and so is what no longer fits into the time; both are said with their reason. Which pair runs
+    next is said in :func:`~perf_diagnostics.trials.confirm_order.next_one`.
 
     Args:
         candidates: what to try, the first one first.
         run_trial: measures one trial on fresh copies.
-        known: what was tried before.
+        known: what was tried before; its order within pairs is kept.
         pairs: pairs of trials for each change.
         steps: measured steps of each trial; None measures about five seconds of them.
         time_budget_s: seconds for everything; None for no limit.
@@ -42,55 +53,66 @@ def confirm_here(
         clock: seconds, monotonic.
     """
     ends_at = None if time_budget_s is None else clock() + time_budget_s
-    asked = {same_question(one.base, one.change) for one in known.planned}
-    planned, left_out, results = list(known.planned), [], list(known.results)
-    for candidate in candidates:
-        if same_question(candidate.base, candidate.change) in asked:
-            continue
-        length = length_for(candidate.step_s, steps=steps)
-        cost_s = 2 * (candidate.start_s + candidate.step_s * (length.warmup_steps + length.max_steps))
-        why = _why_not(candidate, None if ends_at is None else ends_at - clock(), cost_s)
-        if why:
-            left_out.append(_left_out(candidate, why))
-            continue
-        experiment = experiment_of(candidate, number=len(planned), pairs=pairs, length=length)
-        planned.append(experiment)
-        results += _pairs(experiment, run_trial, seed, lambda: ends_at is not None and clock() > ends_at)
+    if known.planned:
+        seed = known.seed
+    refused = [not_tried(candidate, why) for candidate in candidates if (why := _why_not(candidate))]
+    attempts = _attempts([one for one in candidates if not _why_not(one)], known, pairs=pairs, steps=steps)
+    results = {result.trial.id: result for result in known.results}
+    took_s: dict[str, float] = {}
+    while True:
+        standings = standings_of(attempts, results, took_s, set())
+        left_s = None if ends_at is None else ends_at - clock()
+        place = next_one(standings, left_s)
+        if place is None:
+            break
+        for trial in _next_pair(attempts[place], results, seed):
+            began = clock()
+            results[trial.id] = run_trial(trial)
+            took_s[trial.id] = clock() - began
+    late = [one for one in zip(attempts, standings, strict=True) if not one[1].begun]
+    new = [*refused, *(left_out(one.candidate, standing, left_s or 0.0) for one, standing in late)]
+    begun = {one.experiment.first_repeat: one.experiment for one in attempts if one.begun(results)}
+    planned = {one.first_repeat: one for one in known.planned} | begun
     return dataclasses.replace(
-        known, planned=tuple(planned), left_out=tuple(left_out), seed=seed, results=tuple(results)
+        known,
+        planned=tuple(planned[repeat] for repeat in sorted(planned)),
+        left_out=(*_still_left_out(known.left_out, attempts, new), *new),
+        seed=seed,
+        results=tuple(results.values()),
+        again=AGAIN,
     )
 
 
-def _pairs(
-    experiment: Experiment, run_trial: Callable[[Trial], TrialResult], seed: int, late: Callable[[], bool]
-) -> list[TrialResult]:
-    results: list[TrialResult] = []
-    for index, base_first in enumerate(orders(experiment, seed)):
-        if index and late():
-            break
-        pair = [run_trial(trial) for trial in in_order(experiment.pair(index), base_first=base_first)]
-        results += pair
-        if any(result.outcome is not Outcome.COMPLETED for result in pair):
-            break
-    return results
+def _attempts(candidates: Sequence[Candidate], known: Experiments, *, pairs: int, steps: int | None) -> list[Attempt]:
+    """The candidates' experiments as they were begun, with at least so many pairs, or new ones."""
+    begun = {same_question(one.base, one.change): one for one in known.planned}
+    number = next_number(known.planned)
+    attempts = []
+    for place, candidate in enumerate(candidates):
+        length = length_for(candidate.step_s, steps=steps)
+        one = experiment_of(candidate, number=number + place, pairs=pairs, length=length)
+        one = begun.get(same_question(candidate.base, candidate.change), one)
+        attempts.append(Attempt.of(candidate, dataclasses.replace(one, pairs=max(one.pairs, pairs)), around_s=0.0))
+    return attempts
 
 
-def _why_not(candidate: Candidate, left_s: float | None, pair_s: float) -> str:
+def _next_pair(attempt: Attempt, results: dict[str, TrialResult], seed: int) -> list[Trial]:
+    """The trials without a result of the first pair that lacks one, in their order."""
+    index = attempt.missing(results)[0]
+    pair = in_order(attempt.experiment.pair(index), base_first=orders(attempt.experiment, seed)[index])
+    return [trial for trial in pair if trial.id not in results]
+
+
+def _why_not(candidate: Candidate) -> str:
     yours = [name for name in candidate.change if name in YOURS]
-    if yours:
-        return f"{yours[0]} is your own code's to choose, which is measured as it is: change it there and measure again"
-    if left_s is not None and LEAST_PAIRS * pair_s > left_s:
-        return (
-            f"{LEAST_PAIRS} pairs would take about {LEAST_PAIRS * pair_s:.0f} s, and {max(0.0, left_s):.0f} s were left"
-        )
-    return ""
+    if not yours:
+        return ""
+    return f"{yours[0]} is your own code's to choose, which is measured as it is: change it there and measure again"
 
 
-def _left_out(candidate: Candidate, why: str) -> LeftOut:
-    return LeftOut(
-        about=candidate.about,
-        says=candidate.says,
-        change=candidate.change,
-        batch_size=candidate.base.settings.batch_size,
-        why=why,
-    )
+def _still_left_out(
+    known: Sequence[LeftOut], attempts: Sequence[Attempt], new: Sequence[LeftOut]
+) -> tuple[LeftOut, ...]:
+    """What an earlier call left out and this one was not about."""
+    asked = [*(not_tried(one.candidate, "") for one in attempts), *new]
+    return tuple(item for item in known if not any(asks_the_same(item, one) for one in asked))

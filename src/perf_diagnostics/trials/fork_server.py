@@ -6,6 +6,7 @@ exists when it forks. It serves one trial at a time: a request comes in, ``start
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -14,11 +15,17 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from perf_diagnostics.trials.launcher import Channel
+
+#: What every trial would import by itself, which takes seconds: torch's compiler comes with the first optimizer, and
+#: pandas with the first array that is written as Parquet, when the first block of steps is over.
+_EVERY_TRIAL = ("torch._dynamo", "pandas", "pyarrow.parquet")
+
+_NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 def main(arguments: list[str]) -> int:
@@ -26,14 +33,15 @@ def main(arguments: list[str]) -> int:
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = Channel(socket.socket(fileno=int(arguments[0])))
-    from perf_diagnostics.trials import worker
+    with _asking_the_driver():
+        from perf_diagnostics.trials import worker
 
-    for module in arguments[1:]:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            # The trial imports it again and reports the failure as its own outcome.
-            print(f"fork server: could not import {module}: {error}", file=sys.stderr)
+        for module in (*_EVERY_TRIAL, *arguments[1:]):
+            try:
+                importlib.import_module(module)
+            except (ImportError, OSError, RuntimeError) as error:  # a library that finds no driver raises any of them
+                # The trial imports it again and reports the failure as its own outcome.
+                print(f"fork server: could not import {module}: {error}", file=sys.stderr)
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write)
@@ -90,6 +98,10 @@ def _become_trial(
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.close(output)
+        if _device_is_out_of_reach():
+            print("fork server: an imported module asked CUDA; this trial gets an interpreter of its own", flush=True)
+            command = [sys.executable, "-m", "perf_diagnostics.trials.worker", request]
+            os.execv(sys.executable, command)  # noqa: S606 - the same process, with our own module and no shell
         code = run([request])
     except BaseException:  # noqa: BLE001 - the last frame of a process: nothing above it could tell
         traceback.print_exc()
@@ -98,6 +110,32 @@ def _become_trial(
         sys.stderr.flush()
         # Not sys.exit: the server's own clean-up is not this child's to run.
         os._exit(code)
+
+
+@contextlib.contextmanager
+def _asking_the_driver() -> Iterator[None]:
+    """Let ``torch.cuda.is_available()`` ask NVML while modules are imported.
+
+    Some ask when they are imported (transformers does where flash-attn is installed). By default torch then asks the
+    CUDA runtime, and no process forked from here could use a GPU any more ("Cannot re-initialize CUDA in forked
+    subprocess"); see torch's notes on multiprocessing, "Poison fork in multiprocessing".
+    """
+    before = os.environ.get(_NVML_CHECK)
+    os.environ[_NVML_CHECK] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_NVML_CHECK]
+        else:
+            os.environ[_NVML_CHECK] = before
+
+
+def _device_is_out_of_reach() -> bool:
+    """Whether, in a forked child, a device was asked before the fork all the same, so that it cannot be used here."""
+    torch: Any = sys.modules.get("torch")
+    kinds = () if torch is None else (getattr(torch, "cuda", None), getattr(torch, "xpu", None))
+    return any(kind is not None and kind._is_in_bad_fork() for kind in kinds)
 
 
 def die_with_parent() -> None:

@@ -5,6 +5,7 @@ The same copy at both places is the experiment that tells whether binding the pr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -126,8 +127,8 @@ def pinned_copy_rate(device: torch.device) -> float:
         # by torch, whose threads may be anywhere: a page lies where it is first written from.
         origin = torch.empty(COPY_BYTES, dtype=torch.uint8)
         origin.numpy().fill(1)
-        pinned = _registered(origin)
         target = torch.empty(COPY_BYTES, dtype=torch.uint8, device=device)
+        pinned = _registered(origin, device)  # last, for what is pinned must be given free again
     except (RuntimeError, MemoryError) as full:
         raise Unreadable(f"no room for copies of {COPY_BYTES // 2**20} MiB: {full}") from full
     try:
@@ -144,7 +145,7 @@ def _copy_ns(origin: torch.Tensor, target: torch.Tensor, wait: Callable[[], Any]
     return time.perf_counter_ns() - began
 
 
-def _registered(memory: torch.Tensor) -> Callable[[], None]:
+def _registered(memory: torch.Tensor, device: torch.device) -> Callable[[], None]:
     """Pin memory that is there already; what gives it free again.
 
     Raises:
@@ -153,6 +154,9 @@ def _registered(memory: torch.Tensor) -> Callable[[], None]:
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     refused = int(runtime.cudaHostRegister(memory.data_ptr(), memory.nbytes, _PORTABLE))
     if refused:
+        # The runtime keeps a refusal until somebody asks, and torch asks after each launch: the trial's next one fails.
+        with contextlib.suppress(RuntimeError):
+            torch.zeros(1, device=device)
         raise Unreadable(f"the driver does not pin {memory.nbytes // 2**20} MiB (cudaHostRegister: {refused})")
 
     def release() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from perf_diagnostics.measure.devices import DeviceInfo
-from perf_diagnostics.measure.gpu import gpu_instruments
+from perf_diagnostics.measure.environment import device_facts
+from perf_diagnostics.measure.gpu import GpuInstrument, gpu_instruments
 from perf_diagnostics.measure.memory import ProcessTree, ProcessTreeCpu, ProcessTreeMemory
 from perf_diagnostics.measure.numa import Nearness
 from perf_diagnostics.measure.observation import Instrument, Observations
 from perf_diagnostics.measure.rapl import RaplInstrument
+from perf_diagnostics.records import Json
 
 
 def trial_instruments(devices: Iterable[DeviceInfo], observations: Observations) -> tuple[Instrument, ...]:
@@ -23,3 +25,8 @@ def trial_instruments(devices: Iterable[DeviceInfo], observations: Observations)
     host = (ProcessTreeMemory(tree), ProcessTreeCpu(tree), RaplInstrument())
     boards = gpu_instruments(devices, observations, tree=tree)
     return (*host, *boards, *(Nearness(one.board.pci_bus_id) for one in boards))
+
+
+def described(devices: Iterable[DeviceInfo], instruments: Iterable[Instrument]) -> tuple[dict[str, Json], ...]:
+    """The trial's devices as its environment records them, with driver and limits of the boards that are sampled."""
+    return device_facts(devices, (one.board for one in instruments if isinstance(one, GpuInstrument)))

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +21,9 @@ from perf_diagnostics.records import Json
 
 #: Importing torch and transformers from a cold disk has been seen to take half a minute.
 _READY_SECONDS = 180.0
+
+#: Workloads of ours that do without transformers; whether the trials of any other one import it is not known before.
+_WITHOUT_TRANSFORMERS = frozenset({"faulty", "mlp", "tiny-transformer"})
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,13 @@ def launcher(preload: tuple[str, ...] = ()) -> Launcher:
     if hasattr(os, "fork") and sys.platform == "linux":
         return ForkServer(preload)
     return FreshInterpreter()
+
+
+def preload_for(workloads: Iterable[str]) -> tuple[str, ...]:
+    """The modules that trials of these workloads may import beside what the fork server holds ready for every trial."""
+    if _WITHOUT_TRANSFORMERS.issuperset(workloads):
+        return ()
+    return ("transformers.models.distilbert.modeling_distilbert",)
 
 
 class ForkServer:

@@ -124,10 +124,7 @@ class Loop:
             return False
         if self._steps_within(self._floor_budget_s) < self._length.floor_steps:
             self.measured.outcome = Outcome.SKIPPED_OVER_TIME_BUDGET
-            self.measured.reason = (
-                f"one step takes {self._step_s:.3g} s, so the least of {self._length.floor_steps} steps does not fit "
-                f"into what is left of {self._floor_budget_s:.3g} s"
-            )
+            self.measured.reason = _does_not_fit(self._step_s, self._length.floor_steps, self._floor_budget_s)
             self.measured.stop_reason = "time_budget"
             return False
         return True
@@ -295,6 +292,15 @@ class Loop:
 def _counted(budget_s: float | None) -> float | None:
     """A budget that can be counted in ns; one without an end is none."""
     return None if budget_s is None or math.isinf(budget_s * 1e9) else budget_s
+
+
+def _does_not_fit(step_s: float, steps: int, budget_s: float | None) -> str:
+    """Why not even the least number of steps is measured; setting up may have taken more time than there was."""
+    if budget_s is None or budget_s <= 0:
+        room = "there is no time left for it after setting up"
+    else:
+        room = f"it does not fit into what is left of {budget_s:.3g} s"
+    return f"one step takes {step_s:.3g} s, at least {steps} are needed, and {room}"
 
 
 def _nothing() -> None:

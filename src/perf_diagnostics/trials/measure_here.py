@@ -22,7 +22,7 @@ from perf_diagnostics.measure.observation import SAMPLING_INTERVAL_NS, Observati
 from perf_diagnostics.records import Settings, Trial, TrialResult
 from perf_diagnostics.trials.collect import Watched, Windows, with_readings
 from perf_diagnostics.trials.given_parts import copied
-from perf_diagnostics.trials.instruments import trial_instruments
+from perf_diagnostics.trials.instruments import described, trial_instruments
 from perf_diagnostics.trials.measurement import measure
 from perf_diagnostics.trials.supervise import Ending
 from perf_diagnostics.workloads.parts import training_of
@@ -99,7 +99,8 @@ def measure_here(
             readings = thread.stop()
     gc.collect()
     if _cuda_in_use():
-        torch.cuda.empty_cache()
+        with observations.guard("device_memory"):  # after a failed assertion on the device every call of CUDA raises
+            torch.cuda.empty_cache()
     watched = Watched(
         ending=Ending(0),
         readings=readings,
@@ -107,6 +108,7 @@ def measure_here(
         began_ns=began_ns,
         started_at=started_at,
         oom_kills=None,
+        devices=described(devices, instruments),
     )
     windows = Windows(measurement.window_ns, measurement.window_steps, measurement.idle_window_ns)
     return with_readings(measurement.result, watched, windows)
@@ -132,7 +134,9 @@ def undisturbed(dataloader: object) -> Iterator[None]:
 def _generators_of(dataloader: object) -> list[torch.Generator]:
     if not isinstance(dataloader, DataLoader):
         return []
-    held = (dataloader.generator, getattr(dataloader.sampler, "generator", None))
+    batches = dataloader.batch_sampler
+    samplers = (dataloader.sampler, batches, getattr(batches, "sampler", None))
+    held = (dataloader.generator, *(getattr(sampler, "generator", None) for sampler in samplers))
     return list({id(g): g for g in held if isinstance(g, torch.Generator)}.values())
 
 

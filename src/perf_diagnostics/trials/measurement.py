@@ -17,6 +17,8 @@ from perf_diagnostics.measure import memory
 from perf_diagnostics.measure.allocator import AllocatorState, allocator_statistics
 from perf_diagnostics.measure.cpu_time import CpuTime
 from perf_diagnostics.measure.device_clock import event_source
+from perf_diagnostics.measure.devices import model_of
+from perf_diagnostics.measure.environment import with_threads_of_now
 from perf_diagnostics.measure.host_memory import swapped_bytes, tree_footprint
 from perf_diagnostics.measure.model_scan import scan
 from perf_diagnostics.measure.observation import Observations
@@ -33,7 +35,7 @@ from perf_diagnostics.trials.outcome import outcome_of
 from perf_diagnostics.trials.overhead import kept_s
 from perf_diagnostics.trials.passes import PASSES
 from perf_diagnostics.trials.phase_memory import WarmUpPeaks
-from perf_diagnostics.trials.training_step import TrainingStep, compiled, process_settings
+from perf_diagnostics.trials.training_step import TrainingStep, compiled, on_current_device, process_settings
 from perf_diagnostics.workloads.workload import Training
 
 
@@ -125,7 +127,12 @@ def measure(
 
     try:
         device = usable_device(trial.settings.device)
-        with process_settings(trial.settings, device), collector(trial.settings) as between_blocks:
+        with (
+            on_current_device(device),
+            process_settings(trial.settings, device),
+            collector(trial.settings) as between_blocks,
+        ):
+            environment = environment and with_threads_of_now(environment)
             notes.quantity("host_memory_before", memory.rss_bytes(), "bytes", "VmRSS")
             _reset_device_peaks(device)
             training = compiled(build(trial.settings), trial.settings)
@@ -256,7 +263,7 @@ def _describe(training: Training, settings: Settings, device: torch.device, note
         "cpu_count": cpu_count,
         "accumulation_steps": settings.accumulation_steps or 1,
         "zero_grad_to_none": True,  # so the loop clears gradients
-        "device_name": _device_name(device),
+        "device_name": model_of(device),
         **training.facts,
     }
     with notes.observations.guard("model_scan"):
@@ -264,12 +271,6 @@ def _describe(training: Training, settings: Settings, device: torch.device, note
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         notes.quantity("device_memory_total", total, "bytes", "torch.cuda.get_device_properties")
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return str(torch.cuda.get_device_name(device))
-    return str(device)
 
 
 class _Counters:

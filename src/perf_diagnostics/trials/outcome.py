@@ -12,7 +12,11 @@ _REASON_LIMIT = 400
 
 #: How torch's CPU allocator and the C library word a failed allocation; they raise a bare RuntimeError.
 _HOST_MEMORY_WORDS = ("can't allocate memory", "cannot allocate memory", "not enough memory", "std::bad_alloc")
-_DEVICE_MEMORY_WORDS = ("out of memory", "cuda_error_out_of_memory", "hip_error_out_of_memory")
+#: The second line: torch's allocator has left no room for the libraries' own buffers and handles.
+_DEVICE_MEMORY_WORDS = (
+    *("out of memory", "cuda_error_out_of_memory", "hip_error_out_of_memory", "erroroutofmemory"),
+    *("cublas_status_alloc_failed", "cudnn_status_alloc_failed", "hipblas_status_alloc_failed"),
+)
 _COMMUNICATION_WORDS = ("nccl", "gloo", "connection reset by peer", "socket timeout")
 
 

@@ -7,10 +7,11 @@ import json
 import math
 import random
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from perf_diagnostics.diagnose.experiments import Candidate, Experiment
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.records import Length, Trial
+from perf_diagnostics.records import Length, Trial, TrialResult
 
 #: Pairs of processes an experiment takes when nothing is said. Simulated, with processes that scatter by 3 %: a gain of
 #: 10 % is confirmed in 91 % of cases, one of 5 % in 25 %; equal against equal in 0.2 %, a true gain of 2 % in 2.4 %.
@@ -25,7 +26,7 @@ WARMUP_STEPS = 3
 REPEATS_APART = 1000
 
 #: Forking, imports and what the parent writes, in s a trial.
-_AROUND_S = 1.0
+AROUND_S = 1.0
 
 
 def length_for(step_s: float, *, steps: int | None = None) -> Length:
@@ -36,9 +37,18 @@ def length_for(step_s: float, *, steps: int | None = None) -> Length:
     return Length.exactly(steps, warmup_steps=WARMUP_STEPS)
 
 
-def trial_cost_s(candidate: Candidate, length: Length) -> float:
-    """What one trial will take, as far as the run's own trial of the base tells."""
-    return _AROUND_S + candidate.start_s + candidate.step_s * (length.warmup_steps + length.max_steps)
+def trial_cost_s(candidate: Candidate, length: Length, *, around_s: float = AROUND_S) -> float:
+    """What one trial will take, in s, as far as the run's own trial of the base tells."""
+    return around_s + candidate.start_s + candidate.step_s * (length.warmup_steps + length.max_steps)
+
+
+def lasted_s(result: TrialResult) -> float | None:
+    """What a trial took from its start to its result, in s; None where its record does not tell."""
+    try:
+        began, ended = (datetime.fromisoformat(text) for text in (result.started_at, result.finished_at))
+    except ValueError:
+        return None
+    return max(0.0, (ended - began).total_seconds())
 
 
 def experiment_of(candidate: Candidate, *, number: int, pairs: int, length: Length) -> Experiment:
@@ -57,6 +67,11 @@ def experiment_of(candidate: Candidate, *, number: int, pairs: int, length: Leng
         first_repeat=number * REPEATS_APART,
         pairs=pairs,
     )
+
+
+def next_number(planned: Iterable[Experiment]) -> int:
+    """The number of the next new experiment: above all there are, of which some may have been passed over."""
+    return 1 + max((one.first_repeat // REPEATS_APART for one in planned), default=-1)
 
 
 def same_question(base: Trial, change: object) -> str:

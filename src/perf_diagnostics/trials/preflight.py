@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -17,6 +18,9 @@ _Key = TypeVar("_Key")
 
 #: Kinds of device that :func:`probe_devices` knows how to look for; of others (a plug-in's) the trial itself tells.
 _LOOKED_FOR = ("cuda", "mps", "xpu")
+
+#: The first compute capability with TF32 (CUDA C++ Programming Guide, table "Features and Technical Specifications").
+_TF32_SINCE = (8, 0)
 
 #: torch seeds its generators with 64 bits; each repeat adds one to the seed.
 SEEDS = range(-(2**63), 2**63)
@@ -84,6 +88,22 @@ def check_precision(precision: str, device_type: str) -> None:
         raise InvalidSettings("precision='float16' is not trained on a CPU here; use 'bfloat16' or 'float32'.")
 
 
+def check_tf32(model: str, capability: tuple[int, int]) -> None:
+    """Refuse an NVIDIA GPU that computes float32 products in float32 whatever it is told: a trial's name would lie.
+
+    Of AMD's GPUs, which ones do it depends on library and version, and their compute capability says nothing.
+
+    Raises:
+        InvalidSettings: a GPU before Ampere.
+    """
+    if capability < _TF32_SINCE:
+        have, needed = (".".join(map(str, number)) for number in (capability, _TF32_SINCE))
+        raise InvalidSettings(
+            f"precision='tf32': {model} has compute capability {have} and TF32 needs {needed}; use 'float32' or "
+            "'float16'."
+        )
+
+
 class Devices:
     """The devices of this machine, looked for when they are first asked for."""
 
@@ -121,6 +141,14 @@ class Devices:
         if not device.usable:
             raise InvalidSettings(f"device={name!r} cannot be used: {device.why_not}.")
 
+    def check_tf32(self, settings: Settings) -> None:
+        """Refuse TF32 on a device that is known to have none; of others the trial tells."""
+        wanted = f"{settings.device}:0" if settings.device == "cuda" else settings.device
+        for device in self.found if settings.precision == "tf32" else ():
+            capability = re.fullmatch(r"(\d+)\.(\d+)", device.capability or "")
+            if device.name == wanted and capability is not None:
+                check_tf32(device.model, (int(capability[1]), int(capability[2])))
+
     def check_pinning(self, settings: Settings) -> None:
         """Refuse pinned memory where no accelerator could copy from it."""
         if settings.pin_memory and not self.unknown and all(device.kind == "cpu" for device in self.found):
@@ -139,6 +167,7 @@ def _fault(trial: Trial, workload: Workload, devices: Devices) -> InvalidSetting
         if settings.device != "cpu":
             devices.check(settings.device)
         check_precision(settings.precision, settings.device.partition(":")[0])
+        devices.check_tf32(settings)
         devices.check_pinning(settings)
         check_settings(workload, settings, trial.options)
     except InvalidSettings as error:

@@ -21,8 +21,8 @@ from perf_diagnostics.trials.collect import Watched, collect
 from perf_diagnostics.trials.configurations import but_batch
 from perf_diagnostics.trials.count_process import Counts
 from perf_diagnostics.trials.failed_alike import failed_alike
-from perf_diagnostics.trials.instruments import trial_instruments
-from perf_diagnostics.trials.launcher import Launcher, Request, launcher
+from perf_diagnostics.trials.instruments import described, trial_instruments
+from perf_diagnostics.trials.launcher import Launcher, Request, launcher, preload_for
 from perf_diagnostics.trials.plan import time_for
 from perf_diagnostics.trials.supervise import GRACE_SECONDS, supervise
 
@@ -106,7 +106,7 @@ class Sweep:
             RunError: another sweep is writing this run.
         """
         with self.folder.lock(), self._listening_for_interrupts():
-            launch = self.launch or launcher(preload=("transformers.models.distilbert.modeling_distilbert",))
+            launch = self.launch or launcher(preload=preload_for(trial.workload for trial in self.folder.pending()))
             try:
                 return self._run_pending(launch)
             finally:
@@ -147,7 +147,8 @@ class Sweep:
         self.folder.begin(trial, now=started_at)
         directory = self.folder.trial_directory(trial)
         observations = Observations()
-        instruments = trial_instruments(self._devices_of(trial), observations)
+        devices = self._devices_of(trial)
+        instruments = trial_instruments(devices, observations)
         sampler = Sampler(instruments, observations, clock=time.perf_counter_ns)
         kills_before = oom_kills()
         deep = self.deep and not trial.role
@@ -167,6 +168,7 @@ class Sweep:
             began_ns=began_ns,
             started_at=started_at,
             oom_kills=None if kills_before is None else (oom_kills() or 0) - kills_before,
+            devices=described(devices, instruments),
         )
         folder = TrialFolder(directory)
         if ending.interrupted:

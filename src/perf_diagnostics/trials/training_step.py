@@ -11,12 +11,17 @@ from typing import Any, Protocol
 import torch
 
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
+from perf_diagnostics.measure.float32_products import float32_products, float32_products_kept
 from perf_diagnostics.records import Phase, Settings
 from perf_diagnostics.trials.perfect_fix import without_what_is_fixed
-from perf_diagnostics.trials.preflight import check_precision
+from perf_diagnostics.trials.preflight import check_precision, check_tf32
 from perf_diagnostics.workloads.workload import Training
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+#: Modes in which a compiled model on a GPU runs as a CUDA graph, whose outputs the next run overwrites: reading them
+#: then raises "accessing tensor output of CUDAGraphs that has been overwritten" (torch._inductor.cudagraph_trees).
+_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 
 
 class EndlessBatches:
@@ -68,7 +73,7 @@ def move(value: Any, device: torch.device, *, non_blocking: bool, channels_last:
     if value is None or isinstance(value, str | bytes | int | float | bool | type):
         return value
     if hasattr(value, "to") and callable(value.to):
-        return value.to(device)
+        return _moved_by_itself(value, device) if non_blocking else value.to(device)
 
     def moved(item: Any) -> Any:
         return move(item, device, non_blocking=non_blocking, channels_last=channels_last)
@@ -86,6 +91,14 @@ def move(value: Any, device: torch.device, *, non_blocking: bool, channels_last:
     if hasattr(value, "__dict__"):
         return _moved_object(value, moved)
     return value
+
+
+def _moved_by_itself(value: Any, device: torch.device) -> Any:
+    """By its own ``.to``, without waiting where it can: transformers' BatchEncoding waits for each copy otherwise."""
+    try:
+        return value.to(device, non_blocking=True)
+    except TypeError:  # its .to takes a device only
+        return value.to(device)
 
 
 def _rebuilt(original: Any, items: dict[Any, Any]) -> Any:
@@ -177,6 +190,7 @@ class TrainingStep:
         self._batches = EndlessBatches(training.batches, on_epoch=self._begin_epoch)
         self._autocast = _autocast(settings.precision, device)
         self._scaler = _scaler(settings.precision, device)
+        self._overwritten = settings.compile_mode in _GRAPH_MODES and device.type != "cpu"
 
     def __call__(self) -> None:
         """One optimizer step: ``accumulation_steps`` batches forward and backward, then the update."""
@@ -225,7 +239,8 @@ class TrainingStep:
                 loss = loss / self._micro_steps
         with probe.backward():
             (loss if self._scaler is None else self._scaler.scale(loss)).backward()
-        return count, loss.detach()
+        # The loss is read steps later; where the model returns it, a graph's next run would take its memory.
+        return count, loss.detach().clone() if self._overwritten else loss.detach()
 
     def _update(self) -> None:
         training, scaler = self._training, self._scaler
@@ -293,21 +308,41 @@ def _scaler(precision: str, device: torch.device) -> Any:
 
 
 @contextlib.contextmanager
+def on_current_device(device: torch.device) -> Iterator[None]:
+    """Makes a CUDA device ready and the current one, and puts the one that was back afterwards.
+
+    What a workload makes on ``"cuda"``, and the thread that pins memory, then use this board and no other. Before CUDA
+    is initialised torch's allocator has no device: ``torch.cuda.reset_peak_memory_stats`` raises "Invalid device
+    argument 0: did you call init?" (c10/cuda/CUDACachingAllocator.cpp, assertValidDevice), while reading it gives 0.
+
+    Raises:
+        RuntimeError: CUDA does not start, in torch's words.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    with torch.cuda.device(device):
+        yield
+
+
+@contextlib.contextmanager
 def process_settings(settings: Settings, device: torch.device) -> Iterator[None]:
     """Applies what holds for the whole process (threads, matmul precision) and puts it back afterwards."""
     threads = torch.get_num_threads()
-    matmul = torch.get_float32_matmul_precision()
     check_precision(settings.precision, device.type)
-    try:
-        if settings.threads is not None:
-            torch.set_num_threads(settings.threads)
-        if settings.precision == "tf32":
-            torch.set_float32_matmul_precision("high")
-        yield
-    finally:
-        if settings.threads is not None:
-            torch.set_num_threads(threads)
-        torch.set_float32_matmul_precision(matmul)
+    if settings.precision == "tf32" and torch.version.hip is None:
+        check_tf32(torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device))
+    with float32_products_kept():
+        try:
+            if settings.threads is not None:
+                torch.set_num_threads(settings.threads)
+            if settings.precision == "tf32" and float32_products() == "highest":
+                torch.set_float32_matmul_precision("high")
+            yield
+        finally:
+            if settings.threads is not None:
+                torch.set_num_threads(threads)
 
 
 def compiled(training: Training, settings: Settings) -> Training:

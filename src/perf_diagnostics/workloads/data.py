@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.records import Json, Settings
+from perf_diagnostics.workloads.streams import splits_stream
 
 _LOADER_SETTINGS = ("batch_size", "num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
 
@@ -128,20 +130,18 @@ class LengthBuckets(Sampler[list[int]]):
 def rebatched(loader: DataLoader[Any], settings: Settings, device: torch.device) -> DataLoader[Any]:
     """The same data in the same order and collation, with the batch size and the loader settings of ``settings``.
 
-    Loader settings that are None stay as they are in ``loader``, which is returned itself if nothing would change.
+    Loader settings that are None stay as they are in ``loader``, which is returned itself if nothing would change. A
+    batch sampler of somebody's own is kept, and its batches have to be of that size. Where the data set itself gives
+    batches (``batch_size=None``), their size is not looked at here.
 
     Raises:
-        InvalidSettings: The loader makes its batches in a way of its own, or its settings clash.
+        InvalidSettings: The batches are of another size and cannot be made anew, or the settings clash.
     """
     asked = {name: getattr(settings, name) for name in _LOADER_SETTINGS if getattr(settings, name) is not None}
-    if all(getattr(loader, name) == value for name, value in asked.items()):
+    batching = _batching(loader, settings.batch_size)
+    fits = loader.batch_size == settings.batch_size or gives_batches(loader) or "batch_sampler" in batching
+    if fits and all(getattr(loader, name) == value for name, value in asked.items() if name != "batch_size"):
         return loader
-    streamed = isinstance(loader.dataset, IterableDataset)
-    if loader.batch_size is None or (not streamed and type(loader.batch_sampler) is not BatchSampler):
-        raise InvalidSettings(
-            f"{', '.join(f'{name}={value!r}' for name, value in asked.items())} cannot be given to this loader: it "
-            "makes its batches in a way of its own. Give a DataLoader made with batch_size=…."
-        )
     # Without an accelerator torch pins nothing, whatever the loader says.
     kept: dict[str, Any] = {
         "num_workers": loader.num_workers,
@@ -152,14 +152,65 @@ def rebatched(loader: DataLoader[Any], settings: Settings, device: torch.device)
     merged = settings.replace(**{**kept, **asked})
     return DataLoader(
         loader.dataset,
-        sampler=None if streamed else loader.sampler,
         collate_fn=loader.collate_fn,
-        drop_last=loader.drop_last,
         timeout=loader.timeout if merged.num_workers else 0,
         worker_init_fn=loader.worker_init_fn,
         generator=loader.generator,
-        **loader_arguments(merged, device),
+        **{**loader_arguments(merged, device), **batching},
     )
+
+
+def gives_batches(loader: DataLoader[Any]) -> bool:
+    """Whether the items of the loader's data set are batches already."""
+    return loader.batch_size is None and loader.batch_sampler is None
+
+
+def sampler_of(loader: DataLoader[Any]) -> Any:
+    """What chooses the samples of a loader; a batch sampler of torch's own has it inside."""
+    batches = loader.batch_sampler
+    return batches.sampler if type(batches) is BatchSampler else loader.sampler
+
+
+def _batching(loader: DataLoader[Any], batch_size: int) -> dict[str, Any]:
+    """The arguments that say which samples come together.
+
+    Raises:
+        InvalidSettings: A batch sampler of somebody's own, the batches of which hold another number of samples.
+    """
+    streamed = isinstance(loader.dataset, IterableDataset)
+    sampler = None if streamed else sampler_of(loader)
+    if gives_batches(loader):
+        return {"batch_size": None, "sampler": sampler}
+    batches = loader.batch_sampler
+    if streamed or type(batches) is BatchSampler:
+        # Given as a batch sampler, torch's own knows whether the rest is dropped, and the loader does not.
+        return {"batch_size": batch_size, "sampler": sampler, "drop_last": getattr(batches, "drop_last", False)}
+    _check_own_size(batches, batch_size)
+    return {"batch_size": 1, "batch_sampler": batches}  # 1: what torch takes for "not given"
+
+
+#: Batches of a batch sampler of somebody's own that are looked at for their size.
+_LOOKED_AT = 8
+
+
+def _check_own_size(batches: Any, batch_size: int) -> None:
+    """Refuse what such a sampler does not give. One of the batches may be smaller: a rest may lie anywhere."""
+    own = f"this loader makes its batches in a way of its own ({type(batches).__name__})"
+    if isinstance(batches, Iterator):
+        raise InvalidSettings(f"{own}, which passes only once; give it as a list, or a sampler of batches.")
+    sizes = sorted(len(indices) for indices in itertools.islice(batches, _LOOKED_AT))
+    if not sizes:
+        raise InvalidSettings(f"batch_size={batch_size}: {own}, and there is none.")
+    if len(sizes) > 1 and sizes[1] != sizes[-1]:
+        raise InvalidSettings(
+            f"batch_size={batch_size}: {own}, of {sizes[0]} to {sizes[-1]} samples, which no batch size describes. "
+            "Measure your own loop, with attach(), or give a DataLoader made with batch_size=…."
+        )
+    if sizes[-1] != batch_size:
+        raise InvalidSettings(
+            f"batch_size={batch_size}: {own}, of {sizes[-1]} samples. Ask for batch_size={sizes[-1]} alone, or give a "
+            "DataLoader made with batch_size=…, which is batched anew."
+        )
 
 
 def loader_facts(loader: object) -> dict[str, Json]:
@@ -173,4 +224,7 @@ def loader_facts(loader: object) -> dict[str, Json]:
     if loader.num_workers:
         facts["prefetch_factor"] = loader.prefetch_factor
         facts["persistent_workers"] = loader.persistent_workers
+    if isinstance(loader.dataset, IterableDataset):
+        facts["iterable_dataset"] = True
+        facts["splits_stream"] = splits_stream(loader)
     return facts

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
 from perf_diagnostics.records import Settings
-from perf_diagnostics.workloads.data import loader_facts, rebatched
+from perf_diagnostics.workloads.data import gives_batches, loader_facts, rebatched, sampler_of
 from perf_diagnostics.workloads.optimizers import optimizer_facts
 from perf_diagnostics.workloads.options import refuse_settings
 from perf_diagnostics.workloads.workload import BatchCount, Training
@@ -85,6 +85,8 @@ def fitted(training: Training, settings: Settings) -> Training:
 def fitted_batches(batches: Iterable[Any], settings: Settings, count: Callable[[Any], BatchCount]) -> Iterable[Any]:
     """The same data in batches as ``settings`` ask for: a DataLoader batched anew, anything else as it is.
 
+    So is a DataLoader whose batches its data set or a batch sampler of somebody's own makes.
+
     A pass over the data may end with a batch that is not full, but has to begin with a full one.
 
     Raises:
@@ -95,6 +97,10 @@ def fitted_batches(batches: Iterable[Any], settings: Settings, count: Callable[[
         _check_iterable(batches, settings, count)
         return batches
     loader = rebatched(batches, settings, torch.device(settings.device))
+    if gives_batches(loader):
+        instead = "give one made with batch_size=…, which is batched anew"
+        _check_size(_first_batch(loader), settings, count, kind="DataLoader with batch_size=None", instead=instead)
+        return loader
     samples = samples_a_pass(loader)
     if samples is not None and settings.batch_size > samples:
         raise InvalidSettings(_never_full(settings.batch_size, f"one pass over the data has {samples} samples"))
@@ -102,11 +108,14 @@ def fitted_batches(batches: Iterable[Any], settings: Settings, count: Callable[[
 
 
 def samples_a_pass(loader: DataLoader[Any]) -> int | None:
-    """How many samples one pass draws, as the loader's sampler says; None of streams and of samplers without an end."""
-    if isinstance(loader.dataset, IterableDataset):
+    """How many samples one pass draws, as the loader's sampler says.
+
+    None of streams, of samplers without an end, and where the data set gives batches of a size of their own.
+    """
+    if isinstance(loader.dataset, IterableDataset) or gives_batches(loader):
         return None
     try:
-        return len(loader.sampler)  # type: ignore[arg-type]
+        return len(sampler_of(loader))
     except (TypeError, NotImplementedError):
         return None
 
@@ -219,13 +228,27 @@ def _check_iterable(batches: Iterable[Any], settings: Settings, count: Callable[
     if isinstance(batches, Iterator):
         raise WorkloadError(f"The batches are a {kind}, which passes only once; give a DataLoader or a list.")
     refuse_settings(settings, _LOADER_SETTINGS, workload="these batches", why=f"a {kind} is no DataLoader")
-    first = next(iter(batches), None)
+    instead = "give a DataLoader, which is batched anew"
+    _check_size(next(iter(batches), None), settings, count, kind=kind, instead=instead)
+
+
+def _first_batch(loader: DataLoader[Any]) -> Any:
+    """The first batch of a loader whose data set gives batches, made here: no worker process is begun for it."""
+    dataset: Any = loader.dataset
+    if isinstance(dataset, IterableDataset):
+        given = next(iter(dataset), None)
+    else:
+        index = next(iter(loader.sampler), None)
+        given = None if index is None else dataset[index]
+    return None if given is None else loader.collate_fn(given)
+
+
+def _check_size(first: Any, settings: Settings, count: Callable[[Any], BatchCount], *, kind: str, instead: str) -> None:
     if first is None:
-        raise WorkloadError(f"The {kind} of batches is empty.")
+        raise WorkloadError(f"The {kind} is empty: it gives no batch.")
     samples = count(first).samples
     if samples != settings.batch_size:
         raise InvalidSettings(
             f"batch_size={settings.batch_size} was asked for, and the {kind} holds batches of {samples}. Ask for "
-            "that, give a DataLoader, which is batched anew, or have the function take settings and make its batches "
-            "accordingly."
+            f"that, {instead}, or have the function take settings and make its batches accordingly."
         )

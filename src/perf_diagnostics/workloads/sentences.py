@@ -74,7 +74,7 @@ def glue_sst2() -> Sentences:
     except ImportError as error:
         raise WorkloadError(
             "dataset='glue/sst2' needs the library 'datasets', which is not installed. Install it with: "
-            "pip install 'perf-diagnostics[glue]' - or give dataset= a local file with columns sentence and label."
+            "pip install 'datasets>=3' - or give dataset= a local file with columns sentence and label."
         ) from error
     try:
         table = datasets.load_dataset("nyu-mll/glue", "sst2", split="train")

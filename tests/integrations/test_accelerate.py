@@ -22,9 +22,7 @@ from tests.integrations.planted import (
     results_in,
 )
 
-accelerate = pytest.importorskip(
-    "accelerate", reason="accelerate is missing: pip install 'perf-diagnostics[accelerate]'"
-)
+accelerate = pytest.importorskip("accelerate", reason="accelerate is missing: pip install 'accelerate>=1.1'")
 
 from perf_diagnostics.integrations import accelerated_watch, attach, ranks  # noqa: E402 - not without accelerate
 from perf_diagnostics.integrations.accelerate import attach_accelerator  # noqa: E402

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from perf_diagnostics.integrations import board_sampling
-from perf_diagnostics.integrations.board_sampling import BoardSampling, _Slowing, instruments_of
+from perf_diagnostics.integrations.board_sampling import BoardSampling, _Slowing, devices_of
+from perf_diagnostics.measure import boards
+from perf_diagnostics.measure.devices import DeviceInfo
+from perf_diagnostics.measure.gpu import GpuInstrument, gpu_instruments
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Series
 from tests.measure.simulated_device import HostClock
@@ -34,10 +41,33 @@ class Board:
 
 def test_a_cpu_has_no_board() -> None:
     observations = Observations()
-    assert instruments_of("cpu", observations) == ()
+    assert devices_of("cpu") == ()
     nothing = BoardSampling("cpu", observations, clock=HostClock())
     nothing.start()
     assert nothing.stop(10, 5) == ((), ()) and observations.gaps == ()
+    assert nothing.described == ()
+
+
+def test_the_device_is_described_with_its_boards_driver_and_limits() -> None:
+    board = boards.Board(uuid="GPU-bb", driver="550.54", power_limit_w=300.0, default_power_limit_w=400.0)
+    reader: Any = SimpleNamespace(boards=lambda: (board,), unlisted=())
+
+    def instruments(devices: Sequence[DeviceInfo], observations: Observations) -> tuple[GpuInstrument, ...]:
+        return gpu_instruments(devices, observations, open_reader=lambda: reader)
+
+    a100 = DeviceInfo(name="cuda:0", kind="cuda", model="NVIDIA A100-SXM4-80GB", uuid="bb")
+    sampling = BoardSampling(
+        "cuda:0", Observations(), clock=HostClock(), instruments=instruments, devices=lambda _name: (a100,)
+    )
+    (described,) = sampling.described
+    assert (described["name"], described["model"], described["uuid"]) == ("cuda:0", a100.model, "bb")
+    assert (described["driver"], described["power_limit_w"], described["default_power_limit_w"]) == ("550.54", 300, 400)
+
+
+def test_an_accelerator_without_a_board_is_described_all_the_same() -> None:
+    m2 = DeviceInfo(name="mps", kind="mps", model="Apple M2 Pro")
+    sampling = BoardSampling("mps", Observations(), clock=HostClock(), devices=lambda _name: (m2,))
+    assert [one["model"] for one in sampling.described] == ["Apple M2 Pro"]
 
 
 def test_the_energy_of_the_steps_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

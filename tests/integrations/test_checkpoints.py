@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils import checkpoint
 
-from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations import OwnLoop, attach, describe
 from perf_diagnostics.records import TrialResult
 
 
@@ -64,3 +64,35 @@ def test_compiled_graphs_with_checkpoints_stay_whole(tmp_path: Path) -> None:
     result, _ = trained(tmp_path, torch.compile(Line(reentrant=False), backend=backend, fullgraph=True))
     assert len(graphs) == 1
     assert len(result.steps[0]) == 6 and result.gap("steps") is None
+
+
+def test_in_compiled_code_it_is_not_known_which_is_not_the_same_as_no() -> None:
+    def facts(model: torch.nn.Module, *, seen: bool = False) -> object:
+        found = describe.facts_of([model], [], torch.device("cpu"), checkpoints=seen)
+        return found.get("gradient_checkpointing", "no")
+
+    plain = Line(None)
+    compiled = torch.compile(plain, backend="eager")
+    assert facts(plain) == "no" and facts(plain, seen=True) is True
+    assert facts(compiled) is None and facts(compiled, seen=True) is True
+    assert facts(torch.nn.Sequential(compiled)) is None  # a part of it
+    plain.gradient_checkpointing = True  # the model says so itself
+    assert facts(compiled) is True
+
+
+@pytest.mark.parametrize("reentrant", [None, False, True])
+def test_a_marked_loop_sees_them_as_well(tmp_path: Path, reentrant: bool | None) -> None:
+    before = dict(vars(checkpoint)), checkpoint.CheckpointFunction.__dict__["forward"]
+    model = Line(reentrant)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with OwnLoop(model=model, optimizer=optimizer, results_dir=tmp_path, quiet=True) as loop:
+        for _ in range(6):
+            with loop.forward():
+                loss = model(torch.ones(2, 4, requires_grad=True)).pow(2).mean()
+            loss.backward()
+            with loop.optimizer():
+                optimizer.step()
+    assert loop.run is not None
+    facts = loop.run.results[0].facts
+    assert facts.get("gradient_checkpointing", "absent") == ("absent" if reentrant is None else True)
+    assert dict(vars(checkpoint)) == before[0] and checkpoint.CheckpointFunction.__dict__["forward"] is before[1]

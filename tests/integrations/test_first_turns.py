@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -16,6 +19,7 @@ from perf_diagnostics.integrations.first_turns import FirstTurns, Turn
 from perf_diagnostics.integrations.hindsight import HindsightProbe, OpenBorder
 from perf_diagnostics.integrations.loop_probe import BACKWARD, FORWARD, OPTIMIZER
 from perf_diagnostics.integrations.run_script import Session
+from perf_diagnostics.integrations.trained import Trained
 from perf_diagnostics.records import ALL_PHASES, Outcome, StepTable
 from tests.measure.simulated_device import HostClock
 
@@ -23,10 +27,11 @@ MS = 1_000_000
 NOWHERE = OpenBorder(mark=0, epoch=0, graphs=0, cpu_ns=0, wait_cpu_ns=0, gc_ns=0)
 
 
-def ends(order: str, *, named: str = "", to_the_end: bool = True) -> str:
+def ends(order: str, *, named: str = "", alive: str = "", to_the_end: bool = True) -> str:
     """The turns with a bar behind each that ended a step; a dot in the order is a batch."""
     cycle = Cycle(map(ord, named))
-    first = FirstTurns(cycle, named=bool(named))
+    stepped: set[str] = set()
+    first = FirstTurns(cycle, named=bool(named), expects_more=lambda: bool(set(alive) - stepped))
     ended: set[int] = set()
     place: list[int] = []  # of each turn that is still kept
     batches, begun = 0, 0
@@ -38,6 +43,7 @@ def ends(order: str, *, named: str = "", to_the_end: bool = True) -> str:
             done = cycle.stepped(ord(one), range(batches - begun))
         else:
             place.append(at)
+            stepped.add(one)
             settled = first.took(Turn(ord(one), OpenBorder(**{**vars(NOWHERE), "mark": at}), batches))
             ended |= {turn.border.mark for turn in settled.ended}
             done = settled.ends
@@ -65,6 +71,9 @@ def ends(order: str, *, named: str = "", to_the_end: bool = True) -> str:
         (".ab.ab.c.c.c", "ab|ab|c|c|c|"),
         (".a", "a|"),
         (".ab", "ab|"),
+        (".a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s", "a|b|c|d|e|f|g|h|i|j|k|l|m|n|o|p|q|r|s|"),  # a new one each time
+        ("." + "abcdefghijklmnopqrst" * 2, "abcdefghijklmnopqrst|abcdefghijklmnopqrst|"),  # all on one batch
+        (".abcdefghijklmnopqrst" * 2, "abcdefghijklmnopqrst|abcdefghijklmnopqrst|"),
     ],
 )
 def test_where_nobody_named_the_optimizers(order: str, steps: str) -> None:
@@ -84,6 +93,28 @@ def test_where_nobody_named_the_optimizers(order: str, steps: str) -> None:
 )
 def test_where_they_were_named(named: str, order: str, steps: str) -> None:
     assert ends(order, named=named) == steps
+
+
+@pytest.mark.parametrize(
+    ("alive", "order", "steps"),
+    [
+        ("cg", ".c.c.c.cg.c.c.c.cg", "ccccg|ccccg|"),  # a critic with batches of its own
+        ("cg", ".c.c.c.c.g.c.c.c.c.g", "ccccg|ccccg|"),  # the generator has one, too
+        ("cg", "cccgcccg", "cccg|cccg|"),  # without a loader
+        ("ab", ".a.a.a.b.b.b", "a|a|a|b|b|b|"),  # one stage after the other, both made before the first
+        ("ax", ".a.a.a", "a|a|a|"),  # the other one never steps, and the training is short
+        ("ax", ".a" * (LEAST_PATIENCE + 3), "a|" * (LEAST_PATIENCE + 3)),
+        ("a", ".a.a.a", "a|a|a|"),
+        ("abc", ".aab.aab", "aab|aab|"),  # twice on the same batch
+    ],
+)
+def test_where_others_live_that_have_not_stepped_yet(alive: str, order: str, steps: str) -> None:
+    assert ends(order, alive=alive) == steps
+
+
+def test_nobody_is_waited_for_where_no_other_optimizer_lives() -> None:
+    assert ends(".a.a.a", alive="a", to_the_end=False) == "a|a|a|"
+    assert ends(".a.a.a", alive="ab", to_the_end=False) == "aaa"
 
 
 def test_steps_that_end_in_hindsight_hold_what_lay_before_their_border() -> None:
@@ -118,6 +149,10 @@ def test_steps_that_end_in_hindsight_hold_what_lay_before_their_border() -> None
 @contextlib.contextmanager
 def run_here(folder: Path) -> Iterator[Session]:
     """What ``perf-diagnostics run`` puts around a script."""
+    # In a script's own process there are no models and optimizers of earlier tests.
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
+    gc.collect()
     session = Session(workload="script", name=None, results_dir=folder)
     session.begin()
     try:
@@ -157,6 +192,81 @@ def test_a_gan_is_right_from_its_first_step(tmp_path: Path) -> None:
     assert (table.columns["host_backward_ns"] > 0).all() and (table.columns["host_optimizer_ns"] > 0).all()
     spent = sum(table.host_ns(phase) for phase in ALL_PHASES if table.host_ns(phase) is not None)
     assert (spent == table.wall_ns).all()
+
+
+def a_batch() -> DataLoader:
+    return DataLoader([torch.randn(4) for _ in range(100)], batch_size=4)
+
+
+def forwards_of(table: StepTable) -> list[bool]:
+    return (table.columns["host_forward_ns"] > 0).tolist()
+
+
+def test_a_critic_with_batches_of_its_own_is_right_from_its_first_cycle(tmp_path: Path) -> None:
+    (critic, of_critic), (generator, of_generator) = nets(2)
+    with run_here(tmp_path) as session:
+        batches = iter(a_batch())
+        for _ in range(5):
+            for _ in range(5):
+                trains(critic, of_critic, next(batches))
+            trains(generator, of_generator, torch.randn(4, 4))
+    table = table_of(session)
+    assert table.samples.tolist() == [20] * 5  # five batches of 4 for each step of the generator
+    assert forwards_of(table) == [True] * 5
+    # Calls of six models and as many backwards in each step: the first one holds no less than the others.
+    spent = sum(table.host_ns(phase) for phase in ALL_PHASES if table.host_ns(phase) is not None)
+    assert (spent == table.wall_ns).all()
+
+
+def test_the_first_step_has_its_forward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Trained, "expects_more", False)  # optimizers of other tests may still be there
+    ((net, optimizer),) = nets(1)
+    with run_here(tmp_path) as session:
+        for x in a_batch():
+            trains(net, optimizer, x)
+    table = table_of(session)
+    assert forwards_of(table) == [True] * 25 and table.samples.tolist() == [4] * 25
+    result = session.watch.recording.result
+    assert result.gap("unseen_steps") is None
+    # The loss of the second step is kept (of the first one's it is not known that it is the step's only one).
+    assert not np.isnan(table.columns["loss"][1]) and result.gap("loss") is None
+
+
+def test_a_first_step_whose_forward_was_not_seen_is_not_recorded_but_told(tmp_path: Path) -> None:
+    ((net, optimizer),) = nets(1)
+    with run_here(tmp_path) as session:
+        for _ in range(25):
+            trains(net, optimizer, torch.randn(4, 4))  # no loader: nothing tells of the model before it is trained
+    result = session.watch.recording.result
+    assert forwards_of(result.steps[0]) == [True] * 24
+    assert result.gap("unseen_steps").why.startswith("1 step is not in the record")
+    assert result.value("first_step_s") > 0
+
+
+def test_of_a_gan_without_a_loader_the_first_round_is_not_recorded(tmp_path: Path) -> None:
+    both = nets(2)
+    with run_here(tmp_path) as session:
+        for _ in range(10):
+            for net, optimizer in both:
+                trains(net, optimizer, torch.randn(4, 4))
+    table = table_of(session)
+    assert forwards_of(table) == [True] * 9
+    assert "1 step is" in session.watch.recording.result.gap("unseen_steps").why
+
+
+def test_data_read_before_the_training_is_no_part_of_its_first_step(tmp_path: Path) -> None:
+    for made_before in (False, True):
+        loader = a_batch()
+        ((net, optimizer),) = nets(1) if made_before else [(None, None)]
+        with run_here(tmp_path) as session:
+            mean = sum(x.mean() for x in loader)
+            if not made_before:
+                ((net, optimizer),) = nets(1)
+            for x in a_batch():
+                trains(net, optimizer, x - mean)
+        table = table_of(session)
+        assert table.samples.tolist() == [4] * 25
+        assert forwards_of(table) == [True] * len(table)
 
 
 def test_folds_one_after_the_other_have_steps_of_their_own(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def example(library: str) -> str:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("library", ["transformers", "lightning", "accelerate"])
 def test_an_example_runs_and_is_measured(tmp_path: Path, monkeypatch, capsys, library: str) -> None:
-    pytest.importorskip("accelerate", reason="accelerate is missing: pip install 'perf-diagnostics[accelerate]'")
+    pytest.importorskip("accelerate", reason="accelerate is missing: pip install 'accelerate>=1.1'")
     pytest.importorskip(library, reason=f"{library} is missing")
     monkeypatch.chdir(tmp_path)
     exec(compile(example(library), str(PAGE), "exec"), {"__name__": "example"})

@@ -24,7 +24,7 @@ from tests.integrations.planted import (
     results_in,
 )
 
-pytest.importorskip("accelerate", reason="the Trainer needs accelerate: pip install 'perf-diagnostics[huggingface]'")
+pytest.importorskip("accelerate", reason="the Trainer needs accelerate: pip install 'accelerate>=1.1'")
 transformers = pytest.importorskip("transformers")
 
 from perf_diagnostics.integrations import huggingface  # noqa: E402 - not without transformers

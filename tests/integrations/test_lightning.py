@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 HOWS = ["callback", "profiler"]
-MISSING = "Lightning is missing: pip install 'perf-diagnostics[lightning]'"
+MISSING = "Lightning is missing: pip install 'lightning>=2.4'"
 
 
 @pytest.fixture(autouse=True)
@@ -325,5 +325,5 @@ def test_the_classes_are_made_for_the_package_that_is_in_use(monkeypatch: pytest
     monkeypatch.delitem(sys.modules, "lightning.pytorch")
     assert ours._package() is older
     monkeypatch.setattr(ours, "PACKAGES", ("no_such_lightning.pytorch",))
-    with pytest.raises(ImportError, match=r"pip install 'perf-diagnostics\[lightning\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'lightning>=2.4'"):
         ours._package()

@@ -100,3 +100,21 @@ def test_a_minute_at_five_thousand_steps_a_second_drops_nothing_and_does_not_gro
     assert held[1] < held[0] + MOST_STEPS_A_BLOCK * 200
     assert peak < 100_000 * 16 * 8 * 2 + MOST_STEPS_A_BLOCK * 200 * 4 + 20e6
     assert len(parquets(tmp_path)) <= 15  # one after a second, then one every five
+
+
+def test_the_time_around_the_steps_is_theirs_however_long_somebody_else_runs_in_between(tmp_path: Path) -> None:
+    host = HostClock()
+
+    def late() -> int:
+        """Each reading comes a millisecond after the one before, as if others had the core in between."""
+        host.spend(1)
+        return host()
+
+    with OwnLoop(results_dir=tmp_path, clock=late) as loop:
+        for _ in range(20):
+            with loop.step(samples=1), loop.forward():
+                host.spend(5)
+    result = loop.run.results[0]
+    assert len(result.steps[0].steady) == 17
+    # All of the 17 steady steps lie in one block: no reading of the clock may lie between them and its ends.
+    assert result.value("measured_wall_s") == pytest.approx(result.steps[0].steady.wall_ns.sum() / 1e9, rel=1e-9)

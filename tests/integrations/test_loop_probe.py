@@ -180,3 +180,60 @@ def test_a_transient_over_several_parts_is_cut_and_a_level_series_is_not() -> No
 def test_a_series_that_never_levels_is_said_to_be_unsteady() -> None:
     parts, steady, _ = cut_transient([table_of([1000 - number for number in range(200)])])
     assert not steady and int(parts[0].columns["warmup"].sum()) == 100
+
+
+def test_a_block_does_not_begin_inside_a_capture() -> None:
+    host = HostClock()
+    device = SimulatedDevice(host)
+    probe = LoopProbe(bridged=True, clock=host, thread_cpu=lambda: 0)
+    assert not probe.capturing  # no device, no graph
+    probe.use_events(device)
+    probe.end_block()
+    device.captures = True
+    probe.enter(FORWARD)  # the mark that would begin a block, and with it a synchronisation
+    probe.leave()
+    assert probe.capturing and not probe.running
+    device.captures = False
+    probe.enter(FORWARD)
+    assert probe.running and not probe.capturing
+
+
+def test_an_own_loop_that_captures_a_step_is_left_alone_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = HostClock()
+    device = SimulatedDevice(host)
+    monkeypatch.setattr(marked, "event_source", lambda *_: device)
+    with OwnLoop(results_dir=tmp_path, clock=host) as loop:
+        for number in range(12):
+            device.captures = number in (2, 3)  # the first steps are those that end a block each
+            with loop.step(samples=2), loop.forward():
+                host.spend(1) if device.captures else device.launch(30)
+            device.captures = False
+    result = loop.run.results[0]
+    assert len(result.steps[0]) == 11 and not [gap for gap in result.gaps if "capture" in gap.why]
+    times = result.steps[0].columns["device_forward_ns"] / MS
+    assert sorted(np.round(times).tolist()) == [0, 0, *[30] * 9]
+
+
+def test_an_own_loop_whose_first_step_is_a_capture_asks_for_the_device_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = HostClock()
+    device = SimulatedDevice(host)
+
+    def events(*_: object) -> SimulatedDevice:
+        assert not device.captures  # finding the events out records and synchronises, which would break the capture
+        return device
+
+    monkeypatch.setattr(marked, "event_source", events)
+    monkeypatch.setattr(marked, "captures", lambda _: device.captures)
+    with OwnLoop(results_dir=tmp_path, clock=host) as loop:
+        for number in range(8):
+            device.captures = number == 0
+            with loop.step(samples=2), loop.forward():
+                host.spend(1) if device.captures else device.launch(30)
+    result = loop.run.results[0]
+    assert result.provenance["device_clock"] == "cuda_event"
+    assert len(result.steps[0]) == 6  # the capture, and the step after it that showed the device
+    assert result.steps[0].columns["device_forward_ns"] == pytest.approx(30 * MS, rel=0.01)

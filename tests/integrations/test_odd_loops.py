@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from perf_diagnostics.integrations import attach, describe, own_cost
 from perf_diagnostics.integrations.recording import Recording
+from perf_diagnostics.integrations.trained import Trained
 from perf_diagnostics.records import ALL_PHASES
 from tests.integrations.test_first_turns import run_here, table_of
 
@@ -144,7 +145,10 @@ def test_the_steps_of_a_script_are_right(tmp_path: Path, loop: Callable[[Parts],
     assert table.samples.tolist() == samples
     spent = sum(table.host_ns(phase) for phase in ALL_PHASES if table.host_ns(phase) is not None)
     assert (spent == table.wall_ns).all() and (table.host_ns(ALL_PHASES[-1]) >= 0).all()
-    assert (table.columns["host_forward_ns"][1:] > 0).all()
+    assert (table.columns["host_forward_ns"] > 0).all()
+    result = session.watch.recording.result
+    assert result.facts["accumulation_steps"] == 1
+    assert result.trial.settings.batch_size == samples[0]
 
 
 @pytest.mark.parametrize("loop", [breaking_off, in_a_child_as_well])
@@ -227,3 +231,30 @@ def test_several_trainings_at_once_in_one_process_each_see_their_own(tmp_path: P
     assert first.steps == second.steps == 20
     assert second.run.results[0].steps[0].samples.tolist() == [4] * 20
     assert first.run.results[0].steps[0].samples.tolist() == [4] * 20
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_usual_number_of_batches_counts_and_not_that_of_the_last_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    monkeypatch.setattr(Trained, "expects_more", late)  # so that the steps are told when all of them are over
+    parts = Parts()
+    with run_here(tmp_path) as session:
+        for number, (x, y) in enumerate(parts.loader):
+            torch.nn.functional.mse_loss(parts.model(x), y).backward()
+            if number % 3 == 2 or number == 19:  # 20 batches of 4: six steps of three of them, and one of two
+                parts.optimizer.step()
+                parts.optimizer.zero_grad()
+    table = table_of(session)
+    result = session.watch.recording.result
+    assert table.samples.tolist() == [12] * 6 + [8]
+    assert result.facts["accumulation_steps"] == 3 and result.trial.settings.batch_size == 4
+
+
+def test_a_training_of_one_step_knows_its_batch(tmp_path: Path) -> None:
+    parts = Parts()
+    with run_here(tmp_path) as session:
+        parts.step(*next(iter(parts.loader)))
+    result = session.watch.recording.result
+    assert result.steps[0].samples.tolist() == [4]
+    assert result.trial.settings.batch_size == 4 and result.facts["accumulation_steps"] == 1

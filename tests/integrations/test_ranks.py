@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -320,3 +321,54 @@ def test_a_job_without_a_group_has_several_ranks_and_no_place(monkeypatch: pytes
     meeting = Meeting(tmp_path / "results")
     meeting.agree()
     assert meeting.several and meeting.path is None and meeting.backends == {}
+
+
+def abandoned(place: Path, *, age_s: float = 3600.0) -> None:
+    """What a rank that was killed leaves: nobody holds its file any more."""
+    place.mkdir(parents=True, exist_ok=True)
+    (place / ".held").touch()
+    os.utime(place / ".held", (time.time() - age_s,) * 2)
+
+
+def test_a_place_whose_ranks_were_killed_is_cleared_and_its_steps_go_to_their_run(two: Job) -> None:
+    trial = two.results / "run" / "trials" / "t"
+    trial.mkdir(parents=True)
+    place = two.results / ".ranks-killed"
+    for name in ("rank1", ".rank2"):  # handed over, and not any more
+        (place / name).mkdir(parents=True)
+        (place / name / f"steps.{name.strip('.')}-000.parquet").write_bytes(name.encode())
+    (place / "place").write_text(str(trial), encoding="utf-8")
+    abandoned(place)
+    empty = two.results / ".ranks-empty"
+    abandoned(empty)
+    zero = two.rank(0)
+    two.agree(zero)
+    assert not place.exists() and not empty.exists() and zero.path is not None and zero.path.is_dir()
+    assert (trial / "steps.rank1-000.parquet").read_bytes() == b"rank1"
+    assert (trial / "steps.rank2-000.parquet").read_bytes() == b".rank2"
+
+
+def test_a_place_stays_where_somebody_lives_or_where_its_steps_have_no_run(two: Job) -> None:
+    living = two.rank(0)
+    two.agree(living)
+    assert living.path is not None
+    abandoned(living.path)  # old by now, but held
+    young = two.results / ".ranks-young"
+    abandoned(young, age_s=1.0)
+    unknown = two.results / ".ranks-unknown"
+    unknown.mkdir()  # nobody can tell whose it is
+    for name, sealed in (("nowhere", False), ("sealed", True)):
+        place = two.results / f".ranks-{name}"
+        (place / "rank1").mkdir(parents=True)
+        (place / "rank1" / "steps.rank1-000.parquet").touch()
+        trial = two.results / "run" / "trials" / "t"
+        if sealed:
+            trial.mkdir(parents=True)
+            (two.results / "run" / "manifest.json").touch()
+            (place / "place").write_text(str(trial), encoding="utf-8")
+        abandoned(place)
+    before = {path.name for path in two.results.glob(".ranks-*")}
+    second = two.rank(0)
+    two.agree(second)
+    assert second.path is not None
+    assert {path.name for path in two.results.glob(".ranks-*")} == before | {second.path.name}

@@ -148,3 +148,7 @@ def test_killed_it_leaves_what_was_measured_and_two_at_once_do_not_collide(tmp_p
         assert result.outcome is Outcome.INTERRUPTED
         assert len(result.steps[0].steady) > 10
         assert (result.steps[0].columns["host_forward_ns"][5:] > 0).all()
+        known = result.facts
+        assert known["num_workers"] == 0 and known["passes"] == known["loaders"] >= 1  # a new loader for each pass
+        assert known["cpu_count"] >= 1 and known["threads"] >= 1 and known["optimizer"] == "SGD"
+        assert result.value("trainable_parameters") == 8 * 16 + 16 + 16 + 1  # two lines: 8 to 16 to 1

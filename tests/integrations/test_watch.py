@@ -15,7 +15,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader, dataloader
 
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations import attach, watched_steps
 from perf_diagnostics.integrations.losses import Losses, scales_losses
 from perf_diagnostics.integrations.modules import outermost, watch_calls
 from perf_diagnostics.integrations.watch import Watch
@@ -348,3 +348,21 @@ def test_train_is_called_only_when_the_batch_is_there(tmp_path: Path, own: bool)
     assert table.columns["epoch"].tolist() == [0] * 10 + [1] * 10 + [2] * 10
     assert table.columns["samples"].tolist() == [4] * 30
     assert (table.columns["host_data_wait_ns"][1:] > 0).all()
+
+
+def test_a_training_whose_first_step_is_a_capture_is_asked_for_its_device_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[object] = []
+    asked_after: list[int] = []
+
+    def captures(device: object) -> bool:
+        looked.append(device)
+        return len(looked) < 3
+
+    monkeypatch.setattr(watched_steps, "captures", captures)
+    monkeypatch.setattr(watched_steps, "event_source", lambda *_: asked_after.append(len(looked)))
+    model, optimizer, loader = parts()
+    with attach(model, optimizer, loader, results_dir=tmp_path):
+        train(model, optimizer, loader)
+    assert asked_after == [3]  # not in the two captures, once after the next step, and never again

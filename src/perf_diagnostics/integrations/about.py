@@ -13,6 +13,7 @@ class About:
 
     ``samples`` is the batch's size as it was seen, None where nobody could tell; ``why_unseen`` says, for phases by
     name, why they could not be seen, for those that never were; ``notes`` are sentences for the run's record.
+    ``loader_facts`` are those of the training's loader, which go on while it does.
     """
 
     workload: str
@@ -20,6 +21,7 @@ class About:
     samples: int | None = None
     precision: Precision = "float32"
     facts: dict[str, Json] = field(default_factory=dict)
+    loader_facts: dict[str, Json] = field(default_factory=dict)
     quantities: list[Quantity] = field(default_factory=list)
     why_unseen: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -30,9 +30,7 @@ from perf_diagnostics.records import Outcome
 try:
     _data: Any = import_module("accelerate.data_loader")
 except ImportError as error:
-    raise ImportError(
-        f"attach_accelerator() needs accelerate ({error}): pip install 'perf-diagnostics[accelerate]'."
-    ) from error
+    raise ImportError(f"attach_accelerator() needs accelerate ({error}): pip install 'accelerate>=1.1'.") from error
 
 
 @contextlib.contextmanager
@@ -87,7 +85,7 @@ def attach_accelerator(
         with watch.observations.guard("steps"):
             watch.computes_in(autocast_named(accelerator.mixed_precision))
             patches.watch_backward(watch, installed)
-            checkpoints.watch_checkpoints(watch, installed)
+            checkpoints.watch_checkpoints(watch.checkpointed, installed)
             patches.watch_optimizers(watch, optimizers, installed)
             loader_patches.watch_loaders(watch, None, installed)
             watch.watch_transfers(_data, "send_to_device", installed)

@@ -106,7 +106,7 @@ def attach(
     with contextlib.ExitStack() as installed:
         with watch.observations.guard("steps"):
             patches.watch_backward(watch, installed)
-            checkpoints.watch_checkpoints(watch, installed)
+            checkpoints.watch_checkpoints(watch.checkpointed, installed)
             watch.steps.when_on_device = lambda: transfers.watch_transfers(watch, installed)
             patches.watch_optimizers(watch, optimizers, installed)
             if loader is None or isinstance(loader, DataLoader):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from perf_diagnostics.measure.devices import InstalledTorch
-from perf_diagnostics.measure.gpu import gpu_instruments
+from perf_diagnostics.measure.devices import DeviceInfo, InstalledTorch
+from perf_diagnostics.measure.environment import device_facts
+from perf_diagnostics.measure.gpu import GpuInstrument, gpu_instruments
 from perf_diagnostics.measure.observation import Instrument, Observations, Readings, Sampler, SamplingThread
 from perf_diagnostics.measure.power import energy
-from perf_diagnostics.records import Gap, Quantity
+from perf_diagnostics.records import Gap, Json, Quantity
 
 #: Rarer than around a trial, whose idle parent samples: here the thread takes turns with the training's own.
 INTERVAL_NS = 200_000_000
@@ -18,11 +19,12 @@ INTERVAL_NS = 200_000_000
 SAMPLINGS_A_RATE = 20_000
 
 
-def instruments_of(device: str, observations: Observations) -> tuple[Instrument, ...]:
-    """What samples the board behind a device of this process; nothing for one that is no GPU of NVML's."""
-    if not device.startswith("cuda"):
+def devices_of(device: str) -> tuple[DeviceInfo, ...]:
+    """The accelerator of that name as torch describes it in this process; none for the CPU."""
+    if device.startswith("cpu"):
         return ()
-    return gpu_instruments([one for one in InstalledTorch().cuda() if one.name == device], observations)
+    torch = InstalledTorch()
+    return tuple(one for one in (*torch.cuda(), *torch.others()) if one.name == device)
 
 
 class BoardSampling:
@@ -33,6 +35,7 @@ class BoardSampling:
         observations: where what cannot be read is noted.
         clock: host clock in ns, the steps'.
         instruments: makes what is read; default: the board's own.
+        devices: finds the device of a name.
     """
 
     def __init__(
@@ -41,15 +44,20 @@ class BoardSampling:
         observations: Observations,
         *,
         clock: Callable[[], int],
-        instruments: Callable[[str, Observations], tuple[Instrument, ...]] = instruments_of,
+        instruments: Callable[[Sequence[DeviceInfo], Observations], tuple[Instrument, ...]] = gpu_instruments,
+        devices: Callable[[str], tuple[DeviceInfo, ...]] = devices_of,
     ) -> None:
         self._observations = observations
         self._clock = clock
         self._thread: SamplingThread | None = None
         self._began_ns = 0
+        #: The device as an environment records it, with its board's driver and limits.
+        self.described: tuple[dict[str, Json], ...] = ()
         found: tuple[Instrument, ...] = ()
         with observations.guard("gpu_power"):
-            found = instruments(device, observations)
+            known = devices(device)
+            found = instruments(known, observations)
+            self.described = device_facts(known, (one.board for one in found if isinstance(one, GpuInstrument)))
         if found:
             self._thread = SamplingThread(_Slowing(found, observations, clock=clock), observations)
 

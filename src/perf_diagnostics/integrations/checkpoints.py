@@ -10,7 +10,6 @@ from typing import Any
 from torch.utils import checkpoint
 
 from perf_diagnostics.integrations.patches import replace
-from perf_diagnostics.integrations.watch import Watch
 
 #: What ``checkpoint()`` itself calls, without and with reentrance (torch 2.6 to 2.13). Its own name is left alone:
 #: torch.compile knows the function by its identity, and a script has imported it by then. In compiled code it is an
@@ -19,22 +18,23 @@ _GENERATOR = "_checkpoint_without_reentrant_generator"
 _FUNCTION = "CheckpointFunction"
 
 
-def watch_checkpoints(watch: Watch, patches: ExitStack) -> None:
-    """Note whether activations are computed again, until ``patches`` closes; in a torch without these parts, not."""
+def watch_checkpoints(note: Callable[[], None], patches: ExitStack) -> None:
+    """Call ``note`` whenever activations are checkpointed, until ``patches`` closes.
+
+    In a torch without these parts it is never called.
+    """
     generator: Callable[..., Any] | None = getattr(checkpoint, _GENERATOR, None)
     if generator is not None:
-        replace(checkpoint, _GENERATOR, _seen(watch, generator), patches)
+        replace(checkpoint, _GENERATOR, _seen(note, generator), patches)
     function: Any = getattr(checkpoint, _FUNCTION, None)
     if function is not None and isinstance(vars(function).get("forward"), staticmethod):
-        replace(function, "forward", staticmethod(_seen(watch, function.forward)), patches)
+        replace(function, "forward", staticmethod(_seen(note, function.forward)), patches)
 
 
-def _seen(watch: Watch, original: Callable[..., Any]) -> Callable[..., Any]:
-    trained = watch.trained
-
+def _seen(note: Callable[[], None], original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def seen(*args: Any, **kwargs: Any) -> Any:
-        trained.checkpoints = trained.checkpoints or watch.watches()
+        note()
         return original(*args, **kwargs)
 
     return seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -13,7 +14,7 @@ from perf_diagnostics.integrations.loop_probe import LoopProbe
 from perf_diagnostics.integrations.steady_readings import SteadyReadings
 from perf_diagnostics.integrations.training_folder import TrainingFolder
 from perf_diagnostics.measure.observation import Observations
-from perf_diagnostics.records import Gap, Json, Quantity, StepTable, Trial, TrialResult
+from perf_diagnostics.records import Gap, Json, Outcome, Quantity, StepTable, Trial, TrialResult
 
 
 @dataclass
@@ -25,6 +26,8 @@ class Course:
     steady_wall_ns: int = 0
     #: Whether some step's samples could not be told.
     unknown_samples: bool = False
+    #: Steps that are not recorded, because their model was found only at their end.
+    unseen_steps: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +61,29 @@ class Conclusion:
             gaps=(*self._gaps(steps), *self.observations.gaps),
             facts={**self.about.facts, **self._rank_facts()},
             provenance={"host_clock": "perf_counter_ns", "device_clock": self.probe.device_clock},
-            environment=self.disk.environment,
+            environment=dataclasses.replace(self.disk.environment, devices=self.readings.devices),
             started_at=self.disk.started_at.isoformat(timespec="milliseconds"),
             finished_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             stop_reason=stop_reason,
             steady=steady,
+        )
+
+    def so_far(self, trial: Trial) -> TrialResult:
+        """What is known beside the steps while the training goes on, in the form of a trial that was cut off.
+
+        Without what is counted until the end: CPU time, memory peaks and gaps.
+        """
+        about = self.about
+        return TrialResult(
+            trial=trial,
+            outcome=Outcome.INTERRUPTED,
+            quantities=tuple(about.quantities),
+            gaps=tuple(self.observations.gaps),
+            facts={**about.facts, **about.loader_facts, **self._rank_facts()},
+            provenance={"host_clock": "perf_counter_ns", "device_clock": self.probe.device_clock},
+            environment=dataclasses.replace(self.disk.environment, devices=self.readings.devices),
+            started_at=self.disk.started_at.isoformat(timespec="milliseconds"),
+            steady=False,
         )
 
     def _rank_facts(self) -> dict[str, Json]:
@@ -94,6 +115,13 @@ class Conclusion:
         lost = self.disk.parts.lost
         if lost:
             gaps.append(Gap("steps", f"{lost} steps could not be written, and were too many to keep"))
+        unseen = self.course.unseen_steps
+        if unseen:
+            steps_are = "1 step is" if unseen == 1 else f"{unseen} steps are"
+            why = "what they trained was found only when its optimizer stepped, so their forward was not seen"
+            gaps.append(Gap("unseen_steps", f"{steps_are} not in the record: {why}"))
+        if self.disk.meeting.several and any(one.name == "energy_device" for one in self.about.quantities):
+            gaps.append(Gap("energy_of_other_ranks", "each rank has a board of its own, and only rank 0's was read"))
         if self.course.unknown_samples:
             gaps.append(Gap("samples", "the size of some batches could not be told, so throughput is too low"))
         return gaps

@@ -52,6 +52,17 @@ class Cycle:
         self._before.pop(optimizer, None)
         self._gone.discard(optimizer)
 
+    def rename(self, optimizer: int, to: int) -> None:
+        """The one is gone, and the other one takes its turns."""
+        for turns in (self._usual, self._now, self._before, self._newest):
+            if optimizer in turns:
+                turns[to] = turns.pop(optimizer)
+        if optimizer in self._gone:
+            self._gone.remove(optimizer)
+            self._gone.add(to)
+        if self.alone == optimizer:
+            self.alone = to
+
     def restart(self, optimizers: Iterable[int]) -> None:
         """Only these take turns, and none of them has in the step that begins now."""
         self._usual = dict.fromkeys(optimizers, 1)

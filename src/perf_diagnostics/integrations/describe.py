@@ -9,7 +9,9 @@ from typing import Any
 import torch
 
 from perf_diagnostics.measure import memory
+from perf_diagnostics.measure.devices import model_of
 from perf_diagnostics.measure.environment import usable_cores
+from perf_diagnostics.measure.float32_products import float32_products
 from perf_diagnostics.measure.model_scan import scan
 from perf_diagnostics.records import Json, Precision, Quantity
 from perf_diagnostics.workloads.optimizers import optimizer_facts
@@ -92,7 +94,7 @@ def precision_of(parameters: Sequence[torch.Tensor], device: torch.device, autoc
     dtype = autocast or (parameters[0].dtype if parameters else torch.float32)
     if dtype in _HALF:
         return _HALF[dtype]
-    allowed = device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
+    allowed = device.type == "cuda" and float32_products() != "highest"
     return "tf32" if allowed and torch.cuda.get_device_capability(device) >= (8, 0) else "float32"
 
 
@@ -140,16 +142,29 @@ def facts_of(
     models: Sequence[torch.nn.Module],
     optimizers: Sequence[torch.optim.Optimizer],
     device: torch.device,
+    *,
+    checkpoints: bool,
 ) -> dict[str, Json]:
-    """Plain values by the names of ``TrialResult.facts``; of several optimizers the first one's."""
+    """Plain values by the names of ``TrialResult.facts``; of several optimizers the first one's.
+
+    Args:
+        models: what is trained.
+        optimizers: what trains it.
+        device: where it lies.
+        checkpoints: whether torch.utils.checkpoint was seen to be called.
+    """
     facts: dict[str, Json] = {
         "threads": torch.get_num_threads(),
         "cpu_count": usable_cores(),
-        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+        "device_name": model_of(device),
     }
     if models:
         facts["model"] = ", ".join(dict.fromkeys(class_name(model) for model in models))
         facts |= scan(models[0], optimizers[0] if optimizers else None)
+    if checkpoints:
+        facts["gradient_checkpointing"] = True
+    elif facts.get("compiled") or any("_orig_mod" in part._modules for model in models for part in model.modules()):
+        facts.setdefault("gradient_checkpointing", None)  # in a compiled graph it is an operator, which nobody sees
     if optimizers:
         facts |= optimizer_facts(optimizers[0])
     return facts

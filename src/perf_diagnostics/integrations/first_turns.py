@@ -7,8 +7,8 @@ is kept as a place on the tape where a step may have ended, and the borders are 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from perf_diagnostics.integrations.cycle import LEAST_PATIENCE, Cycle
@@ -17,11 +17,12 @@ from perf_diagnostics.integrations.hindsight import OpenBorder
 
 @dataclass(frozen=True)
 class Turn:
-    """An optimizer has stepped: who, where on the tape, and how many batches the loop had been given by then."""
+    """An optimizer has stepped: who, where on the tape, and how many batches and calls of models there were by then."""
 
     optimizer: int
     border: OpenBorder
     batches: int
+    forwards: int = 0
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,18 @@ class FirstTurns:
     Where the optimizers were named the first step ends when each has had a turn, or when one has had so many that the
     others are no part of this loop. Else it ends before the first optimizer steps again, on another batch where there
     is a loader; if it is a later one that does, the optimizers before it belong to an earlier stage of the training.
+    As long as only one has stepped and another may follow (a critic with batches of its own), that is waited for.
 
     Args:
         cycle: who takes turns; it knows when the turns are settled.
         named: whether it knows who is to be waited for.
+        expects_more: whether an optimizer may be about to step that has not yet.
     """
 
-    def __init__(self, cycle: Cycle, *, named: bool) -> None:
+    def __init__(self, cycle: Cycle, *, named: bool, expects_more: Callable[[], bool] = lambda: False) -> None:
         self._cycle = cycle
         self._named = named
+        self._expects_more = expects_more
         self._turns: list[Turn] = []
         self._counts: Counter[int] = Counter()
 
@@ -55,13 +59,36 @@ class FirstTurns:
 
     def took(self, turn: Turn) -> Settled:
         """A turn is over."""
-        if not self._named and turn.optimizer in self._counts and _fresh(self._turns[-1], turn):
+        again = not self._named and turn.optimizer in self._counts and _fresh(self._turns[-1], turn)
+        if again and not (self._alone and self._counts[turn.optimizer] < LEAST_PATIENCE and self._expects_more()):
             return self._again(turn)
         self._turns.append(turn)
         self._counts[turn.optimizer] += 1
+        if self._all_new:
+            # Each batch is trained on by an optimizer that was never there before: nobody takes turns.
+            ended = [one for one, following in pairwise(self._turns) if _fresh(one, following)]
+            self._settle([turn.optimizer])
+            return Settled(tuple(ended), self._cycle.stepped(turn.optimizer))
         if self._named and not self._cycle.missing - set(self._counts):
             return Settled(ends=self._replay()[-1:] == (turn,))
         return self.settle() if self._counts[turn.optimizer] > LEAST_PATIENCE else Settled()
+
+    def rename(self, optimizer: int, to: int) -> None:
+        """The one is gone, and the other one takes its turns."""
+        self._turns = [replace(turn, optimizer=to) if turn.optimizer == optimizer else turn for turn in self._turns]
+        if optimizer in self._counts:
+            self._counts[to] = self._counts.pop(optimizer)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether only one has stepped so far."""
+        return len(self._counts) == 1
+
+    @property
+    def _all_new(self) -> bool:
+        """Whether one optimizer after the other has stepped, on a batch of its own, and none has come back."""
+        several = not self._named and len(self._counts) == len(self._turns) > LEAST_PATIENCE
+        return several and all(one.batches < following.batches for one, following in pairwise(self._turns))
 
     def settle(self) -> Settled:
         """Nobody else is waited for: the steps ended where those that have had a turn were round."""
@@ -70,7 +97,7 @@ class FirstTurns:
     def _again(self, turn: Turn) -> Settled:
         """An optimizer that was not named steps once more."""
         turns = self._turns
-        if turn.optimizer == turns[0].optimizer:
+        if turn.optimizer == turns[0].optimizer and not self._alone:
             ended = turns[-1:]
             self._settle(self._counts)
         else:

@@ -51,6 +51,7 @@ class FrameworkLoop:
             clock=clock,
         )
         self.marked.recording.with_own_cost = with_own_cost
+        self.marked.watch_checkpoints()
         self.patches = ExitStack()
 
     def time(

@@ -29,7 +29,7 @@ try:
     _TrainerCallback: Any = import_module("transformers.trainer_callback").TrainerCallback
 except ImportError as error:
     raise ImportError(
-        f"The Trainer's callback needs transformers ({error}): pip install 'perf-diagnostics[huggingface]'."
+        f"The Trainer's callback needs transformers ({error}): pip install transformers 'accelerate>=1.1'."
     ) from error
 
 NAN_FILTER_NOTE = (

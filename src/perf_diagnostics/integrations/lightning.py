@@ -43,8 +43,7 @@ def _package() -> Any:
         if find_spec(name.partition(".")[0]) is not None:
             return import_module(name)
     raise ImportError(
-        "Lightning's callback and profiler need lightning (or pytorch-lightning): "
-        "pip install 'perf-diagnostics[lightning]'."
+        "Lightning's callback and profiler need lightning (or pytorch-lightning): pip install 'lightning>=2.4'."
     )
 
 

@@ -236,8 +236,15 @@ class LoopProbe(Probe):
         super()._on_gc(moment, info)
         self.state.same = None
 
+    @property
+    def capturing(self) -> bool:
+        """Whether the loop is capturing a CUDA graph, into which nothing of ours may come."""
+        return self._device is not None and self._device.capturing
+
     def _mark_first(self, mark: int) -> None:
         """The first phase that is entered starts the clock, and what was read before it is no time of the block's."""
+        if self.capturing:
+            return
         self.start()
         self.state.mark(self._clock() << BITS | mark & (1 << BITS) - 1)
 

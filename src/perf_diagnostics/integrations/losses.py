@@ -38,7 +38,9 @@ class Losses:
         """A backward has ended that was called on this, in a step whose loss is wanted."""
         self._calls += 1
         if self._calls == 1 and isinstance(loss, torch.Tensor) and loss.numel() == 1:
-            self._found = loss.detach()
+            # A copy: a loss that a CUDA graph returned (mode="reduce-overhead") is overwritten by its next run, and
+            # torch then refuses to read it.
+            self._found = loss.detach().clone()
 
     def step_ends(self, step: int) -> None:
         """The step of this number (since the last :meth:`take`), whose loss is wanted, ends."""
@@ -51,6 +53,10 @@ class Losses:
         self.wanted = False
         self._found = None
         self._calls = 0
+
+    def pass_over(self) -> None:
+        """A step may have ended with what has been seen so far: what comes next is to be the only one of the next."""
+        self._found, self._calls = None, 0
 
     def look(self) -> None:
         """Want the next step's loss, if it is time."""

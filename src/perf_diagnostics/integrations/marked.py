@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -11,14 +12,15 @@ import torch
 
 from perf_diagnostics.integrations import describe
 from perf_diagnostics.integrations.about import About
+from perf_diagnostics.integrations.checkpoints import watch_checkpoints
 from perf_diagnostics.integrations.counts import Counts
 from perf_diagnostics.integrations.loop_memory import LoopMemory
 from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER, LoopProbe
+from perf_diagnostics.integrations.passes import Passes
 from perf_diagnostics.integrations.recording import Recording
 from perf_diagnostics.integrations.shield import FAULTS, LoopObservations, Shield
-from perf_diagnostics.measure.device_clock import event_source
+from perf_diagnostics.measure.device_clock import captures, event_source
 from perf_diagnostics.records import Json, Outcome
-from perf_diagnostics.workloads.data import loader_facts
 
 T = TypeVar("T")
 
@@ -99,7 +101,10 @@ class MarkedLoop:
         self._counts = Counts()
         self._micro_steps = 1
         self._batch_samples: int | None = None
-        self._loader_facts: dict[str, Json] = {}
+        self._training_passes = Passes()
+        #: Whether torch.utils.checkpoint was called, and what that is seen by.
+        self._checkpoints = False
+        self._patches = ExitStack()
         #: What a framework knows about its training: facts, and the type its mixed precision computes in.
         self.more_facts: dict[str, Json] = {}
         self.autocast: torch.dtype | None = None
@@ -108,6 +113,14 @@ class MarkedLoop:
 
     def _trip(self) -> None:
         self._off = True
+
+    def watch_checkpoints(self) -> None:
+        """Note until the end whether activations are computed again."""
+        with self.observations.guard("gradient_checkpointing"):
+            watch_checkpoints(self._checkpointed, self._patches)
+
+    def _checkpointed(self) -> None:
+        self._checkpoints = self._checkpoints or self.probe.running
 
     def begins(self, index: int) -> None:
         """A phase begins."""
@@ -161,7 +174,8 @@ class MarkedLoop:
             self.probe.epoch = self._passes
             self._passes += 1
             try:
-                self._loader_facts = self._loader_facts or loader_facts(loader)
+                self._training_passes.begin(loader)
+                self.about.loader_facts = self._training_passes.facts
             except FAULTS as fault:
                 self._shield.take(fault)
             iterator = iter(loader)
@@ -183,6 +197,7 @@ class MarkedLoop:
         if self._ended:
             return
         self._ended = self._off = True
+        self._patches.close()
         self._describe()
         self.recording.finish(outcome, reason, stop_reason)
 
@@ -201,12 +216,14 @@ class MarkedLoop:
             self._settle()
 
     def _settle(self) -> None:
-        self._settled = True
         if self._device is None:
             self._device = describe.device_of(describe.parameters_of(self._models, self._optimizers))
             in_use = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
             if in_use and not self._models and not self._optimizers:
                 self._device = torch.device("cuda", torch.cuda.current_device())
+        if captures(self._device):  # the next step is asked
+            return
+        self._settled = True
         self.about.device = describe.device_name(self._device)
         events = event_source(self._device, self.recording.clock)
         if events is not None:
@@ -224,8 +241,8 @@ class MarkedLoop:
             about.quantities = describe.sizes(parameters, device)
             about.facts = {
                 "accumulation_steps": self._micro_steps,
-                **describe.facts_of(self._models, self._optimizers, device),
-                **self._loader_facts,
+                **describe.facts_of(self._models, self._optimizers, device, checkpoints=self._checkpoints),
+                **self._training_passes.facts,
                 **self.more_facts,
             }
 

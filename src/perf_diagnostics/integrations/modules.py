@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import get_ident
 from typing import Any, Protocol
 
 import torch
 
+from perf_diagnostics.integrations.living import living
 from perf_diagnostics.integrations.loop_probe import FORWARD, OTHER, TRAINS, LoopProbe
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.step_state import NOTHING, StepState
@@ -28,9 +28,16 @@ class CalledSteps(Protocol):
     """The steps in which a module is called."""
 
     batches: list[int | BatchCount | None]
+    beside: list[int]
 
     def count_rows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called to be trained, and no batch was seen."""
+
+    def called_beside(self) -> None:
+        """A model that nobody trains is called on a batch that was not trained on yet."""
+
+    def trained_on(self) -> None:
+        """The batch that models were called on that nobody trains is trained on after all."""
 
 
 class CallWatch(Protocol):
@@ -64,7 +71,7 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> Callable[[], None]
     alive = weakref.ref(module)  # a strong reference from the module to itself would delay the end of its memory
     compiling, grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
     state, around, steps, thread = watch.state, watch.probe.open, watch.steps, watch.thread
-    batches = steps.batches
+    batches, beside = steps.batches, steps.beside
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         module: Any = alive()
@@ -79,6 +86,8 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> Callable[[], None]
                 state.mark(_clock() << BITS | OTHER)
                 state.inside = OTHER
             else:
+                if beside:
+                    steps.trained_on()
                 state.evaluated = state.unused_wait = False
                 state.forwards += 1
                 if not batches:
@@ -97,6 +106,53 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> Callable[[], None]
             except FAULTS as fault:
                 watch.fails(fault)
 
+    return _replace_call(module, timed)
+
+
+def watch_beside(module: torch.nn.Module, watch: CallWatch) -> Callable[[], None]:
+    """Time the calls of a model that nobody trains (a teacher), until the function that is returned is called.
+
+    Only those on a batch that was not trained on yet: they are neither its preparation nor, where nothing is trained on
+    it, a part of the training. What is called later in a step lies between phases that are marked anyway.
+    """
+    before = module.__dict__.get(_CALL)
+    alive = weakref.ref(module)
+    compiling, grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
+    state, around, steps, thread = watch.state, watch.probe.open, watch.steps, watch.thread
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        module: Any = alive()
+        call = module._call_impl if before is None else before
+        if compiling() or not state.unused_wait or state.inside != NOTHING or not state.active or get_ident() != thread:
+            return call(*args, **kwargs)
+        try:
+            if module.training and grad_enabled():
+                state.mark(_clock() << BITS | FORWARD)
+                state.inside = FORWARD
+            else:
+                state.evaluated = True
+                state.mark(_clock() << BITS | OTHER)
+                state.inside = OTHER
+                steps.called_beside()
+        except FAULTS as fault:
+            watch.fails(fault)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            try:
+                if state.inside != NOTHING:
+                    state.inside = around.pop() if around else NOTHING
+                    state.mark(_clock() << BITS | LEAVE)
+            except FAULTS as fault:
+                watch.fails(fault)
+
+    return _replace_call(module, timed)
+
+
+def _replace_call(module: torch.nn.Module, timed: Callable[..., Any]) -> Callable[[], None]:
+    """Have this called instead of a module, until the function that is returned is called."""
+    before = module.__dict__.get(_CALL)
+    alive = weakref.ref(module)
     # Not setattr: the wrapper that torch.compile returns would pass it on to the module inside.
     module.__dict__[_CALL] = timed
 
@@ -112,12 +168,20 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> Callable[[], None]
     return undo
 
 
-def outermost(wanted: Iterable[torch.nn.Module], parameters: Iterable[torch.Tensor] = ()) -> list[torch.nn.Module]:
+def outermost(
+    wanted: Iterable[torch.nn.Module],
+    parameters: Iterable[torch.Tensor] = (),
+    *,
+    everything: Sequence[torch.nn.Module] | None = None,
+) -> list[torch.nn.Module]:
     """The outermost modules around some modules or parameters: torch.compile's or DDP's wrapper, not what is in it.
 
-    Looks once through all objects the garbage collector knows, which takes some tens of milliseconds.
+    Args:
+        wanted: some modules.
+        parameters: some of any modules.
+        everything: all modules that there are; None: they are looked for.
     """
-    everything = _all_modules()
+    everything = living().modules if everything is None else everything
     parents: dict[int, list[torch.nn.Module]] = {}
     for module in everything:
         for child in _children(module):
@@ -137,7 +201,29 @@ def outermost(wanted: Iterable[torch.nn.Module], parameters: Iterable[torch.Tens
         reached.extend(above)
         if not above:
             roots[id(module)] = module
-    return list(roots.values())
+    return _without_graphs(list(roots.values()))
+
+
+def beside(trained: Iterable[torch.nn.Module], everything: Sequence[torch.nn.Module]) -> list[torch.nn.Module]:
+    """The outermost modules that hold parameters, and none of those of what is trained: teachers, frozen encoders."""
+    inner = {id(child) for module in everything for child in _children(module)}
+    held = {id(parameter) for module in trained for parameter in module.parameters()}
+    found = []
+    for module in everything:
+        if id(module) in inner or issubclass(type(module), torch.fx.GraphModule):
+            continue
+        own = [id(parameter) for parameter in module.parameters()]
+        if own and held.isdisjoint(own):
+            found.append(module)
+    return found
+
+
+def _without_graphs(found: Sequence[torch.nn.Module]) -> list[torch.nn.Module]:
+    """Without graphs of what is among them as well: torch.compile keeps such a module of what it has compiled."""
+    graphs = [module for module in found if issubclass(type(module), torch.fx.GraphModule)]
+    plain = [module for module in found if not issubclass(type(module), torch.fx.GraphModule)]
+    held = {id(parameter) for module in plain for parameter in module.parameters()} if graphs else set()
+    return plain + [graph for graph in graphs if any(id(parameter) not in held for parameter in graph.parameters())]
 
 
 def parts_of(module: torch.nn.Module) -> list[torch.nn.Module]:
@@ -153,12 +239,3 @@ def parts_of(module: torch.nn.Module) -> list[torch.nn.Module]:
 
 def _children(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
     return (child for child in module.__dict__.get("_modules", {}).values() if child is not None)
-
-
-def _all_modules() -> list[torch.nn.Module]:
-    # By type: asking a proxy for its class may import things, warn, or raise.
-    return [
-        thing
-        for thing in gc.get_objects()
-        if issubclass(type(thing), torch.nn.Module) and "_parameters" in thing.__dict__
-    ]

@@ -6,19 +6,26 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from types import CodeType, FrameType
 
 import torch
 
 from perf_diagnostics.integrations.cycle import IN_BACKWARD, Cycle
+from perf_diagnostics.integrations.describe import parameters_of
 from perf_diagnostics.integrations.first_turns import FirstTurns, Turn
 from perf_diagnostics.integrations.hindsight import Held, OpenBorder
 from perf_diagnostics.integrations.loop_probe import BACKWARD, OPTIMIZER
 from perf_diagnostics.integrations.step_state import NOTHING, QUICK_NS
 from perf_diagnostics.integrations.watched_steps import WatchedSteps
 from perf_diagnostics.measure.tape import BITS, END, LEAVE
+
+#: As long as another optimizer lives that has not stepped yet, the first steps are told so much later at most.
+MOST_LATE_NS = 10_000_000_000
+
+#: Of so many optimizers that have stepped those are forgotten that are gone.
+_MOST_MET = 256
 
 
 class OptimizerTurns:
@@ -35,9 +42,13 @@ class OptimizerTurns:
         self._state = steps.state
         self._probe = steps.probe
         self.cycle = cycle
-        self._first = FirstTurns(cycle, named=named)
-        #: The optimizers that have stepped, by identity.
+        self._named = named
+        self._first = FirstTurns(cycle, named=named, expects_more=self._expects_more)
+        #: The optimizers that have stepped, by identity; and what they are like.
         self.met: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
+        self._kinds: dict[int, object] = {}
+        #: Up to this mark on the tape the calls of what is trained were not seen, for it was not known yet.
+        self._unseen_until = -1
         self._codes: set[CodeType] = set()
         self._gradient_threads: set[int] = set()
 
@@ -50,17 +61,39 @@ class OptimizerTurns:
 
     def meet(self, optimizer: torch.optim.Optimizer, step: FrameType) -> None:
         """An optimizer steps for the first time; ``step`` is the frame that calls its hooks."""
-        if id(optimizer) in self.met:
-            self.cycle.forget(id(optimizer))  # it has the identity of one that is gone
-        self.met[id(optimizer)] = weakref.ref(optimizer)
+        this = id(optimizer)
+        kind = _kind_of(optimizer)
+        before = self._predecessor(this, kind)
+        if this in self.met and before != this:
+            self.cycle.forget(this)  # it has the identity of one that is gone
+        if before is not None:
+            self.cycle.rename(before, this)
+            self._first.rename(before, this)
+            self._forget(before)
+        if len(self.met) >= _MOST_MET:
+            for gone in [one for one, held in self.met.items() if held() is None]:
+                self.cycle.forget(gone)
+                self._forget(gone)
+        self.met[this], self._kinds[this] = weakref.ref(optimizer), kind
         self._state.same = None
         self._codes.add(step.f_code)
         if self._state.inside == BACKWARD:
-            self.cycle.forget(id(optimizer))
-        known = self._steps.trained.optimizers.get(id(optimizer))
-        if known is None or known() is not optimizer:
-            self._steps.trained.meet(optimizer)
+            self.cycle.forget(this)
+        if self._steps.trained.meet(optimizer):
             self._steps.stranger = True
+
+    def _predecessor(self, this: int, kind: object) -> int | None:
+        """One that is gone and was like this: a loop that makes its optimizer anew takes turns with the new one."""
+        gone = [one for one, held in self.met.items() if held() is None and self._kinds[one] == kind]
+        return this if this in gone else next(iter(gone), None)
+
+    def _forget(self, gone: int) -> None:
+        del self.met[gone], self._kinds[gone]
+
+    def _expects_more(self) -> bool:
+        """Whether another optimizer may be about to take its turn in the first step."""
+        late_ns = self._steps.recording.clock() - self._probe.block_began_ns
+        return late_ns < MOST_LATE_NS and self._steps.trained.expects_more
 
     def forget_lost_steps(self, beginning: int = 0) -> None:
         """Torch has no hook for an optimizer step that raises: where its frame is gone and the loop goes on, it did.
@@ -129,34 +162,76 @@ class OptimizerTurns:
         if state.evaluated:
             self._steps.give_back_batch()
             state.mark(self._steps.recording.clock() << BITS | LEAVE)
-        if self._steps.stranger:
-            began_ns, cpu_ns = self._steps.recording.clock(), time.thread_time_ns()
-            self._steps.search()
-            self._probe.leave_out(self._steps.recording.clock() - began_ns, time.thread_time_ns() - cpu_ns)
+        if self._steps.stranger and self._look(self._steps.search):
+            self._unseen_until = self._probe.open_border().mark
         state.unused_wait = False
-        settled = turns.took(Turn(optimizer, self._probe.open_border(), len(self._steps.batches)))
+        turn = Turn(optimizer, self._probe.open_border(), len(self._steps.batches), state.forwards)
+        settled = turns.took(turn)
         self._end_earlier(settled.ended)
+        if not self.cycle.decided and not self._named:
+            self._steps.losses.pass_over()
         if settled.ends:
             self._steps.end()
 
+    def look_ahead(self, *, read_all: bool) -> None:
+        """A pass over data begins, and nobody knows what it is for: what will be trained?
+
+        Args:
+            read_all: whether the pass before it came to its end.
+        """
+        if self._first or self.cycle.decided or not self._steps.trained.may_look_ahead:
+            return
+        found = self._look(self._steps.look_ahead)
+        if (found or read_all) and self._probe.running and not self._probe.entered_so_far(BACKWARD):
+            self._probe.begin_again()  # what was read so far was not trained on
+            self._steps.batches.clear()
+            self._state.unused_wait = False
+
+    def _look(self, search: Callable[[], bool]) -> bool:
+        """Look for models, in time that belongs to no step."""
+        began_ns, cpu_ns = self._steps.recording.clock(), time.thread_time_ns()
+        found = search()
+        if self._probe.running:
+            self._probe.leave_out(self._steps.recording.clock() - began_ns, time.thread_time_ns() - cpu_ns)
+        return found
+
     def _end_earlier(self, turns: Sequence[Turn]) -> None:
-        """Steps have ended with these turns, as is known now."""
-        taken = 0
+        """Steps have ended with these turns, as is known now; those in which calls were not seen are not recorded."""
+        taken = forwards = 0
         steps: list[tuple[OpenBorder, Held]] = []
         for turn in turns:
             held = self._steps.add_up(self._steps.batches[taken : turn.batches])
             if steps and taken == turn.batches:
                 held = steps[-1][1]  # it has trained on the same batch again
             steps.append((turn.border, held))
-            taken = turn.batches
+            new = turn.batches - taken
+            self._steps.trained.micro_steps[min(new, (turn.forwards - forwards) or new)] += 1
+            taken, forwards = turn.batches, turn.forwards
         if not steps:
             return
-        ended_ns = self._probe.end_steps_at(steps)
+        begins = (-1, *(border.mark for border, _ in steps))
+        lost = sum(mark < self._unseen_until for mark in begins[: len(steps)])
+        ended_ns = self._probe.end_steps_at(steps, lost=lost)
+        self._state.forwards -= turns[-1].forwards
         del self._steps.batches[:taken]
         self._steps.recording.first_ended(ended_ns[0])
-        self._steps.recording.ended(len(steps), ended_ns[-1])
+        self._steps.recording.ended(len(steps) - lost, ended_ns[-1])
+        self._steps.recording.lost(lost)
 
     def settle(self) -> None:
         """The loop is over: what is known now is all that will be."""
         if self._first:
-            self._end_earlier(self._first.settle().ended)
+            ended = self._first.settle().ended
+            first = ended[0].batches if ended else 0
+            samples = self._steps.add_up(self._steps.batches[:first])[0]
+            if not first and ended and samples:
+                samples //= len(ended)  # no loader: the rows of all steps
+            self._end_earlier(ended)
+            if ended:
+                self._steps.learn(samples, min(first, ended[0].forwards or first))
+
+
+def _kind_of(optimizer: torch.optim.Optimizer) -> object:
+    """What another optimizer shares that is made in the same way for the same model, or for a copy of it."""
+    parameters = parameters_of((), [optimizer])
+    return type(optimizer), len(parameters), parameters[0].shape if parameters else None

@@ -89,6 +89,7 @@ class OwnLoop(Attached):
                 clock=clock,
             )
             self._loop.recording.with_own_cost = with_own_cost
+            self._loop.watch_checkpoints()
         super().__init__(self._loop)
 
     def __enter__(self) -> OwnLoop:

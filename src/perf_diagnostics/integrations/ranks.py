@@ -12,16 +12,28 @@ import itertools
 import os
 import shutil
 import sys
+import time
 import uuid
+import weakref
 from pathlib import Path
 from typing import Any
 
 from perf_diagnostics.store.files import write_atomic
+from perf_diagnostics.store.listed_paths import MANIFEST
 
 _KEY = "perf_diagnostics/meeting"
 
+#: The names of meeting places, which no run can have, begin with this.
+_PLACES = ".ranks-"
+
+#: In a meeting place: the file that each rank holds while it lives.
+_HELD = ".held"
+
 #: In a meeting place: the file that says where the trial's files lie.
 _PLACE = "place"
+
+#: A place may be a moment old when nobody holds its file yet.
+_YOUNG_S = 60.0
 
 #: The trainings of this process one after another, of which each meets at a place of its own: all ranks count alike.
 _TRAININGS = itertools.count()
@@ -91,9 +103,11 @@ class Meeting:
 
     def _name(self, store: Any) -> None:
         if self.path is None:
-            path = self._results_dir / f".ranks-{uuid.uuid4().hex[:12]}"
+            clear_abandoned(self._results_dir)
+            path = self._results_dir / f"{_PLACES}{uuid.uuid4().hex[:12]}"
             path.mkdir(parents=True)
             self.path = path
+            self._hold(path)
             store.set(self._key, str(path))
         self._looks += 1
         if not self._others:
@@ -107,6 +121,7 @@ class Meeting:
             store.add(f"{self._key}/others", 1)
         if self._asked is not None and self._asked.is_dir():  # else rank 0 writes where this machine cannot
             self.path = self._asked
+            self._hold(self.path)
 
     def tell(self, place: Path) -> None:
         """Rank 0 has made the run: say where the trial's files lie."""
@@ -117,10 +132,7 @@ class Meeting:
         """Where the trial's files lie; None as long as rank 0 has not said."""
         if self.path is None:
             return None
-        try:
-            return Path((self.path / _PLACE).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
+        return _place_of(self.path)
 
     def room(self) -> Path | None:
         """A folder for this rank's steps while there is no run; :meth:`leave` hands it over."""
@@ -155,6 +167,63 @@ class Meeting:
         """Take the folder away."""
         if self.path is not None:
             shutil.rmtree(self.path, ignore_errors=True)
+
+    def _hold(self, path: Path) -> None:
+        """Hold the place's file, as the other ranks do; the system lets it go when this process ends in any way."""
+        try:
+            import fcntl
+        except ImportError:  # not POSIX: nobody can tell there, and places stay
+            return
+        handle = os.open(path / _HELD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        weakref.finalize(self, _let_go, handle, os.fstat(handle)[1:3]).atexit = False
+        with contextlib.suppress(OSError):  # a file system without locks: likewise
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def clear_abandoned(results_dir: Path) -> None:
+    """Take away the meeting places whose ranks were all killed; steps left in one go to the run they belong to.
+
+    A place stays where steps lie in it for which there is no run, or none that may be added to.
+    """
+    for path in results_dir.glob(f"{_PLACES}*"):
+        if _is_abandoned(path / _HELD):
+            left = sorted(path.glob("*rank*/*.parquet"))
+            place = _place_of(path)
+            if left and (place is None or not place.is_dir() or (place.parents[1] / MANIFEST).exists()):
+                continue
+            for part in left:
+                if place is not None and not (place / part.name).exists():
+                    part.rename(place / part.name)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _place_of(path: Path) -> Path | None:
+    """Where the trial's files lie, as the rank said that made the run; None as long as it has not."""
+    try:
+        return Path((path / _PLACE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+def _let_go(handle: int, file: object) -> None:
+    """Close a handle, unless the script has closed it and got the same number for another file."""
+    with contextlib.suppress(OSError):
+        if os.fstat(handle)[1:3] == file:
+            os.close(handle)
+
+
+def _is_abandoned(held: Path) -> bool:
+    """Whether nobody holds a place's file any more; false where nobody can tell."""
+    try:
+        import fcntl
+
+        if time.time() - held.stat().st_mtime < _YOUNG_S:
+            return False
+        with held.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
 
 
 def _number(variable: str, otherwise: int) -> int:

@@ -116,6 +116,17 @@ class Recording:
             self._times.training_began(self._began_ns)
             self._course.first_step_ns = at_ns - self._began_ns
 
+    def lose_step(self, work: Callable[[], None]) -> None:
+        """A step ends now that is not recorded, because not all of it was seen; ``work`` is done aside."""
+        self.first_ended(self.clock())
+        if not self.probe.capturing:  # else it comes again
+            self.aside(work)
+        self.lost(1)
+
+    def lost(self, steps: int) -> None:
+        """So many steps have ended that are not recorded, because not all of them was seen."""
+        self._course.unseen_steps += steps
+
     def ended(self, steps: int, at_ns: int) -> None:
         """So many steps more have ended, the last one then, all before :attr:`quiet_until_ns`."""
         self.steps += steps
@@ -128,6 +139,8 @@ class Recording:
 
     def _border_is_due(self, now: int) -> None:
         """What only some steps need: the first ones, and those at which something is to be written."""
+        if self.probe.capturing:
+            return  # it stays due
         self.first_ended(now)
         if self.probe.warmup:
             self._look_at_ranks()
@@ -190,7 +203,8 @@ class Recording:
             self.probe.start()
         finally:
             state.active = active
-        self._began_ns = self._ended_ns = self.clock()
+        # Not a later reading: what somebody else did between the two would be missing from the time around the steps.
+        self._began_ns = self._ended_ns = self.probe.block_began_ns
 
     def _measuring_begins(self) -> None:
         with self._between_blocks():
@@ -235,6 +249,9 @@ class Recording:
         """Write what has been measured and is not yet on disk; what cannot be written becomes a gap."""
         if self._disk.parts.unwritten and os.getpid() == self._pid:
             self._disk.flush(self.probe.seen, self._conclusion.shape)
+            if self._disk.trial is not None:
+                with self.observations.guard("facts"):
+                    self._disk.put_down(self._conclusion.so_far(self._disk.trial))
 
     def rehearse(self) -> None:
         """Only keep steps from here on: nothing is begun, looked for or written (see :mod:`.own_cost`)."""

@@ -86,7 +86,7 @@ class Session:
         self.watch = watch
         with watch.observations.guard("steps"):
             patches.watch_backward(watch, self._installed)
-            checkpoints.watch_checkpoints(watch, self._installed)
+            checkpoints.watch_checkpoints(watch.checkpointed, self._installed)
             watch.steps.when_on_device = lambda: transfers.watch_transfers(watch, self._installed)
             patches.watch_optimizers(watch, None, self._installed)
             loader_patches.watch_loaders(watch, None, self._installed)
@@ -146,7 +146,8 @@ def without_ours(trace: TracebackType | None) -> TracebackType | None:
     frames: list[TracebackType] = []
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        ours = name.startswith(_OURS) or (not frames and name in _MACHINERY)
+        # Python leaves the import system's frames out by itself, but not where one of ours stands among them.
+        ours = name.startswith((_OURS, "<frozen importlib.")) or (not frames and name in _MACHINERY)
         if not ours:
             frames.append(trace)
         trace = trace.tb_next

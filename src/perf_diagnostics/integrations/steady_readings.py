@@ -10,7 +10,7 @@ from perf_diagnostics.measure import memory
 from perf_diagnostics.measure.cpu_time import CpuTime
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.run_delay import RunDelay
-from perf_diagnostics.records import Quantity, Series
+from perf_diagnostics.records import Json, Quantity, Series
 
 
 class SteadyReadings:
@@ -33,6 +33,11 @@ class SteadyReadings:
         self._counted_from_ns: int | None = None
         #: What the board said over time.
         self.series: tuple[Series, ...] = ()
+
+    @property
+    def devices(self) -> tuple[dict[str, Json], ...]:
+        """The training's device as an environment records it; nothing before it was looked for, and for a CPU."""
+        return () if self._board is None else self._board.described
 
     @property
     def sampling(self) -> bool:

@@ -131,6 +131,11 @@ class TrainingFolder:
         with self._observations.guard("ranks"):
             self.meeting.tell(self._place)
 
+    def put_down(self, known: TrialResult) -> None:
+        """What is known beside the steps, for the case that the process is ended and nobody writes a result."""
+        if self._place is not None:
+            TrialFolder(self._place).write_measured(known)
+
     def finish(self, result: TrialResult, seen: int, shape: Callable[[StepTable], StepTable]) -> None:
         """The parts of which more is known now than when they were written; then the result, which ends the trial."""
         if self.folder is None:

@@ -15,8 +15,9 @@ from perf_diagnostics.integrations.cycle import Cycle
 from perf_diagnostics.integrations.hindsight import HindsightProbe
 from perf_diagnostics.integrations.loop_memory import LoopMemory
 from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, TRAINS
-from perf_diagnostics.integrations.modules import watch_calls
+from perf_diagnostics.integrations.modules import watch_beside, watch_calls
 from perf_diagnostics.integrations.optimizer_turns import OptimizerTurns
+from perf_diagnostics.integrations.passes import Passes
 from perf_diagnostics.integrations.recording import Recording
 from perf_diagnostics.integrations.shield import FAULTS, LoopObservations, Shield
 from perf_diagnostics.integrations.step_state import NOTHING
@@ -24,7 +25,6 @@ from perf_diagnostics.integrations.trained import Trained
 from perf_diagnostics.integrations.watched_steps import WatchedSteps
 from perf_diagnostics.measure.tape import BITS, LEAVE
 from perf_diagnostics.records import Outcome, Phase
-from perf_diagnostics.workloads.data import loader_facts
 
 #: Whose loaders get the next batch before they give out the last one (``DataLoaderShard.__iter__``): a batch counts
 #: when it is given out, and the wait where it happens.
@@ -80,15 +80,17 @@ class Watch:
         self._shield = Shield(self.observations, self._trip)
         #: The only thread that is watched.
         self.thread = get_ident()
-        self.trained = Trained(models, optimizers, self._watch_calls)
+        self.trained = Trained(models, optimizers, self._watch_calls, self._watch_beside)
         cycle = Cycle(id(optimizer) for optimizer in optimizers)
         self.steps = WatchedSteps(self.probe, self.recording, self.trained, self.about, self.observations, cycle=cycle)
         self.turns = OptimizerTurns(self.steps, cycle, named=bool(optimizers))
         self.batches = self.steps.batches
-        #: Whether the pass over a loader that began last is for training, and the loaders of all such passes.
+        #: Whether the pass over a loader that began last is for training, and all such passes.
         self.pass_trains = False
-        self._training_loaders: set[int] = set()
+        self._training_passes = Passes()
         self._passes = 0
+        #: Whether the last wait for a batch brought none, because the pass was over.
+        self._read_all = False
         self._ahead: Any = None
         self._ended = False
         self.recording.exchanges.modules = lambda: self.trained.everything
@@ -126,12 +128,13 @@ class Watch:
         """The loader starts a pass over its data, asked to by code of a module of this name."""
         if self.state.inside == OPTIMIZER:
             self.turns.forget_lost_steps()
-        known = id(loader) in self._training_loaders
+        known = self._training_passes.knows(loader)
+        if not known and torch.is_grad_enabled():
+            self.turns.look_ahead(read_all=self._read_all)
         self.pass_trains = training = self.trains_now() or (known and torch.is_grad_enabled())
-        if training and not known:
-            self._training_loaders.add(id(loader))
-        if training and not self.trained.loader_facts:
-            self.trained.loader_facts = loader_facts(loader)
+        if training:
+            self._training_passes.begin(loader)
+            self.trained.loader_facts = self.about.loader_facts = self._training_passes.facts
         self.probe.enter(DATA_WAIT if training else OTHER)
         if training:
             self.state.fetches_ahead = asker == _FETCHES_AHEAD
@@ -157,6 +160,7 @@ class Watch:
         self.probe.add_wait_cpu(cpu_ns)
         if self.state.fetches_ahead:
             batch, self._ahead = self._ahead, batch
+        self._read_all = batch is None
         if batch is not None:
             self.state.unused_wait = True
             self.batches.append(describe.count_batch(batch))
@@ -176,6 +180,8 @@ class Watch:
             if not state.called:
                 state.called = True
                 self.trained.called_in(module)
+            if self.steps.beside:
+                self.steps.trained_on()
             state.evaluated = state.unused_wait = False
             state.forwards += 1
             if not self.batches:
@@ -190,6 +196,10 @@ class Watch:
         if self.state.inside == OPTIMIZER:
             self.turns.forget_lost_steps()
         self.probe.enter(BACKWARD)
+
+    def checkpointed(self) -> None:
+        """Activations are let go, to be computed again."""
+        self.trained.checkpoints = self.trained.checkpoints or self.watches()
 
     def end(self, outcome: Outcome, reason: str, stop_reason: str) -> None:
         """Stop watching, and write the result."""
@@ -227,6 +237,9 @@ class Watch:
 
     def _watch_calls(self, module: torch.nn.Module) -> Callable[[], None]:
         return watch_calls(module, self)
+
+    def _watch_beside(self, module: torch.nn.Module) -> Callable[[], None]:
+        return watch_beside(module, self)
 
 
 def _times(count: int) -> str:

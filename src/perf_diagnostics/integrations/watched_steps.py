@@ -12,13 +12,13 @@ import torch
 from perf_diagnostics.integrations import describe
 from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.counts import Counts
-from perf_diagnostics.integrations.cycle import Cycle
+from perf_diagnostics.integrations.cycle import IN_BACKWARD, Cycle
 from perf_diagnostics.integrations.hindsight import Held, HindsightProbe
 from perf_diagnostics.integrations.loop_memory import LoopMemory
 from perf_diagnostics.integrations.losses import Losses, scales_losses
 from perf_diagnostics.integrations.recording import Recording
 from perf_diagnostics.integrations.trained import DEEPEST_SEARCH, Trained
-from perf_diagnostics.measure.device_clock import event_source
+from perf_diagnostics.measure.device_clock import captures, event_source
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Phase
 from perf_diagnostics.workloads.workload import BatchCount
@@ -71,7 +71,13 @@ class WatchedSteps:
         #: Whether it is known what is trained, and where.
         self.settled = False
         self._known = False
+        #: Whether calls of what is trained were seen since an optimizer was met that may train something else.
+        self._calls_seen = self._told_of_new_models = False
         self._rows = self._row_calls = 0
+        #: Where on the tape calls begin of models that nobody trains, on a batch that was not trained on yet.
+        self.beside: list[int] = []
+        #: Batches of the step that was last ended in full, to which the plain ones after it are alike.
+        self._micro_steps = 1
         recording.before_take = self._read_losses
 
     def count_rows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -81,6 +87,19 @@ class WatchedSteps:
             self._rows, self._row_calls = self._rows + rows, self._row_calls + 1
         else:
             self._rows, self._row_calls = max(self._rows, rows), 1
+
+    def called_beside(self) -> None:
+        """A model that nobody trains is called on a batch that was not trained on yet; that was the last mark."""
+        self.beside.append(self.probe.last_mark)
+
+    def trained_on(self) -> None:
+        """The batch that models were called on that nobody trains is trained on after all.
+
+        What a teacher says about a batch before the student sees it is a part of the loss, as it is where the student
+        is asked first: forward.
+        """
+        self.probe.turn_into_forward(self.beside)
+        self.beside.clear()
 
     def end(self) -> None:
         """The loop's step ends with what its last optimizer has just done."""
@@ -94,11 +113,20 @@ class WatchedSteps:
             self.losses.step_ends(self.probe.steps_on_tape)
         else:
             self.losses.look()
-        self.trained.micro_steps = len(batches)
+        micro_steps = min(len(batches), state.forwards or len(batches))  # of two loaders one call uses both
+        self.trained.micro_steps[micro_steps] += 1
+        self._micro_steps = micro_steps
         state.same = batches.copy() or None  # what begins a block of steps takes it back
-        self.recording.end_step(samples, tokens, padding)
-        if not self._known or self.stranger or not state.forwards:
-            self._look_around(samples)
+        self._calls_seen = self._calls_seen or state.forwards > 0
+        if self._looks_for_models:
+            self.recording.lose_step(self._look_for_models)
+        else:
+            if self.probe.warmup and self._cycle.alone not in (None, IN_BACKWARD):
+                with self._observations.guard("gradients"):
+                    self.trained.look_at_gradients()
+            self.recording.end_step(samples, tokens, padding)
+        if not self._known:
+            self.learn(samples, micro_steps or self._row_calls)
         self._row_calls = 0
         state.ended_ns = self.recording.clock()
         may_be_plain = self.probe.plain and not self.losses.wanted
@@ -113,10 +141,12 @@ class WatchedSteps:
         if steps:
             self.probe.ended(steps)
             self.recording.ended(steps, self.state.ended_ns)
+            self.trained.micro_steps[self._micro_steps] += steps
 
     def give_back_batch(self) -> None:
         """The last batch went into an evaluation: neither it nor the wait for it belongs to the training."""
         self.state.evaluated = self.state.unused_wait = False
+        self.beside.clear()
         self.probe.give_back_wait()
         if self.batches:
             self.batches.pop()
@@ -132,25 +162,52 @@ class WatchedSteps:
             counts.add(BatchCount(count) if isinstance(count, int) else count)
         return counts.samples, counts.tokens, counts.padding_tokens
 
-    def _look_around(self, samples: int | None) -> None:
-        """After the first step, and where calls or optimizers are not those that were known."""
+    def learn(self, samples: int | None, micro_steps: int) -> None:
+        """After the first step, which held so much, and as long as no step had any samples."""
         if not self.settled:
+            if captures(self.trained.device):  # it comes again with the next step
+                return
             self._settle()
         trained = self.trained
         if trained.batch_samples is None and samples:
-            trained.batch_samples = max(1, samples // (len(self.batches) or self._row_calls or 1))
+            trained.batch_samples = max(1, samples // (micro_steps or 1))
         self._known = trained.batch_samples is not None or self.recording.steps > DEEPEST_SEARCH
-        if self.stranger or (not self.state.forwards and trained.searches <= DEEPEST_SEARCH):
-            # A step in which the model's calls were not seen yet is no measurement.
-            self.recording.warm_up_until(self.recording.steps + 1)
-            self.recording.aside(self.search)
-            self.recording.aside(self.describe)  # a script's function may take the model with it when it ends
 
-    def search(self) -> None:
-        """Look for the models that are trained."""
+    @property
+    def _looks_for_models(self) -> bool:
+        """Whether it is not known what was called in the step that ends: such a step is no measurement."""
+        trained = self.trained
+        unseen = self.stranger or (not self._calls_seen and trained.searches <= DEEPEST_SEARCH)
+        if not unseen or trained.may_search:
+            return unseen
         self.stranger = False
-        self.trained.search()
+        if not self._told_of_new_models:
+            self._told_of_new_models = True
+            self._observations.note(
+                "new_models",
+                "models that are made anew again and again are not looked for each time: such a model's calls are not "
+                "seen, and their time is in other",
+            )
+        return False
+
+    def _look_for_models(self) -> None:
+        if not self.search() and not self.state.forwards:
+            self.search()  # the outermost ones were known, and are not called
+        self.describe()  # a script's function may take the model with it when it ends
+
+    def search(self) -> bool:
+        """Look for the models that are trained; true if calls are timed now that were not before."""
+        if self.stranger:
+            self.stranger = self._calls_seen = False
+        found = self.trained.search()
         self.find_main()
+        return found
+
+    def look_ahead(self) -> bool:
+        """Look what will be trained, before anything has stepped; true if something was found."""
+        found = self.trained.look_ahead()
+        self.find_main()
+        return found
 
     def _settle(self) -> None:
         """The first step is over: by now it is known what is trained, and where."""

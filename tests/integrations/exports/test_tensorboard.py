@@ -50,5 +50,5 @@ def test_without_tensorboard_the_command_that_installs_it_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
-    with pytest.raises(FormatUnavailable, match=r"pip install 'perf-diagnostics\[tensorboard\]'"):
+    with pytest.raises(FormatUnavailable, match=r"pip install 'tensorboard>=2.16'"):
         write_tensorboard(run_of(trial_of()), tmp_path)

@@ -60,7 +60,7 @@ def _summary_writer() -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise FormatUnavailable(
-            f"TensorBoard files need the tensorboard package ({error}): pip install 'perf-diagnostics[tensorboard]'."
+            f"TensorBoard files need the tensorboard package ({error}): pip install 'tensorboard>=2.16'."
         ) from error
     return SummaryWriter
 

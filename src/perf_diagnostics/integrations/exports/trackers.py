@@ -12,7 +12,7 @@ from typing import Any
 
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.facts import TrialFacts
-from perf_diagnostics.diagnose.finding import Diagnosis, Tried
+from perf_diagnostics.diagnose.finding import Diagnosis, Tried, Trying
 from perf_diagnostics.diagnose.tried import change_words
 from perf_diagnostics.diagnose.wording import percent_between
 from perf_diagnostics.errors import InvalidSettings
@@ -92,4 +92,6 @@ def _log_verdict(tracker: Any, found: Diagnosis) -> None:
 def _tried(one: Tried) -> str:
     """``length_bucketing=True: confirmed, 52 % (44 % to 59 %) of a sample's time``."""
     told = f"{change_words(one)}: {one.verdict}"
-    return told if one.gain is None else f"{told}, {percent_between(one.gain)} of a sample's time"
+    if one.gain is None or one.verdict is Trying.TOO_EARLY:
+        return told
+    return f"{told}, {percent_between(one.gain)} of a sample's time"

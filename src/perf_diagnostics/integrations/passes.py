@@ -1,0 +1,43 @@
+"""Counts the training's passes over its data, and the DataLoaders that they came from."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from perf_diagnostics.records import Json
+from perf_diagnostics.workloads.data import loader_facts
+
+
+class Passes:
+    """The passes so far; a loader that is gone is not taken for another one at its address.
+
+    ``facts`` are those of the first DataLoader, how many passes DataLoaders gave (``passes``), and of how many of them
+    (``loaders``): as many where one is made anew for each pass.
+    """
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Json] = {}
+        self._passes = self._loaders = 0
+        self._met: weakref.WeakValueDictionary[int, DataLoader[Any]] = weakref.WeakValueDictionary()
+        #: Loaders of other classes: whoever watches one keeps it.
+        self._others: set[int] = set()
+
+    def knows(self, loader: object) -> bool:
+        """Whether a pass came from it already."""
+        return self._met.get(id(loader)) is loader or id(loader) in self._others
+
+    def begin(self, loader: object) -> None:
+        """A pass over this loader's data begins."""
+        known = self.knows(loader)
+        if not isinstance(loader, DataLoader):
+            self._others.add(id(loader))
+            return
+        if not known:
+            self._met[id(loader)] = loader
+            self._loaders += 1
+            self.facts = self.facts or loader_facts(loader)
+        self._passes += 1
+        self.facts |= {"passes": self._passes, "loaders": self._loaders}

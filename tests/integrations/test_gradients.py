@@ -1,0 +1,112 @@
+"""Parameters that get no gradient, and gradients that nobody uses: told of a watched training of several steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from perf_diagnostics.integrations import attach, own_cost
+from perf_diagnostics.records import Json
+from tests.integrations.test_first_turns import run_here
+
+NUMBERS = ("unused_parameters", "gradients_used", "gradients_nobody_uses", "gradient_bytes_nobody_uses")
+
+
+@pytest.fixture(autouse=True)
+def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_cost, "SECONDS", 0.01)
+
+
+class TwoHeads(torch.nn.Module):
+    """4 to 8, and from there to one output by either head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Linear(4, 8)  # 40 parameters
+        self.heads = torch.nn.ModuleList([torch.nn.Linear(8, 1), torch.nn.Linear(8, 1)])  # 9 each
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        body = self.body(x)
+        self.asides = self.heads[1](body)
+        return self.heads[0](body)
+
+
+def facts_of(
+    folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, teacher=None, how: str, steps: int = 8
+) -> Mapping[str, Json]:
+    loader = DataLoader(TensorDataset(torch.randn(4 * steps, 4), torch.randn(4 * steps, 1)), batch_size=4)
+
+    def train() -> None:
+        for x, y in loader:
+            soft = y if teacher is None else teacher(x)
+            torch.nn.functional.mse_loss(model(x), soft).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    if how == "attach":
+        with attach(model, optimizer, results_dir=folder, quiet=True) as seen:
+            train()
+        return seen.run.results[0].facts
+    with run_here(folder) as session:
+        train()
+    return session.watch.recording.result.facts
+
+
+@pytest.mark.parametrize("how", ["attach", "run"])
+def test_a_head_that_is_not_in_the_loss_is_counted(tmp_path: Path, how: str) -> None:
+    model = TwoHeads()
+    facts = facts_of(tmp_path, model, torch.optim.SGD(model.parameters(), lr=0.01), how=how)
+    assert [facts[name] for name in NUMBERS] == [9, 40 + 9, 0, 0]  # 8 weights and a bias
+
+
+@pytest.mark.parametrize("how", ["attach", "run"])
+def test_a_model_that_is_used_as_a_whole_is_measured_as_none(tmp_path: Path, how: str) -> None:
+    model, teacher = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1).requires_grad_(False)
+    facts = facts_of(tmp_path, model, torch.optim.SGD(model.parameters(), lr=0.01), teacher=teacher, how=how)
+    assert [facts[name] for name in NUMBERS] == [0, 5, 0, 0]
+
+
+@pytest.mark.parametrize("how", ["attach", "run"])
+def test_a_teacher_that_is_not_frozen_gets_gradients_that_nobody_uses(tmp_path: Path, how: str) -> None:
+    model, teacher = torch.nn.Linear(4, 1), TwoHeads()
+    facts = facts_of(tmp_path, model, torch.optim.SGD(model.parameters(), lr=0.01), teacher=teacher, how=how)
+    assert [facts[name] for name in NUMBERS] == [0, 5, 49, 4 * 49]  # its body and one head, float32
+
+
+@pytest.mark.parametrize("how", ["attach", "run"])
+def test_a_body_of_which_only_the_head_is_trained_gets_gradients_that_nobody_uses(tmp_path: Path, how: str) -> None:
+    model = TwoHeads()
+    facts = facts_of(tmp_path, model, torch.optim.SGD(model.heads[0].parameters(), lr=0.01), how=how)
+    assert [facts[name] for name in NUMBERS] == [0, 9, 40, 160]
+
+
+def test_what_an_earlier_stage_has_left_is_no_gradient_of_this_one(tmp_path: Path) -> None:
+    model, teacher = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)
+    teacher(torch.randn(4, 4)).sum().backward()
+    facts = facts_of(tmp_path, model, torch.optim.SGD(model.parameters(), lr=0.01), teacher=None, how="run")
+    assert teacher.weight.grad is not None and facts["gradients_nobody_uses"] == 0
+
+
+def test_one_step_is_too_little_to_tell(tmp_path: Path) -> None:
+    model = TwoHeads()
+    facts = facts_of(tmp_path, model, torch.optim.SGD(model.parameters(), lr=0.01), how="attach", steps=1)
+    assert not set(NUMBERS) & set(facts)
+
+
+def test_optimizers_that_take_turns_are_not_looked_at(tmp_path: Path) -> None:
+    """When the second one has stepped the gradients of the first one may be gone: nothing is told of either."""
+    one, other = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in (one, other)]
+    loader = DataLoader(TensorDataset(torch.randn(40, 4)), batch_size=4)
+    with attach([one, other], optimizers, results_dir=tmp_path, quiet=True) as seen:
+        for (x,) in loader:
+            for model, optimizer in zip((one, other), optimizers, strict=True):
+                model(x).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+    facts = seen.run.results[0].facts
+    assert seen.steps == 10 and not set(NUMBERS) & set(facts)

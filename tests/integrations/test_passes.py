@@ -1,0 +1,85 @@
+"""How many passes an own loop made over its data, and how many DataLoaders they came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from perf_diagnostics.integrations import OwnLoop
+from perf_diagnostics.integrations.attached import attach
+from perf_diagnostics.integrations.passes import Passes
+from perf_diagnostics.records import TrialResult
+from perf_diagnostics.store.find import list_runs
+
+ROWS = [torch.randn(4) for _ in range(16)]
+
+
+def loader() -> DataLoader[Any]:
+    return DataLoader(ROWS, batch_size=4)
+
+
+def watched(folder: Path, *, anew: bool, held_out: bool = False) -> TrialResult:
+    """Three passes of four steps, over one loader or one made for each; perhaps evaluation after each."""
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    kept = loader()
+    with attach(model, optimizer, results_dir=folder) as seen:
+        for _ in range(3):
+            model.train()
+            for batch in loader() if anew else kept:
+                optimizer.zero_grad()
+                model(batch).sum().backward()
+                optimizer.step()
+            if held_out:
+                model.eval()
+                for batch in loader():
+                    model(batch)
+    assert seen.run is not None
+    return seen.run.results[0]
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+@pytest.mark.parametrize(("anew", "loaders"), [(True, 3), (False, 1)])
+def test_a_loader_for_each_pass_is_told_from_one_for_all(
+    tmp_path: Path, anew: bool, loaders: int, held_out: bool
+) -> None:
+    """A loader that is made for an evaluation often lies where one for training lay that is gone: it is no pass."""
+    result = watched(tmp_path, anew=anew, held_out=held_out)
+    assert (result.facts["passes"], result.facts["loaders"]) == (3, loaders)
+    assert result.facts["num_workers"] == 0
+    assert result.steps[0].columns["epoch"].tolist() == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_a_loader_at_the_address_of_one_that_is_gone_is_another_one() -> None:
+    passes = Passes()
+    for number in range(1, 9):
+        one = loader()
+        assert not passes.knows(one)
+        passes.begin(one)
+        passes.begin(one)
+        assert passes.knows(one)
+        assert (passes.facts["passes"], passes.facts["loaders"]) == (2 * number, number)
+        del one
+
+
+def test_what_is_no_dataloader_has_no_facts() -> None:
+    passes, rows = Passes(), [1, 2]
+    passes.begin(rows)
+    assert passes.facts == {} and passes.knows(rows)
+
+
+@pytest.mark.parametrize(("anew", "loaders"), [(True, 3), (False, 1)])
+def test_a_marked_loop_counts_as_well(tmp_path: Path, anew: bool, loaders: int) -> None:
+    kept = loader()
+    with OwnLoop(results_dir=tmp_path) as loop:
+        for _ in range(3):
+            for _batch in loop.batches(loader() if anew else kept):
+                with loop.step():
+                    pass
+    (folder,) = list_runs(tmp_path)
+    facts = folder.read().results[0].facts
+    assert (facts["passes"], facts["loaders"]) == (3, loaders)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -163,6 +164,16 @@ def test_energy_is_per_sample():
     new = processes(1.0, 1.0, device="cuda:0", quantities=energy(240.0))
     row = against(base, new, ENERGY)
     assert (row.base, row.new, row.word) == (pytest.approx(2.0), pytest.approx(3.0), "more energy")
+
+
+def test_of_several_ranks_one_board_was_read_and_its_own_samples_count():
+    # 160 J over 10 steps of 8 samples each of rank 0's; the other three ranks' boards were not read.
+    def ranks(joules: float) -> list[TrialResult]:
+        alone = processes(1.0, 1.0, device="cuda:0", quantities=energy(joules))
+        return [dataclasses.replace(one, steps=one.steps * 4) for one in alone]
+
+    row = against(ranks(160.0), ranks(240.0), ENERGY)
+    assert (row.base, row.new) == (pytest.approx(2.0), pytest.approx(3.0))
 
 
 def test_energy_nobody_measured_is_not_mentioned():

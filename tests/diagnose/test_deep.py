@@ -122,6 +122,15 @@ def test_the_waterfall_adds_up_to_the_window(tmp_path: Path) -> None:
     assert sum(part["share"] for part in told["parts"]) == pytest.approx(1)
 
 
+def test_only_a_window_that_could_be_read_opens_what_forward_does(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", cpu_step(0, 0))
+    opened = diagnosed(path, forward=0.010, noise=0.01).verdict
+    assert opened is not None and opened.summary.startswith("No rule found a fault. 100 %")
+    path.write_text("{", encoding="utf-8")
+    closed = diagnosed(path, forward=0.010, noise=0.01).verdict
+    assert closed is not None and "was not opened: a profiler window" in closed.summary
+
+
 def test_a_broken_window_is_a_reason_and_no_error(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text("{", encoding="utf-8")

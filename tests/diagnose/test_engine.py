@@ -85,7 +85,7 @@ def test_input_on_a_device_explains_its_poor_speedup():
     diagnosis = diagnose(run)
     assert diagnosis.verdict.code == "INP001"
     assert faults(diagnosis) == ["INP001", "CMP001"]
-    assert diagnosis.findings[0].explains == ("CMP001",)
+    assert diagnosis.findings[0].explains == ("CMP001", "INP003")  # CMP001 is a fault, INP003 what mends INP001
 
 
 def test_a_heavy_optimizer_explains_the_overhead_it_makes():
@@ -156,6 +156,15 @@ def test_a_training_that_crashed_late_has_measured_what_came_before():
     # Beside a trial that completed it enters no number.
     beside = diagnose(run_of(late, trial_of(data_wait=0.0, forward=1.0, repeat=1)))
     assert "INP001" not in faults(beside)
+
+
+def test_a_training_that_was_cut_off_gets_no_clean_bill():
+    broken = {"forward": 0.4, "backward": 0.6, "steps": 200, "facts": {"num_workers": 0}}
+    diagnosis = diagnose(run_of(trial_of(**broken, outcome=Outcome.INTERRUPTED)))
+    assert diagnosis.verdict is None
+    assert "the trial broke off before its end; a step of 1.00 s is 60 % backward" in diagnosis.no_verdict_because
+    whole = diagnose(run_of(trial_of(**broken))).verdict.summary
+    assert whole.startswith("No rule found a fault in what was looked at; what forward and backward do inside (100 %")
 
 
 def test_steps_up_to_a_loss_that_is_no_number_are_not_used():

@@ -22,6 +22,14 @@ BY_HAND = [
     ("NVIDIA L40S", "bfloat16", 568, 2.490, 256),  # 362.1
     ("NVIDIA L4", "bfloat16", 232, 2.040, 256),  # 121.2
     ("NVIDIA A10", "bfloat16", 288, 1.695, 256),  # 125.0
+    (
+        "NVIDIA A10G",
+        "float32",
+        10240,
+        1.710,
+        2,
+    ),  # 35.0; clocks as the EC2 user guide sets them (nvidia-smi -ac 6250,1710)
+    ("NVIDIA A10G", "bfloat16", 320, 1.710, 128),  # 70.0: half of the A10's operations a unit
     ("NVIDIA GeForce RTX 3090", "float16", 328, 1.695, 128),  # 71.2 with float32 accumulation
     ("NVIDIA GeForce RTX 4090", "float32", 16384, 2.520, 2),  # 82.6
     ("NVIDIA GeForce RTX 4090", "float16", 512, 2.520, 128),  # 165.2 with float32 accumulation
@@ -49,6 +57,7 @@ def test_units_by_clock_by_operations(name: str, precision: str, units: int, gig
     ("name", "bits", "gigabits"),
     [
         ("Tesla T4", 256, 10.0),  # GDDR6
+        ("NVIDIA A10G", 384, 12.5),  # twice 6250 MHz
         ("NVIDIA GeForce RTX 4090", 384, 21.0),
         ("NVIDIA GeForce RTX 5090", 512, 28.0),
         ("NVIDIA L4", 192, 12.5),

@@ -192,7 +192,25 @@ def test_only_unsure_faults_make_no_verdict_and_no_clean_bill():
 def test_without_fault_the_verdict_says_where_the_time_goes():
     best, _ = judged(placed("CMP002", severity=Severity.INFO), placed("SWP002", severity=Severity.INFO))
     assert best.code == "CMP002"
-    assert best.summary.startswith("No fault was found.")
+    assert best.summary.startswith("No rule found a fault in what was looked at; what forward and backward do inside ")
+    assert best.summary.endswith("summary of CMP002")
+
+
+def test_what_was_not_opened_is_no_clean_bill():
+    """Forward (0.3) and backward (0.6 of the step) are one block without a profiler: it is said, with what opens it."""
+    healthy = placed("CMP002", severity=Severity.INFO, claims={"forward": 0.3, "backward": 0.6})
+    best, _ = judged(healthy)
+    assert "do inside (90 % of a step) was not opened: a profiler window (`sweep --deep`;" in best.summary
+    opened, _ = verdict(ranked([healthy], HERE), HERE, opened=True)
+    assert opened.summary == "No rule found a fault. summary of CMP002"
+
+
+def test_a_trial_that_broke_off_gets_no_clean_bill():
+    healthy, fault = placed("CMP002", severity=Severity.INFO), placed("INP001", 0.3)
+    best, why = verdict(ranked([healthy], HERE), HERE, broke_off=True)
+    assert best is None and "broke off before its end" in why
+    best, _ = verdict(ranked([healthy, fault], HERE), HERE, broke_off=True)
+    assert best.code == "INP001"  # what was found is there all the same
 
 
 def test_another_groups_fault_is_not_the_verdict():

@@ -67,6 +67,28 @@ def test_a_little_more_than_the_measured_ceiling_is_noise_much_more_an_error():
         roofline.ceiling_share(trial(flops=156e12))
 
 
+@pytest.mark.parametrize(
+    ("facts", "computes"),
+    [
+        ({"parameter_types": ["bfloat16"]}, "bfloat16"),  # 16 bits without autocast
+        ({"convolution_parameter_share": 0.9, "matmul_precision": "highest"}, "tf32"),  # cuDNN may, products may not
+    ],
+)
+def test_a_product_in_another_format_than_the_models_is_no_ceiling(facts, computes):
+    single = trial(flops=10e12, ceiling=19e12, precision="float32", facts=facts)
+    for question in (roofline.ceiling_share, roofline.ridge, roofline.bound_s):
+        with pytest.raises(
+            NotMeasured, match=f"computes in {computes}, and the products that were timed did in float32"
+        ):
+            question(single)
+    assert roofline.mfu(single).value == pytest.approx(10 / (312 if computes == "bfloat16" else 156))
+
+
+def test_products_that_torch_may_do_in_tf32_are_a_ceiling_of_tf32():
+    facts = {"convolution_parameter_share": 0.9, "matmul_precision": "high"}
+    assert roofline.ceiling_share(trial(flops=10e12, precision="float32", facts=facts)).value == pytest.approx(10 / 130)
+
+
 def test_without_a_count_nothing_is_said():
     with pytest.raises(NotMeasured):
         roofline.ceiling_share(facts_of(quantities={"matmul_ceiling": 1e12}))

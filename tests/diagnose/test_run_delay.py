@@ -8,6 +8,7 @@ import pytest
 
 from perf_diagnostics.diagnose import processor, run_delay
 from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts
+from perf_diagnostics.records import Phase
 from tests.diagnose.answers import facts_of
 
 #: 100 steps of 1 s.
@@ -267,3 +268,90 @@ def test_a_wait_for_the_own_workers_core_is_no_wait_for_data() -> None:
     facts = with_workers(workers=1, each_cpu=0.3, each_delay=0.0, others=0.0, cores=1, cpu=0.3, delay=0.5)
     assert run_delay.delay_in_wait(facts) == only(0.3)
     assert left(facts)[0] == pytest.approx(0.2 / 0.7)
+
+
+# -- between the phases
+
+
+def between(*, cpu: float, delay: float, others: float, **more: object) -> TrialFacts:
+    """Steps of 1 s on one core, 0.6 of it in forward and 0.4 in none of the phases; parts of the step."""
+    return facts_of(
+        forward=0.6,
+        other=0.4,
+        columns={"thread_cpu_ns": cpu * 1e9, "data_wait_cpu_ns": 0.0},
+        facts={"threads": 1, "cpu_count": 1, "num_workers": 0},
+        quantities={
+            "process_cpu_s": cpu * STEPS_S,
+            "workers_cpu_s": 0.0,
+            "other_cpu_s": others * STEPS_S,
+            "loop_cpu_share": cpu,
+            "loop_run_delay_share": delay,
+            "process_run_delay_share": delay / (cpu + delay),
+        },
+        **more,
+    )
+
+
+def outside(facts: TrialFacts) -> tuple[float, float]:
+    return run_delay.outside_left(facts, facts.share(Phase.OTHER), (Phase.OTHER,))
+
+
+def test_a_thread_that_could_not_go_on_between_its_phases_did_not_work_there() -> None:
+    # Forward ran throughout (0.6 of CPU time), so all of the delay of 0.4 lies outside, or in forward if it was blocked
+    # there: nothing, or all 0.4 of the 0.6 s that the step would take.
+    assert outside(between(cpu=0.6, delay=0.4, others=0.4)) == (pytest.approx(0.0), pytest.approx(0.4 / 0.6))
+
+
+def test_a_delay_that_forward_lacks_was_not_outside() -> None:
+    # Of forward's 0.6 s the thread ran for 0.3: the delay of 0.3 lies there, and 0.4 of 0.7 s are the loop's.
+    assert outside(between(cpu=0.3, delay=0.3, others=0.3)) == only(0.4 / 0.7)
+
+
+def test_what_the_thread_computed_outside_nobody_took() -> None:
+    # 0.9 of CPU time, of which forward takes 0.6 at most: 0.3 are the loop's own work, and 0.1 may be others'.
+    assert outside(between(cpu=0.9, delay=0.1, others=0.1)) == (pytest.approx(0.3 / 0.9), pytest.approx(0.4 / 0.9))
+
+
+def test_without_a_delay_all_of_it_is_the_loops() -> None:
+    assert outside(between(cpu=0.6, delay=0.0, others=0.4)) == only(0.4)  # measured zero
+    with pytest.raises(NotMeasured) as reply:
+        outside(between(cpu=0.6, delay=0.0, others=0.4, without=["loop_run_delay_share"]))
+    assert reply.value.signal == "loop_run_delay_share"
+
+
+def test_waits_too_short_for_the_threads_clock_leave_a_range() -> None:
+    # Forward of 0.6 s, a wait of 0.1, and 0.3 outside; the thread ran for 0.7 s and lacked the core for 0.3. In the
+    # wait it ran for 0 to 0.1: of forward it can have run all, for 0.6 or 0.7 s.
+    columns, quantities = {"thread_cpu_ns": 0.7e9}, {"loop_cpu_share": 0.7, "loop_run_delay_share": 0.3}
+    quantities |= {"process_cpu_s": 70.0, "workers_cpu_s": 0.0, "other_cpu_s": 30.0, "process_run_delay_share": 0.3}
+    given = {"data_wait": 0.1, "forward": 0.6, "other": 0.3, "quantities": quantities}
+    facts = facts_of(**given, columns=columns, facts={"threads": 1, "cpu_count": 1, "num_workers": 0})
+    assert processor.ran_outside_wait_ns(facts) == (pytest.approx(60e9), pytest.approx(70e9))
+    assert processor.granted_share(facts) == 1.0
+    with pytest.raises(NotMeasured) as reply:
+        outside(facts)  # with that range, too, next to nothing could be said of the time outside
+    assert reply.value.signal == "data_wait_cpu_ns"
+
+
+def test_a_loop_that_waits_for_no_loader_has_no_wait_to_read() -> None:
+    # As between(), where the wait was read as 0: 0.9 of CPU time, of which forward takes 0.6 at most.
+    facts = between(cpu=0.9, delay=0.1, others=0.1, without=["host_data_wait_ns", "data_wait_cpu_ns"])
+    assert outside(facts) == (pytest.approx(0.3 / 0.9), pytest.approx(0.4 / 0.9))
+
+
+def test_steps_too_short_for_the_threads_clock_have_its_count_over_blocks() -> None:
+    # 0.2 of all time, read in no step: of 0.6 s of forward (waits: none) it ran for a third at most.
+    short = between(cpu=0.2, delay=0.8, others=0.8, without=["thread_cpu_ns", "data_wait_cpu_ns"])
+    assert processor.ran_ns(short) == pytest.approx(20e9)
+    assert processor.granted_share(short) == pytest.approx(0.2 / 0.6)
+    unread = ["thread_cpu_ns", "loop_cpu_share"]
+    with pytest.raises(NotMeasured) as reply:
+        processor.granted_share(between(cpu=0.2, delay=0.8, others=0.8, without=unread))
+    assert reply.value.signal == "thread_cpu_ns"
+    idle = between(cpu=0.0, delay=0.8, others=0.8)  # measured: it never ran
+    assert processor.ran_ns(idle) == 0.0
+
+
+def test_on_a_device_the_hosts_delay_is_none_of_the_steps() -> None:
+    with pytest.raises(NotMeasured):
+        outside(between(cpu=0.6, delay=0.4, others=0.4, device="cuda:0"))

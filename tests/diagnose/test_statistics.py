@@ -17,6 +17,7 @@ from perf_diagnostics.diagnose.statistics import (
     proportion,
     quotient,
     ratio_interval,
+    scatter_around_a_hill,
     squared_correlation,
     student_quantile,
     theil_sen_slope,
@@ -106,6 +107,12 @@ def test_interval_scaled_and_held():
     assert Interval(2.0, 1.0, 3.0, 9).scaled(10) == Interval(20.0, 10.0, 30.0, 9)
     assert Interval(0.1, -0.2, 1.4, 9).within(0, 1) == Interval(0.1, 0.0, 1.0, 9)
     assert Interval(1.2, None, None, 2).within(0, 1) == Interval(1.0, None, None, 2)
+
+
+def test_an_interval_may_reach_further_up():
+    assert Interval(0.2, 0.1, 0.3, 9).reaching(0.5) == Interval(0.2, 0.1, 0.5, 9)
+    assert Interval(0.2, 0.1, 0.3, 9).reaching(0.25) == Interval(0.2, 0.1, 0.3, 9)
+    assert Interval(0.2, None, None, 2).reaching(0.25) == Interval(0.2, None, 0.25, 2)
 
 
 def test_one_process_keeps_its_interval_and_two_span_both():
@@ -240,6 +247,21 @@ def test_scatter_that_no_interval_has_in_it_is_added_in_quadrature():
     reach = 1.959964
     ratio = Interval(1.0, math.exp(-reach * 0.03), math.exp(reach * 0.03), 100)
     assert against_the_best(ratio, 1, scatter=0.04).high == pytest.approx(math.exp(reach * 0.05), rel=1e-6)
+
+
+def test_what_no_hill_explains_is_scatter():
+    assert scatter_around_a_hill([1.0, 3.0, 4.0, 2.0, 0.0]) == 0.0  # up and down once
+    assert scatter_around_a_hill([5.0, 4.0, 4.0, 1.0]) == 0.0  # down only
+    # 1 lies 2 below the 3 before it and the 5 after it, and 4 lies 1 below both 5s; three values lie inside.
+    assert scatter_around_a_hill([3.0, 1.0, 5.0, 4.0, 5.0]) == pytest.approx(math.sqrt((2**2 + 1**2) / 3))
+    assert scatter_around_a_hill([2.0, 1.0]) == scatter_around_a_hill([]) == 0.0
+
+
+@pytest.mark.parametrize(("values", "part"), [(3, 0.28), (5, 0.65), (7, 0.85)])
+def test_how_much_of_a_normal_scatter_is_found_among_equal_values(values, part):
+    rng = np.random.default_rng(4)
+    found = [scatter_around_a_hill(one) for one in rng.standard_normal((2000, values))]
+    assert np.mean(found) == pytest.approx(part, abs=0.04)
 
 
 def test_the_last_of_equals_is_seldom_surely_worse_than_the_best_of_them():

@@ -139,6 +139,19 @@ def test_the_run_s_environment_stands_in_for_a_trial_s():
     assert [one.what for one in compare(base, new).surroundings.mismatches] == ["torch version"]
 
 
+def test_a_trial_in_the_users_own_process_knows_its_devices_and_leaves_the_rest_to_the_run():
+    base, new = (
+        dataclasses.replace(
+            run_of(*on(Environment(devices=({"name": "cuda:0", "driver": driver},)), processes(1.0, device="cuda:0"))),
+            environment=machine(),
+        )
+        for driver in ("550.1", "560.2")
+    )
+    found = compare(base, new).surroundings
+    assert [one.says for one in found.notes] == ["device driver: 550.1 in BASE, 560.2 in NEW"]
+    assert found.mismatches == ()
+
+
 @pytest.mark.parametrize("steps", [5, 50])
 def test_other_lengths_are_noted(steps: int):
     base, new = run_of(*processes(1.0)), run_of(*processes(1.0, steps=steps))

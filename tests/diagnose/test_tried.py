@@ -8,10 +8,11 @@ import json
 import pytest
 
 from perf_diagnostics.diagnose.engine import diagnose, diagnosis_to_json
-from perf_diagnostics.diagnose.experiments import Experiments
-from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Severity, Tried, Trying
+from perf_diagnostics.diagnose.experiments import About, Experiments
+from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Severity, Share, Tried, Trying
 from perf_diagnostics.diagnose.tried import tried_of
-from tests.diagnose.tried_runs import CACHED, WORKERS, experiment, failed, measured, tried, waiting_run
+from perf_diagnostics.testing import trial_of
+from tests.diagnose.tried_runs import CACHED, GROUP, WORKERS, experiment, failed, measured, tried, waiting_run
 
 #: Five pairs whose changed arm scatters by about 1 % around these times.
 HALF = (0.50, 0.505, 0.495, 0.50, 0.50)
@@ -56,7 +57,30 @@ def test_a_slower_change_has_a_negative_gain() -> None:
 @pytest.mark.parametrize("pairs", [1, 2])
 def test_few_pairs_give_no_verdict_and_say_how_many_it_takes(pairs: int) -> None:
     one = only(tried((experiment(WORKERS), HALF[:pairs])))
-    assert one.verdict is Trying.INCONCLUSIVE and f"{pairs} pair" in one.why and "needs 3" in one.why
+    assert one.verdict is Trying.TOO_EARLY and f"{pairs} pair" in one.why and "needs 3" in one.why
+    assert "`perf-diagnostics confirm RUN` runs those that are missing" in one.why
+    assert one.as_predicted is None  # 50 % lies in the predicted 10 to 60 %, by chance or not
+    assert only(tried((experiment(WORKERS), HALF[:3]))).as_predicted
+
+
+def test_what_goes_on_elsewhere_is_said_as_it_is_called_there() -> None:
+    begun = dataclasses.replace(tried((experiment(WORKERS), HALF[:1])), again="profiler.confirm()")
+    assert only(begun).why.endswith("`profiler.confirm()` runs those that are missing")
+
+
+def test_what_fails_after_a_pair_is_not_to_be_gone_on_with() -> None:
+    plan = experiment(WORKERS)
+    _, new = plan.pair(1)
+    begun = tried((plan, HALF[:1]))
+    one = only(dataclasses.replace(begun, results=(*begun.results, failed(new, "no memory left"))))
+    assert one.verdict is Trying.TOO_EARLY and "no memory left" in one.why and "confirm" not in one.why
+
+
+def test_trials_of_too_few_steps_are_no_pair_and_say_so() -> None:
+    plan = experiment(WORKERS)
+    short = [dataclasses.replace(trial_of(forward=1.0, steps=2), trial=trial) for trial in plan.pair(0)]
+    one = only(Experiments(planned=(plan,), results=tuple(short)))
+    assert (one.verdict, one.gain) == (Trying.NOT_TRIED, None) and "fewer than 3 steps" in one.why
 
 
 def test_what_could_not_be_run_says_why() -> None:
@@ -113,11 +137,48 @@ def test_a_refuted_finding_makes_no_verdict() -> None:
     assert diagnosis.verdict is None or diagnosis.verdict.code != "INP001"
 
 
-def test_what_is_undecided_leaves_the_prediction_and_says_so() -> None:
+def test_what_is_undecided_leaves_the_prediction_as_it_was_put_down_and_says_so() -> None:
+    run, plan = waiting_run(), experiment(WORKERS)
+    before, after = finding(diagnose(run)), finding(diagnose(run, experiments=tried((plan, NOISY))))
+    assert before.recoverable != plan.predicted  # the rules would predict something else by now
+    assert (after.recoverable, after.severity) == (plan.predicted, before.severity)
+    assert "Tried and undecided: num_workers=2" in after.summary and "in 5 pairs of trials." in after.summary
+
+
+def test_an_info_that_advises_the_same_change_shows_no_second_prediction() -> None:
     run = waiting_run()
-    before, after = finding(diagnose(run)), finding(diagnose(run, experiments=tried((experiment(WORKERS), NOISY))))
-    assert (after.recoverable, after.severity) == (before.recoverable, before.severity)
-    assert "Tried and undecided: num_workers=2" in after.summary
+    before = diagnose(run)
+    advised = finding(before).remedies[0].change
+    assert finding(before, "INP003").remedies[0].change == advised
+    assert finding(before, "INP003").recoverable != finding(before).recoverable
+    plan = experiment(advised)
+    plan = dataclasses.replace(plan, about=(*plan.about, About("INP003", GROUP, Share(0.3, 0.2, 0.5))))
+    diagnosis = diagnose(run, experiments=tried((plan, NOISY)))
+    shown = [finding(diagnosis, code).recoverable for code in ("INP001", "INP003")]
+    assert shown == [diagnosis.tried[0].predicted] * 2 == [Share(0.4, 0.1, 0.6)] * 2
+
+
+def test_a_prediction_of_another_finding_is_not_taken_over() -> None:
+    run = waiting_run()
+    both = dataclasses.replace(experiment(WORKERS), about=(About("XYZ001", GROUP, Share(0.1, 0.1, 0.1)),))
+    both = dataclasses.replace(both, about=(*both.about, *experiment(WORKERS).about))
+    after = finding(diagnose(run, experiments=tried((both, NOISY))))
+    assert after.recoverable == finding(diagnose(run)).recoverable
+
+
+@pytest.mark.parametrize("pairs", [1, 2])
+def test_of_too_few_pairs_no_gain_is_told(pairs: int) -> None:
+    diagnosis = diagnose(waiting_run(), experiments=tried((experiment(WORKERS), HALF[:pairs])))
+    words = finding(diagnosis).summary
+    assert "too early to say what num_workers=2, persistent_workers=True wins" in words and "needs 3" in words
+    assert "50 %" not in words  # what the pairs happened to win
+    assert "undecided" not in words and not finding(diagnosis).recoverable.measured
+
+
+def test_pairs_that_contradict_each_other_have_no_interval_worth_telling() -> None:
+    # Logarithms of 0.01, 1 and 100: their interval spans hundreds of per cent.
+    words = finding(diagnose(waiting_run(), experiments=tried((experiment(WORKERS), (0.01, 1.0, 100.0))))).summary
+    assert "in 3 pairs of trials that differ too much" in words and "-" not in words.split("Tried and")[1]
 
 
 def test_where_a_ceiling_wins_the_finding_stands_although_its_remedy_fails() -> None:

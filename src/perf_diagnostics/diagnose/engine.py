@@ -8,12 +8,13 @@ from pathlib import Path
 
 from perf_diagnostics.diagnose.asked_for import asked_for
 from perf_diagnostics.diagnose.asking import Placed, ask_all, void_trials
-from perf_diagnostics.diagnose.deep import WINDOWS_ALONE, ask_windows, waterfall, windows_of, with_windows
+from perf_diagnostics.diagnose.deep import WINDOWS_ALONE, Window, ask_windows, waterfall, windows_of, with_windows
 from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
 from perf_diagnostics.diagnose.experiments import Experiments
 from perf_diagnostics.diagnose.facts import SweepFacts, ask
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Severity
 from perf_diagnostics.diagnose.followed import held_against_run
+from perf_diagnostics.diagnose.indirect import with_indirect_gains
 from perf_diagnostics.diagnose.installed import all_rules
 from perf_diagnostics.diagnose.paced import capped_by_loader
 from perf_diagnostics.diagnose.ranking import ranked, verdict
@@ -60,12 +61,15 @@ def diagnose(
         replies = with_windows(replies, ask_windows(windows, sound, thresholds))
     primary = None if sound.primary is None else sound.primary.label
     tried = () if experiments is None else tried_of(experiments)
-    told = held_against_run(_told_where(capped_by_loader(tempered(replies.placed), sound)), sound, tried)
+    predicted = capped_by_loader(with_indirect_gains(tempered(replies.placed), sound), sound)
+    told = held_against_run(_told_where(predicted), sound, tried)
     ordered = ranked(with_tried(told, tried), primary)
     if primary is None:
         best, why = None, _nothing_sound(sweep, ordered)
     else:
-        best, why = verdict(ordered, primary)
+        best, why = verdict(
+            ordered, primary, opened=_opened(windows, sound), broke_off=not asked_for(sweep.run).completed
+        )
         why = f"{why}{_largest_parts(sound)}" if why else ""
     return Diagnosis(
         verdict=best,
@@ -87,6 +91,13 @@ def _told_where(placed: Sequence[Placed]) -> list[Placed]:
         )
         for item in placed
     ]
+
+
+def _opened(windows: Mapping[str, Window], sound: SweepFacts) -> bool:
+    """Whether a profiler window shows what the trials that the verdict is about do inside of forward and backward."""
+    about = () if sound.primary is None else sound.primary.points
+    ids = {trial.result.trial.id for point in about for trial in point.trials}
+    return any(window.facts is not None for trial_id, window in windows.items() if trial_id in ids)
 
 
 def _largest_parts(sound: SweepFacts) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.statistics import event_interval
 from perf_diagnostics.diagnose.time_series import RARE, cycle_ratio, period_of
 from perf_diagnostics.records import ALL_PHASES, Bools, Float64, Phase
@@ -36,8 +37,8 @@ class Excess:
         return {str(phase): part * self.share.value for phase, part in self.by_phase.items() if part > 0}
 
 
-def excess_of(facts: TrialFacts, chosen: Bools) -> Excess:
-    """Compare the chosen steady steps with the others.
+def excess_of(facts: TrialFacts, chosen: Bools, cycles: NDArray[np.intp] | None = None) -> Excess:
+    """Compare the chosen steady steps with the others; round by round, where the positions of their begins are given.
 
     Raises:
         NotMeasured: there are too few steps of one kind.
@@ -49,10 +50,29 @@ def excess_of(facts: TrialFacts, chosen: Bools) -> Excess:
         )
     lost = _beyond_neighbours(wall, chosen)
     return Excess(
-        share=_share(lost, wall, chosen).within(0.0, 1.0),
+        share=(_share(lost, wall, chosen) if cycles is None else cycle_ratio(lost, wall, cycles)).within(0.0, 1.0),
         among=facts.ratio("steps", chosen.astype(np.float64), np.ones(wall.size)).within(0.0, 1.0),
         by_phase=phase_parts(facts, chosen),
     )
+
+
+def with_aftermath(
+    facts: TrialFacts, chosen: Bools, share: Interval, cycles: NDArray[np.intp] | None = None
+) -> Interval:
+    """What is lost in the chosen steps as one phase shows it, with an upper end that holds what all of the step shows.
+
+    What stops a loop also leaves it cold: a collector has walked through the caches, and after a fork each page that is
+    written is copied first. That goes with the fault, and lies in phases that are not its own. Where too few steps are
+    left to compare with, the share stands as it is.
+
+    Args:
+        facts: the trial's.
+        chosen: which steady steps the fault is in, or just before.
+        share: what it takes of the step by its own phase.
+        cycles: where its rounds begin, if it comes in such: positions of steps.
+    """
+    found = ask(excess_of, facts, chosen, cycles)
+    return share if found is None or found.share.high is None else share.reaching(found.share.high)
 
 
 def _beyond_neighbours(wall: Float64, chosen: Bools) -> Float64:

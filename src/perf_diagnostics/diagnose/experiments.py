@@ -53,9 +53,8 @@ class Change:
 
     @property
     def predicted(self) -> Share | None:
-        """The prediction of the finding that is surest of it."""
-        known = [each.predicted for each in self.about if each.predicted is not None]
-        return max(known, key=lambda share: share.low, default=None)
+        """The prediction of the first finding that asks for it and has one: that beside which the change is shown."""
+        return next((each.predicted for each in self.about if each.predicted is not None), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +107,13 @@ class LeftOut(Change):
 
 @dataclass(frozen=True, kw_only=True)
 class Experiments:
-    """All experiments of a run, with the results there are, in the order in which they were planned."""
+    """All experiments of a run, with the results there are, in the order in which they were planned.
+
+    ``again`` is what one calls to go on with them.
+    """
 
     planned: tuple[Experiment, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     seed: int = 0
     results: tuple[TrialResult, ...] = field(default=(), repr=False)
+    again: str = "perf-diagnostics confirm RUN"

@@ -134,11 +134,15 @@ class Verdict:
 
 
 class Trying(enum.StrEnum):
-    """What came of trying a change: the whole interval of its gain above the practical threshold, below it, or not."""
+    """What came of trying a change: the whole interval of its gain above the practical threshold, below it, or not.
+
+    It is too early to say while fewer pairs have run than a verdict needs.
+    """
 
     CONFIRMED = "confirmed"
     REFUTED = "refuted"
     INCONCLUSIVE = "inconclusive"
+    TOO_EARLY = "too early to say"
     NOT_TRIED = "not tried"
 
 
@@ -148,9 +152,10 @@ class Tried:
 
     ``gain`` is the part of the time a sample takes that the change saves (negative: it costs), with its 95 % interval;
     None before the first whole pair. ``predicted`` is what was predicted before the first of them ran, and
-    ``as_predicted`` whether the gain lies in it (None where one of the two is missing). ``base_s`` and ``new_s`` are
-    the geometric means of the time a sample took, in s. A ``ceiling`` says what a perfect fix could win and is no way
-    to train; ``changes_training`` marks what alters the optimisation and not only its speed.
+    ``as_predicted`` whether the gain lies in it (None where one of the two is missing, or too few pairs have run).
+    ``base_s`` and ``new_s`` are the geometric means of the time a sample took, in s. A ``ceiling`` says what a perfect
+    fix could win and is no way to train; ``changes_training`` marks what alters the optimisation and not only its
+    speed.
     """
 
     codes: tuple[str, ...]

@@ -11,6 +11,7 @@ from perf_diagnostics.diagnose.facts import Group, Interval, NotMeasured, Point,
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity, Tried
 from perf_diagnostics.diagnose.gain import measured_gain
 from perf_diagnostics.diagnose.statistics import quotient
+from perf_diagnostics.diagnose.tried import tells
 from perf_diagnostics.diagnose.trust import DISTURBING
 from perf_diagnostics.diagnose.wording import percent_between
 from perf_diagnostics.records import Json
@@ -31,12 +32,12 @@ def held_against_run(placed: Sequence[Placed], sweep: SweepFacts, tried: Sequenc
     A change contradicts its prediction where the run holds the changed configuration, at the same batch and with
     everything else equal, and the whole interval of what it won there lies below what was predicted to be sure (below
     2 % where nothing was predicted). If no other change is advised, the finding becomes an info with the measured gain.
-    Changes that were tried in pairs are left to those.
+    Changes that were tried in pairs enough for a verdict are left to those.
     """
     if any(item.finding.code in _DISTURBING and item.finding.severity is not Severity.INFO for item in placed):
         return tuple(placed)
     groups = {group.label: group for group in sweep.groups if group.points}
-    settled = [dict(one.change) for one in tried if one.pairs]
+    settled = [dict(one.change) for one in tried if tells(one)]
     return tuple(
         dataclasses.replace(item, finding=_held(item.finding, groups[item.group], sweep.groups, settled))
         if item.group in groups and item.finding.family not in _NOT_ABOUT_TIME

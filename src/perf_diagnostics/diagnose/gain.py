@@ -2,7 +2,9 @@
 
 Removing 59 ms of exposed loading from a published trace saved 35 ms, because the host's own work came up next. So a
 gain is an interval: its upper end is what disappears if the fix works and nothing but the known floors is in the way,
-its lower end is the part that fixes of this family have realised in the worst tenth of the recorded cases.
+with what the fault does to other phases, where the run itself shows it; its lower end is the part that fixes of this
+family have realised in the worst tenth of the recorded cases. Both are shares of today's time: a third is 1.5 times
+as fast.
 """
 
 from __future__ import annotations

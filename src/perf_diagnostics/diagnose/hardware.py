@@ -111,8 +111,12 @@ _V100S = _peak(
     (16.4, None, 130, None), 1134, "NVIDIA V100 data sheet, V100S PCIe: 16.4 / 130 TFLOPS, 1134 GB/s", double=8.2
 )
 _A10 = _peak((31.2, 62.5, 125, 125), 600, "NVIDIA A10 data sheet: 31.2 / 62.5 / 125 TFLOPS, 600 GB/s", double=31.2 / 64)
+#: Its tensor cores are slower than the A10's: others have published 66.6 TFLOPS for a bfloat16 product of 8192³ on one.
 _A10G = _peak(
-    (35, 35, 70, 70), 600, "NVIDIA A10G data sheet (AWS, 2022): 35 / 35 / 70 TFLOPS, 600 GB/s", double=35 / 64
+    (35, 35, 70, 70),
+    600,
+    "NVIDIA A10G data sheet for AWS (NVIDIA_AWS_A10G_DataSheet_FINAL_02_17_2022.pdf): 35 / 35 / 70 TFLOPS, 600 GB/s",
+    double=35 / 64,
 )
 _L4 = _peak(
     (30.3, 60, 121, 121),

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose import processor, run_delay
-from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
-from perf_diagnostics.diagnose.wording import duration
+from perf_diagnostics.diagnose.facts import LEAST_STEPS, Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.step_facts import NS_PER_S
+from perf_diagnostics.diagnose.wording import counted, duration
 from perf_diagnostics.records import Float64, Phase
 
 Kind: TypeAlias = Literal["computing", "waiting", "mixed", "unknown"]
@@ -22,6 +23,9 @@ SATURATED = 0.1
 #: What the loop itself needs to take a batch over from a worker, in s: 0.34 to 0.41 ms of its own CPU time for a batch
 #: of two small tensors that takes 0.09 ms to make (torch 2.13, two virtual cores).
 HAND_OVER_S = 0.3e-3
+
+#: From this part of the wait on it is most of it.
+_MOST_OF_IT = 0.5
 
 #: Batches that come closer together than so many hand-overs are as likely to be held up by these as by being made.
 _RUSHED = 4
@@ -35,10 +39,14 @@ class Loading:
     ``rest_s``, all for the ``batches`` of one step. ``kind`` is how that time is spent: computing, waiting (disk,
     network, locks), mixed, or unknown; what of it passed without a core (``delayed``, where the scheduler's count is
     known) is no part of either. ``lay_ready``: for most of the wait a batch was there, and the loop had no core.
+    ``hand_over_s`` is what taking over the batches of a step from workers costs the loop, and ``hands_over``: that is
+    most of its wait. Where workers are started anew for each pass over the data, the first steps of passes are left
+    out: a step takes ``now_s``, and all others ``of_time`` of the time. ``starts``: most of the wait lies in the first.
     """
 
     work_s: float
     rest_s: float
+    now_s: float
     kind: Kind
     workers: int | None
     needed: int
@@ -47,6 +55,10 @@ class Loading:
     batches: int = 1
     delayed: float | None = None
     lay_ready: bool = False
+    hand_over_s: float = HAND_OVER_S
+    hands_over: bool = False
+    of_time: float = 1.0
+    starts: bool = False
 
     @property
     def lacked_cores(self) -> bool:
@@ -74,9 +86,30 @@ class Loading:
         """More workers cannot compute faster than the free cores allow."""
         return self.kind == "computing" and self.free_cores is not None and self.needed > self.free_cores
 
+    @property
+    def guessed(self) -> bool:
+        """Whether loading computes is not known, and if it does, there is no core for it."""
+        return self.kind == "unknown" and self.free_cores is not None and self.free_cores < 1
+
+    @property
+    def more_may_help(self) -> bool:
+        """More workers: false where something else is known to hold the loop up, or they may only take its cores."""
+        not_made_late = self.starts or self.lay_ready or self.hands_over or self.rushed or not self.workers_pay
+        return not (not_made_late or self.cores_lacking or self.guessed)
+
+    @property
+    def cores_left(self) -> str:
+        """``No core is free`` or ``Only 2 cores are free``."""
+        free = int(self.free_cores or 0)
+        return f"Only {counted(free, 'core')} {'is' if free == 1 else 'are'} free" if free else "No core is free"
+
     def step_s(self, workers: int) -> float:
         """The least a step takes with so many workers: the rest of it and the hand-over, or the workers' own time."""
-        return max(self.rest_s + self.batches * HAND_OVER_S, self.work_s / workers)
+        return max(self.rest_s + self.hand_over_s, self.work_s / workers)
+
+    def left(self, step_s: float) -> float:
+        """Share of today's time that is left where a step takes so long, and the first ones of passes what they do."""
+        return 1 - self.of_time * (1 - step_s / self.now_s)
 
     def proposed(self, cores: float | None, workers_per_core: float) -> int:
         """Workers to try: one more than would just keep up, within what the cores bear."""
@@ -95,13 +128,14 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
         computing_share: CPU time over the time of loading from which it is computing.
         waiting_share: the same, up to which it is waiting.
     """
-    step = facts.step_time_s.value
     workers = ask(lambda: int(facts.number("num_workers")))
     wait = ask(lambda: facts.host_time_s(Phase.DATA_WAIT).value)
+    between = ask(_between_starts, facts) or _Between(facts.step_time_s.value, share.value)
+    step = between.step_s
     # Running workers that cannot keep up are all busy, and a batch takes one of them as many steps as there are
     # workers. Without workers the loop makes the batch itself, inside its wait.
     work = workers * step if workers else (share.value * step if wait is None else wait)
-    rest = max(step * (1 - share.value), 1e-9)
+    rest = max(step * (1 - between.wait_share), 1e-9)
     scheduled = ask(run_delay.loading, facts)
     kind = (
         _kind(facts, computing_share, waiting_share)
@@ -109,20 +143,70 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
         else _kind_with_a_core(*scheduled.computing_with_a_core, computing_share, waiting_share)
     )
     ready = bool(workers) and bool(ask(run_delay.batches_lay_ready, facts))
-    if kind == "waiting" and ready:
+    batches = int(ask(facts.number, "accumulation_steps") or facts.result.trial.settings.accumulation_steps or 1)
+    taking_over_s = ask(_taking_over_s, facts) if workers else None
+    hands_over = taking_over_s is not None and taking_over_s >= _MOST_OF_IT * (step - rest)
+    if kind == "waiting" and (ready or hands_over):
         kind = "mixed"  # workers whose batches lie ready wait for the loop
+    hand_over_s = max(batches * HAND_OVER_S, taking_over_s or 0.0)
     return Loading(
         work_s=work,
         rest_s=rest,
+        now_s=step,
         kind=kind,
         workers=workers,
-        needed=math.ceil(work / rest),
+        needed=math.ceil(work / (rest + hand_over_s)),
         free_cores=ask(lambda: facts.free_cores),
         wait_s=step - rest,
-        batches=int(ask(facts.number, "accumulation_steps") or facts.result.trial.settings.accumulation_steps or 1),
+        batches=batches,
         delayed=None if scheduled is None else scheduled.delayed,
         lay_ready=ready,
+        hand_over_s=hand_over_s,
+        hands_over=hands_over,
+        of_time=between.of_time,
+        starts=between.starts_share >= _MOST_OF_IT,
     )
+
+
+@dataclass(frozen=True)
+class _Between:
+    """A mean step, in s, its wait for data, what part of all time such steps take, and of all wait their starts do."""
+
+    step_s: float
+    wait_share: float
+    of_time: float = 1.0
+    starts_share: float = 0.0
+
+
+def _between_starts(facts: TrialFacts) -> _Between:
+    """The steps with which no pass begins, where workers are started anew for each: more of them start no faster.
+
+    A first step's wait beyond the median of all others is its start, as INP005 counts it.
+    """
+    if not restarts(facts):
+        raise NotMeasured("epoch", "the loader has no workers, or keeps them")
+    wall, waits, others = facts.column("wall_ns"), exposed_wait_ns(facts), np.ones(facts.steps, dtype=bool)
+    others[epoch_begins(facts)] = False
+    if others.all() or int(others.sum()) < LEAST_STEPS:
+        raise NotMeasured("epoch", "no pass began within the steady steps, or nearly each step begins one")
+    started = np.maximum(0.0, waits[~others] - float(np.median(waits[others]))).sum() / max(1.0, float(waits.sum()))
+    time = float(wall[others].sum())
+    return _Between(
+        step_s=float(wall[others].mean()) / NS_PER_S,
+        wait_share=min(1.0, float(waits[others].sum()) / time),
+        of_time=time / float(wall.sum()),
+        starts_share=float(started),
+    )
+
+
+def _taking_over_s(facts: TrialFacts) -> float:
+    """What the loop's own thread computes in its wait for workers' batches, in s a step, as most steps show it.
+
+    First batches of a pass, for which workers are started, are long now and then.
+    """
+    if facts.on_accelerator:
+        raise facts.missing("data_wait_cpu_ns", "how much of the loop's work the device's queue hides is not known")
+    return float(np.median(facts.column("data_wait_cpu_ns"))) / NS_PER_S
 
 
 def core_bound_s(facts: TrialFacts, loading: Loading) -> float:
@@ -146,6 +230,18 @@ def computing_share_of(facts: TrialFacts) -> Interval:
         return facts.data_wait_cpu_share
     share = facts.quantity("workers_cpu_s") / (workers * processor.window_s(facts))
     return Interval(min(1.0, share), None, None, facts.steps)
+
+
+def restarts(facts: TrialFacts) -> bool:
+    """Whether the loader has workers, and starts them anew for each pass over the data."""
+    recorded = facts.result.facts
+    return bool(recorded.get("num_workers")) and (recorded.get("persistent_workers") is False or made_anew(facts))
+
+
+def made_anew(facts: TrialFacts) -> bool:
+    """Whether each pass over the data came from a DataLoader of its own: such a one has no workers to keep."""
+    passes, loaders = (ask(facts.number, name) for name in ("passes", "loaders"))
+    return passes is not None and passes > 1 and loaders == passes
 
 
 def exposed_wait_ns(facts: TrialFacts) -> Float64:

@@ -112,7 +112,8 @@ def _energy(trial: TrialFacts) -> float:
     energy_j, steps = trial.quantity("energy_device"), trial.quantity("energy_device_steps")
     if not (steps and trial.steps and trial.samples):
         raise NotMeasured("energy_device", "the energy's window holds no step")
-    return energy_j / (steps * trial.samples / trial.steps)
+    # The board is rank 0's, whose table this is; the samples of all ranks would make it look N times as thrifty.
+    return energy_j / (steps * float(trial.column("samples").mean()))
 
 
 #: On the CPU the peak of the whole process tree (loader workers included), or else of the process alone.

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from perf_diagnostics.diagnose import roofline
 from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.outliers import off_processor_ns
-from perf_diagnostics.records import ALL_PHASES, Phase
+from perf_diagnostics.records import ALL_PHASES, Float64, Phase
 
 NS_PER_S = 1e9
 
@@ -105,6 +107,31 @@ def workers_lack_cores(facts: TrialFacts) -> bool:
     return facts.quantity("workers_cpu_s") / workers < facts.quantity("process_cpu_s")
 
 
+def ran_ns(facts: TrialFacts) -> float:
+    """How long the loop's own thread ran in all steady steps, in ns.
+
+    Where steps are too short to read its clock in each, it is what was counted over whole blocks of them.
+    """
+    used = ask(facts.column, "thread_cpu_ns")
+    counted = ask(facts.quantity, "loop_cpu_share") if used is None else None
+    if counted is not None:
+        return min(1.0, counted) * float(facts.column("wall_ns").sum())
+    return float(facts.column("thread_cpu_ns").sum())
+
+
+def ran_outside_wait_ns(facts: TrialFacts) -> tuple[float, float]:
+    """How long it ran outside of the wait for data in all steady steps, in ns: least and most.
+
+    In waits too short to read its clock around it may have run for all of the time, or for none.
+    """
+    ran, wait = ran_ns(facts), facts.table.host_ns(Phase.DATA_WAIT)
+    if wait is None:
+        return ran, ran
+    read = ask(facts.column, "data_wait_cpu_ns")
+    least, most = (0.0, float(np.nansum(wait))) if read is None else (float(read.sum()),) * 2
+    return max(0.0, ran - most), max(0.0, ran - least)
+
+
 def granted_share(facts: TrialFacts) -> float:
     """The most of forward, backward and optimizer for which the loop's own thread can have run, on the CPU; 0...1.
 
@@ -112,7 +139,7 @@ def granted_share(facts: TrialFacts) -> float:
     """
     if facts.on_accelerator:
         raise facts.missing("thread_cpu_ns", "a thread that feeds a device waits for it, so its waiting says nothing")
-    used = facts.column("thread_cpu_ns").sum() - facts.column("data_wait_cpu_ns").sum()
+    used = ran_outside_wait_ns(facts)[1]
     compute = sum(float(facts.host_column(phase).sum()) for phase in _COMPUTE)
     if not compute > 0:
         raise facts.missing("thread_cpu_ns", "the loop marks no time in which the model computes")
@@ -131,6 +158,38 @@ def throttled_share(facts: TrialFacts) -> float:
     """Share of the quota's enforcement periods in which it was used up; 0 where there is no quota."""
     periods, throttled = facts.quantity("cpu_periods"), facts.quantity("cpu_throttled_periods")
     return throttled / periods if periods > 0 else 0.0
+
+
+def surely_computing(facts: TrialFacts, part_ns: Float64) -> Interval:
+    """How much of a part of each step the loop's own thread surely computed: as if it had computed in all the rest.
+
+    Args:
+        facts: of a trial on the CPU.
+        part_ns: the host's time of the part in each steady step, in ns; the wait for data is none of it.
+    """
+    if facts.on_accelerator:
+        raise facts.missing("thread_cpu_ns", "a thread that feeds a device computes beside it")
+    used, rest = facts.column("thread_cpu_ns"), facts.column("wall_ns") - part_ns
+    waited = facts.table.host_ns(Phase.DATA_WAIT)
+    if waited is not None:
+        used, rest = used - facts.column("data_wait_cpu_ns"), rest - waited
+    return facts.ratio("thread_cpu_ns", np.clip(used - rest, 0.0, part_ns), part_ns).within(0.0, 1.0)
+
+
+def most_computed_ns(facts: TrialFacts, part_ns: Float64) -> Float64:
+    """What of a part of each step the loop's own thread can have computed, in ns a step: no longer than it ran.
+
+    Where steps are too short to read its clock in each, what it ran in all of them is spread like the part. All of it
+    where its clock was not read at all.
+    """
+    ran, each = ask(ran_ns, facts), ask(facts.column, "thread_cpu_ns")
+    if ran is None:
+        return part_ns
+    if each is not None:
+        within: Float64 = np.minimum(part_ns, each)
+        return within
+    total = float(part_ns.sum())
+    return part_ns * min(1.0, ran / total) if total > 0 else part_ns
 
 
 def off_processor_share(facts: TrialFacts) -> Interval:

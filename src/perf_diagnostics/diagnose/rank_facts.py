@@ -186,6 +186,18 @@ class RankFacts:
             raise NotMeasured(column, f"a step without {column}")
         return float(((loads.max(axis=0) - means) / means).mean())
 
+    def evened_out(self, column: str) -> Interval:
+        """What even loads would win at most, over the wall time of a step.
+
+        What the rank with the largest load computes beyond the mean load, forward and backward: those who wait for it
+        before the exchange wait for it inside of backward as well, where no clock tells their waiting from computing.
+        """
+        loads = self.load(column)
+        longest, steps = loads.argmax(axis=0), np.arange(self.steps)
+        computing = (self.phase_ns(Phase.FORWARD) + self.phase_ns(Phase.BACKWARD))[longest, steps]
+        needless = computing * (1 - loads.mean(axis=0) / loads.max(axis=0))
+        return ratio_interval(needless[self._usual], self.wall_ns[self._usual])
+
 
 def rows_of(table: StepTable, rows: Sequence[int] | NDArray[np.intp]) -> StepTable:
     return StepTable({name: values[rows] for name, values in table.columns.items()})

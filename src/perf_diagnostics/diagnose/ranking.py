@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from perf_diagnostics.diagnose.advice import PROFILER_WINDOW
 from perf_diagnostics.diagnose.asking import SEVERITIES, Placed
 from perf_diagnostics.diagnose.crossing_facts import WAITS
 from perf_diagnostics.diagnose.finding import Family, Finding, Severity, Verdict
+from perf_diagnostics.diagnose.wording import percent
 
 #: A finding of less confidence is shown but makes no verdict: a share whose interval straddles its threshold (0.3)
 #: still does, in a trial of very few steps (0.18) no more.
@@ -102,19 +104,27 @@ def _with_explained(cause: Placed, causes: Mapping[Placed, Sequence[Placed]]) ->
     return dataclasses.replace(cause, finding=dataclasses.replace(cause.finding, explains=codes)) if codes else cause
 
 
-def verdict(ordered: Sequence[Placed], primary: str | None) -> tuple[Verdict | None, str]:
+def verdict(
+    ordered: Sequence[Placed], primary: str | None, *, opened: bool = False, broke_off: bool = False
+) -> tuple[Verdict | None, str]:
     """The sentence to read first, or None and why there is none.
 
     It is the first fault about the primary group (or the whole run) that is sure enough. Without one it is what
     takes the time.
+
+    Args:
+        ordered: as :func:`ranked` gives them.
+        primary: label of the group that the verdict is about.
+        opened: a profiler's trace shows what forward and backward do inside.
+        broke_off: no trial ended by itself; what has been found in its steps is there, and nothing is ruled out.
     """
     about = [item.finding for item in ordered if item.group in (None, primary)]
     faults = [f for f in about if f.family is not Family.EXPERIMENT and f.severity is not Severity.INFO]
     sure = [fault for fault in faults if fault.confidence >= LEAST_CONFIDENCE]
     healthy = [f for f in about if f.code == HEALTHY and f.confidence >= LEAST_CONFIDENCE]
-    if sure or (healthy and not faults):
+    if sure or (healthy and not faults and not broke_off):
         first = (sure or healthy)[0]
-        says = first.summary if sure else f"No fault was found. {first.summary}"
+        says = first.summary if sure else f"{_nothing_found(first, opened=opened)} {first.summary}"
         return Verdict(first.code, first.name, first.family, says), ""
     if faults:
         unsure = faults[0]
@@ -122,6 +132,8 @@ def verdict(ordered: Sequence[Placed], primary: str | None) -> tuple[Verdict | N
             f"the strongest finding, {unsure.code} {unsure.name}, has a confidence of {unsure.confidence:.2f}; "
             f"a verdict needs {LEAST_CONFIDENCE}"
         )
+    if broke_off:
+        return None, "no rule found a fault in the steps that were measured, but the trial broke off before its end"
     unsure_work = [f for f in about if f.code == HEALTHY]
     if unsure_work:
         return None, (
@@ -129,6 +141,17 @@ def verdict(ordered: Sequence[Placed], primary: str | None) -> tuple[Verdict | N
             f"of {unsure_work[0].confidence:.2f}; a verdict needs {LEAST_CONFIDENCE}"
         )
     return None, "no rule found a fault, and forward and backward were not shown to take most of the step"
+
+
+def _nothing_found(healthy: Finding, *, opened: bool) -> str:
+    """That no rule found a fault, and where none of them looked."""
+    if opened:
+        return "No rule found a fault."
+    inside = sum(healthy.claims.values())
+    return (
+        "No rule found a fault in what was looked at; what forward and backward do inside"
+        f"{f' ({percent(inside)} of a step)' if inside else ''} was not opened: {PROFILER_WINDOW} opens it."
+    )
 
 
 def _order(item: Placed, primary: str | None) -> tuple[int, bool, float, int, str]:

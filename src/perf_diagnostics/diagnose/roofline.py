@@ -58,8 +58,7 @@ def computes_in(facts: TrialFacts) -> str:
         return precision
     if only in (*HALF, DOUBLE):
         return only
-    known = peak(facts.word("device_name"))
-    if precision == "float32" and known is not None and known.tf32 is not None:
+    if precision == "float32" and _has_tf32(facts):
         convolves = (ask(facts.number, "convolution_parameter_share") or 0.0) >= _CONVOLVES
         return "tf32" if convolves or facts.word("matmul_precision") in ("high", "medium") else precision
     return precision
@@ -111,10 +110,28 @@ def ridge(facts: TrialFacts) -> float:
 
 
 def fastest_product(facts: TrialFacts) -> float:
-    """Operations a second of the fastest product measured in the run, which is one of the trial's precision."""
-    if computes_in(facts) == DOUBLE:
-        raise NotMeasured("matmul_ceiling", "the model computes in float64, in which no product was timed")
-    return facts.quantity("matmul_ceiling")
+    """Operations a second of the fastest product measured in the run.
+
+    It is one of the trial's precision. NotMeasured where the model computes in another format: in that of its own
+    parameters, or, in convolutions, in TF32 beside products in float32.
+    """
+    ceiling, computes, timed = facts.quantity("matmul_ceiling"), computes_in(facts), _timed_in(facts)
+    if computes != timed:
+        why = f"the model computes in {computes}, and the products that were timed did in {timed}"
+        raise NotMeasured("matmul_ceiling", why)
+    return ceiling
+
+
+def _timed_in(facts: TrialFacts) -> str:
+    """The format of the timed products: the trial's precision, or TF32 where torch may put it in float32's place."""
+    precision = str(facts.result.trial.settings.precision)
+    allowed = precision == "float32" and facts.word("matmul_precision") in ("high", "medium")
+    return "tf32" if allowed and _has_tf32(facts) else precision
+
+
+def _has_tf32(facts: TrialFacts) -> bool:
+    known = peak(facts.word("device_name"))
+    return known is not None and known.tf32 is not None
 
 
 def bound_s(facts: TrialFacts) -> float:

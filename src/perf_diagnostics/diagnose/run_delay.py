@@ -6,6 +6,7 @@ Every function asks one trial's facts, and lets NotMeasured pass: where the kern
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perf_diagnostics.diagnose import processor
@@ -17,6 +18,9 @@ _COMPUTE = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 
 #: CPU times come in ticks of 10 ms, so that a group of threads that hardly ran may have any delay over its CPU time.
 _MOST_DELAYED = 0.999
+
+#: Share of the time in which the computing thread did not run, from which others have its processor: as EXP010.
+ROBBED = 0.05
 
 #: Share of the quota's periods in which it was used up, from which waiting says nothing of others: as CPU003.
 _THROTTLED = 0.05
@@ -61,6 +65,18 @@ def delayed_share(facts: TrialFacts) -> float:
 def robbed_share(facts: TrialFacts) -> float:
     """Share of the time in which the computing thread was ready to run and others had the cores."""
     return _users(facts).robbed(delayed_share(facts))
+
+
+def robbed(facts: TrialFacts) -> bool:
+    """Whether others had the processor of the loop's thread, so that wall time is not all its own.
+
+    Without the scheduler's count it is concluded from who used the cores, or from what the thread surely did not run.
+    """
+    counted = ask(robbed_share, facts)
+    if counted is not None:
+        return counted >= ROBBED
+    off = ask(processor.off_processor_share, facts)
+    return bool(ask(processor.crowded, facts)) or (off is not None and off.surely_at_least(ROBBED))
 
 
 def own_share(facts: TrialFacts) -> float:
@@ -179,18 +195,46 @@ def delay_in_wait(facts: TrialFacts) -> tuple[float, float]:
     delay can lie there, and so what must lie in the wait; on the CPU with one thread, forward, backward and optimizer
     block on nothing, so that all of what they lack is delay.
     """
-    wait, wall = float(facts.host_column(Phase.DATA_WAIT).sum()), float(facts.column("wall_ns").sum())
+    wait = float(facts.host_column(Phase.DATA_WAIT).sum())
     if not wait > 0:
         raise NotMeasured("data_wait_cpu_ns", "the loop waits for no data")
     used, read = float(facts.column("thread_cpu_ns").sum()), ask(facts.column, "data_wait_cpu_ns")
     # In waits too short to read the thread's clock around it may have run for all of it, or for none.
     least, most = (0.0, min(wait, used)) if read is None else (float(read.sum()),) * 2
+    return _delay_within(facts, wait, least, most)
+
+
+def outside_left(facts: TrialFacts, share: Interval, phases: Sequence[Phase]) -> tuple[float, float]:
+    """Share of the step that would lie in these phases, which train nothing, without others: least and most.
+
+    What the thread computed there is its CPU time beyond that of waiting and computing: at least as if it had computed
+    in all of forward, backward and optimizer, at most as if in none.
+    """
+    if facts.on_accelerator:
+        raise facts.missing("loop_run_delay_share", "the step is the device's, and the delay that of the host's thread")
+    if facts.table.host_ns(Phase.DATA_WAIT) is not None:
+        facts.column("data_wait_cpu_ns")  # not known: all of the delay could lie here, which tells nothing
+    time = sum(float(facts.host_column(phase).sum()) for phase in phases)
+    least, most = processor.ran_outside_wait_ns(facts)
+    computing = sum(float(facts.host_column(phase).sum()) for phase in _COMPUTE)
+    users, lost = _users(facts), min(1.0, facts.quantity("loop_run_delay_share"))
+    ends = _delay_within(facts, time, min(time, max(0.0, least - computing)), min(time, most))
+    low, high = (_left(share.value, users.robbed(end), users.robbed(lost)) for end in ends[::-1])
+    return low, high
+
+
+def _delay_within(facts: TrialFacts, time: float, least: float, most: float) -> tuple[float, float]:
+    """Share of the time in which the loop's thread was without a core within ``time`` of all steps: least and most.
+
+    ``least`` and ``most`` are the ends of the CPU time that it used there; all in ns.
+    """
+    wall, used = float(facts.column("wall_ns").sum()), processor.ran_ns(facts)
     delay = min(1.0, facts.quantity("loop_run_delay_share")) * wall
-    elsewhere = max(0.0, wall - wait - max(0.0, used - most))
+    elsewhere = max(0.0, wall - time - max(0.0, used - most))
     computes_alone = not facts.on_accelerator and ask(facts.number, "threads") == 1
-    surely_elsewhere = _lost_while_computing(facts) * wall if computes_alone else 0.0
-    low = min(max(0.0, wait - most), max(0.0, delay - elsewhere))
-    high = max(low, min(max(0.0, wait - least), delay - surely_elsewhere))
+    surely_elsewhere = (ask(_lost_while_computing, facts) or 0.0) * wall if computes_alone else 0.0
+    low = min(max(0.0, time - most), max(0.0, delay - elsewhere))
+    high = max(low, min(max(0.0, time - least), delay - surely_elsewhere))
     return low / wall, high / wall
 
 

@@ -116,6 +116,29 @@ def _placed(facts: TrialFacts, lost: Float64, by_phase: Mapping[Phase, float]) -
     return placed
 
 
+def rhythm_outside(facts: TrialFacts) -> Stalls | None:
+    """What returns with a rhythm outside of all phases, seen there alone; None where nothing does.
+
+    Where steps scatter widely (others' load, batches of many lengths) a step with more work outside is none of the long
+    ones, and still the time outside by itself beats like a clock. What the collector paused and what steps took that
+    compiled is theirs.
+    """
+    times, wall = facts.table.phase_ns(Phase.OTHER), facts.column("wall_ns").astype(np.float64)
+    if times is None or not np.isfinite(times).all():
+        return None
+    pauses, graphs = facts.table.get("gc_ns"), facts.table.get("graphs")
+    own = times - (0.0 if pauses is None else pauses)
+    compiled = np.zeros(wall.size, dtype=bool) if graphs is None else np.diff(graphs, prepend=graphs[:1]) > 0
+    period = period_of(np.where(compiled, 0.0, np.maximum(0.0, own - float(np.median(own)))))
+    if period is None:
+        return None
+    beats = np.arange(wall.size) % period.steps == period.offset
+    # The median of all lies between the beats and the others where every second step has one.
+    above = np.maximum(0.0, own - float(np.median(own[~beats])))
+    lost: Float64 = np.where(beats & ~compiled, above, 0.0)
+    return Stalls(wall, lost, lost, {Phase.OTHER: 1.0})
+
+
 def others_part(facts: TrialFacts, phase: Phase) -> float:
     """The share of all time that other programs' long steps cost in a phase, had they hit it like those that compute.
 
@@ -153,7 +176,10 @@ def against(facts: TrialFacts, phase: Phase | None) -> tuple[Remedy, ...]:
                 "back (empty_cache)."
             ),
         )
-    return (
-        Remedy("Save asynchronously or less often; evaluate less often, or elsewhere."),
-        Remedy("Log and evaluate metrics in another thread, and write nothing to disk inside the step."),
+    found = (
+        Remedy("If it saves or evaluates: asynchronously or less often, or elsewhere."),
+        Remedy("If it logs or computes metrics: in another thread, with nothing written to disk inside the step."),
     )
+    if ask(facts.number, "num_workers") is None:
+        return found
+    return (*found, Remedy("If it works on batches: in the loader's workers, which do that meanwhile."))

@@ -50,6 +50,10 @@ class Interval:
         high = None if self.high is None else self.high * factor
         return Interval(self.value * factor, low, high, self.n)
 
+    def reaching(self, most: float) -> Interval:
+        """The same estimate, with an upper end of at least ``most``."""
+        return Interval(self.value, self.low, most if self.high is None else max(self.high, most), self.n)
+
     def within(self, least: float, most: float) -> Interval:
         """The same estimate, with value and ends held between two bounds (a share cannot lie below 0)."""
 
@@ -228,6 +232,21 @@ def against_the_best(ratio: Interval, of: int, *, scatter: float = 0.0) -> Inter
     down, up = math.log(ratio.value / ratio.low), math.log(ratio.high / ratio.value)
     low, high = (math.hypot(wider * end, reach * scatter) for end in (down, up))
     return Interval(ratio.value, ratio.value * math.exp(-low), ratio.value * math.exp(high), ratio.n)
+
+
+def scatter_around_a_hill(values: ArrayLike) -> float:
+    """The scatter of values, shape ``(n,)``, that should first rise and then fall, wherever their top lies; 0 below 3.
+
+    Root mean square, over the values between the two ends, of how far each lies below both a value before it and a
+    value after it: no hill explains that, however steep it is. A series that only rises and falls has none, and of
+    equal values with a normal scatter it finds on average 85 % of it in seven, 65 % in five and 28 % in three.
+    """
+    series = np.asarray(values, dtype=np.float64)
+    if series.size < 3:
+        return 0.0
+    before, after = np.maximum.accumulate(series), np.maximum.accumulate(series[::-1])[::-1]
+    dips = np.minimum(before, after) - series
+    return math.sqrt(float(np.dot(dips, dips)) / (series.size - 2))
 
 
 def median_absolute_deviation(values: ArrayLike) -> float:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.not_measured import NotMeasured
 from perf_diagnostics.diagnose.recorded import Recorded, ask
+from perf_diagnostics.diagnose.spread import Spread, spread_of
 from perf_diagnostics.diagnose.statistics import Interval, mean_interval
-from perf_diagnostics.records import ALL_PHASES, Phase
+from perf_diagnostics.records import ALL_PHASES, Float64, Phase
 
 NS_PER_S = 1e9
 
@@ -37,6 +38,17 @@ class StepFacts(Recorded):
     def step_time_s(self) -> Interval:
         """Mean wall time of a step, in s; NotMeasured where :attr:`impossible_times` says why there is none."""
         return mean_interval(self._possible(1)).scaled(1 / NS_PER_S)
+
+    @cached_property
+    def step_times_s(self) -> Float64:
+        """The wall time of each steady step, in s, shape ``(steps,)``; none of them is impossible."""
+        times: Float64 = self._possible(1) / NS_PER_S
+        return times
+
+    @cached_property
+    def step_time_spread(self) -> Spread:
+        """How the times of single steps spread: median, median deviation, percentiles."""
+        return spread_of(self.step_times_s)
 
     @cached_property
     def impossible_times(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -91,9 +92,16 @@ Seen: TypeAlias = tuple[TrialResult, Environment]
 
 
 def _seen(run: Run, side: Side) -> list[Seen]:
-    """Each completed trial (each at all, where none completed) with its environment, or the run's if it has none."""
+    """Each completed trial (each at all, where none completed) with its environment, or the run's if it has none.
+
+    A trial in the user's own process knows its devices, and leaves the rest to the run.
+    """
     results = [trial.result for trial in side.completed] or side.results
-    return [(one, one.environment if one.environment.python else run.environment) for one in results]
+    theirs = [(one, one.environment.devices or run.environment.devices) for one in results]
+    return [
+        (one, one.environment if one.environment.python else dataclasses.replace(run.environment, devices=devices))
+        for one, devices in theirs
+    ]
 
 
 def _differences(

@@ -20,6 +20,9 @@ from perf_diagnostics.records import Outcome, Trial, TrialResult
 #: With fewer pairs an interval says nothing about how the next pair would come out.
 LEAST_PAIRS = 3
 
+#: The change was run, and decides nothing.
+UNSURE = (Trying.INCONCLUSIVE, Trying.TOO_EARLY)
+
 
 def tried_of(experiments: Experiments) -> tuple[Tried, ...]:
     """What came of every experiment, then what was left out.
@@ -27,22 +30,26 @@ def tried_of(experiments: Experiments) -> tuple[Tried, ...]:
     Of each process there is one number, the time a sample took over all its steady steps: steps of one process share
     its memory layout and its neighbours. The gain is 1 less the ratio of the two, with Student's interval over the
     pairs. It is *confirmed* where the whole interval lies at or above 2 %, *refuted* where it lies below, else
-    *inconclusive*. The number of pairs is fixed beforehand: who stops when the interval pleases is right too often.
+    *inconclusive*. With fewer than three pairs it is *too early to say*. The number of pairs is fixed beforehand: who
+    stops when the interval pleases is right too often.
     """
     results = {result.trial.id: result for result in experiments.results}
-    done = tuple(_outcome(experiment, results) for experiment in experiments.planned)
+    done = tuple(_outcome(experiment, results, experiments.again) for experiment in experiments.planned)
     return (*done, *(_left_out(item) for item in experiments.left_out))
 
 
-def _outcome(experiment: Experiment, results: Mapping[str, TrialResult]) -> Tried:
+def _outcome(experiment: Experiment, results: Mapping[str, TrialResult], again: str) -> Tried:
     arms = [experiment.pair(index) for index in range(experiment.pairs)]
     pairs = [pair for base, new in arms if (pair := _pair(results.get(base.id), results.get(new.id))) is not None]
     ended = [result for trials in arms for trial in trials if (result := results.get(trial.id)) is not None]
     failed = [result for result in ended if result.outcome is not Outcome.COMPLETED]
     gain = _gain(pairs)
-    verdict, why = _verdict(gain, len(pairs), experiment.pairs, failed)
+    verdict, why = _verdict(gain, len(pairs), experiment.pairs) if gain else _without_gain(ended, failed)
+    if verdict is Trying.TOO_EARLY:
+        why = f"{why}; {_what_now(failed, again)}"
     predicted = experiment.predicted
-    comparable = gain is not None and predicted is not None and not experiment.ceiling
+    enough = gain is not None and verdict is not Trying.TOO_EARLY
+    comparable = enough and predicted is not None and not experiment.ceiling
     return Tried(
         codes=tuple(dict.fromkeys(each.code for each in experiment.about)),
         groups=tuple(dict.fromkeys(each.group for each in experiment.about)),
@@ -104,15 +111,10 @@ def _gain(pairs: Sequence[tuple[float, float]]) -> Interval | None:
     return Interval(1 - ratio.value, low, high, ratio.n)
 
 
-def _verdict(gain: Interval | None, pairs: int, planned: int, failed: Sequence[TrialResult]) -> tuple[Trying, str]:
-    if gain is None:
-        if failed:
-            ended = str(failed[0].outcome).replace("_", " ")
-            return Trying.NOT_TRIED, f"it could not be run: {ended}: {failed[0].reason}"
-        return Trying.NOT_TRIED, "no pair has been run yet"
+def _verdict(gain: Interval, pairs: int, planned: int) -> tuple[Trying, str]:
     short = f"{counted(pairs, 'pair')} of {planned}"
     if pairs < LEAST_PAIRS or gain.low is None or gain.high is None:
-        return Trying.INCONCLUSIVE, f"{short} ran whole, and a verdict needs {LEAST_PAIRS}"
+        return Trying.TOO_EARLY, f"{counted(pairs, 'pair')} ran whole, and a verdict needs {LEAST_PAIRS}"
     why = "" if pairs == planned else f"{short} ran whole"
     if gain.low >= THRESHOLD:
         return Trying.CONFIRMED, why
@@ -122,6 +124,25 @@ def _verdict(gain: Interval | None, pairs: int, planned: int, failed: Sequence[T
         Trying.INCONCLUSIVE,
         why or f"its interval reaches across {100 * THRESHOLD:.0f} %, the least gain that matters",
     )
+
+
+def _without_gain(ended: Sequence[TrialResult], failed: Sequence[TrialResult]) -> tuple[Trying, str]:
+    """Why no pair has anything to compare."""
+    if failed:
+        return Trying.NOT_TRIED, f"it could not be run: {_failure(failed[0])}"
+    if len(ended) > 1:
+        return Trying.NOT_TRIED, f"its trials cannot be compared: fewer than {LEAST_STEPS} steps, or no samples counted"
+    return Trying.NOT_TRIED, "no pair has been run yet"
+
+
+def _what_now(failed: Sequence[TrialResult], again: str) -> str:
+    if failed:
+        return f"then it could not be run: {_failure(failed[0])}"
+    return f"`{again}` runs those that are missing"
+
+
+def _failure(result: TrialResult) -> str:
+    return f"{str(result.outcome).replace('_', ' ')}: {result.reason}"
 
 
 def with_tried(placed: Iterable[Placed], tried: Sequence[Tried]) -> tuple[Placed, ...]:
@@ -144,14 +165,15 @@ def _judged(finding: Finding, tried: Sequence[Tried]) -> Finding:
     finding = dataclasses.replace(finding, remedies=_remedies(finding, confirmed, refuted))
     if confirmed:
         return _confirmed(finding, min(confirmed, key=better))
+    finding = _as_put_down(finding, about)
     if ceiling is not None and ceiling.gain is not None and ceiling.gain.high is not None:
         finding = _capped(finding, ceiling, ceiling.gain.high)
-    open_ = any(one.verdict is Trying.INCONCLUSIVE for one in about)
+    unsure = [one for one in about if one.verdict in UNSURE]
     hopeless = ceiling is not None and ceiling.verdict is Trying.REFUTED
     possible = ceiling is not None and ceiling.verdict is not Trying.REFUTED
-    if hopeless or (refuted and not open_ and not possible):
+    if hopeless or (refuted and not unsure and not possible):
         return _refuted(finding, refuted)
-    return _with_words(finding, refuted, [one for one in about if one.verdict is Trying.INCONCLUSIVE])
+    return _with_words(finding, refuted, unsure)
 
 
 def _ceiling(finding: Finding, tried: Sequence[Tried]) -> Tried | None:
@@ -218,14 +240,42 @@ def _refuted(finding: Finding, refuted: Sequence[Tried]) -> Finding:
     )
 
 
+def _as_put_down(finding: Finding, about: Sequence[Tried]) -> Finding:
+    """The finding with the prediction that was put down before the first pair, to which its change is held.
+
+    Today's rules may predict something else, and one change has one prediction. An info that advises it beside the
+    finding that asked for it first takes that one's over; what is ordered by its gain keeps its own.
+    """
+    mine = (one.predicted for one in about if one.verdict in UNSURE and _leads_or_follows(finding, one))
+    put_down = next((share for share in mine if share is not None), None)
+    if put_down is None or finding.recoverable is None or finding.recoverable.measured:
+        return finding
+    return dataclasses.replace(finding, recoverable=put_down)
+
+
+def _leads_or_follows(finding: Finding, one: Tried) -> bool:
+    first = finding.remedies[0].change if finding.remedies else {}
+    return one.codes[0] == finding.code or (finding.severity is Severity.INFO and dict(first) == dict(one.change))
+
+
 def _with_words(finding: Finding, refuted: Sequence[Tried], unsure: Sequence[Tried] = ()) -> Finding:
     told = [
-        f"Tried {how}: {change_words(one)} wins {percent_between(one.gain)}."
-        for how, tried in (("without success", refuted), ("and undecided", unsure))
-        for one in tried
+        f"Tried without success: {change_words(one)} wins {percent_between(one.gain)}."
+        for one in refuted
         if one.gain is not None
     ]
+    told += [_undecided(one) for one in unsure]
     return dataclasses.replace(finding, summary=" ".join([finding.summary, *told])) if told else finding
+
+
+def _undecided(one: Tried) -> str:
+    """``Tried, too early to say what num_workers=2 wins: 1 pair ran whole, and a verdict needs 3; …``"""
+    if one.verdict is Trying.TOO_EARLY:
+        return f"Tried, {one.verdict} what {change_words(one)} wins: {one.why}."
+    pairs = f"in {counted(one.pairs, 'pair')} of trials"
+    if one.gain is None or one.gain.low is None or one.gain.low < -1:
+        return f"Tried and undecided: {change_words(one)}, {pairs} that differ too much to tell what it wins."
+    return f"Tried and undecided: {change_words(one)} wins {percent_between(one.gain)}, {pairs}."
 
 
 def measured_share(gain: Interval) -> Share:

@@ -63,16 +63,6 @@ def typical_ns(times_ns: Float64) -> Float64:
     return typical
 
 
-def computing_share(facts: TrialFacts) -> Interval:
-    """How much of what is no update the loop's own thread surely computed, as if it had computed all the rest."""
-    before = before_update_ns(facts)
-    used, elsewhere = facts.column("thread_cpu_ns"), facts.column("wall_ns") - before
-    waited = facts.table.host_ns(Phase.DATA_WAIT)
-    if waited is not None:
-        used, elsewhere = used - facts.column("data_wait_cpu_ns"), elsewhere - waited
-    return facts.ratio("thread_cpu_ns", np.clip(used - elsewhere, 0.0, before), before).within(0.0, 1.0)
-
-
 def one_clipping_s(facts: TrialFacts, bytes_per_parameter: float | None) -> float:
     """The least that clipping all gradients once takes, in s; 0 where the model's size is not known.
 

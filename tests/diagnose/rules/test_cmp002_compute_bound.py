@@ -40,6 +40,26 @@ def test_on_a_cpu_the_threads_are_set_against_the_cores():
     assert {"threads": 8} not in changes(found(ask(0.9, facts={"threads": 8, "cpu_count": 8})))
 
 
+def on_eight(*, robbed=0.0, idle):
+    """Two threads of eight cores, of which nobody uses so many."""
+    given = {"process_cpu_s": 200.0, "workers_cpu_s": 0.0, "other_cpu_s": (6 - idle) * 100.0, "loop_cpu_share": 0.9}
+    counted = {"loop_run_delay_share": robbed, "process_run_delay_share": robbed}
+    facts = {"threads": 2, "cpu_count": 8, "num_workers": 0, "cpu_window_s": 100.0}
+    return changes(found(ask(0.9, facts=facts, quantities=given | counted)))
+
+
+def test_more_threads_are_advised_as_far_as_cores_are_free():
+    assert {"threads": 8} in on_eight(idle=5.9)
+    assert {"threads": 5} in on_eight(idle=3.4)
+    assert not [change for change in on_eight(idle=0.5) if "threads" in change]
+    assert not [change for change in on_eight(idle=5.9, robbed=0.9) if "threads" in change]  # others use 0.1
+
+
+def test_a_small_batch_alone_is_to_be_compared_with_larger_ones():
+    assert any("Measure larger batches" in remedy.says for remedy in found(ask(0.9, batch_size=2)).remedies)
+    assert not any("Measure larger batches" in remedy.says for remedy in found(ask(0.9, batch_size=64)).remedies)
+
+
 def test_a_compiled_model_is_not_to_be_compiled():
     assert {"compile_mode": "default"} in changes(found(ask(0.9, facts={"compiled": False})))
     assert {"compile_mode": "default"} not in changes(found(ask(0.9, facts={"compiled": True})))

@@ -117,6 +117,9 @@ def test_uneven_batches_make_ranks_late_in_turn() -> None:
     assert isinstance(found, Finding) and found.severity is Severity.WARNING
     assert "20 %" in found.summary  # (40 + 0) / 2 = 20 ms of 100
     assert "their tokens differ by 33 %" in found.summary  # 200 over the mean of 150
+    # forward and backward of the longer batch take its 100 ms, of which a quarter is beyond the mean load: 150 of 200
+    assert found.recoverable is not None and found.recoverable.high == pytest.approx(0.25, abs=0.005)
+    assert found.recoverable.low == pytest.approx(0.3 * 0.2, abs=0.005)
     assert isinstance(check(Straggler(), result), Cleared)
 
 

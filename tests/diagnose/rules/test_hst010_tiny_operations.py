@@ -71,6 +71,19 @@ def test_time_in_which_others_had_the_processor_is_no_work_of_the_layers():
     clear(ask(60.0, columns={"thread_cpu_ns": 60e3 * 120, "data_wait_cpu_ns": 0}))
 
 
+def test_waits_too_short_to_read_hide_no_load():
+    # 678 µs by the wall; the thread ran for a fifth of the time, read over blocks only: 136 µs of its own, and cleared
+    # with that. At batch 2 it is said that one batch size tells no more; at 64, or with real work a layer, it is not.
+    def crowded(each_us, **trial):
+        return clear(ask(each_us, quantities={"loop_cpu_share": 0.2}, without=["thread_cpu_ns"], **trial))
+
+    small = crowded(678.0, batch_size=2)
+    assert number(small, "forward and backward a trained tensor").value == pytest.approx(136, rel=0.05)
+    assert "can have run: 20 % of the time; whether that is calls" in small.summary
+    assert "SWP001" not in crowded(678.0, batch_size=64).summary
+    assert "SWP001" not in crowded(2000.0, batch_size=2).summary  # 400 µs: more than ten operators' calls
+
+
 def test_where_it_does_not_arise_or_was_not_counted():
     assert isinstance(missing(ask(12.0, device="cuda:0")), NotApplicable)
     assert isinstance(missing(ask(12.0, facts={"compiled": True})), NotApplicable)

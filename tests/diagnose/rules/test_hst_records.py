@@ -123,6 +123,53 @@ def test_pauses_are_graded_by_their_share_and_belong_to_a_phase():
     assert found(collecting(0.01)).severity is Severity.WARNING  # 0.01 of 0.31 s
 
 
+def test_what_a_collection_leaves_cold_may_be_won_as_well():
+    # Three steps of 0.1 s with one pause of 0.15 s, after which forward takes 0.03 s longer: 0.18 of 0.48 s.
+    columns = {"host_forward_ns": 1e8 + np.where(EVERY_3RD, 0.03e9, 0)}
+    columns["wall_ns"] = columns["host_forward_ns"] + np.where(EVERY_3RD, 0.15e9, 0)
+    columns["gc_ns"] = np.where(EVERY_3RD, 0.15e9, 0)
+    finding = found(ask_trial(CollectorPauses(), steps=99, columns=columns))
+    assert finding.recoverable.high == pytest.approx(0.18 / 0.48, rel=0.02)
+    assert finding.recoverable.low == pytest.approx(0.8 * 0.15 / 0.48, rel=0.02)
+    # In every step there is nothing to compare with: the pauses alone.
+    columns = {"host_forward_ns": 1e8, "wall_ns": 2e8, "gc_ns": 1e8}
+    assert found(ask_trial(CollectorPauses(), columns=columns)).recoverable.high == pytest.approx(0.5, rel=0.01)
+
+
+def pausing_at(steps, cpu, *, robbed=0.8, **trial):
+    """100 steps of 0.1 s, in three (or so) of which the collector pauses 0.9 s of wall time.
+
+    In these the thread ran for ``cpu`` s; the scheduler counted that it had no core for ``robbed`` of the time.
+    """
+    marked = np.isin(np.arange(100), steps)
+    ran = np.where(marked, cpu, 0.02)
+    given = {"process_cpu_s": ran.sum(), "workers_cpu_s": 0.0, "other_cpu_s": 9.9, "loop_cpu_share": 0.1}
+    counted = {"loop_run_delay_share": robbed, "process_run_delay_share": robbed}
+    columns = {"thread_cpu_ns": ran * 1e9, "data_wait_cpu_ns": 0, "gc_ns": np.where(marked, 0.9e9, 0.0)}
+    columns |= {"wall_ns": np.where(marked, 1e9, 1e8), "host_forward_ns": 1e8}
+    facts = {"threads": 1, "cpu_count": 1, "num_workers": 0, "cpu_window_s": 10 + 0.9 * marked.sum()}
+    return ask_trial(CollectorPauses(), steps=100, columns=columns, facts=facts, quantities=given | counted)
+
+
+def test_a_collector_computes_no_longer_than_its_thread_runs():
+    # Five pauses of 0.9 s in 14.5 s of wall time are 31 %; the thread ran for 0.18 s in each of these: 6.2 % at most.
+    at = [10, 27, 48, 61, 90]
+    alone, robbed = found(pausing_at(at, 0.95, robbed=0.0)), found(pausing_at(at, 0.18))
+    assert number(robbed, "collector's pauses").value == number(alone, "collector's pauses").value  # as it was seen
+    assert alone.recoverable.value == pytest.approx(0.9 * 4.5 / 14.5, rel=0.1)
+    assert robbed.recoverable.value == pytest.approx(0.9 * 0.9 / 14.5, rel=0.15)
+    assert "it computed for 6.2 % at most" in robbed.summary
+    assert "Others had its core" not in alone.summary
+
+
+def test_from_one_or_two_pauses_no_gain_is_claimed():
+    for at in ([50], [20, 70]):
+        few = found(pausing_at(at, 0.95, robbed=0.0))
+        assert few.recoverable is None
+        assert "how often one comes is not known" in few.summary
+    assert found(pausing_at([20, 50, 70], 0.95, robbed=0.0)).recoverable is not None
+
+
 def test_short_pauses_are_clear_and_one_long_one_is_mentioned():
     clear(collecting(0.001))
     clear(collecting(0.0))
@@ -207,9 +254,30 @@ def test_on_the_cpu_work_in_transfer_is_work_on_batches():
     assert "30 % lie in the transfer of batches" in finding.summary
     assert "Move preparation of batches" in finding.remedies[0].says
     assert finding.claims == {"other": pytest.approx(0.1, abs=0.02), "transfer": pytest.approx(0.3, abs=0.02)}
-    assert (
-        found(ask_trial(TimeOutsidePhases(), forward=0.6, transfer=0.1, other=0.3)).remedies[0].says.startswith("Log")
-    )
+    loaded = {"forward": 0.6, "transfer": 0.1, "other": 0.3, "facts": {"num_workers": 0}, "data_wait": 1e-6}
+    assert found(ask_trial(TimeOutsidePhases(), **loaded)).remedies[0].says.startswith("If it is logging")
+
+
+def test_remedies_are_about_what_the_loop_has():
+    """Workers are advised where a loader was seen; without one the batches are made outside of the phases."""
+
+    def outside(**trial):
+        return found(ask_trial(TimeOutsidePhases(), forward=0.6, other=0.4, **trial))
+
+    with_loader = outside(data_wait=1e-6, facts={"num_workers": 0})
+    assert any("into the loader's workers" in remedy.says for remedy in with_loader.remedies)
+    assert with_loader.recoverable.low == pytest.approx(0.3 * 0.4, rel=0.05)
+    assert "No loader" not in with_loader.summary
+
+    without = outside(without=["host_data_wait_ns"])
+    assert not any("the loader's workers" in remedy.says for remedy in without.remedies)
+    assert "mark the loop's parts" in without.remedies[0].says
+    assert "No loader was seen: making the batches is part of that." in without.summary
+    assert without.recoverable.low == 0.0 and without.recoverable.high == pytest.approx(0.4, rel=0.05)
+
+    # Batches that are worked on, and no loader's workers that are known: no device to move it to, either.
+    moved = found(ask_trial(TimeOutsidePhases(), forward=0.6, transfer=0.4))
+    assert moved.remedies[0].says == "Move preparation of batches out of the loop."
 
 
 def test_on_a_device_transfer_is_copying():
@@ -314,8 +382,44 @@ def test_time_slices_lost_between_the_phases_are_not_the_loops():
     """0.08 s in every third step: 21 % of all time outside of the phases."""
     spikes = np.where(np.arange(120) % 3 == 0, 0.08, 0.001)
     assert found(between_phases(spikes)).severity is Severity.CRITICAL  # nobody else had the processor
-    clear(between_phases(spikes, ran=0.5))  # half of forward somebody else had it
+    # Half of forward somebody else had it: 0.002 of 0.101 + 0.079 / 3 s in most steps, and all of it is told.
+    told = found(between_phases(spikes, ran=0.5))
+    assert told.severity is Severity.INFO
+    assert number(told, "outside of all phases").value == pytest.approx(100 * 0.0273 / 0.1273, rel=0.01)
+    assert told.recoverable.low < 0.01 < told.recoverable.high
     assert found(between_phases(np.full(120, 0.03), ran=0.5)).severity is Severity.CRITICAL  # every step has it
+
+
+def counted(*, cpu, delay, others):
+    """100 steps of 1 s on one core, 0.4 s of each in no phase; the scheduler counted the delay."""
+    given = {"process_cpu_s": 100 * cpu, "workers_cpu_s": 0.0, "other_cpu_s": 100 * others, "loop_cpu_share": cpu}
+    return ask_trial(
+        TimeOutsidePhases(),
+        forward=0.6,
+        other=0.4,
+        columns={"thread_cpu_ns": cpu * 1e9, "data_wait_cpu_ns": 0},
+        facts={"num_workers": 0, "threads": 1, "cpu_count": 1},
+        quantities=given | {"loop_run_delay_share": delay, "process_run_delay_share": delay / (cpu + delay)},
+    )
+
+
+def test_time_for_which_others_may_have_had_the_core_is_only_mentioned():
+    # 0.4 s outside; the thread ran for 0.6 s, which is all of forward, and lacked the core for 0.38.
+    finding = found(counted(cpu=0.6, delay=0.38, others=0.38))
+    assert finding.severity is Severity.INFO
+    assert "Others had the cores meanwhile: without them 3.2 % to 40 % of a step would lie there" in finding.summary
+    assert finding.recoverable.low < 0.01  # 30 % of 0.02 / 0.62
+    # Delayed in forward, where it ran for 0.22 of 0.6 s: what lies outside is the loop's.
+    own = found(counted(cpu=0.22, delay=0.38, others=0.38))
+    assert own.severity is Severity.CRITICAL and "Others had the cores meanwhile" not in own.summary
+    assert "cannot be told" in own.summary  # whether it computes
+
+
+def test_a_small_or_no_delay_leaves_the_time_outside_the_loops_own():
+    # 0.1 s of 0.4 may be others': 0.3 of 0.9 s are the loop's at least.
+    finding = found(counted(cpu=0.6, delay=0.1, others=0.1))
+    assert finding.severity is Severity.CRITICAL and "without them 33 % to 40 % of a step" in finding.summary
+    assert "Others had" not in found(counted(cpu=0.6, delay=0.0, others=0.4)).summary  # measured: nobody took any
 
 
 # -- steps that are compared with those around them

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.facts import NotApplicable, TrialFacts
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
@@ -14,7 +15,7 @@ from perf_diagnostics.diagnose.rules.inp004_bursty_loader import BurstyLoader
 from perf_diagnostics.diagnose.rules.inp005_epoch_restart import EpochRestart
 from perf_diagnostics.diagnose.rules.inp006_cold_cache import ColdCache
 from perf_diagnostics.diagnose.rules.inp008_worker_hand_over import WorkerHandOver
-from perf_diagnostics.testing import trial_of
+from perf_diagnostics.testing import run_of, trial_of
 from tests.diagnose.answers import ask_trial, changes, clear, found, missing, number
 
 CORES = {"threads": 2, "cpu_count": 8}
@@ -143,15 +144,52 @@ def test_workers_are_predicted_to_hide_all_but_the_rest_of_the_step():
     finding = found(loading(TooFewWorkers(), 0.6, cpu=0.1))
     assert number(finding, "workers that would keep up").value == 2
     assert changes(finding) == [{"num_workers": 3, "persistent_workers": True}]
-    assert "a step would take 400 ms at best" in finding.summary
+    assert finding.summary == (
+        "To keep up takes 2 workers, and there is none: with 3 a step would take 400 ms at best instead of 1.00 s; "
+        "workers that wait need no core of their own."
+    )
     assert finding.recoverable.high == pytest.approx(0.6, abs=0.01)
 
 
 def test_more_workers_than_free_cores_will_not_fix_it():
     """One worker that computes on two cores that both train: it realised none of what the wait promised."""
     finding = found(loading(TooFewWorkers(), 0.79, workers=1, workers_cpu_s=95.0, facts={"threads": 2, "cpu_count": 2}))
-    assert "more workers will not fix it" in finding.summary
+    # The batch takes 1 s, the rest of the step 0.21 s: 5 workers.
+    assert finding.summary == (
+        "To keep up takes 5 workers, but no core is free for workers that compute: more of them will not fix it."
+    )
     assert changes(finding) == [] and finding.recoverable is None
+
+
+def test_whether_the_cores_suffice_is_said_where_loading_computes_or_may():
+    # 8 cores of which 2 train: 6 are free for the 3 workers that 0.6 s of computing against 0.4 s of training take.
+    assert found(loading(TooFewWorkers(), 0.6, cpu=0.95)).summary.endswith(", and 6 cores are free for them.")
+    unknown = found(loading(TooFewWorkers(), 0.6, facts={"threads": 7}))
+    assert unknown.summary.endswith(", unless loading computes, for only 1 core is free.")
+    assert changes(unknown) and unknown.recoverable.high > 0
+    guess = found(loading(TooFewWorkers(), 0.6, facts={"threads": 8}))
+    assert guess.summary == (
+        "To keep up takes 2 workers, but no core is free, and whether loading computes was not measured: more of them "
+        "may win nothing."
+    )
+    assert changes(guess) == [] and guess.recoverable is None
+
+
+def test_the_wait_and_what_it_takes_to_keep_up_are_one_story():
+    """INP001 says what the wait consists of, INP003 how many workers it takes, after it and under it."""
+    trial = trial_of(
+        data_wait=0.6,
+        forward=0.4,
+        noise=0.02,
+        columns={"data_wait_cpu_ns": 0.57e9},
+        facts=CORES | {"num_workers": 0},
+    )
+    diagnosis = diagnose(run_of(trial))
+    told = {finding.code: finding for finding in diagnosis.findings}
+    assert diagnosis.verdict.code == "INP001" and "INP003" in told["INP001"].explains
+    order = [finding.code for finding in diagnosis.findings]
+    assert order.index("INP001") < order.index("INP003")
+    assert "keep up" not in told["INP001"].summary and "computing" not in told["INP003"].summary
 
 
 def test_enough_workers_are_clear_and_unknown_ones_unchecked():
@@ -169,6 +207,78 @@ def test_no_worker_is_proposed_where_handing_over_takes_longer():
     # 1 ms for a batch and 2 ms of training: one worker would keep up, and the step would take 2.3 ms.
     finding = found(ask_trial(TooFewWorkers(), data_wait=1e-3, forward=2e-3, facts=CORES | {"num_workers": 0}))
     assert "a step would take 2.30 ms at best" in finding.summary
+
+
+def test_taking_batches_over_is_not_hidden_by_more_workers():
+    # 2 workers, 0.3 s of waiting, 0.1 s of it the loop's own: the loop needs 0.8 s a step, and a batch takes one 2 s.
+    finding = found(loading(TooFewWorkers(), 0.3, cpu=1 / 3, workers=2))
+    assert number(finding, "workers that would keep up").value == 3
+    assert "a step would take 800 ms at best" in finding.summary
+    assert finding.recoverable.high == pytest.approx(0.2, abs=0.01)
+
+
+def test_where_most_of_the_wait_is_taking_over_no_worker_is_proposed():
+    """Of 0.3 s the loop's own thread computes 0.2: its workers may be idle."""
+    assert "taking over what its workers made" in clear(loading(TooFewWorkers(), 0.3, cpu=2 / 3, workers=2)).summary
+    finding = found(loading(InputBound(), 0.3, cpu=2 / 3, workers=2, workers_cpu_s=20.0))
+    assert "the loop itself computes: it takes over what its workers made" in finding.summary
+    assert changes(finding)[0]["num_workers"] == 0
+    clear(loading(SlowBatches(), 0.3, cpu=2 / 3, workers=2, workers_cpu_s=20.0))
+    # Measured zero: then it waits for them. Without workers it makes its batches itself.
+    assert "most of it waiting" in found(loading(InputBound(), 0.3, cpu=0.0, workers=2, workers_cpu_s=20.0)).summary
+    assert "takes over" not in found(loading(InputBound(), 0.3, cpu=2 / 3)).summary
+
+
+def test_a_stream_has_to_be_split_before_it_is_given_to_workers():
+    facts = {"iterable_dataset": True, "splits_stream": False}
+    finding = found(loading(TooFewWorkers(), 0.6, cpu=0.1, facts=facts))
+    assert changes(finding) == []
+    assert finding.remedies[0].says == (
+        "Load with 3 workers that stay alive, only if they share the data. The data set is a stream: workers help only "
+        "if its __iter__ splits it by torch.utils.data.get_worker_info(); else every worker delivers the whole stream."
+    )
+    for cpu in (0.1, 0.95):
+        remedies = found(loading(SlowBatches(), 0.6, cpu=cpu, facts=facts)).remedies
+        assert [("whole stream" in remedy.says) for remedy in remedies] == [False, True]
+        assert not any("Load in workers" in remedy.says or "More workers" in remedy.says for remedy in remedies)
+    assert changes(found(loading(TooFewWorkers(), 0.6, cpu=0.1, facts=facts | {"splits_stream": True})))
+
+
+def restarting(rule, first, others, *, steps=120, facts=None, **trial):
+    """Passes of 12 steps of 0.1 s, which wait so long in their first step and in all others."""
+    waits = np.where(FIRST[:steps], first, others)
+    given = {"num_workers": 2, "persistent_workers": False, "threads": 1, "cpu_count": 16} | (facts or {})
+    return waiting_for(rule, waits, columns={"epoch": PASSES[:steps]} | trial.pop("columns", {}), facts=given, **trial)
+
+
+@pytest.mark.parametrize("facts", [{}, {"persistent_workers": True, "passes": 10, "loaders": 10}])
+def test_what_workers_take_to_start_is_no_work_that_more_of_them_share(facts):
+    # Of 1.2 + 1.2 s of a pass 1.2 are waited for in its first step: 50 %, and none of it for a batch to be made.
+    reply = clear(restarting(TooFewWorkers(), 1.2, 0.0, facts=facts))
+    assert "workers are started, anew for each pass" in reply.summary
+    clear(restarting(SlowBatches(), 1.2, 0.0, facts=facts, quantities={"workers_cpu_s": 1.0}))
+    finding = found(restarting(InputBound(), 1.2, 0.0, facts=facts))
+    assert "the loader's workers are started, anew for each pass" in finding.summary
+    assert not any("num_workers" in change for change in changes(finding))
+    # Workers that stay are not started: then it is the batches that come late.
+    assert changes(found(restarting(InputBound(), 1.2, 0.0, facts={"persistent_workers": True})))[0]["num_workers"] > 2
+
+
+def test_more_workers_win_in_the_steps_between_starts_alone():
+    # Steps of 0.1 s wait 0.1 s more for 2 workers, and 0.5 s in the first of 12: 11 x 0.2 of 2.8 s. 2 x 0.2 s a batch
+    # against 0.1 s with the hand-over want 4 workers, 5 are proposed, and a step takes 0.1 s: 1.1 of 2.8 s are won.
+    finding = found(restarting(TooFewWorkers(), 0.5, 0.1))
+    assert changes(finding) == [{"num_workers": 5, "persistent_workers": True}]
+    assert "a step would take 100 ms at best instead of 200 ms" in finding.summary
+    assert finding.recoverable.high == pytest.approx(1.1 / 2.8, rel=0.03)
+    # As one whole: 2 x 0.233 s a batch would be 5 workers to keep up, and 0.133 of 0.233 s won.
+    kept = found(restarting(TooFewWorkers(), 0.5, 0.1, facts={"persistent_workers": True}))
+    assert number(finding, "workers that would keep up").value == 4
+    assert number(kept, "workers that would keep up").value == 5
+    assert kept.recoverable.high > finding.recoverable.high
+    # Where every step begins a pass there are no others to tell by.
+    every = {"columns": {"epoch": np.arange(120)}}
+    assert "instead of" in found(restarting(TooFewWorkers(), 0.5, 0.1, **every)).summary
 
 
 # -- INP004
@@ -223,12 +333,44 @@ def test_a_wait_at_the_begin_of_each_pass_is_the_loaders_restart():
     assert changes(finding) == [{"persistent_workers": True}]
 
 
+def test_what_a_restart_leaves_cold_may_be_won_as_well():
+    # Of 1.6 s that a pass takes, the wait is 0.4; its first step also computes 0.05 s longer, its second 0.03.
+    forward = 1e8 + np.where(FIRST, 0.05e9, 0.0) + np.where(np.roll(FIRST, 1), 0.03e9, 0.0)
+    waits = np.where(FIRST, 0.4, 0.0)
+    columns = {"epoch": PASSES, "host_forward_ns": forward, "wall_ns": forward + waits * 1e9}
+    finding = found(waiting_for(EpochRestart(), waits, columns=columns, facts=RESTARTS))
+    assert finding.claims == {"data_wait": pytest.approx(0.4 / 1.68)}
+    assert finding.recoverable.high == pytest.approx(0.48 / 1.68, rel=0.01)
+    assert finding.recoverable.low == pytest.approx(0.2 * 0.4 / 1.68, rel=0.01)
+
+
 def test_workers_that_stay_are_not_told_to():
     kept = RESTARTS | {"persistent_workers": True}
     assert (
         changes(found(waiting_for(EpochRestart(), np.where(FIRST, 0.4, 0.0), columns={"epoch": PASSES}, facts=kept)))
         == []
     )
+
+
+def test_a_loader_that_is_made_for_each_pass_has_no_workers_to_keep():
+    """Measured: persistent_workers alone 207 to 206 and 228 ms a step; one loader, and persistent, 151 and 123 ms."""
+
+    def ask(**facts):
+        waits = np.where(FIRST, 0.4, 0.0)
+        return found(waiting_for(EpochRestart(), waits, columns={"epoch": PASSES}, facts=RESTARTS | facts))
+
+    for persistent in (False, True):
+        finding = ask(persistent_workers=persistent, passes=10, loaders=10)
+        assert changes(finding) == []
+        assert finding.remedies[0].says.startswith(
+            "Build the DataLoader once, outside of the loop over the epochs, with"
+        )
+        assert "persistent_workers=True" in finding.remedies[0].says
+        assert finding.summary.endswith("are started anew, for each pass has a DataLoader of its own.")
+    assert changes(ask(passes=10, loaders=1)) == [{"persistent_workers": True}]
+    # Without workers it is not they that start.
+    alone = ask(num_workers=0, passes=10, loaders=10)
+    assert "workers" not in alone.summary and "Build the DataLoader once" in alone.remedies[0].says
 
 
 def test_waits_elsewhere_are_no_restart():

@@ -32,6 +32,19 @@ def test_allocations_that_failed_for_good_are_critical():
     assert [item.metric for item in old.evidence] == ["retried allocations"]
 
 
+def test_waits_of_the_allocator_stand_beside_and_find_nothing_by_themselves():
+    finding = found(ask_trial(RULE, device="cuda:0", quantities={"alloc_retries": 2, "alloc_syncs": 9}))
+    assert number(finding, "waits of the allocator").value == 9
+    # empty_cache() in the loop: it waits, and nothing failed.
+    assert (
+        number(
+            clear(ask_trial(RULE, device="cuda:0", quantities={"alloc_retries": 0, "alloc_syncs": 9})),
+            "waits of the allocator",
+        ).value
+        == 9
+    )
+
+
 def test_none_is_a_measured_zero_and_not_counted_is_neither():
     clear(ask_trial(RULE, device="cuda:0", quantities={"alloc_retries": 0}))
     assert missing(ask_trial(RULE, device="cuda:0")).signal == "alloc_retries"

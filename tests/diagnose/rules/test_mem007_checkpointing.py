@@ -58,6 +58,8 @@ def test_nothing_computed_again_with_room_is_clear_and_nobody_looked_is_not_meas
     assert missing(ask_group(Checkpointing(), trained(None))).signal == "memory"
     unknown = run_of(trial_of(quantities=memory(0.2)))
     assert missing(ask_group(Checkpointing(), unknown)).signal == "gradient_checkpointing"
+    unseen = missing(ask_group(Checkpointing(), trained(0.2, gradient_checkpointing=None)))
+    assert unseen.signal == "gradient_checkpointing" and "compiled" in unseen.why
 
 
 def full(fixed_s: float, *, used: float = 0.95) -> Run:

@@ -113,6 +113,41 @@ def test_others_long_steps_between_the_beats_do_not_hide_a_rhythm():
     assert finding.severity is Severity.WARNING
 
 
+def between_phases_each(period, *, seconds=0.1, steps=240, facts=None, **columns):
+    """Steps of 0.02 to 0.18 s in forward, each ``period``-th with ``seconds`` more of work outside of all phases."""
+    forward = 1e8 * np.random.default_rng(11).uniform(0.2, 1.8, steps)
+    outside = np.where(np.arange(steps) % period == 1, seconds * 1e9, 3e5)
+    given = {"wall_ns": forward + outside, "host_forward_ns": forward} | columns
+    return ask_trial(PeriodicWork(), steps=steps, columns=given, facts=facts or {})
+
+
+def test_work_in_every_second_step_is_set_against_the_other_half():
+    # 0.1 of 2 x 0.1 + 0.1 s; the median of all lies halfway up.
+    finding = found(between_phases_each(2))
+    assert number(finding, "period").value == 2
+    assert number(finding, "lost in long steps").value == pytest.approx(100 * 0.1 / 0.3, rel=0.1)
+
+
+def test_a_rhythm_between_the_phases_is_heard_where_the_phases_scatter():
+    finding = found(between_phases_each(4))
+    assert number(finding, "period").value == 4
+    # 0.1 of 4 x 0.1 + 0.1 s.
+    assert number(finding, "lost in long steps").value == pytest.approx(100 * 0.1 / 0.5, rel=0.1)
+    assert "every 4 steps one takes 99.7 ms longer" in finding.summary.lower()
+    assert finding.claims == {"other": pytest.approx(0.2, rel=0.1)}
+    assert not any("loader's workers" in remedy.says for remedy in finding.remedies)
+    loaded = found(between_phases_each(4, facts={"num_workers": 0}))
+    assert "loader's workers" in loaded.remedies[-1].says
+
+
+def test_what_the_collector_or_a_compilation_does_between_the_phases_is_no_periodic_work():
+    at = np.arange(240) % 4 == 1
+    clear(between_phases_each(4, gc_ns=np.where(at, 1e8, 0.0)))
+    clear(between_phases_each(4, graphs=3 + np.cumsum(at)))
+    clear(between_phases_each(4, seconds=0.01))  # 0.01 of 0.41 s
+    found(between_phases_each(4, gc_ns=np.zeros(240), graphs=np.full(240, 3)))  # measured: neither
+
+
 def test_no_rhythm_is_no_periodic_work():
     clear(stalling(PeriodicWork(), IRREGULAR))
     clear(stalling(PeriodicWork(), []))

@@ -16,6 +16,7 @@ from perf_diagnostics.diagnose.rules.cmp011_conv_layout import ConvLayout
 from perf_diagnostics.diagnose.rules.cmp012_conv_bias_before_norm import ConvBiasBeforeNorm
 from perf_diagnostics.diagnose.rules.cmp013_low_gpu_utilisation import LowGpuUtilisation
 from perf_diagnostics.diagnose.rules.cmp016_double_precision import DoublePrecision
+from perf_diagnostics.diagnose.rules.cmp017_unused_gradients import UnusedGradients
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -150,6 +151,7 @@ RULES: tuple[Rule, ...] = (
     ConvBiasBeforeNorm(),
     LowGpuUtilisation(),
     DoublePrecision(),
+    UnusedGradients(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),

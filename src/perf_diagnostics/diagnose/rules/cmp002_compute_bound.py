@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose import roofline
+from perf_diagnostics.diagnose import processor, roofline, run_delay
 from perf_diagnostics.diagnose.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence
 from perf_diagnostics.diagnose.products import in_16_bits
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
+from perf_diagnostics.diagnose.rules.hst010_tiny_operations import SMALL_BATCH
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import Phase
+
+#: A core of which others use no more than this is free: the sampler and the system take 1 to 2 %. A judgement.
+NEARLY_A_CORE = 0.2
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ def _summary(facts: TrialFacts, share: float, forward: float, backward: float) -
         first, second = second, first
     where = "the device's" if facts.on_accelerator else "the CPU's"
     says = (
-        f"{percent(share)} of a step of {duration(facts.step_time_s.value)} is {where} own work on the model: "
+        f"{percent(share)} of a step of {duration(facts.step_time_s.value)} is {where} own work: "
         f"{percent(first[1])} in the {first[0]} and {percent(second[1])} in the {second[0]} pass"
     )
     threads, cores = ask(facts.number, "threads"), ask(facts.number, "cpu_count")
@@ -116,11 +121,24 @@ def _cores(facts: TrialFacts) -> tuple[Evidence, ...]:
     return (Evidence(metric="threads that compute", value=threads, limit=cores),)
 
 
-def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
-    found: list[Remedy] = []
+def _more_threads(facts: TrialFacts) -> tuple[Remedy, ...]:
+    """More threads, as far as cores are free for them: threads that wait for a core hold up all others."""
     threads, cores = ask(facts.number, "threads"), ask(facts.number, "cpu_count")
-    if not facts.on_accelerator and threads is not None and cores is not None and threads < cores:
-        found.append(Remedy(f"Compute with all {cores:g} cores (now {threads:g}).", {"threads": int(cores)}))
+    if facts.on_accelerator or threads is None or cores is None or run_delay.robbed(facts):
+        return ()
+    idle = ask(processor.idle_share, facts)
+    most = cores if idle is None else min(cores, threads + math.floor(idle * cores + NEARLY_A_CORE))
+    if most <= threads:
+        return ()
+    which = f"all {cores:g} cores" if most == cores else f"{most:g} of {cores:g} cores"
+    return (Remedy(f"Compute with {which} (now {threads:g}).", {"threads": int(most)}),)
+
+
+def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
+    found = list(_more_threads(facts))
+    if not facts.on_accelerator and facts.batch_size <= SMALL_BATCH:
+        says = f"Measure larger batches as well: at batch {facts.batch_size} alone, what calling operators costs cannot"
+        found.append(Remedy(f"{says} be told from what they compute."))
     if not facts.compiled:
         found.append(Remedy("Compile the model; the first steps then take much longer.", {"compile_mode": "default"}))
     return (*found, *in_16_bits(facts))

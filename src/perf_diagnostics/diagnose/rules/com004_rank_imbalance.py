@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import TrialFacts, ask
+from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rank_facts import RankFacts
@@ -21,7 +21,8 @@ class RankImbalance:
     What it measures:
         What the ranks wait on average for the one that is ready last, over the wall time of a step, where no single
         rank is last in most steps; and how uneven their tokens (or samples) are. In traces of all ranks: how much of
-        that wait is the late rank's device computing longer than the others'.
+        that wait is the late rank's device computing longer than the others'. What could be won at most is what the
+        rank with the most to do computes beyond the mean: in backward it is waited for as well, unseen.
 
     Why it matters:
         Random batches of texts differ in length. With many ranks the longest of them sets the pace of every step, and
@@ -82,7 +83,7 @@ class RankImbalance:
             )
             if explained
             else (),
-            recoverable=recoverable(waited, self.family) if explained else None,
+            recoverable=recoverable(_with_backward(ranks, noun), self.family) if explained else None,
             confidence=confidence(
                 Tier.SHARE_AND_CAUSE if explained else Tier.SHARE,
                 sure=graded.sure,
@@ -100,3 +101,9 @@ class RankImbalance:
             if spread is not None:
                 return noun, spread
         return "load", None
+
+
+def _with_backward(ranks: RankFacts, noun: str) -> Interval:
+    """The wait that was seen, with an upper end that holds the wait inside of backward."""
+    most = ask(ranks.evened_out, noun)
+    return ranks.waited if most is None else ranks.waited.reaching(most.value if most.high is None else most.high)

@@ -7,12 +7,14 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from perf_diagnostics.diagnose import processor, run_delay
+from perf_diagnostics.diagnose.excess import with_aftermath
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.time_series import lost_ratio, period_of
-from perf_diagnostics.diagnose.wording import duration, percent_between, significant
+from perf_diagnostics.diagnose.time_series import LEAST_CYCLES, ON_THE_BEAT, lost_ratio, period_of
+from perf_diagnostics.diagnose.wording import counted, duration, percent, percent_between, significant
 from perf_diagnostics.records import ALL_PHASES, Float64
 
 #: Realised over predicted gain: 1.02 in one paired experiment (86 % predicted, 88 % realised), with the same caution
@@ -26,7 +28,8 @@ class CollectorPauses:
 
     What it measures:
         The collector's pauses, from its own callbacks, over the wall time of the steps, and the longest of a step. On a
-        device only pauses in steps in which it had run dry count: a full queue hides the others.
+        device only pauses in steps in which it had run dry count: a full queue hides the others. What could be won at
+        most is all that steps with a long pause take beyond those around them: a collection leaves the caches cold.
 
     Why it matters:
         A full collection looks at every container there is, and nothing else of Python runs meanwhile. With many
@@ -38,6 +41,8 @@ class CollectorPauses:
         a collection every so many steps, on all ranks at once; no ``gc.collect()`` in the loop.
 
     When it is wrong:
+        Pauses are wall time: where others had the thread's core, no more of them counts than the thread can have
+        computed. What one or two collections cost says nothing about the next ones, so no gain is claimed from them.
         Without collections, reference cycles with tensors in them keep memory until the next one.
     """
 
@@ -61,13 +66,14 @@ class CollectorPauses:
     def check(self, facts: TrialFacts) -> Answer:
         pauses = _exposed_ns(facts)
         share = lost_ratio(pauses, facts.column("wall_ns"), period_of(pauses)).within(0.0, 1.0)
+        own = _own(facts, pauses, share)
         most = float(pauses.max()) / float(np.median(facts.table.wall_ns))
         numbers = (
             evidence("collector's pauses", share, "%", limit=self.warn_share),
             Evidence(metric="longest pauses of a step over the median step", value=most, limit=self.longest),
             Evidence(metric="steps with a pause", value=int(np.sum(pauses > 0)), n=facts.steps),
         )
-        found = grade(share, ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share)))
+        found = grade(own, ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share)))
         if found is None and (most < self.longest or float(pauses.max()) < self.longest_s * 1e9):
             return cleared(self, f"the collector's pauses take {percent_between(share)} of all time", *numbers)
         return Finding(
@@ -75,11 +81,11 @@ class CollectorPauses:
             name=self.name,
             family=self.family,
             severity=Severity.INFO if found is None else found.severity,
-            summary=_summary(share, float(pauses.max()) / 1e9, most),
+            summary=_summary(share, float(pauses.max()) / 1e9, most) + _doubt(share, own, pauses),
             scope=facts.label,
             evidence=numbers,
             remedies=_remedies(facts),
-            recoverable=recoverable(share, self.family, realised=REALISED),
+            recoverable=_gain(facts, pauses, share, own),
             confidence=confidence(
                 Tier.SHARE_AND_CAUSE,
                 sure=found is not None and found.sure,
@@ -96,6 +102,28 @@ def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
         return (fewer,)
     says = "Freeze what set-up made, and collect between blocks of steps only: gc.freeze(), gc.disable()."
     return (Remedy(says, {"freeze_gc": True}), fewer)
+
+
+def _own(facts: TrialFacts, pauses: Float64, share: Interval) -> Interval:
+    """The share of the pauses as far as the thread can have computed in them: a collector blocks on nothing."""
+    if not run_delay.robbed(facts) or not pauses.any():
+        return share
+    return share.scaled(float(processor.most_computed_ns(facts, pauses).sum() / pauses.sum()))
+
+
+def _long_ones(pauses: Float64) -> int:
+    """How many steps it takes, the longest pauses first, to hold most of all pauses."""
+    longest_first = np.sort(pauses)[::-1]
+    return 1 + int(np.searchsorted(np.cumsum(longest_first), ON_THE_BEAT * float(pauses.sum())))
+
+
+def _gain(facts: TrialFacts, pauses: Float64, share: Interval, own: Interval) -> Share | None:
+    """What a fix could win; None where only one or two pauses show it: nobody knows when the next one comes."""
+    if _long_ones(pauses) < LEAST_CYCLES:
+        return None
+    # Where others had the core, so they had after a pause: that is no aftermath.
+    removable = with_aftermath(facts, pauses > pauses.mean(), share) if own is share else own
+    return recoverable(removable, Family.HOST, realised=REALISED)
 
 
 def _exposed_ns(facts: TrialFacts) -> Float64:
@@ -123,6 +151,15 @@ def _claims(facts: TrialFacts, pauses: Float64, share: Interval) -> dict[str, fl
             slopes[str(phase)] = max(0.0, float(np.dot(around, times - times.mean())) / energy)
     total = max(1.0, sum(slopes.values()))
     return {phase: slope / total * share.value for phase, slope in slopes.items() if slope > 0}
+
+
+def _doubt(share: Interval, own: Interval, pauses: Float64) -> str:
+    """What others had of the pauses, and that a few say little, where it is so."""
+    robbed = "" if own is share else f" Others had its core meanwhile: it computed for {percent(own.value)} at most."
+    few = _long_ones(pauses)
+    if few >= LEAST_CYCLES:
+        return robbed
+    return f"{robbed} Most of that is {counted(few, 'collection')}: how often one comes is not known."
 
 
 def _summary(share: Interval, longest_s: float, most: float) -> str:

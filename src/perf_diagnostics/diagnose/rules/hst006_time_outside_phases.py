@@ -7,17 +7,17 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from perf_diagnostics.diagnose import processor
+from perf_diagnostics.diagnose import processor, run_delay
 from perf_diagnostics.diagnose.advice import PROFILER_WINDOW
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
-from perf_diagnostics.records import Phase
+from perf_diagnostics.records import Float64, Phase
 
-#: Share of the step in which the computing thread did not run, from which others have its processor: as EXP010.
-ROBBED = 0.05
+#: From this part of the time outside of the phases on that may be others', it is said.
+_WORTH_SAYING = 0.1
 
 #: What every training does: where one of these is not marked, the time outside of the phases is its.
 _WORK = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
@@ -41,8 +41,11 @@ class TimeOutsidePhases:
         in another thread.
 
     When it is wrong:
+        In a loop without a loader, making the batches lies here, and nothing of it is surely won.
         Where in the loop the time lies is not told: preprocessing after ``next()`` (INP007) looks like logging.
         What a loop does not mark counts as other, and in steps of a few milliseconds so does the measuring itself.
+        Where the scheduler counted that the loop's thread lacked a core, what others can have taken of this time is not
+        held against the loop; what then is left uncertain is only mentioned.
         Less than 50 µs a step is no fault: the lines of a plain loop take about half of that.
     """
 
@@ -69,9 +72,12 @@ class TimeOutsidePhases:
         if unmarked is not None:
             raise facts.missing(f"host_{unmarked}_ns", f"the loop does not mark its {unmarked}: its time lies in other")
         phases = _outside(facts)
-        share = _own_share(facts, phases)
+        outside_of_all = _outside_share(facts, phases)
+        share, own = outside_of_all.seen, outside_of_all.own
         number = evidence("outside of all phases", share, "%", limit=self.warn_share)
-        found = grade(share, ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share)))
+        found = grade(own, ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share)))
+        if found is None and outside_of_all.own_at_most >= self.warn_share:
+            found = Grade(Severity.INFO, self.warn_share, sure=False)
         if found is None:
             return cleared(self, f"{percent_between(share)} of a step lie outside of its phases", number)
         outside = facts.joint_share(*phases).scaled(facts.step_time_s.value)
@@ -79,22 +85,27 @@ class TimeOutsidePhases:
         numbers = [number, evidence("outside of all phases a step", outside.scaled(1e3), "ms")]
         if outside.value < self.least_s:
             return cleared(self, f"{duration(outside.value)} of a step lie outside of its phases", *numbers)
-        computing = ask(_computing_part, facts)
+        computing = ask(_computing_part, facts, phases)
         if computing is not None:
             numbers.append(evidence("of it surely computing", computing, "%", limit=self.computing_share))
         busy = computing is not None and computing.value >= self.computing_share
+        batches = _makes_batches(facts) and moved < share.value / 2
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=found.severity,
             summary=f"{percent_between(share)} of each step lie outside of loading, {_copying(facts)}forward, "
-            f"backward and optimizer{_kind(computing, busy=busy, robbed=_robbed(facts))}."
-            + _in_transfer(moved, share.value),
+            f"backward and optimizer{_kind(computing, busy=busy, robbed=run_delay.robbed(facts))}."
+            + (" No loader was seen: making the batches is part of that." if batches else "")
+            + _in_transfer(moved, share.value)
+            + outside_of_all.says,
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=_remedies(facts, batches=busy or moved >= share.value / 2),
-            recoverable=recoverable(share, self.family),
+            remedies=_remedies(facts, busy=busy, on_batches=moved >= share.value / 2),
+            recoverable=recoverable(
+                own.reaching(outside_of_all.own_at_most), self.family, realised=0.0 if batches else None
+            ),
             confidence=confidence(
                 Tier.SHARE_AND_CAUSE if busy else Tier.SHARE,
                 sure=found.sure,
@@ -115,33 +126,50 @@ def _outside(facts: TrialFacts) -> tuple[Phase, ...]:
     return (Phase.OTHER,) if copies else (Phase.OTHER, Phase.TRANSFER)
 
 
-def _own_share(facts: TrialFacts, phases: tuple[Phase, ...]) -> Interval:
-    """The share of the time outside of the phases that is the loop's own.
+@dataclass(frozen=True)
+class _Outside:
+    """The share of the time outside of the phases as it was seen, and what of it is the loop's own: least and most."""
 
-    Where the thread that computes surely did not run for part of forward, backward and optimizer, others had its
-    processor, and had it outside of the phases as well: single steps, long there, are theirs. What the loop itself
-    does between its phases most steps show, and what it does now and then is looked for among the long steps.
+    seen: Interval
+    own: Interval
+    own_at_most: float
+
+    @property
+    def says(self) -> str:
+        """What others make of it, where that is worth saying."""
+        least, most = self.own.value, self.own_at_most
+        if least >= (1 - _WORTH_SAYING) * self.seen.value:
+            return ""
+        would = percent(least) if most - least < _WORTH_SAYING * most else f"{percent(least)} to {percent(most)}"
+        return f" Others had the cores meanwhile: without them {would} of a step would lie there."
+
+
+def _outside_share(facts: TrialFacts, phases: tuple[Phase, ...]) -> _Outside:
+    """How much of the step lies outside of the phases.
+
+    Where the scheduler counted how long the loop's thread was ready and had no core, what others can have taken there
+    is not the loop's. Else, where the thread surely did not run for part of forward, backward and optimizer, others had
+    its processor outside of the phases as well: of single steps, long there, nobody can tell whose they are. What the
+    loop itself does between its phases most steps show: that is the least that is its own.
     """
-    share, off = facts.joint_share(*phases), ask(processor.off_processor_share, facts)
-    if off is None or not off.surely_at_least(ROBBED):
-        return share
+    share = facts.joint_share(*phases)
+    left = ask(run_delay.outside_left, facts, share, phases)
+    if left is not None and share.value > 0:
+        least, most = (min(end, share.value) for end in left)
+        return _Outside(share, share.scaled(least / share.value), most)
+    off = ask(processor.off_processor_share, facts)
+    if off is None or not off.surely_at_least(run_delay.ROBBED):
+        return _Outside(share, share, share.value)
     other = np.sum([facts.host_column(phase) for phase in phases], axis=0)
     typical = np.minimum(other, 2 * float(np.median(other)))
-    return facts.ratio(f"{Phase.OTHER}", np.maximum(0, typical), facts.column("wall_ns")).within(0.0, 1.0)
+    usual = facts.ratio(f"{Phase.OTHER}", np.maximum(0, typical), facts.column("wall_ns")).within(0.0, 1.0)
+    return _Outside(share, usual, max(share.value, usual.value))
 
 
-def _computing_part(facts: TrialFacts) -> Interval:
-    """How much of the time outside of the phases the loop's own thread surely computed.
-
-    Its CPU time over the step, less what it used waiting for data and less all of the training phases' time, as if it
-    had computed there throughout.
-    """
-    if facts.on_accelerator:
-        raise facts.missing("thread_cpu_ns", "a thread that feeds a device computes beside it")
-    at_most = np.sum([facts.host_column(phase) for phase in _WORK], axis=0)
-    used = facts.column("thread_cpu_ns") - facts.column("data_wait_cpu_ns") - at_most
-    outside = np.sum([facts.host_column(phase) for phase in _outside(facts)], axis=0)
-    return facts.ratio("thread_cpu_ns", np.maximum(0, used), outside).within(0.0, 1.0)
+def _computing_part(facts: TrialFacts, phases: tuple[Phase, ...]) -> Interval:
+    """How much of the time outside of the phases the loop's own thread surely computed."""
+    outside: Float64 = np.sum([facts.host_column(phase) for phase in phases], axis=0)
+    return processor.surely_computing(facts, outside)
 
 
 def _copying(facts: TrialFacts) -> str:
@@ -158,12 +186,6 @@ def _in_transfer(moved: float, share: float) -> str:
     )
 
 
-def _robbed(facts: TrialFacts) -> bool:
-    """Whether others had the processor of the loop's thread, so that its CPU time tells no waiting."""
-    off = ask(processor.off_processor_share, facts)
-    return bool(ask(processor.crowded, facts)) or (off is not None and off.surely_at_least(ROBBED))
-
-
 def _kind(computing: Interval | None, *, busy: bool, robbed: bool) -> str:
     if computing is None:
         return ""
@@ -174,9 +196,22 @@ def _kind(computing: Interval | None, *, busy: bool, robbed: bool) -> str:
     return f", {percent(computing.value)} of it surely computing, the rest perhaps waiting: saving, writing, sleeping"
 
 
-def _remedies(facts: TrialFacts, *, batches: bool) -> tuple[Remedy, ...]:
-    where_to = "the loader's workers, or onto the device" if facts.on_accelerator else "the loader's workers"
-    prepare = Remedy(f"Move preparation of batches into {where_to}.")
-    log = Remedy("Log, evaluate metrics and save less often, or in another thread.")
+def _makes_batches(facts: TrialFacts) -> bool:
+    """Whether no loader was seen, so that making the batches is part of the time outside."""
+    return facts.table.host_ns(Phase.DATA_WAIT) is None
+
+
+def _remedies(facts: TrialFacts, *, busy: bool, on_batches: bool) -> tuple[Remedy, ...]:
+    """What can be about the time outside of the phases: of workers only with a loader, or with batches to make."""
     where = Remedy(f"To see which function it is, mark the loop's parts, or record {PROFILER_WINDOW}.")
-    return (prepare, log, where) if batches else (log, prepare, where)
+    log = Remedy("If it is logging, metrics or saving: less often, or in another thread.")
+    if _makes_batches(facts) and not on_batches:
+        ahead = "If it makes the batches: let a DataLoader's workers make the next ones meanwhile"
+        return (where, Remedy(f"{ahead}, where these do not depend on this step."), log)
+    loads = ask(facts.number, "num_workers") is not None
+    places = (("the loader's workers",) if loads else ()) + (("onto the device",) if facts.on_accelerator else ())
+    where_to = " into " + ", or ".join(places) if loads else " onto the device" if places else " out of the loop"
+    prepare = Remedy(f"Move preparation of batches{where_to}.")
+    if on_batches:
+        return (prepare, where)
+    return (prepare, log, where) if busy else (log, prepare, where)

@@ -10,12 +10,16 @@ from perf_diagnostics.diagnose.facts import Interval, NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
-from perf_diagnostics.diagnose.wording import counted, duration
+from perf_diagnostics.diagnose.run_delay import ROBBED
+from perf_diagnostics.diagnose.wording import counted, duration, percent
 from perf_diagnostics.records import Phase
 
 #: Up to this batch a larger one is what to try, and the finding a warning. At a larger batch it is the model that is so
 #: small, which may be as it should be. A judgement.
 SMALL_BATCH = 8
+
+#: Operators that a trained tensor may stand for: attention calls some ten between its four matrices. A judgement.
+MANY_OPERATORS = 10
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class TinyOperations:
         )
         if not each.surely_below(self.short_s) or work.value < self.work_share:
             says = f"forward and backward take {duration(each.value)} for each of {counted(int(tensors), 'tensor')}"
-            return cleared(self, says, *numbers)
+            return cleared(self, says + _robbed(running) + self._one_size(facts, each.value), *numbers)
         calling = min(1.0, self.call_s / each.value)
         update = ask(facts.share, Phase.OPTIMIZER)
         fixed = calling * work.value + (0.0 if update is None else update.value)
@@ -105,6 +109,18 @@ class TinyOperations:
             | ({} if update is None else {str(Phase.OPTIMIZER): update.value}),
             symptom_of=("SWP001", "CPU001", "CPU003", "HST008"),
         )
+
+    def _one_size(self, facts: TrialFacts, each_s: float) -> str:
+        """At a small batch, that layers of many operators may cost their calls all the same."""
+        if facts.batch_size > SMALL_BATCH or each_s >= MANY_OPERATORS * self.short_s:
+            return ""
+        return "; whether that is calls of many operators each, only several batch sizes tell (SWP001)"
+
+
+def _robbed(running: float | None) -> str:
+    if running is None or running > 1 - ROBBED:
+        return ""
+    return f", as far as their thread can have run: {percent(running)} of the time"
 
 
 def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:

@@ -12,7 +12,8 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy,
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.loading import HAND_OVER_S, Loading, computing_share_of, core_bound_s, loading_of
 from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.wording import counted, duration, percent, percent_between
+from perf_diagnostics.diagnose.wording import duration, percent, percent_between
+from perf_diagnostics.diagnose.worker_advice import keep_workers, more_workers, streams_whole
 from perf_diagnostics.records import Phase
 
 
@@ -24,8 +25,9 @@ class InputBound:
         The share of a step in which nothing but the wait for data goes on: on the CPU the time inside
         ``next(batches)``, on a device the stream's idle time inside it. Beside it, how much of the time of loading is
         computing, in the loop's own thread or in the workers (from 70 % on, loading is computing; up to 40 % it is
-        waiting for disk, network or locks), and how many workers would keep up: the time one worker needs for a batch
-        over the rest of the step.
+        waiting for disk, network or locks), and how many workers would keep up (INP003). Where the loop itself computes
+        for at least half of its wait for workers, it takes over what they made, and more of them are no advice; nor are
+        they where for most of it the workers are started anew for a pass over the data (INP005).
 
     Why it matters:
         No faster model, device or precision helps while the data does not arrive.
@@ -34,14 +36,16 @@ class InputBound:
         Waiting: more workers, prefetching, caching, larger shards; waiting workers need no core of their own.
         Computing: workers only as far as free cores go; beyond that cheaper decoding, preprocessing once and
         storing the result, or decoding on the device. Batches of less than about 0.3 ms: whole batches at once, and no
-        workers, for taking a batch over from one costs the loop as much.
+        workers, for taking a batch over from one costs the loop as much. A data set that is a stream has to be split
+        among workers by its own ``__iter__``: else each of them delivers all of it.
 
     When it is wrong:
         The first epoch of a cold cache waits for a disk that later epochs do not touch. Where the CPU time of running
-        workers was not measured, or they had to wait for a core, waiting and computing cannot be told apart. On a
-        CPU, workers take cores from the training: the gain is capped by what all cores together can do. What of a wait
-        is left without the time for which others had the cores decides how much it matters, where the scheduler's
-        count of that time is known; else a wait for workers whose own computing would keep up is only mentioned.
+        workers was not measured, or they had to wait for a core, waiting and computing cannot be told apart. On a CPU,
+        workers take cores from the training: what is sure of the gain is capped by what all cores together can do with
+        batches that cost what they do. What of a wait is left without the time for which others had the cores decides
+        how much it matters, where the scheduler's count of that time is known; else a wait for workers whose own
+        computing would keep up is only mentioned.
     """
 
     code: ClassVar[str] = "INP001"
@@ -79,10 +83,11 @@ class InputBound:
             return cleared(self, f"the wait for data takes {percent_between(share)} of a step", number)
         loading = loading_of(facts, share, computing_share=self.computing_share, waiting_share=self.waiting_share)
         tier = Tier.SHARE if loading.kind == "unknown" else Tier.SHARE_AND_CAUSE
-        own, says = _without_others(facts, share)
+        own, left, says = _without_others(facts, share)
         # A wait that was for cores, and others had them, is only mentioned.
         mentioned = Grade(Severity.INFO, self.info_share, sure=False)
         found = mentioned if own is share and says else grade(own, levels) or mentioned
+        workers = self._workers(facts, left, loading)
         return Finding(
             code=self.code,
             name=self.name,
@@ -94,32 +99,38 @@ class InputBound:
                 evidence("exposed data wait", share, "%", limit=found.limit),
                 *_numbers(facts, loading, computing_share=self.computing_share),
             ),
-            remedies=self._remedies(facts, loading),
-            recoverable=_gain(facts, own, loading),
+            remedies=_remedies(facts, loading, workers),
+            recoverable=_gain(facts, left, loading),
             confidence=confidence(tier, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.DATA_WAIT): share.value},
             symptom_of=("INP004", "INP005", "INP008", "CPU001", "CPU003", "MEM006"),
         )
 
-    def _remedies(self, facts: TrialFacts, loading: Loading) -> tuple[Remedy, ...]:
-        cheaper = cheaper_batches(facts)
-        if not loading.workers_pay:
-            return (_WHOLE_BATCHES,)
-        if loading.cores_lacking:
-            return (cheaper,)
-        if loading.rushed:
-            return (_without_workers(facts), _WHOLE_BATCHES)
+    def _workers(self, facts: TrialFacts, left: Interval, loading: Loading) -> int | None:
+        """How many workers to load with; None where more of them will win nothing, or nobody knows that they may."""
         workers = loading.proposed(ask(facts.number, "cpu_count"), self.workers_per_core)
-        if loading.workers is not None and workers <= loading.workers:
-            return (cheaper,)
-        more = Remedy(
-            f"Load with {counted(workers, 'worker')} (now {_now(loading.workers)}); "
-            f"{loading.needed} would just keep up.",
-            {"num_workers": workers, "persistent_workers": True},
-        )
-        if loading.kind == "waiting":
-            return (more, Remedy("Wait less for each batch: cache the data nearby, read larger pieces."))
-        return (more, cheaper)
+        if not loading.more_may_help or loading.workers is None or workers <= loading.workers:
+            return None
+        return workers if _gain(facts, left, loading).high >= _NOTHING else None
+
+
+#: A gain of less than this share of a step is none.
+_NOTHING = 0.005
+
+
+def _remedies(facts: TrialFacts, loading: Loading, workers: int | None) -> tuple[Remedy, ...]:
+    """What to try; ``workers`` is how many to load with, where that may win anything."""
+    if loading.starts:
+        return (keep_workers(facts),)
+    if not loading.workers_pay:
+        return (_WHOLE_BATCHES,)
+    if loading.hands_over or (loading.rushed and not loading.cores_lacking):
+        return (_without_workers(facts), _WHOLE_BATCHES)
+    less = _LESS_WAITING if loading.kind == "waiting" else cheaper_batches(facts)
+    if workers is None:
+        return (less,)
+    more = more_workers(facts, workers, f" (now {loading.workers or 'none'})")
+    return (less, more) if streams_whole(facts) else (more, less)
 
 
 _THEIRS = (
@@ -131,22 +142,26 @@ _THEIRS = (
 _WORTH_SAYING = 0.1
 
 
-def _without_others(facts: TrialFacts, share: Interval) -> tuple[Interval, str]:
-    """What would be left of the wait if no core had been lacking, and what to say of it.
+def _without_others(facts: TrialFacts, share: Interval) -> tuple[Interval, Interval, str]:
+    """What would surely be left of the wait if no core had been lacking, all that may be left, and what to say of it.
 
     Where the scheduler's count is not known, the wait as it is, and whether it may have been for cores of others.
     """
     left = ask(run_delay.wait_left, facts, share)
-    if left is None:
-        return share, _THEIRS if ask(processor.workers_lack_cores, facts) else ""
+    if left is None or not share.value > 0:
+        return share, share, _THEIRS if left is None and ask(processor.workers_lack_cores, facts) else ""
     least, most = left
-    part = min(1.0, least / share.value) if share.value > 0 else 1.0
+    part, largest = (min(1.0, end / share.value) for end in left)
+    surely, low, high = share.scaled(part), *(share.value if end is None else end for end in (share.low, share.high))
+    perhaps = Interval(share.value * (part + largest) / 2, low * part, high * largest, share.n)
     if part > 1 - _WORTH_SAYING:
-        return share.scaled(part), ""
+        return surely, perhaps, ""
     known = most - least < _WORTH_SAYING
     says = f"about {percent(least)}" if known else f"between {percent(least)} and {percent(most)}"
-    return share.scaled(part), f" Had no core been lacking, {says} of a step would be waiting for data."
+    return surely, perhaps, f" Had no core been lacking, {says} of a step would be waiting for data."
 
+
+_LESS_WAITING = Remedy("Wait less for each batch: cache the data nearby, read larger pieces.")
 
 _WHOLE_BATCHES = Remedy(
     "Take whole batches at once: slice tensors that are in memory, or give the dataset a __getitems__. A DataLoader "
@@ -159,25 +174,19 @@ def _without_workers(facts: TrialFacts) -> Remedy:
     settings = facts.result.trial.settings
     useless = [name for name in ("prefetch_factor", "persistent_workers") if getattr(settings, name) is not None]
     return Remedy(
-        "Try without workers: batches come so close together that handing them over may take longer than making them.",
+        "Try without workers: handing batches over may take longer than making them.",
         {"num_workers": 0, **dict.fromkeys(useless)},
     )
 
 
-def _now(workers: int | None) -> str:
-    return "unknown" if workers is None else "none" if workers == 0 else str(workers)
-
-
 def _gain(facts: TrialFacts, share: Interval, loading: Loading) -> Share:
-    """What could be won: no step can be faster than what the loader's own work allows on the cores there are."""
-    step = facts.step_time_s.value
-    by_cores = core_bound_s(facts, loading) / step
-    if loading.kind == "waiting":
+    """What could be won: a cheaper batch may win all of the wait, and workers are advised only where cores bear them.
+
+    Where loading computes, or may, no more is sure than what its work of today allows on the cores there are.
+    """
+    if loading.kind == "waiting" or loading.starts:
         return recoverable(share, Family.INPUT)
-    if loading.kind == "computing":
-        return recoverable(share, Family.INPUT, floor=by_cores)
-    # Nobody knows whether it computes: the upper end assumes that it waits, the lower that it computes.
-    return recoverable(share, Family.INPUT, cautious_floor=by_cores)
+    return recoverable(share, Family.INPUT, cautious_floor=loading.left(core_bound_s(facts, loading)))
 
 
 def _numbers(facts: TrialFacts, loading: Loading, *, computing_share: float) -> tuple[Evidence, ...]:
@@ -209,6 +218,8 @@ _TELLS = ", and a run without workers would tell"
 def _summary(share: Interval, loading: Loading) -> str:
     says = f"The training waits for data {percent_between(share)} of each step."
     takes = loading.takes
+    if loading.starts:
+        return f"{says} For most of that the loader's workers are started, anew for each pass over the data."
     if not loading.workers_pay:
         return (
             f"{says} {takes}; taking one over from a worker costs the loop about {duration(HAND_OVER_S)}, so workers "
@@ -222,10 +233,10 @@ def _summary(share: Interval, loading: Loading) -> str:
         "mixed": f"{takes},{without} part {rest}computing and part waiting.",
         "unknown": f"{takes}; whether it computes or waits was not measured{_TELLS if loading.workers else ''}.",
     }[loading.kind]
+    if loading.hands_over:
+        return f"{says} For most of that the loop itself computes: it takes over what its workers made."
     if loading.lay_ready:
         how += " For most of the wait a batch lay ready, and the loop had no core to take it."
-    need = f"It takes {counted(loading.needed, 'worker')} to keep up"
     if loading.cores_lacking:
-        free = "no core is" if not loading.free_cores else f"only {counted(int(loading.free_cores), 'core')} can be"
-        return f"{says} {how} {need}, but {free} free: more workers will not fix it."
-    return f"{says} {how} {need}."
+        how += f" {loading.cores_left}: more workers will not fix it."
+    return f"{says} {how}"

@@ -12,13 +12,12 @@ from perf_diagnostics.diagnose.gain import Tier, confidence
 from perf_diagnostics.diagnose.loading import Loading, computing_share_of, loading_of
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
+from perf_diagnostics.diagnose.worker_advice import WHOLE_STREAM, streams_whole
 from perf_diagnostics.records import Phase
 
 _FREE_CORES = Remedy("Load in workers, but in no more of them than there are free cores.")
-_NEARER = (
-    Remedy("Cache the data nearby, or read it in larger pieces (shards)."),
-    Remedy("More workers that wait at the same time: they need no core of their own."),
-)
+_NEARER = Remedy("Cache the data nearby, or read it in larger pieces (shards).")
+_MORE_AT_ONCE = Remedy("More workers that wait at the same time: they need no core of their own.")
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,9 @@ class SlowBatches:
         numbers = [evidence("computing within the time of loading", computing, "%", limit=self.computing_share), waits]
         if loading.delayed is not None:
             numbers.append(Evidence(metric="without a core within it", value=loading.delayed * 100, unit="%"))
+        if loading.starts:
+            says = "for most of the wait the loader's workers are started, anew for each pass over the data (INP005)"
+            return cleared(self, says, *numbers)
         if loading.kind not in ("computing", "waiting"):
             return cleared(self, f"{percent(computing.value)} of the time of loading is computing", *numbers)
         return Finding(
@@ -81,10 +83,16 @@ class SlowBatches:
             summary=_summary(loading, computing.value),
             scope=facts.label,
             evidence=(*numbers, *_read(facts)),
-            remedies=(cheaper_batches(facts), _FREE_CORES) if loading.kind == "computing" else _NEARER,
+            remedies=_remedies(facts, loading),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.DATA_WAIT): wait.value},
+            symptom_of=("INP001",),
         )
+
+
+def _remedies(facts: TrialFacts, loading: Loading) -> tuple[Remedy, ...]:
+    first, workers = (cheaper_batches(facts), _FREE_CORES) if loading.kind == "computing" else (_NEARER, _MORE_AT_ONCE)
+    return (first, Remedy(WHOLE_STREAM) if streams_whole(facts) else workers)
 
 
 def _summary(loading: Loading, computing: float) -> str:

@@ -8,11 +8,12 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose import run_delay
 from perf_diagnostics.diagnose.advice import cheaper_batches
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity, Share
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.loading import HAND_OVER_S, Loading, core_bound_s, loading_of
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.wording import counted, duration, percent_between
+from perf_diagnostics.diagnose.worker_advice import more_workers
 from perf_diagnostics.records import Phase
 
 
@@ -22,16 +23,18 @@ class TooFewWorkers:
 
     What it measures:
         Where the training waits for data: the workers that would keep up (the time one worker needs for a batch over
-        the rest of the step), the cores that are free for them if loading computes, and the step time with as many
-        as are proposed, which is the longer of the time between two batches and the rest of the step with taking a
-        batch over (0.3 ms).
+        the rest of the step with taking a batch over), the cores that are free for them if loading computes, and the
+        step time with as many as are proposed, which is the longer of the time between two batches and that rest. With
+        workers, what the loop computes in its wait is taking over; without, 0.3 ms. Where workers are started anew for
+        each pass over the data, first steps of passes are left out: more workers start no sooner.
 
     Why it matters:
         Workers are the usual advice, and it is wrong where loading computes and every core is taken: on two cores
         one worker more realised none of the 79 % that the wait seemed to promise.
 
     What to try:
-        As many workers as proposed; without free cores, a cheaper batch.
+        As many workers as proposed; without free cores, a cheaper batch. A data set that is a stream has to be split
+        among them by its own ``__iter__``.
 
     When it is wrong:
         The prediction takes workers for independent: a disk or a lock they share makes them slower together. If
@@ -69,6 +72,15 @@ class TooFewWorkers:
         loading = loading_of(facts, wait, computing_share=self.computing_share, waiting_share=self.waiting_share)
         now = loading.workers or 0
         numbers = (waits, *_numbers(loading))
+        if loading.starts:
+            says = "for most of its wait the loader's workers are started, anew for each pass over the data (INP005)"
+            return cleared(self, says, *numbers)
+        if loading.lay_ready:
+            return cleared(
+                self, "for most of its wait a batch lay ready, and the loop had no core to take it", *numbers
+            )
+        if loading.hands_over:
+            return cleared(self, "for most of its wait the loop computes, taking over what its workers made", *numbers)
         if loading.needed <= now:
             return cleared(self, f"{counted(now, 'worker')} should keep up, {loading.needed} are needed", *numbers)
         if not loading.workers_pay:
@@ -82,7 +94,7 @@ class TooFewWorkers:
                 self, "batches come so close together that it may be handing them over that takes time", *numbers
             )
         proposed = loading.proposed(ask(facts.number, "cpu_count"), self.workers_per_core)
-        helps = not loading.cores_lacking and proposed > now
+        helps = loading.more_may_help and proposed > now
         return Finding(
             code=self.code,
             name=self.name,
@@ -91,7 +103,7 @@ class TooFewWorkers:
             summary=_summary(loading, proposed if helps else None),
             scope=facts.label,
             evidence=numbers,
-            remedies=_remedies(proposed) if helps else (cheaper_batches(facts),),
+            remedies=(more_workers(facts, proposed) if helps else cheaper_batches(facts),),
             recoverable=_gain(facts, loading, proposed) if helps else None,
             confidence=confidence(
                 Tier.SHARE if loading.kind == "unknown" else Tier.SHARE_AND_CAUSE,
@@ -100,23 +112,15 @@ class TooFewWorkers:
                 thin=facts.thin,
             ),
             claims={str(Phase.DATA_WAIT): wait.value},
+            # That it waits is the fault, and this is what mends it; where one of the others is why, not even that.
+            symptom_of=("INP001", "INP004", "INP005", "INP008", "CPU001", "CPU003", "MEM006"),
         )
-
-
-def _remedies(workers: int) -> tuple[Remedy, ...]:
-    return (
-        Remedy(
-            f"Load with {counted(workers, 'worker')} that {'stays' if workers == 1 else 'stay'} alive.",
-            {"num_workers": workers, "persistent_workers": True},
-        ),
-    )
 
 
 def _gain(facts: TrialFacts, loading: Loading, workers: int) -> Share:
     """What the proposed workers would win; surely no more than the cores allow where loading may be computing."""
-    step = facts.step_time_s.value
-    won = Interval(max(0.0, 1 - loading.step_s(workers) / step), None, None, facts.steps)
-    by_cores = 0.0 if loading.kind == "waiting" else core_bound_s(facts, loading) / step
+    won = Interval(max(0.0, 1 - loading.left(loading.step_s(workers))), None, None, facts.steps)
+    by_cores = 0.0 if loading.kind == "waiting" else loading.left(core_bound_s(facts, loading))
     floor = by_cores if loading.kind == "computing" else 0.0
     return recoverable(won, Family.INPUT, floor=floor, cautious_floor=by_cores)
 
@@ -135,19 +139,39 @@ def _numbers(loading: Loading) -> tuple[Evidence, ...]:
 
 
 def _summary(loading: Loading, proposed: int | None) -> str:
-    need = (
-        f"{loading.takes} and the rest of the step {duration(loading.rest_s)}: "
-        f"it takes {counted(loading.needed, 'worker')} to keep up, and there {_are(loading.workers or 0)}."
-    )
-    if proposed is not None:
-        says = f"{need} With {proposed} a step would take {duration(loading.step_s(proposed))} at best."
-        if loading.kind == "waiting" or loading.free_cores is None or loading.free_cores >= proposed:
-            return says
-        return f"{says} If loading computes, {counted(int(loading.free_cores), 'free core')} will not bear that."
-    if loading.cores_lacking:
-        return f"{need} Loading computes and the cores do not suffice: more workers will not fix it."
-    return f"{need} That is more than the cores bear: more workers will not fix it."
+    """How many workers keep up, and what they or the cores then allow; what the wait consists of INP001 says."""
+    if proposed is None:
+        why = "that is more than the cores bear"
+        if loading.guessed:
+            why = f"{_small(loading.cores_left)}, and whether loading computes was not measured"
+            return f"To keep up takes {counted(loading.needed, 'worker')}, but {why}: more of them may win nothing."
+        if loading.cores_lacking:
+            why = f"{_small(loading.cores_left)} for workers that compute"
+        return f"To keep up takes {counted(loading.needed, 'worker')}, but {why}: more of them will not fix it."
+    need = f"To keep up takes {counted(loading.needed, 'worker')}, and there {_are(loading.workers or 0)}"
+    now, then = (duration(seconds) for seconds in (loading.now_s, loading.step_s(proposed)))
+    return f"{need}: with {proposed} a step would take {then} at best instead of {now}{_cores(loading, proposed)}."
+
+
+def _cores(loading: Loading, proposed: int) -> str:
+    """Whether the cores suffice for as many workers."""
+    if loading.kind == "waiting":
+        return "; workers that wait need no core of their own"
+    if loading.free_cores is None:
+        return ""
+    free = int(loading.free_cores)
+    if free >= proposed:
+        return f", and {counted(free, 'core')} {_be(free)} free for {'it' if proposed == 1 else 'them'}"
+    return f", unless loading computes, for {_small(loading.cores_left)}"
+
+
+def _small(says: str) -> str:
+    return says[0].lower() + says[1:]
+
+
+def _be(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _are(workers: int) -> str:
-    return "is none" if not workers else f"{'is' if workers == 1 else 'are'} {workers}"
+    return f"{_be(workers)} {workers}" if workers else "is none"

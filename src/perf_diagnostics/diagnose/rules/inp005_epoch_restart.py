@@ -7,13 +7,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from perf_diagnostics.diagnose.excess import with_aftermath
 from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.loading import epoch_begins, exposed_wait_ns
+from perf_diagnostics.diagnose.loading import epoch_begins, exposed_wait_ns, made_anew, restarts
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.time_series import cycle_ratio
 from perf_diagnostics.diagnose.wording import counted, duration, percent_between
+from perf_diagnostics.diagnose.worker_advice import BUILD_ONCE, keep_workers
 from perf_diagnostics.records import Phase
 
 
@@ -23,7 +25,8 @@ class EpochRestart:
 
     What it measures:
         The wait for the first batch of each pass beyond the median wait of all other steps, over all time; from the
-        first pass that begins within the steady steps to the last.
+        first pass that begins within the steady steps to the last. What could be won at most is all that the first two
+        steps take beyond those around them: after a fork the loop copies each page of memory that it writes.
 
     Why it matters:
         A loader whose workers are not kept starts new processes for each pass, which import, open files and fill their
@@ -31,8 +34,9 @@ class EpochRestart:
         stay.
 
     What to try:
-        ``persistent_workers=True``; without workers or with ones that stay: longer passes, or a sampler that goes on
-        for several of them; nothing expensive in ``__iter__`` or in the sampler.
+        ``persistent_workers=True``, and one loader for all passes: the workers of a loader that is built for each
+        pass are new in any case. Without workers or with ones that stay: longer passes, or a sampler that goes on for
+        several of them; nothing expensive in ``__iter__`` or in the sampler.
 
     When it is wrong:
         A trial over few samples has more passes than the training will have. What runs between passes (validation,
@@ -79,9 +83,10 @@ class EpochRestart:
             scope=facts.label,
             evidence=numbers,
             remedies=_remedies(facts),
-            recoverable=recoverable(share, self.family),
+            # What the first step does not write to, and so does not copy, the second one does.
+            recoverable=recoverable(with_aftermath(facts, first | np.roll(first, 1), share, begins), self.family),
             confidence=confidence(
-                Tier.SHARE_AND_CAUSE if _restarts(facts) else Tier.SHARE,
+                Tier.SHARE_AND_CAUSE if restarts(facts) else Tier.SHARE,
                 sure=found.sure,
                 coverage=facts.coverage,
                 thin=facts.thin,
@@ -90,18 +95,17 @@ class EpochRestart:
         )
 
 
-def _restarts(facts: TrialFacts) -> bool:
-    """The loader has workers and does not keep them."""
-    recorded = facts.result.facts
-    return bool(recorded.get("num_workers")) and recorded.get("persistent_workers") is False
-
-
 def _why(facts: TrialFacts) -> str:
-    return ": the loader's workers are started anew" if _restarts(facts) else ""
+    if not restarts(facts):
+        return ""
+    says = ": the loader's workers are started anew"
+    return f"{says}, for each pass has a DataLoader of its own" if made_anew(facts) else says
 
 
 def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
     longer = Remedy("Make passes longer, or let the sampler go on for several of them.")
-    if _restarts(facts):
-        return (Remedy("Keep the loader's workers from pass to pass.", {"persistent_workers": True}), longer)
+    if restarts(facts):
+        return (keep_workers(facts), longer)
+    if made_anew(facts):
+        return (Remedy(f"{BUILD_ONCE}: each pass makes one now, with its sampler and what reads the data."), longer)
     return (longer, Remedy("Look for expensive work in the dataset's __iter__ and in the sampler."))

@@ -15,6 +15,7 @@ from perf_diagnostics.diagnose.preparation import computing_share, preparation_s
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.statistics import mean_interval
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
+from perf_diagnostics.diagnose.worker_advice import WHOLE_STREAM, streams_whole
 from perf_diagnostics.records import Phase
 
 REMEDIES = (
@@ -96,7 +97,7 @@ class PreprocessingInTheLoop:
             "forward.",
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=REMEDIES if facts.on_accelerator else (REMEDIES[0], *REMEDIES[2:]),
+            remedies=_remedies(facts),
             recoverable=recoverable(share, self.family, cautious_floor=_by_cores(facts)),
             confidence=confidence(
                 Tier.SHARE if computing is None else Tier.SHARE_AND_CAUSE,
@@ -121,6 +122,13 @@ class PreprocessingInTheLoop:
                 "others had the processors, so that computing on batches and waiting cannot be told apart; run again "
                 "on an idle machine",
             )
+
+
+def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
+    in_loader = REMEDIES[0]
+    if streams_whole(facts):
+        in_loader = Remedy(f"Do it in the loader, in the dataset's __iter__ or in collate_fn. {WHOLE_STREAM}")
+    return (in_loader, *REMEDIES[1 if facts.on_accelerator else 2 :])
 
 
 def _by_cores(facts: TrialFacts) -> float:

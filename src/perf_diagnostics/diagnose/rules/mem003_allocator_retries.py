@@ -20,7 +20,8 @@ class AllocatorRetries:
     What it measures:
         Allocations in the steady steps that failed, and succeeded once the allocator had given its cached blocks back
         to the driver (torch's counter num_alloc_retries), and those that found no memory even then (num_ooms): the
-        loop caught torch.OutOfMemoryError and went on.
+        loop caught torch.OutOfMemoryError and went on. Beside them stands how often the allocator waited for all its
+        streams (num_sync_all_streams): before each retry, and whenever the loop itself empties the cache.
 
     Why it matters:
         Each retry waits for the device, frees every cached block, and makes the next allocations ask the driver: a
@@ -47,10 +48,11 @@ class AllocatorRetries:
 
     def check(self, facts: TrialFacts) -> Answer:
         retries = facts.alloc_retries
-        ooms = facts.result.value("alloc_ooms")
+        ooms, waits = (facts.result.value(name) for name in ("alloc_ooms", "alloc_syncs"))
         numbers = (
             Evidence(metric="retried allocations", value=retries, limit=self.least_retries, n=facts.steps),
             *(() if ooms is None else (Evidence(metric="failed allocations", value=ooms, limit=1, n=facts.steps),)),
+            *(() if waits is None else (Evidence(metric="waits of the allocator", value=waits, n=facts.steps),)),
         )
         if retries < self.least_retries and not ooms:
             return cleared(self, "no allocation was retried", *numbers)

@@ -142,6 +142,10 @@ def _is_on(group: Group, point: Point) -> bool:
         return any(share is not None and share >= LEAST_AGAIN for share in counted)
     if not any("matmul_precision" in facts for facts in known):
         raise NotMeasured("gradient_checkpointing", "nobody looked whether activations are computed again")
+    if any("gradient_checkpointing" in facts and facts["gradient_checkpointing"] is None for facts in known):
+        raise NotMeasured(
+            "gradient_checkpointing", "parts of the model are compiled, where computing activations again is not seen"
+        )
     return False
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose import processor
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import KAPPA_UNMEASURED, Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rules.opt001_optimizer_heavy import BYTES_PER_PARAMETER
 from perf_diagnostics.diagnose.statistics import mean_interval
-from perf_diagnostics.diagnose.update_facts import before_update_ns, computing_share, one_clipping_s, typical_ns
+from perf_diagnostics.diagnose.update_facts import before_update_ns, one_clipping_s, typical_ns
 from perf_diagnostics.diagnose.wording import duration, percent_between
 from perf_diagnostics.records import Phase
 
@@ -80,7 +81,7 @@ class WorkBeforeTheUpdate:
         if found is None or seconds < self.least_s:
             says = f"{percent_between(share)} of a step ({duration(seconds)}) lie between backward and the update"
             return cleared(self, says, *numbers)
-        computing = ask(computing_share, facts)
+        computing = ask(processor.surely_computing, facts, before_update_ns(facts))
         if computing is not None:
             numbers.append(evidence("of it surely computing", computing, "%", limit=self.computing_share))
         busy = computing is not None and computing.value >= self.computing_share

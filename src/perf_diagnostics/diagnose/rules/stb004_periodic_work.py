@@ -9,7 +9,7 @@ from perf_diagnostics.diagnose.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.stalls import PLACES, against, explained_by_length, stalls_of
+from perf_diagnostics.diagnose.stalls import PLACES, against, explained_by_length, rhythm_outside, stalls_of
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 
 
@@ -19,7 +19,8 @@ class PeriodicWork:
 
     What it measures:
         Outliers as in stalls (STB002), where at least 80 % of what they cost returns after always the same number of
-        steps, at least three times: the period, the time lost over all time, and where it lies.
+        steps, at least three times: the period, the time lost over all time, and where it lies. Where long steps have
+        no rhythm, the same is looked for in the time outside of all phases alone.
 
     Why it matters:
         Checkpoints, evaluation, logging and metrics keep the training waiting while they run, and hide well: the
@@ -45,6 +46,8 @@ class PeriodicWork:
 
     def check(self, facts: TrialFacts) -> Answer:
         found = stalls_of(facts)
+        if found.period is None:
+            found = rhythm_outside(facts) or found
         share, period = found.share, found.period
         number = evidence("lost in long steps", share, "%", limit=self.lost_share)
         if period is None:

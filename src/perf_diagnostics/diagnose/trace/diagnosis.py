@@ -76,7 +76,7 @@ def diagnose_traces(
             Unchecked(rule.code, rule.name, signal, why, applies) for signal, why in _whys(missing, len(ranks))
         ]
     ordered = _largest_riddle_first(ranked(placed, None))
-    best, why = verdict(ordered, None)
+    best, why = verdict(ordered, None, opened=True)
     reason = _no_verdict(ranks, [item.finding for item in ordered])
     diagnosis = Diagnosis(
         verdict=None if reason else best,

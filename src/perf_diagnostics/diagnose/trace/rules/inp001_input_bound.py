@@ -13,6 +13,7 @@ from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.rule import found
 from perf_diagnostics.diagnose.wording import percent, percent_between
+from perf_diagnostics.diagnose.worker_advice import IF_STREAM
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ def _summary(facts: TraceFacts, share: Interval, raw: Interval) -> str:
 def _remedies(facts: TraceFacts) -> tuple[Remedy, ...]:
     alone = any("SingleProcess" in name for name in facts.trace.names)
     workers = (
-        Remedy("Load in worker processes (the trace shows none).", {"num_workers": 4})
+        # No change to try: a trace knows neither the data set, which a stream has to share among them, nor the cores.
+        Remedy(f"Load in worker processes (the trace shows none). {IF_STREAM}")
         if alone
         else Remedy("More workers or a larger prefetch_factor, as far as there are free cores.")
     )

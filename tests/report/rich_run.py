@@ -79,7 +79,12 @@ def with_slow_steps(result: TrialResult) -> TrialResult:
         for backward in {"host_backward_ns", "device_backward_ns"} & columns.keys():
             columns[backward][warmup + step] += extra_ns
     columns["gc_ns"][warmup + 20] = 1_000_000_000
-    return dataclasses.replace(result, steps=(StepTable(columns),))
+    # The clock around the steps saw them, too; else the trial would not close and nothing were concluded from it.
+    quantities = tuple(
+        dataclasses.replace(quantity, value=quantity.value + 1.5) if quantity.name == "measured_wall_s" else quantity
+        for quantity in result.quantities
+    )
+    return dataclasses.replace(result, steps=(StepTable(columns),), quantities=quantities)
 
 
 def with_ranks(result: TrialResult, *others: TrialResult) -> TrialResult:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.diagnose.engine import diagnose
-from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Unchecked
+from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Family, Finding, Severity, Unchecked
 from perf_diagnostics.records import Gap, Length, Outcome, Phase, Quantity, Run, StepTable
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.gains import saving
@@ -101,7 +101,7 @@ def test_a_gain_of_mere_information_is_told_as_a_guess(diagnosis):
     report = report_of(cpu_result(8), diagnosis=Diagnosis(verdict=None, findings=(info,)))
     assert report.changes == ()
     (hint,) = (s for s in report.answer if "is a guess" in s)
-    assert hint.startswith("No rule found a fault;") and "3.1 %" in hint
+    assert hint.startswith("No rule found a fault in the training;") and "3.1 %" in hint
     assert not any(figure.label == "Could be won back" for figure in report.key_figures)
 
 
@@ -123,6 +123,21 @@ def test_few_steps_and_an_unfinished_warmup_are_warned_of(report):
     assert "The warm-up could not be shown to be over: cpu batch 128." in report.answer
     steady = report_of(cpu_result(8))
     assert not any("Few steps" in s or "warm-up" in s for s in steady.answer)
+
+
+def test_what_makes_a_verdict_less_sure_is_part_of_the_answer():
+    def doubt(code: str, severity: Severity) -> Finding:
+        return Finding(
+            code=code, name="outside-contention", family=Family.EXPERIMENT, severity=severity, scope="x on cpu",
+            summary="Others had the cores.", evidence=(), remedies=(), recoverable=None, confidence=0.9,
+        )  # fmt: skip
+
+    found = [doubt("EXP010", Severity.WARNING)] * 2
+    answer = report_of(cpu_result(8), diagnosis=Diagnosis(verdict=None, findings=tuple(found))).answer
+    assert answer.count("Less sure because of “outside contention” (x on cpu): Others had the cores.") == 1
+    quiet = (doubt("EXP010", Severity.INFO), doubt("EXP001", Severity.WARNING))  # few steps are told elsewhere
+    answer = report_of(cpu_result(8), diagnosis=Diagnosis(verdict=None, findings=quiet)).answer
+    assert not any("Less sure" in sentence for sentence in answer)
 
 
 def test_devices_are_compared_with_an_interval(report):
@@ -268,6 +283,57 @@ def test_one_trial_alone_gets_no_ranking():
     report = report_of(cpu_result(8))
     assert "one batch size was measured: 8" in report.answer[0]
     assert "fastest" not in report.answer[0]
+
+
+def test_one_size_of_a_sweep_that_lost_the_others_is_told_so():
+    lost = trial_of(batch_size=16, steps=0, warmup_steps=0, outcome=Outcome.SKIPPED_OVER_TIME_BUDGET)
+    told = report_of(trial_of(batch_size=8, forward=0.5), lost).answer[0]
+    assert "only one of 2 batch sizes can be judged: 8, at 16.0 samples/s" in told  # 8 in 0.5 s
+    assert "The others: 16 (skipped, out of time);" in told and "A sweep would say" not in told
+
+
+def test_a_size_of_too_few_steps_is_shown_and_not_recommended():
+    # Batch 16 looks twice as fast as 8, by two steps: too few for any rule, and so for the recommendation.
+    few = trial_of(batch_size=16, forward=0.5, steps=2)
+    sound = [trial_of(batch_size=size, forward=0.5, noise=0.01) for size in (4, 8)]
+    run = run_of(*sound, few)
+    report = build_report(run, diagnose(run), generated_at=GENERATED_AT)
+    assert "train at batch size 8" in report.answer[0] and "the fastest of 2" in report.answer[0]
+    assert "No conclusion can be drawn from what was measured at 16." in report.answer[0]
+    assert report.key_figures[0].value == 8 and "of 2 measured" in report.key_figures[0].note
+    sizes = table(report, "sizes")
+    assert column(sizes, "Note") == [None, "recommended", "not compared"] and "Not compared" in sizes.note
+    assert column(sizes, "Throughput")[2] == pytest.approx(32)  # 16 in 0.5 s is shown all the same
+    assert "peaks" not in chart(report, "throughput").takeaway
+    assert chart(report, "throughput").series[0].highlight == "8"
+
+
+def test_where_no_size_can_be_judged_the_best_of_what_there_is_stands():
+    run = run_of(*(trial_of(batch_size=size, forward=0.5, steps=2) for size in (4, 8)))
+    report = build_report(run, diagnose(run), generated_at=GENERATED_AT)
+    assert report.key_figures[0].value == 8 and "No conclusion" not in report.answer[0]
+
+
+def test_a_comparison_across_batch_sizes_says_so():
+    half = {"precision": "bfloat16"}
+    two = [trial_of(batch_size=size, forward=0.5) for size in (8, 16)]
+    sentences = [
+        next(s for s in report_of(*two, *others).answer if "as fast as" in s)
+        for others in (
+            [trial_of(batch_size=8, forward=0.5, settings=half)],
+            [trial_of(batch_size=size, forward=0.5, settings=half) for size in (8, 16)],
+        )
+    ]
+    assert "not measured at the same batch sizes (8 and 16 against 8)" in sentences[0]
+    assert "at the same batch sizes" not in sentences[1]
+    assert "neither is shown to be the faster one" in sentences[1]  # equal steps
+    assert "neither" not in sentences[0]  # 32 against 16 samples/s
+
+
+def test_a_faster_configuration_is_not_taken_back():
+    slow = trial_of(batch_size=8, forward=0.6, settings={"precision": "bfloat16"})
+    (told,) = (s for s in report_of(trial_of(batch_size=8, forward=0.5), slow).answer if "as fast as" in s)
+    assert "1.20 times" in told and "neither" not in told  # 0.6 / 0.5
 
 
 def test_a_single_batch_size_is_no_chart_against_batch_size():

@@ -48,22 +48,31 @@ def test_the_first_advice_of_a_finding_stands_with_the_number_that_was_held_agai
     assert change.key == "finding INP001 w on cpu, batch 8" and change.tried == ""
 
 
-def test_what_was_tried_and_stayed_undecided_is_said_so_beside_the_prediction() -> None:
-    unsure = Tried(
+def test_what_was_tried_and_decides_nothing_is_said_so_beside_the_prediction() -> None:
+    early = Tried(
         codes=("INP001",),
         groups=("",),
         where="cpu, batch 8",
         says="Do 1.",
         change={"num_workers": 1},
-        verdict=Trying.INCONCLUSIVE,
+        verdict=Trying.TOO_EARLY,
+        predicted=HALF,
         gain=Interval(0.1, None, None, 1),
         pairs=1,
         base_s=0.1,
         new_s=0.09,
+        why="a verdict needs 3",
     )
-    (change,) = changes_of(Diagnosis(verdict=None, findings=(finding(),), tried=(unsure,)))
-    assert change.tried == "tried in 1 pair of trials: inconclusive, from 10.0 to 11.1 samples/s"  # 1 / 0.09 = 11.1
+    (change,) = changes_of(Diagnosis(verdict=None, findings=(finding(),), tried=(early,)))
+    assert change.tried == "tried, too early to say: a verdict needs 3"
     assert change.gain == HALF
+    unsure = dataclasses.replace(early, verdict=Trying.INCONCLUSIVE, pairs=3)
+    (change,) = changes_of(Diagnosis(verdict=None, findings=(finding(),), tried=(unsure,)))
+    # 1 / 0.09 = 11.1; the prediction stands, and is told once: as the change's gain.
+    assert change.tried == "tried in 3 pairs of trials: inconclusive, from 10.0 to 11.1 samples/s"
+    left = dataclasses.replace(early, verdict=Trying.NOT_TRIED, gain=None, pairs=0, why="no time was left for it")
+    (change,) = changes_of(Diagnosis(verdict=None, findings=(finding(),), tried=(left,)))
+    assert change.tried == "not tried: no time was left for it"
     lost = dataclasses.replace(unsure, change={"num_workers": 2})
     (change,) = changes_of(Diagnosis(verdict=None, findings=(finding(),), tried=(lost,)))
     assert change.tried == ""  # of another change
@@ -77,6 +86,25 @@ def test_the_same_change_in_the_same_place_is_told_once() -> None:
     same = finding(2, remedies=(Remedy("In other words.", {"num_workers": 1}),))
     elsewhere = finding(3, remedies=(Remedy("Do 1.", {"num_workers": 1}),), scope="w on cpu, batch 16")
     assert of(finding(1), same, elsewhere) == ("Do 1.", "Do 1.")
+
+
+def test_what_was_tried_for_two_findings_is_told_once_with_one_prediction() -> None:
+    """Else one change stands twice, beside two predictions of one and the same experiment."""
+    both = Tried(
+        codes=("INP001", "INP002"),
+        groups=("",),
+        where="cpu, batch 8",
+        says="Do 1.",
+        change={"num_workers": 1},
+        verdict=Trying.TOO_EARLY,
+        predicted=HALF,
+        gain=Interval(0.1, None, None, 1),
+        pairs=1,
+    )
+    second = finding(2, remedies=(Remedy("Do 1.", {"num_workers": 1}),), scope="w on cpu", gain=Share(0.3, 0.1, 0.9))
+    (change,) = changes_of(Diagnosis(verdict=None, findings=(finding(), second), tried=(both,)))
+    assert change.gain == HALF and "INP001" in change.because
+    assert len(changes_of(Diagnosis(verdict=None, findings=(finding(), second)))) == 2  # in two places, and not tried
 
 
 def test_no_more_than_a_few_are_told() -> None:

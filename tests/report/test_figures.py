@@ -60,6 +60,13 @@ def test_energy_per_sample_is_over_the_counters_own_window():
     assert figures.energy_per_sample_j == pytest.approx(120 / (3 * 8))
 
 
+def test_energy_of_one_board_is_over_the_samples_of_its_own_rank():
+    quantities = (Quantity("energy_device", 120.0, "J", "NVML"), Quantity("energy_device_steps", 3, "1", "probe"))
+    alone = result_of([1, 100, 100], quantities=quantities)
+    figures = figures_of(dataclasses.replace(alone, steps=alone.steps * 4))
+    assert figures.energy_per_sample_j == pytest.approx(120 / (3 * 8))
+
+
 def test_energy_that_was_not_read_is_absent_and_a_measured_zero_is_zero():
     assert figures_of(result_of([1, 100])).energy_per_sample_j is None
     zero = (Quantity("energy_device", 0.0, "J", "NVML"), Quantity("energy_device_steps", 3, "1", "probe"))

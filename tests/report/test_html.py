@@ -182,7 +182,7 @@ def test_the_printed_page_has_no_scripts_and_folds_nothing(report):
 
 def test_without_a_completed_trial(empty_report):
     text = plain(render_html(empty_report))
-    assert "No verdict: no trial completed." in text
+    assert "No verdict No trial completed." in text
     assert "planned, not run" in text
     Page(render_html(empty_report))
 
@@ -202,6 +202,20 @@ def test_what_to_change_stands_before_the_findings_with_its_gain_in_time_and_in_
     assert "1.03 times as fast (1.02 to 1.04)" in text and "saves 3 % of the time (2 to 4 %)" in text
     anchor = next(f"finding-{i + 1}" for i, f in enumerate(report.diagnosis.findings) if change.key.endswith(f.scope))
     assert f'href="#{anchor}"' in html
+
+
+def test_the_first_screen_says_what_is_slow_how_sure_that_is_what_to_change_and_what_it_wins(report, html):
+    text = plain(html[html.index('id="answer"') :]).replace("&nbsp;", " ")
+    verdict = report.diagnosis.verdict
+    sure = next(f.confidence for f in report.diagnosis.findings if f.code == verdict.code)
+    told = [report.headline, report.changes[0].says, "times as fast", report.key_figures[0].label]
+    places = [text.index(tie(words).replace("\xa0", " ")) for words in told]
+    assert places == sorted(places)
+    assert f"{verdict.name} confidence {100 * sure:.0f} %" in text[: places[0]]
+
+
+def test_without_a_verdict_nothing_is_sure(empty_report):
+    assert 'class="sure"' not in render_html(empty_report)
 
 
 def test_a_single_trial_is_told_from_the_top_down():

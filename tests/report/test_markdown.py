@@ -20,7 +20,7 @@ def rows_of(text: str, title: str) -> list[list[str]]:
 def test_the_verdict_comes_first_and_the_order_is_the_reports(report):
     text = render_markdown(report)
     heads = re.findall(r"^## (.+)$", text, flags=re.M)
-    assert heads[:4] == ["Verdict", "What to change", "Batch sizes side by side", "Findings"]
+    assert heads[:5] == ["Verdict", "What to change", "What was measured", "Batch sizes side by side", "Findings"]
     assert heads[-3:] == ["Not measured", "How it was measured", "Environment"]
     assert f"**{report.headline}**" in text
     for sentence in report.answer:

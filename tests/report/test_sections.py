@@ -22,7 +22,17 @@ from perf_diagnostics.report.pptx import render_pptx
 from perf_diagnostics.report.svg import svg
 from perf_diagnostics.testing import run_of, trial_of
 from tests.report.conftest import GENERATED_AT
-from tests.report.rich_run import WORK, cpu, gpu, rich_diagnosis, rich_run, sentinel, with_ranks, with_slow_steps
+from tests.report.rich_run import (
+    WINDOW,
+    WORK,
+    cpu,
+    gpu,
+    rich_diagnosis,
+    rich_run,
+    sentinel,
+    with_ranks,
+    with_slow_steps,
+)
 
 TITLES = [
     "Where a profiled step went",
@@ -40,8 +50,8 @@ def rich() -> Report:
     return build_report(run, rich_diagnosis(run), generated_at=GENERATED_AT)
 
 
-def report_of(run: Run) -> Report:
-    return build_report(run, Diagnosis(verdict=None), generated_at=GENERATED_AT)
+def report_of(run: Run, diagnosis: Diagnosis | None = None) -> Report:
+    return build_report(run, diagnosis or Diagnosis(verdict=None), generated_at=GENERATED_AT)
 
 
 def table(report: Report, key: str) -> ReportTable | None:
@@ -76,6 +86,16 @@ def test_the_parts_of_a_profiled_step_add_up_to_it(rich: Report) -> None:
     assert "75.0 % is computing" in drawn.takeaway and "40.0 % of the kernels" in drawn.takeaway
     note = table(rich, "window")
     assert note is not None and "1.25 times as long" in note.note
+
+
+def test_a_profiled_step_on_a_cpu_launches_nothing() -> None:
+    parts = (("compute", 40_000_000), ("launch_overhead", 160_000_000))
+    for on_device, words in ((False, "between operators"), (True, "launching kernels")):
+        window = dataclasses.replace(WINDOW, parts=parts, on_device=on_device)
+        built = report_of(run_of(trial_of(batch_size=4)), Diagnosis(verdict=None, waterfall=window))
+        assert [row["Part"] for row in rows(built, "window")] == ["computing", words, "the step"]
+        assert chart(built, "window").categories == ("computing", words)
+        assert f"80.0 % is {words}" in chart(built, "window").takeaway  # 160 of 200 ms
 
 
 def test_work_is_told_with_its_share_of_the_measured_ceiling(rich: Report) -> None:

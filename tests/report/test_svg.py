@@ -145,3 +145,14 @@ def test_a_gain_is_drawn_to_scale():
     bar = gain_bar(Share(0.5, 0.25, 0.75), PRINTED)
     assert "M100.0 1v18" in bar  # half of the line from 4 to 196
     assert "M52.0 10H148.0" in bar
+
+
+@pytest.mark.parametrize(("count", "labels"), [(20, ["1", "5", "10", "15", "20"]), (150, ["1", "20", "40"])])
+def test_steps_are_numbered_in_whole_numbers(count, labels):
+    numbers = tuple(float(step) for step in range(1, count + 1))
+    drawn = replace(
+        chart(ChartSeries("measured", numbers)), categories=tuple(map(str, range(1, count + 1))), x=numbers,
+        x_scale="linear", y_label="ms",
+    )  # fmt: skip
+    texts = [element.text for element in parsed(drawn).iter(f"{SVG}text") if element.get("text-anchor") == "middle"]
+    assert texts[: len(labels)] == labels

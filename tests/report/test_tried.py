@@ -65,6 +65,19 @@ def test_what_was_not_tried_has_no_gain_and_a_reason() -> None:
     assert told["Result"] == "not tried" and told["Gain"] is None and "no pair" in str(told["Note"])
 
 
+def test_of_too_few_pairs_the_table_has_no_gain_and_says_what_is_missing() -> None:
+    advised = diagnose(waiting_run()).findings[0].remedies[0].change
+    report = report_of(tried((experiment(advised), HALF[:2])))
+    told = row(report)
+    assert (told["Result"], told["Pairs"], told["Gain"], told["at least"]) == ("too early to say", 2, None, None)
+    assert "a verdict needs 3" in str(told["Note"])
+    (change,) = report.changes
+    # Beside the change stands the prediction that its gain will be held against, and no other.
+    assert (change.gain.low, change.gain.high) == (0.1, 0.6) and told["Predicted"] == "10 to 60"
+    assert "predicted" not in change.tried and "needs 3" in change.tried
+    assert row(report_of(tried((experiment(WORKERS), HALF[:3]))))["Gain"] == pytest.approx(50.0, abs=0.2)
+
+
 def test_a_gain_outside_the_prediction_says_so() -> None:
     told = row(report_of(tried((experiment(WORKERS), (0.2, 0.201, 0.199, 0.2, 0.2)))))
     assert told["Result"] == "confirmed, not as predicted"  # 80 % where 10 to 60 % were predicted

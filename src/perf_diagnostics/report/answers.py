@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from perf_diagnostics.diagnose.asked_for import asked_for
 from perf_diagnostics.diagnose.facts import Interval, Point, ask
-from perf_diagnostics.diagnose.finding import Diagnosis, Finding
+from perf_diagnostics.diagnose.finding import Diagnosis, Family, Finding, Severity
 from perf_diagnostics.diagnose.statistics import quotient
 from perf_diagnostics.records import Outcome, Run
 from perf_diagnostics.report.changes import finding_key, worthwhile
@@ -23,6 +23,9 @@ Sentence = tuple[str, Basis]
 
 #: More lines than these are left to the charts and tables.
 ARMS_TOLD = 4
+
+#: Doubts that other sentences tell: few steps, trials that failed, a warm-up that may not be over.
+_TOLD_OTHERWISE = ("EXP001", "EXP002", "EXP004")
 
 #: A half-width of the step time's interval above this share of the mean is worth a warning.
 WIDE = 0.05
@@ -56,6 +59,7 @@ def answer_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[Sent
     sentences += [s for index, arm in enumerate(drawn[:ARMS_TOLD]) for s in _where_time_goes(arm, index)]
     sentences += _what_would_help(diagnosis)
     sentences += in_vain(diagnosis.tried)
+    sentences += _doubts(diagnosis)
     sentences += _cautions(drawn)
     return tuple(sentences)
 
@@ -70,9 +74,19 @@ def _nothing_completed(whole: Run) -> Sentence:
     outcome = f" ({listing(told)})" if told else ""
     return (
         f"None of {planned} completed{outcome}, so there is no throughput, no breakdown and no advice to give. "
-        "The reasons are listed under what is incomplete.",
+        f"{_first_failure(run)}",
         Basis("outcomes of the trials", "incomplete"),
     )
+
+
+def _first_failure(run: Run) -> str:
+    """Why the first trial failed, which is what has to be mended first; where no reason was recorded, where to look."""
+    first = next((result for result in run.results if result.outcome.failed and result.reason), None)
+    if first is None:
+        return "The reasons are listed under what is incomplete."
+    settings = first.trial.settings
+    where = f"{plain(settings.device, 40)} batch {settings.batch_size}"
+    return f"The first to fail, {where}, {OUTCOME_WORDS[first.outcome]}: {plain(first.reason, 300)}"
 
 
 def _batch_size(arm: Arm, chart: str) -> Sentence:
@@ -86,21 +100,31 @@ def _batch_size(arm: Arm, chart: str) -> Sentence:
         words = f"{arm.label} is a ceiling experiment, no way to train: {rate} at batch size {chosen.batch_size}."
         return words, Basis(_basis_of(chosen), chart)
     basis = Basis(f"{_basis_of(chosen)}; all samples over all time", chart)
-    if len(arm.points) == 1:
-        return (
-            f"On {arm.label} one batch size was measured: {chosen.batch_size}, at {rate}. "
-            "A sweep would say whether another is faster.",
-            basis,
-        )
+    if len(arm.rated) == 1:
+        return f"On {arm.label} {_alone(arm)}: {chosen.batch_size}, at {rate}. {_the_others(arm)}", basis
     return f"On {arm.label}, train at batch size {chosen.batch_size}: {rate}, {_rank(arm, chosen, best)}", basis
+
+
+def _alone(arm: Arm) -> str:
+    several = len(arm.sizes) > 1
+    return f"only one of {len(arm.sizes)} batch sizes can be judged" if several else "one batch size was measured"
+
+
+def _the_others(arm: Arm) -> str:
+    """What is not known where one batch size alone was measured: the others were not asked for, or did not complete."""
+    aside = dict.fromkeys(arm.set_aside, "measured too badly to compare")
+    lost = [f"{size} ({words})" for size in arm.sizes if (words := arm.loss(size) or aside.get(size, ""))]
+    if lost:
+        return f"The others: {_some(lost)}; whether one of them is faster is not known."
+    return "A sweep would say whether another is faster."
 
 
 def _rank(arm: Arm, chosen: Point, best: Point) -> str:
     """How the recommended batch size stands to the others, and how sure the choice is."""
-    slowest = min(arm.points, key=lambda point: point.throughput.value)
-    words = f"the fastest of {len(arm.points)}."
+    slowest = min(arm.rated, key=lambda point: point.throughput.value)
+    words = f"the fastest of {len(arm.rated)}."
     if chosen is not best:
-        part = percent(arm.group.relative(chosen).value)
+        part = percent(arm.compared.relative(chosen).value)
         words = (
             f"{part} of the fastest, {best.batch_size} ({number(best.throughput.value)} samples/s), "
             "and the smallest to reach 95 % of it."
@@ -109,11 +133,13 @@ def _rank(arm: Arm, chosen: Point, best: Point) -> str:
         times = chosen.throughput.value / slowest.throughput.value
         if times >= 1.05:
             words += f" The slowest, {slowest.batch_size}, reaches {percent(1 / times)} of that."
-    knee = ask(lambda: arm.group.knee)
+    knee = ask(lambda: arm.compared.knee)
     if knee is not None and knee.rising:
         words += " Throughput was still rising at the largest size, so a larger one may be faster."
     elif knee is not None and not knee.sure:
         words += " The intervals do not rule out a neighbouring size."
+    if arm.set_aside:
+        words += f" No conclusion can be drawn from what was measured at {listing([str(s) for s in arm.set_aside])}."
     return words
 
 
@@ -125,13 +151,28 @@ def _comparison(arms: Sequence[Arm]) -> list[Sentence]:
     if len(rated) < 2:
         return []
     (first, a), (second, b) = sorted(rated, key=lambda pair: -pair[1].value)[:2]
-    times = _with_interval(quotient(a, b), "times")
+    ratio = quotient(a, b)
+    words = f"At their fastest batch sizes, {first.label} trains {_with_interval(ratio, 'times')} as fast as "
+    words += f"{second.label}{_no_difference(ratio)}."
     return [
-        (
-            f"At their fastest batch sizes, {first.label} trains {times} as fast as {second.label}.",
-            Basis(f"{counted(a.n, 'step')} against {counted(b.n, 'step')}", "trials"),
-        )
+        (words + _unlike(first, second), Basis(f"{counted(a.n, 'step')} against {counted(b.n, 'step')}", "trials")),
     ]
+
+
+def _no_difference(ratio: Interval) -> str:
+    """What an interval on both sides of 1 means."""
+    if ratio.low is None or ratio.high is None or not ratio.low <= 1 <= ratio.high:
+        return ""
+    return "; the interval holds 1, so neither is shown to be the faster one"
+
+
+def _unlike(first: Arm, second: Arm) -> str:
+    """What such a comparison compares besides, where one of the two was measured at a single batch size of its own."""
+    ours, theirs = ([point.batch_size for point in arm.rated] for arm in (first, second))
+    if ours == theirs or min(len(ours), len(theirs)) > 1:
+        return ""
+    sizes = f"{listing([str(size) for size in ours])} against {listing([str(size) for size in theirs])}"
+    return f" They were not measured at the same batch sizes ({sizes}), so part of it may be the batch size's."
 
 
 def _where_time_goes(arm: Arm, index: int) -> list[Sentence]:
@@ -165,7 +206,7 @@ def _what_would_help(diagnosis: Diagnosis) -> list[Sentence]:
     hints = [f for f in diagnosis.findings if f.recoverable is not None and f.remedies and not f.recoverable.measured]
     if hints:
         words, found = _guess(hints[0])
-        return [(f"No rule found a fault; the largest gain in sight is a guess. {words}", found)]
+        return [(f"No rule found a fault in the training; the largest gain in sight is a guess. {words}", found)]
     words = "No rule found anything that would speed up training at these batch sizes."
     return [(words, Basis(basis, "findings" if diagnosis.findings else "checks"))]
 
@@ -176,6 +217,23 @@ def _guess(finding: Finding) -> Sentence:
     name = plain(finding.name.replace("-", " "), 80)
     words = f"“{name}” ({plain(finding.scope, 80)}) {gain(share)}. {plain(finding.remedies[0].says, 300)}"
     return words, Basis(f"confidence {100 * finding.confidence:.0f} %", finding_key(finding))
+
+
+def _doubts(diagnosis: Diagnosis) -> list[Sentence]:
+    """What was found wrong with the measuring itself, each kind once: the reason why verdicts are missing or unsure."""
+    found: dict[str, Finding] = {}
+    for finding in diagnosis.findings:
+        serious = finding.family is Family.EXPERIMENT and finding.severity is not Severity.INFO
+        if serious and finding.code not in _TOLD_OTHERWISE:
+            found.setdefault(finding.code, finding)
+    return [
+        (
+            f"Less sure because of “{plain(finding.name.replace('-', ' '), 80)}” ({plain(finding.scope, 80)}): "
+            f"{plain(finding.summary, 400)}",
+            Basis(f"confidence {100 * finding.confidence:.0f} %", finding_key(finding)),
+        )
+        for finding in found.values()
+    ]
 
 
 def _cautions(arms: Sequence[Arm]) -> list[Sentence]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import reprlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +19,11 @@ from perf_diagnostics.report.renderer import RENDERERS, save_report
 from perf_diagnostics.report.words import counted
 
 _SUFFIXES = {".html": "html", ".htm": "html", ".pdf": "pdf", ".pptx": "pptx", ".md": "md", ".json": "json"}
+
+
+def _shown(value: object) -> str:
+    """What somebody gave instead, on one line."""
+    return " ".join(reprlib.repr(value).split())
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,12 +48,18 @@ class BottleneckReport:
             generated_at: the time that stands in the report (ISO 8601); default: now.
 
         Raises:
-            InvalidSettings: there is no run: inside the block, measuring turned off, or not one step seen.
+            InvalidSettings: there is no run: inside the block, measuring turned off, or not one step seen; or something
+                else was given.
         """
         if run is None:
             raise InvalidSettings(
                 "There is no run to report on: the loop has not ended, saw no step, or was not measured "
                 "(PERF_DIAGNOSTICS_DISABLED); take the report after the block."
+            )
+        if not isinstance(run, Run):
+            raise InvalidSettings(
+                f"run={_shown(run)} is no Run; give attached.run, profiler.run, or, of a folder under results/, "
+                "RunFolder.open(folder).read()."
             )
         moment = datetime.now(UTC).isoformat(timespec="seconds") if generated_at is None else generated_at
         return cls(build_report(run, diagnose(run, experiments=experiments), generated_at=moment))
@@ -74,9 +87,11 @@ class BottleneckReport:
         """Write the report; the suffix decides the format: .html, .pdf, .pptx, .md or .json.
 
         Raises:
-            InvalidSettings: another suffix.
+            InvalidSettings: another suffix, or no path.
             FormatUnavailable: a library that the format needs is missing; the text says how to get it.
         """
+        if not isinstance(path, str | os.PathLike):
+            raise InvalidSettings(f"path={_shown(path)} is no path; give one such as 'report.html'.")
         target = Path(path)
         name = _SUFFIXES.get(target.suffix.lower())
         if name is None:

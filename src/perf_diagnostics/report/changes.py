@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding, Severity, Tried, Trying
-from perf_diagnostics.diagnose.tried import better
+from perf_diagnostics.diagnose.tried import UNSURE, better
 from perf_diagnostics.records import Json
 from perf_diagnostics.report.model import Change
 from perf_diagnostics.report.words import between, change_in_code, counted, number, plain
@@ -20,23 +20,35 @@ def worthwhile(diagnosis: Diagnosis) -> list[Finding]:
 
 
 def changes_of(diagnosis: Diagnosis) -> tuple[Change, ...]:
-    """The first advice of each worthwhile finding; two findings that ask for the same are told once."""
+    """The first advice of each worthwhile finding; two findings that ask for the same are told once.
+
+    The same is what stands in the same place, or was tried for both of them in the same trials.
+    """
     changes: dict[str, Change] = {}
     for finding in worthwhile(diagnosis):
-        change = _change(finding, diagnosis.tried)
+        result = _tried_for(finding, diagnosis.tried)
+        change = _change(finding, result)
         if change is not None:
-            changes.setdefault(f"{change.code or change.says} {change.where}", change)
+            place = change.where if result is None else f"{result.where} {result.groups}"
+            changes.setdefault(f"{change.code or change.says} {place}", change)
     return tuple(changes.values())[:CHANGES_TOLD]
 
 
-def _change(finding: Finding, tried: Sequence[Tried]) -> Change | None:
+def _tried_for(finding: Finding, tried: Sequence[Tried]) -> Tried | None:
+    """What came of a finding's advice: what won, else the first advice where it was tried and decides nothing."""
+    won = _won(finding, tried)
+    if won is not None or not finding.remedies:
+        return won
+    return _undecided(finding, finding.remedies[0].change, tried)
+
+
+def _change(finding: Finding, result: Tried | None) -> Change | None:
     if finding.recoverable is None:
         return None
     name = plain(finding.name.replace("-", " "), 80)
-    won = _won(finding, tried)
+    won = result is not None and result.verdict is Trying.CONFIRMED
     # A measured gain is that of what was tried, which may not be what the rules would propose today.
-    advice = finding.remedies[0] if won is None and finding.remedies else won
-    result = won if won is not None or advice is None else _undecided(finding, advice.change, tried)
+    advice = result if won or not finding.remedies else finding.remedies[0]
     return Change(
         says=plain(advice.says, 300) if advice is not None else f"Mend what “{name}” describes; no setting does it.",
         code="" if advice is None else plain(change_in_code(advice.change), 200),
@@ -49,11 +61,11 @@ def _change(finding: Finding, tried: Sequence[Tried]) -> Change | None:
     )
 
 
-def _about(finding: Finding, tried: Sequence[Tried], verdict: Trying) -> list[Tried]:
+def _about(finding: Finding, tried: Sequence[Tried], *verdicts: Trying) -> list[Tried]:
     return [
         one
         for one in tried
-        if one.verdict is verdict and not one.ceiling and finding.code in one.codes and finding.group in one.groups
+        if one.verdict in verdicts and not one.ceiling and finding.code in one.codes and finding.group in one.groups
     ]
 
 
@@ -63,18 +75,22 @@ def _won(finding: Finding, tried: Sequence[Tried]) -> Tried | None:
 
 
 def _undecided(finding: Finding, change: Mapping[str, Json], tried: Sequence[Tried]) -> Tried | None:
-    """The change as it was tried, where too few pairs ran or their interval tells nothing."""
-    unsure = _about(finding, tried, Trying.INCONCLUSIVE)
+    """The change as it was tried or was to be, where that decides nothing."""
+    unsure = _about(finding, tried, *UNSURE, Trying.NOT_TRIED)
     return next((one for one in unsure if dict(one.change) == dict(change)), None)
 
 
 def _result(one: Tried) -> str:
     """``tried in 5 pairs of trials: confirmed, from 14.7 to 30.5 samples/s; predicted were 17 to 64 %``"""
+    if one.verdict is Trying.NOT_TRIED:
+        return f"{one.verdict}: {plain(one.why, 300)}"
+    if one.verdict is Trying.TOO_EARLY:
+        return f"tried, {one.verdict}: {plain(one.why, 300)}"
     told = f"tried in {counted(one.pairs, 'pair')} of trials: {one.verdict}"
     if one.base_s and one.new_s:
         told += f", from {number(1 / one.base_s)} to {number(1 / one.new_s)} samples/s"
-    if one.predicted is None:
-        return told
+    if one.predicted is None or one.verdict in UNSURE:
+        return told  # the prediction stands, and is what the change is said to save
     return f"{told}; predicted were {between(100 * one.predicted.low, 100 * one.predicted.high)} %"
 
 

@@ -95,9 +95,10 @@ def _throughput_takeaway(arm: Arm) -> str:
     if best is None:
         return ""
     rate = f"{number(best.throughput.value)} samples/s"
-    if len(arm.points) == 1:
-        return f"{arm.label}: {rate} at batch size {best.batch_size}, the only one measured."
-    last = arm.points[-1]
+    if len(arm.rated) == 1:
+        only = "measured" if len(arm.points) == 1 else "that can be judged"
+        return f"{arm.label}: {rate} at batch size {best.batch_size}, the only one {only}."
+    last = arm.rated[-1]
     if last is best:
         return f"{arm.label} is still fastest at the largest batch size measured, {best.batch_size} ({rate})."
     loss = 1 - last.throughput.value / best.throughput.value

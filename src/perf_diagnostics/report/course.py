@@ -12,6 +12,9 @@ from perf_diagnostics.report.words import Unit, counted, number, plain, time_uni
 #: A course of more steps than this is drawn as stretches of neighbouring steps.
 COURSE_POINTS = 200
 
+#: From so many steps on they are numbered in thousands: the points lie at least a tenth of one apart.
+THOUSANDS = 20_000
+
 
 def course_chart(arm: Arm, index: int) -> Chart | None:
     """Step time from the first step to the last of the trial at the recommended batch size, warm-up included."""
@@ -35,7 +38,7 @@ def course_chart(arm: Arm, index: int) -> Chart | None:
         x_label="Step" if stretch == 1 else f"Step (each point: the longest of up to {stretch} neighbouring steps)",
         y_label=f"Wall time of a step ({unit.name})",
         unit=unit.name,
-        categories=tuple(str(edge + 1) for edge in edges),
+        categories=tuple(_label(int(edge) + 1, len(table)) for edge in edges),
         x=tuple(float(edge + 1) for edge in edges),
         x_scale="linear",
         series=(
@@ -44,6 +47,15 @@ def course_chart(arm: Arm, index: int) -> Chart | None:
         ),
         takeaway=_course_takeaway(figures_of(result).warmup_steps, seconds[~warmup]),
     )
+
+
+def _label(step: int, of: int) -> str:
+    """A step's number; of a long course in thousands, which fit beside each other below every format's axis.
+
+    >>> _label(1, 50_000), _label(12_501, 50_000), _label(12_501, 19_999)
+    ('1', '12.5k', '12501')
+    """
+    return str(step) if of < THOUSANDS or step < THOUSANDS / COURSE_POINTS else f"{round(step / 1000, 1):g}k"
 
 
 def _longest(seconds: Float64, belongs: Bools, edges: Int64, unit: Unit) -> tuple[float | None, ...]:

@@ -36,6 +36,7 @@ def _trial(arm: Arm, figures: TrialFigures) -> Json:
         "samples": figures.samples,
         "throughput_samples_per_s": _interval(figures.throughput),
         "step_time_s": _interval(figures.step_s),
+        "step_time_spread": _spread(facts),
         "phase_clock": figures.clock if figures.phase_s else None,
         "phase_time_s": {str(phase): seconds for phase, seconds in figures.phase_s.items()},
         "phase_share": {str(phase): _interval(share) for phase, share in figures.share.items()},
@@ -50,6 +51,12 @@ def _trial(arm: Arm, figures: TrialFigures) -> Json:
 
 def _interval(interval: Interval | None) -> Json:
     return None if interval is None else dict(dataclasses.asdict(interval))
+
+
+def _spread(facts: TrialFacts) -> Json:
+    """Median, median deviation and percentiles of the steps' times; null without a step whose time is possible."""
+    found = ask(lambda: facts.step_time_spread)
+    return None if found is None else dict(dataclasses.asdict(found))
 
 
 def _work(facts: TrialFacts) -> Json:

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perf_diagnostics.diagnose.asking import void_trials
 from perf_diagnostics.diagnose.facts import Group, Interval, NotMeasured, Point, SweepFacts, TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Family
+from perf_diagnostics.diagnose.installed import all_rules
 from perf_diagnostics.records import ALL_PHASES, Outcome, Phase, Run, Trial, TrialResult
 from perf_diagnostics.report.words import plain
 
@@ -79,13 +82,18 @@ def clock_of(facts: TrialFacts) -> str:
 def energy_per_sample_j(facts: TrialFacts) -> float:
     """Joule per sample over the energy counter's own window: its steps times the samples of a mean step.
 
+    Of several ranks the first one's board was read, so that only its own samples count.
+
     Raises:
         NotMeasured: no counter was read, or no step or sample fell into its window.
     """
     energy, steps = facts.quantity("energy_device"), facts.quantity("energy_device_steps")
     if not (steps and facts.samples and facts.steps):
         raise NotMeasured("energy_device", "the counter's window holds no step")
-    return energy / (steps * facts.samples / facts.steps)
+    samples = float(facts.column("samples").mean())
+    if not samples > 0:
+        raise NotMeasured("energy_device", "no sample was trained on")
+    return energy / (steps * samples)
 
 
 def net_energy_per_sample_j(facts: TrialFacts) -> float:
@@ -98,10 +106,15 @@ def net_energy_per_sample_j(facts: TrialFacts) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Arm:
-    """One line of a chart: trials that differ in batch size and repeat only. ``label`` is short: ``cpu``."""
+    """One line of a chart: trials that differ in batch size and repeat only. ``label`` is short: ``cpu``.
+
+    ``sound`` is the group without the trials that no rule draws a conclusion from, such as one of three steps; None
+    where all are sound, or none is. Everything measured is shown, and batch sizes are compared by what is sound.
+    """
 
     label: str
     group: Group
+    sound: Group | None = None
 
     @property
     def device(self) -> str:
@@ -113,6 +126,22 @@ class Arm:
         return tuple(point for point in self.group.points if throughput(point) is not None)
 
     @property
+    def compared(self) -> Group:
+        """The group by which batch sizes are compared."""
+        return self.group if self.sound is None else self.sound
+
+    @property
+    def rated(self) -> tuple[Point, ...]:
+        """The batch sizes that are compared, by size."""
+        return tuple(point for point in self.compared.points if throughput(point) is not None)
+
+    @property
+    def set_aside(self) -> tuple[int, ...]:
+        """The batch sizes at which something was measured, but nothing from which a conclusion could be drawn."""
+        rated = {point.batch_size for point in self.rated}
+        return tuple(point.batch_size for point in self.points if point.batch_size not in rated)
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """Every batch size that was tried or skipped."""
         failed = {result.trial.settings.batch_size for result in self.group.failures}
@@ -121,12 +150,12 @@ class Arm:
     @property
     def best(self) -> Point | None:
         """The batch size with the highest throughput; None where nothing was measured."""
-        return ask(lambda: self.group.best) if self.points else None
+        return ask(lambda: self.compared.best) if self.rated else None
 
     @property
     def recommended(self) -> Point | None:
         """The smallest batch size that reaches 95 % of the highest throughput (see :class:`Knee`), or the only one."""
-        return ask(lambda: self.group.recommended) if self.points else None
+        return ask(lambda: self.compared.recommended) if self.rated else None
 
     @property
     def results(self) -> tuple[TrialFigures, ...]:
@@ -187,8 +216,17 @@ def net_energy(point: Point) -> float | None:
 def arms_of(run: Run) -> tuple[Arm, ...]:
     """The run's results as lines of comparable trials: the one the verdict is about first, then as they were run."""
     facts = SweepFacts.of(run)
-    groups = sorted(facts.groups, key=lambda group: group is not facts.primary)
-    return tuple(Arm(_label(group, groups), group) for group in groups)
+    void = void_trials([rule for rule in all_rules() if rule.family is Family.EXPERIMENT], facts)
+    sound = facts.without(void)
+    first = sound.primary or facts.primary
+    groups = sorted(facts.groups, key=lambda group: first is None or group.label != first.label)
+    return tuple(Arm(_label(group, groups), group, _sound(group, sound)) for group in groups)
+
+
+def _sound(group: Group, sound: SweepFacts) -> Group | None:
+    """What is left of a group without void trials; None where all of it is, or nothing that could be compared."""
+    left = next((other for other in sound.groups if other.label == group.label), None)
+    return None if left is None or not left.points or len(left.trials) == len(group.trials) else left
 
 
 def _label(group: Group, groups: Sequence[Group]) -> str:

@@ -155,9 +155,19 @@ def _context(report: Report, medium: Medium) -> dict[str, Any]:
         "targets": _targets(report, placed),
         "charts": [item for item in drawn if not item.chart.section],
         "verdict_severity": verdict_severity(report),
+        "headline": words.below_its_label(report.headline),
+        "verdict_finding": _verdict_finding(report),
         "icon": lambda severity: severity_sign(str(severity), ink),
         "gain_bar": lambda share: gain_bar(share, ink),
     }
+
+
+def _verdict_finding(report: Report) -> Finding | None:
+    """The finding that makes the verdict, which says where it holds and how sure it is; None where none does."""
+    verdict = report.diagnosis.verdict
+    found = [f for f in report.diagnosis.findings if verdict is not None and f.code == verdict.code]
+    same = [f for f in found if verdict is not None and f.summary in verdict.summary]
+    return next(iter([*same, *found]), None)
 
 
 def _in_front(report: Report, finding: Finding) -> bool:

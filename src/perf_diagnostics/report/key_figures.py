@@ -38,7 +38,9 @@ def _arm_figures(arm: Arm) -> list[KeyFigure]:
         return []
     interval = "" if rate.low is None or rate.high is None else f"95 % interval {between(rate.low, rate.high)}"
     fastest = "the fastest" if chosen is best else f"fastest: {best.batch_size},"
-    of_these = "the only one measured" if len(arm.points) == 1 else f"{fastest} of {len(arm.points)} measured"
+    of_these = f"{fastest} of {len(arm.rated)} measured"
+    if len(arm.rated) == 1:
+        of_these = "the only one measured" if len(arm.points) == 1 else "the only one that can be judged"
     memory, where = largest(chosen, "device_memory_peak_reserved"), "held on the device"
     if memory is None:
         memory, where = largest(chosen, "host_memory_peak"), "of the process"

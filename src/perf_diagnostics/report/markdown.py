@@ -73,16 +73,16 @@ def _opening(report: Report) -> Iterator[str]:
     yield from ("## Verdict", "", f"**{md(report.headline)}**", "")
     if report.diagnosis.verdict is not None:
         yield from (f"{md(report.diagnosis.verdict.code)} {md(report.diagnosis.verdict.name)}", "")
+    if report.changes:
+        yield from ("## What to change", "")
+        for place, change in enumerate(report.changes, 1):
+            yield from _change(place, change)
+        yield from ("", "## What was measured", "")
     yield from _key_figures(report)
     for index, sentence in enumerate(report.answer):
         basis = report.answer_basis[index].says if index < len(report.answer_basis) else ""
         yield f"- {md(sentence)}" + (f" ({md(basis)})" if basis else "")
     yield ""
-    if report.changes:
-        yield from ("## What to change", "")
-        for place, change in enumerate(report.changes, 1):
-            yield from _change(place, change)
-        yield ""
     for table in report.tables:
         if table.key == SIZES:
             yield from _table(table)

@@ -16,7 +16,7 @@ from perf_diagnostics.report.slide_layout import BODY, HEIGHT_IN, WIDTH_IN, Box,
 from perf_diagnostics.report.slides import Deck
 from perf_diagnostics.report.table_slides import table_slides
 from perf_diagnostics.report.where import SOURCES
-from perf_diagnostics.report.words import clean, could_not_look, moment, number, plain
+from perf_diagnostics.report.words import below_its_label, clean, could_not_look, moment, number, plain
 
 
 def render_pptx(report: Report) -> bytes:
@@ -79,8 +79,9 @@ def _opening(deck: Deck, report: Report) -> None:
     label = "No verdict"
     if report.diagnosis.verdict is not None:
         label = f"Verdict  {report.diagnosis.verdict.code} {report.diagnosis.verdict.name}"
-    size = 24 if len(report.headline) <= 170 else 18
-    lines = [Line(plain(label, 100), 13, "muted"), Line(plain(report.headline, 330), size, bold=True, space_after=0)]
+    headline = below_its_label(report.headline)
+    size = 24 if len(headline) <= 170 else 18
+    lines = [Line(plain(label, 100), 13, "muted"), Line(plain(headline, 330), size, bold=True, space_after=0)]
     tall = min(1.95, sum(height_in(line, WIDTH_IN - 1.6) for line in lines))
     deck.block(slide, Box(0.65, 1.9, 0.09, tall), "muted" if severity == "none" else severity)
     deck.text(slide, Box(0.95, 1.9, WIDTH_IN - 1.6, 1.95), lines)

@@ -70,7 +70,8 @@ def _ms(values: object) -> float | None:
 def _note(result: TrialResult, facts: RankFacts | None) -> str:
     words = (
         f"Means over the steady steps of each of the {len(result.steps)} ranks. Step times elsewhere in this report "
-        "are rank 0's, samples are all ranks'."
+        "are rank 0's, samples are all ranks'. Under DistributedDataParallel backward ends when the last gradients "
+        "have been exchanged: waiting for them is in it."
     )
     waited = None if facts is None else ask(lambda: facts.waited)
     if waited is not None:

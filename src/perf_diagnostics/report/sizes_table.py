@@ -15,6 +15,7 @@ from perf_diagnostics.report.words import Unit, byte_unit, plain
 SIZES = "sizes"
 
 _RECOMMENDED = "recommended"
+_SET_ASIDE = "not compared"
 _PEAKS = ("device_memory_peak_reserved", "host_memory_peak")
 
 
@@ -42,7 +43,13 @@ def sizes_table(arms: Sequence[Arm]) -> ReportTable:
             columns=columns,
             rows=tuple(rows) if len(rows) > 1 else (),
             note="“Recommended” is the smallest batch size that reaches 95 % of the configuration's fastest. "
-            "“At least” and “at most” are the ends of the 95 % interval.",
+            "“At least” and “at most” are the ends of the 95 % interval."
+            + (
+                " “Not compared”: no conclusion can be drawn from what was measured there, for the reason its finding "
+                "gives."
+                if any(arm.set_aside for arm in arms)
+                else ""
+            ),
         )
     )
 
@@ -53,7 +60,8 @@ def _row(arm: Arm, size: int, unit: Unit) -> tuple[Cell, ...]:
         return (size, *(None,) * 7, arm.loss(size) or None)
     rate = throughput(point)
     step = ask(lambda: point.step_time_s)
-    of_best = ask(arm.group.relative, point)
+    aside = size in arm.set_aside
+    of_best = None if aside else ask(arm.compared.relative, point)
     recommended = arm.recommended is not None and arm.recommended.batch_size == size and len(arm.points) > 1
     return (
         size,
@@ -62,7 +70,7 @@ def _row(arm: Arm, size: int, unit: Unit) -> tuple[Cell, ...]:
         None if step is None else 1e3 * step.value,
         _largest_phase(point),
         unit.of(_peak(point)),
-        _RECOMMENDED if recommended else None,
+        _RECOMMENDED if recommended else _SET_ASIDE if aside else None,
     )
 
 

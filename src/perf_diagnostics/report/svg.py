@@ -114,6 +114,7 @@ def _x_labels(chart: Chart, frame: Frame) -> list[tuple[float, str]]:
     if chart.kind is ChartKind.LINE and chart.x_scale == "linear" and len(frame.x) > CROWDED and chart.x:
         first, last = chart.x[0], chart.x[-1]
         step = max(1.0, nice_step(last - first, 8))
+        step = step if step.is_integer() else 2 * step  # what is counted has no half: 2.5 becomes 5
         width = (frame.x[-1] - frame.x[0]) / (last - first)
         rounds = [first, *(step * i for i in range(int(first // step) + 1, int(last // step) + 1))]
         places = [(frame.x[0] + (value - first) * width, tick_label(value, step)) for value in rounds]

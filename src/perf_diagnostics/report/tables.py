@@ -12,6 +12,7 @@ from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures, cl
 from perf_diagnostics.report.model import Cell, ReportTable, TableColumn, filled
 from perf_diagnostics.report.phases import PHASE_NAMES
 from perf_diagnostics.report.sizes_table import sizes_table
+from perf_diagnostics.report.step_times import step_times_table
 from perf_diagnostics.report.tried import tried_table
 from perf_diagnostics.report.words import byte_unit, plain
 
@@ -32,7 +33,7 @@ def tables_of(arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[ReportTable, .
     """The tables that have rows."""
     tables = [findings_table(diagnosis), tried_table(diagnosis), sizes_table(arms)]
     tables += [phases_table(arm, index) for index, arm in enumerate(a for a in arms if a.points)]
-    tables.append(trials_table(arms))
+    tables += [step_times_table(arms), trials_table(arms)]
     return tuple(table for table in tables if table.rows)
 
 

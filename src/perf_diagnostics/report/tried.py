@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perf_diagnostics.diagnose.finding import Diagnosis, Tried, Trying
-from perf_diagnostics.diagnose.tried import tells
+from perf_diagnostics.diagnose.tried import LEAST_PAIRS, tells
 from perf_diagnostics.report.model import Basis, Cell, ReportTable, TableColumn
 from perf_diagnostics.report.words import between, change_in_code, counted, listing, percent, plain
 
@@ -42,12 +42,13 @@ def tried_table(diagnosis: Diagnosis) -> ReportTable:
         rows=tuple(_row(one) for one in diagnosis.tried),
         note="The gain is the part of the time a sample takes that the change saves (negative: it costs), with its "
         "95 % interval over pairs of trials, base and change, in alternating order. Confirmed: the whole interval lies "
-        "at or above 2 %; refuted: below. A ceiling says what a perfect fix could win; it trains nothing useful.",
+        f"at or above 2 %; refuted: below; with fewer than {LEAST_PAIRS} pairs it is too early to say. A ceiling says "
+        "what a perfect fix could win; it trains nothing useful.",
     )
 
 
 def _row(one: Tried) -> tuple[Cell, ...]:
-    gain = one.gain
+    gain = None if one.verdict is Trying.TOO_EARLY else one.gain  # a number would be read as a result
     notes = [words for words, holds in ((_CEILING, one.ceiling), (_CHANGES, one.changes_training)) if holds]
     return (
         ", ".join(one.codes),
@@ -63,7 +64,7 @@ def _row(one: Tried) -> tuple[Cell, ...]:
 
 def result_words(one: Tried) -> str:
     """The verdict; of a ceiling, whose point is its size and not a yes or no, that it was measured."""
-    if one.ceiling and one.verdict is not Trying.NOT_TRIED:
+    if one.ceiling and one.verdict not in (Trying.NOT_TRIED, Trying.TOO_EARLY):
         return "measured" if tells(one) else "not sure"
     if one.verdict is Trying.CONFIRMED and one.as_predicted is False:
         return "confirmed, not as predicted"

@@ -22,6 +22,9 @@ PART_WORDS = {
     "unexplained_device_gap": "unexplained device gap",
 }
 
+#: Without a device nothing is launched: what lies between operators is the interpreter's.
+_ON_HOST = {**PART_WORDS, "launch_overhead": "between operators"}
+
 
 def window_chart(diagnosis: Diagnosis) -> Chart | None:
     """The parts that took any time, as shares of the step, in the order of the waterfall."""
@@ -36,7 +39,7 @@ def window_chart(diagnosis: Diagnosis) -> Chart | None:
         x_label="Part of the step",
         y_label=f"Share of the profiled step (%), over {counted(window.steps, 'step')}",
         unit="%",
-        categories=tuple(_name(name) for name, _ in parts),
+        categories=tuple(_name(window, name) for name, _ in parts),
         series=(ChartSeries("share of the step", tuple(100 * ns / window.wall_ns for _, ns in parts)),),
         takeaway=_takeaway(window),
         section=SECTION,
@@ -56,7 +59,7 @@ def window_table(diagnosis: Diagnosis) -> ReportTable:
     rows = []
     if window is not None and sound:
         rows = [
-            (_name(name), unit.of(ns / window.steps / 1e9), 100 * ns / window.wall_ns)
+            (_name(window, name), unit.of(ns / window.steps / 1e9), 100 * ns / window.wall_ns)
             for name, ns in (*window.parts, ("the step", window.wall_ns))
             if ns > 0
         ]
@@ -70,13 +73,14 @@ def window_table(diagnosis: Diagnosis) -> ReportTable:
     )
 
 
-def _name(part: str) -> str:
-    return PART_WORDS.get(part, plain(part.replace("_", " "), 40))
+def _name(window: StepWaterfall, part: str) -> str:
+    words = PART_WORDS if window.on_device else _ON_HOST
+    return words.get(part, plain(part.replace("_", " "), 40))
 
 
 def _takeaway(window: StepWaterfall) -> str:
     name, ns = max(window.parts, key=lambda part: part[1])
-    words = f"Of a profiled step {percent(ns / window.wall_ns)} is {_name(name)}."
+    words = f"Of a profiled step {percent(ns / window.wall_ns)} is {_name(window, name)}."
     if window.prompt_share is not None:
         words += (
             f" {percent(window.prompt_share)} of the kernels began within 20 µs of their launch (f20); near 100 % the "

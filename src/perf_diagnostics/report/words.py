@@ -163,6 +163,16 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def below_its_label(headline: str) -> str:
+    """A headline below the words “No verdict”, which it need not say again.
+
+    >>> below_its_label("No verdict: no trial completed."), below_its_label("The training waits.")
+    ('No trial completed.', 'The training waits.')
+    """
+    told = headline.removeprefix("No verdict: ")
+    return told[:1].upper() + told[1:]
+
+
 def could_not_look(why: str, rules: Sequence[Unchecked]) -> str:
     """Why a rule could not look, or the codes of several that could not for the same reason."""
     if len(rules) > 1:

@@ -87,8 +87,8 @@ def roofline_chart(arm: Arm, index: int) -> Chart | None:
 
 def _takeaway(arm: Arm, points: Sequence[tuple[Point, float, float]], ridge: float, bandwidth: float) -> str:
     chosen = arm.recommended
-    shown = next(((p, x, y) for p, x, y in points if p is chosen), points[0])
-    point, intensity, _ = shown
+    size = None if chosen is None else chosen.batch_size
+    point, intensity, _ = next((shown for shown in points if shown[0].batch_size == size), points[0])
     share = ask(lambda: point.pooled(roofline.ceiling_share))
     words = f"At batch size {point.batch_size} "
     words += "" if share is None else f"a step reaches {percent(share.value)} of the fastest product measured; "

@@ -4,20 +4,28 @@
 
 Steps of a small real training (one thread) of about 0.3, 1, 5 and 50 ms. Every round runs each contender once, in a
 process of its own and in random order; in a process, short blocks of steps under the tool and without it take turns
-(ABBA), after a few steps each that are not looked at. Two figures are told, both in microseconds that a step takes
+(ABBA), after a few steps each that are not looked at. Three figures are told, in microseconds that a step takes
 longer, with Student's 95 % interval over the rounds, for a process is one value:
 
 - **typical**: in each block the median step; of the differences between neighbouring blocks the median. A machine's
   interruptions fall into few steps, and its drift is the same in neighbours, so that this resolves a microsecond where
   means of the same steps scatter by hundreds. What a tool does now and then, it does not see. (The median of paired
   differences: Hollander & Wolfe, "Nonparametric Statistical Methods", 3rd ed. 2014, chapter 3.)
+- **of CPU time**: the same of the CPU time that the loop's thread took for a step of each block, rare dear moments
+  included; other programs on the machine disturb it less. What a tool does in other threads is not in it.
 - **mean**: the mean over all steps of all blocks, nothing left out: it has the tool's rare dear moments (flushes,
   collections) and also the machine's.
 
 ``bare`` is compared with itself: what it "adds" is the noise, and no other figure is worth more digits than that one.
+Of our own two it is said whether they keep within their reach, and where the interval is too wide to tell, that.
+
+The steps' own scatter is kept small, for the bare loop and for everybody alike: the thread of the loop stays on one
+core (a tool's threads have the others), and glibc's allocator keeps the memory that it has; where it gives large
+tensors back and gets them anew, page by page, a step of 5 ms scatters by a tenth.
+
 What a tool costs at rest in its process is in its plain blocks too (traceml-ai cannot be turned off), so its quickest
 block is also held against the quickest one of the bare processes. What is not installed is named and left out. Take a
-quiet machine with two free cores; processes are not tied to one, or a tool's own threads would run in its loop's way.
+quiet machine with two free cores.
 """
 
 from __future__ import annotations
@@ -36,7 +44,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-from overhead_worker import CONTENDERS, Length, Work, steps_in, timed
+from overhead_worker import CONTENDERS, Length, Took, Work, keep_memory, on_one_core, steps_in, timed
 
 WORKER = Path(__file__).with_name("overhead_worker.py")
 SOURCES = Path(__file__).parents[1] / "src"
@@ -44,7 +52,12 @@ LENGTHS_MS = (0.3, 1.0, 5.0, 50.0)
 
 #: A short block has its neighbour near; for a median it takes some steps.
 BLOCK_S = 0.01
-LEAST_BLOCK = 5
+LEAST_BLOCK = 3
+
+#: What a step may take longer under our own: seconds where it is shorter than this, and else a part of it.
+REACH_S = {"probe": 10e-6, "attach": 15e-6}
+SHORT_MS = 1.0
+REACH_PART = 0.01
 
 #: What a contender is imported as, and the command that installs it.
 NEEDS = {
@@ -74,7 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         bare = [process["lengths"][position] for process in found["bare"]]
         for name in there:
             ours = [process["lengths"][position] for process in found[name]]
-            rows.append({"length_ms": length_ms, "contender": name, **compared(ours, bare)})
+            row = compared(ours, bare)
+            most_s = reach_s(name, length_ms, row["plain_s"])
+            rows.append({"length_ms": length_ms, "contender": name, **row, "reach_s": most_s})
             print(in_words(rows[-1]))
     kept = [{"contender": name, **dropped(found[name])} for name in there if name != "bare"]
     for one in kept:
@@ -115,6 +130,7 @@ def length_of(step_s: float) -> Length:
 
 def rows_for(step_s: float) -> int:
     """How many rows a batch needs for a step of about so many seconds, by the quickest of some short blocks."""
+    keep_memory()
     work, rows = Work(1), 1
     while rows < 2**24 and _quickest_step_s(work, rows) < step_s:
         rows *= 2
@@ -128,7 +144,8 @@ def rows_for(step_s: float) -> int:
 def _quickest_step_s(work: Work, rows: int) -> float:
     work.resize(rows)
     work.plain(3)
-    return min(timed(work.plain, work, 5)[0] for _ in range(10))
+    with on_one_core():
+        return min(timed(work.plain, work, 5).median_s for _ in range(10))
 
 
 def in_a_process(contender: str, lengths: Sequence[Length], seconds: float) -> dict[str, Any]:
@@ -162,22 +179,25 @@ def in_a_process(contender: str, lengths: Sequence[Length], seconds: float) -> d
 
 
 def compared(ours: Sequence[dict[str, Any]], bare: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Added seconds a step, typical and mean, and the typical ratio: one value a process, from neighbouring blocks.
+    """Added seconds a step, typical, of CPU time and mean, and the typical ratio: one value a process, from neighbours.
 
     Args:
         ours: what the contender's processes brought for one length.
         bare: what the bare loop's did.
     """
-    pairs = [list(zip(one["block_s"], one["plain_s"], strict=True)) for one in ours]
-    typical = [median(a[0] - b[0] for a, b in blocks) for blocks in pairs]
-    means = [fmean(a[1] - b[1] for a, b in blocks) for blocks in pairs]
+    pairs = [[(Took(*a), Took(*b)) for a, b in zip(one["block"], one["plain"], strict=True)] for one in ours]
+    typical = [median(a.median_s - b.median_s for a, b in blocks) for blocks in pairs]
+    cpu = [median(a.cpu_s - b.cpu_s for a, b in blocks) for blocks in pairs]
+    means = [fmean(a.mean_s - b.mean_s for a, b in blocks) for blocks in pairs]
     grown = [one["bytes_a_step"] for one in ours if one["bytes_a_step"] is not None]
-    plain_s = median(b[0] for blocks in pairs for _, b in blocks)
+    plain_s = median(b.median_s for blocks in pairs for _, b in blocks)
     return {
         "plain_s": plain_s,
         "added_s": fmean(typical),
         "half_width_s": half_width(typical),
         "ratio": 1 + fmean(typical) / plain_s,
+        "cpu_added_s": fmean(cpu),
+        "cpu_half_width_s": half_width(cpu),
         "mean_added_s": fmean(means),
         "mean_half_width_s": half_width(means),
         "added_at_best_s": _quickest(ours) - _quickest(bare),
@@ -188,7 +208,20 @@ def compared(ours: Sequence[dict[str, Any]], bare: Sequence[dict[str, Any]]) -> 
 
 
 def _quickest(processes: Sequence[dict[str, Any]]) -> float:
-    return min(block[0] for one in processes for block in one["block_s"])
+    return min(Took(*block).median_s for one in processes for block in one["block"])
+
+
+def within_reach(added_s: float, half_width_s: float | None, most_s: float) -> bool | None:
+    """Whether what is added is at most so much; None where the interval holds that, or is not known."""
+    if half_width_s is None or abs(added_s - most_s) <= half_width_s:
+        return None
+    return added_s < most_s
+
+
+def reach_s(contender: str, length_ms: float, plain_s: float) -> float | None:
+    """The seconds that one of our own may add to a step of this length; None for the others."""
+    most_s = REACH_S.get(contender)
+    return most_s if most_s is None or length_ms < SHORT_MS else REACH_PART * plain_s
 
 
 def dropped(processes: Sequence[dict[str, Any]]) -> dict[str, int | None]:
@@ -212,10 +245,22 @@ def in_words(row: dict[str, Any]) -> str:
     return (
         f"{row['length_ms']:g} ms, {row['contender']}: plain {row['plain_s'] * 1e3:.3f} ms, "
         f"typically {_us(row['added_s'], row['half_width_s'])} us a step more (x{row['ratio']:.4f}), "
+        f"of CPU time {_us(row['cpu_added_s'], row['cpu_half_width_s'])}, "
         f"in the mean {_us(row['mean_added_s'], row['mean_half_width_s'])}, "
         f"best against best {_us(row['added_at_best_s'])}; "
-        f"{grown} bytes a step ({row['pairs']} pairs in {row['rounds']} processes)"
+        f"{grown} bytes a step ({row['pairs']} pairs in {row['rounds']} processes){_reach_in_words(row)}"
     )
+
+
+def _reach_in_words(row: dict[str, Any]) -> str:
+    most_s = row["reach_s"]
+    if most_s is None:
+        return ""
+    wide = "one process alone has no interval" if row["rounds"] < 2 else "the interval is too wide to tell"
+    words = {True: "yes", False: "no", None: wide}
+    typical = words[within_reach(row["added_s"], row["half_width_s"], most_s)]
+    cpu = words[within_reach(row["cpu_added_s"], row["cpu_half_width_s"], most_s)]
+    return f"; at most {most_s * 1e6:.1f} us typically: {typical}; of CPU time: {cpu}"
 
 
 def _us(value_s: float, *half_width_s: float | None) -> str:

@@ -4,13 +4,15 @@
 
 ``overhead.py`` runs this, each contender in processes of its own; ``traceml-ai`` runs it through its launcher. A step
 is timed from the moment at which it asks for its batch to the next step's: the data set notes the clock, which costs
-the same under every tool and without one.
+the same under every tool and without one. The plain loop has the same lines in the same order as the measured ones, for
+how long a loop holds its last loss alone is seen in steps of a third of a millisecond.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import itertools
 import json
 import os
@@ -22,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
@@ -32,7 +34,16 @@ WARM_UP_STEPS = 50
 #: Before each block, at most: what a tool does in the first steps after it was turned on.
 SETTLING_STEPS = 10
 #: Of blocks, whatever time they take.
-LEAST_PAIRS = 4
+LEAST_PAIRS = 6
+#: A tool that takes long to be turned on and off gets longer blocks: so large a part of that time.
+SWITCHING_PART = 0.25
+
+
+#: Of mallopt, in glibc's malloc.h.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+
+#: Of the model's hidden layer.
+WIDTH = 256
 
 
 @dataclass
@@ -49,7 +60,7 @@ class Work:
     def __post_init__(self) -> None:
         torch.set_num_threads(1)
         torch.manual_seed(0)
-        layers = torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)
+        layers = (torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 1))
         self.model = torch.nn.Sequential(*layers)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6)
         self.resize(self.rows)
@@ -57,20 +68,20 @@ class Work:
     def resize(self, rows: int) -> None:
         """From now on batches have so many rows."""
         self.rows = rows
-        same = _Same(torch.randn(rows, 32), torch.randn(rows, 1), self.asked_ns)
+        same = _Same(torch.randn(rows, WIDTH), torch.randn(rows, 1), self.asked_ns)
         self.loader = DataLoader(same, batch_size=None)
 
     def batches(self, steps: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         return itertools.islice(self.loader, steps)
 
-    def step(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        self.optimizer.zero_grad()
-        torch.nn.functional.mse_loss(self.model(x), y).backward()
-        self.optimizer.step()
-
     def plain(self, steps: int) -> None:
-        for x, y in self.batches(steps):
-            self.step(x, y)
+        batches = self.batches(steps)
+        for _ in range(steps):
+            x, y = next(batches)
+            loss = torch.nn.functional.mse_loss(self.model(x), y)
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
 
 
 class _Same(IterableDataset[Any]):
@@ -171,8 +182,13 @@ def torch_profiler(work: Work) -> Iterator[Bench]:
         profiler.start()
 
     def run(steps: int) -> None:
-        for x, y in work.batches(steps):
-            work.step(x, y)
+        batches = work.batches(steps)
+        for _ in range(steps):
+            x, y = next(batches)
+            loss = torch.nn.functional.mse_loss(work.model(x), y)
+            loss.backward()
+            work.optimizer.step()
+            work.optimizer.zero_grad()
             profiler.step()
 
     def off() -> None:
@@ -221,7 +237,10 @@ def traceml(work: Work) -> Iterator[Bench]:
         for _ in range(steps):
             with traceml_ai.trace_step(work.model):
                 x, y = next(batches)
-                work.step(x, y)
+                loss = torch.nn.functional.mse_loss(work.model(x), y)
+                loss.backward()
+                work.optimizer.step()
+                work.optimizer.zero_grad()
 
     yield Bench(run)
 
@@ -258,6 +277,7 @@ def measure(contender: str, lengths: Sequence[Length], seconds: float) -> dict[s
     For each length as many pairs of blocks are run as fit into these seconds, an even number and at least four: a tool
     that is slow to turn on and off has fewer.
     """
+    keep_memory()
     work = Work(lengths[0].rows)
     work.plain(WARM_UP_STEPS)
     with CONTENDERS[contender](work) as bench:
@@ -271,54 +291,107 @@ def measure(contender: str, lengths: Sequence[Length], seconds: float) -> dict[s
 
 
 def _measure(bench: Bench, work: Work, length: Length, seconds: float) -> dict[str, Any]:
-    """Of each block and of its plain neighbour the median and the mean seconds a step, and bytes a step of growth.
+    """What a step :class:`Took` in each block and in its plain neighbour, and bytes a step of growth.
 
     Blocks take turns as plain, measured, measured, plain, so that a drift that is even over two pairs cancels.
     """
     work.resize(length.rows)
-    block_s: list[tuple[float, float]] = []
-    plain_s: list[tuple[float, float]] = []
+    block: list[Took] = []
+    plain: list[Took] = []
     grown: list[float] = []
     settling = max(3, min(SETTLING_STEPS, length.block))
+    steps = length.block
 
-    def measured() -> None:
+    def measured_turn() -> float:
+        began = time.perf_counter()
         bench.on()
-        bench.run(settling)
-        before = resident_bytes()
-        block_s.append(timed(bench.run, work, length.block))
-        after = resident_bytes()
+        switching_s = time.perf_counter() - began
+        with on_one_core():
+            bench.run(settling)
+            before = resident_bytes()
+            block.append(timed(bench.run, work, steps))
+            after = resident_bytes()
+        began = time.perf_counter()
         bench.off()
         if before is not None and after is not None:
-            grown.append((after - before) / length.block)
+            grown.append((after - before) / steps)
+        return switching_s + time.perf_counter() - began
 
-    def plain() -> None:
-        work.plain(settling)
-        plain_s.append(timed(work.plain, work, length.block))
+    def plain_turn() -> None:
+        with on_one_core():
+            work.plain(settling)
+            plain.append(timed(work.plain, work, steps))
 
-    plain()  # the first block of a new length finds everything cold
-    plain_s.clear()
+    # The first blocks of a new length find everything cold, and may import something.
+    plain_turn()
+    switching_s = measured_turn()
+    ran = settling + steps
+    steps = max(steps, round(SWITCHING_PART * switching_s / block[0].median_s))
+    for kept in (block, plain, grown):
+        kept.clear()
     end = time.perf_counter() + seconds
-    while len(plain_s) < LEAST_PAIRS or time.perf_counter() < end:
-        for turn in (plain, measured, measured, plain):
-            turn()
+    while len(plain) < LEAST_PAIRS or time.perf_counter() < end:
+        plain_turn()
+        measured_turn()
+        measured_turn()
+        plain_turn()
     return {
-        "block_s": block_s,
-        "plain_s": plain_s,
-        "steps": (settling + length.block) * len(block_s),
-        # The first block may import something; memory comes in pages, so that a single block says little.
-        "bytes_a_step": fmean(grown[1:]) if len(grown) > 1 else None,
+        "block": block,
+        "plain": plain,
+        "steps": ran + (settling + steps) * len(block),
+        # Memory comes in pages, so that a single block says little.
+        "bytes_a_step": fmean(grown) if grown else None,
     }
 
 
-def timed(run: Callable[[int], None], work: Work, steps: int) -> tuple[float, float]:
-    """Median and mean seconds of so many steps; the last one ends when they are all done."""
+class Took(NamedTuple):
+    """Seconds a step of one block: median and mean of its steps by the wall's clock, and CPU time of the thread."""
+
+    median_s: float
+    mean_s: float
+    cpu_s: float
+
+
+def timed(run: Callable[[int], None], work: Work, steps: int) -> Took:
+    """Run a block; its last step ends when they are all done."""
     del work.asked_ns[:]
+    cpu_ns = time.thread_time_ns()
     run(steps)
     work.asked_ns.append(time.perf_counter_ns())
+    cpu_ns = time.thread_time_ns() - cpu_ns
     if len(work.asked_ns) != steps + 1:
         raise RuntimeError(f"{steps} steps asked for {len(work.asked_ns) - 1} batches; their times cannot be told.")
     took = [(after - before) / 1e9 for before, after in itertools.pairwise(work.asked_ns)]
-    return median(took), fmean(took)
+    return Took(median(took), fmean(took), cpu_ns / 1e9 / steps)
+
+
+def keep_memory() -> None:
+    """From now on glibc's allocator keeps what it has; other allocators stay as they are.
+
+    A tensor that is mapped by itself, or at the heap's end when it is given back, is zeroed page by page for the next
+    step: that scatters more than any tool costs.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    if set_option is not None:
+        set_option(_MMAP_THRESHOLD, 32 << 20)  # the largest that it takes
+        set_option(_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+@contextlib.contextmanager
+def on_one_core() -> Iterator[None]:
+    """Keep the calling thread, and what it starts meanwhile, on one core (Linux): elsewhere its caches are cold.
+
+    A tool's own threads and processes, which it started when it was turned on, have the other cores.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def resident_bytes() -> int | None:

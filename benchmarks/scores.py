@@ -83,7 +83,9 @@ def _row(
     named = None if verdict is None else next((f for f in faulty.diagnosis.findings if f.code == verdict.code), None)
     right = (verdict is not None and verdict.code in plant.top) if plant.top else None
     realised = realised_by_all if right and not inert else None
-    predicted = None if named is None or named.recoverable is None else (named.recoverable.low, named.recoverable.high)
+    followed = _followed(plant, named, faulty)
+    gain = None if followed is None else followed.recoverable
+    predicted = None if gain is None else (gain.low, gain.high)
     others = {name: None if faulty.run is None else ask(faulty.run) for name, ask in asked.items()}
     return Row(
         plant=plant.name,
@@ -104,12 +106,19 @@ def _row(
         predicted=predicted,
         realised=realised,
         turns=gains if realised is not None else (),
-        harmful=_harmful(named, realised),
+        harmful=_harmful(followed, realised),
         inside=None if predicted is None or realised is None else predicted[0] <= realised <= predicted[1],
         others={name: None if said is None else said.says for name, said in others.items()},
         others_right={name: _other_right(plant, said) for name, said in others.items()},
         others_alarm={name: None if said is None else said.alarm for name, said in others.items()},
     )
+
+
+def _followed(plant: Plant, verdict: Finding | None, faulty: Seen) -> Finding | None:
+    """The finding whose advice the fix is: the verdict's, unless the plant says that it is another's."""
+    if not plant.tried or (verdict is not None and verdict.code in plant.tried):
+        return verdict
+    return next((finding for finding in faulty.diagnosis.findings if finding.code in plant.tried), None)
 
 
 def _disturbed(seen: Seen) -> bool:

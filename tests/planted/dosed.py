@@ -254,6 +254,13 @@ def _stalling(share: float, seed: int, *, every: int = 0) -> TrialResult:
     return loop(seed, steps=steps, added={Phase.OTHER: pulses(share, seed, every=every, chance=0.05, steps=steps)})
 
 
+def _beating(share: float, seed: int) -> TrialResult:
+    """Work outside of the phases in each fourth of 240 steps, which others' load makes unequal by half of a step."""
+    slices = np.random.default_rng((seed, 101)).exponential(0.5 * _STEP_S, 240)
+    work = pulses(share, seed, every=4, chance=0.0, steps=240)
+    return loop(seed, steps=240, added={Phase.OTHER: 1.5 * work, Phase.FORWARD: slices})
+
+
 def _board(seed: int, *, bits: int = 0, share: float = 0.0, deficit: float = 0.0, idle: float = 0.0) -> TrialResult:
     """600 samples over 120 s, of which a share has these bits, and clocks that lie so far below the highest."""
     rng, count = np.random.default_rng((seed, 43)), 600
@@ -450,6 +457,7 @@ DOSES: tuple[Dose, ...] = (
     Dose(code="STB002", limit="lost_share", build=_stalling),
     Dose(code="STB003", limit="ratio", build=_jittering, severity=INFO, scale="ratio", firing=(2.0,)),
     Dose(code="STB004", limit="lost_share", build=lambda share, seed: _stalling(share, seed, every=20)),
+    Dose(code="STB004", limit="lost_share", says="100 % of it outside of all phases", build=_beating),
     Dose(code="PWR001", limit="warn_share", build=lambda share, seed: _board(seed, bits=0x20, share=share)),
     Dose(
         code="PWR002", limit="info_share", severity=INFO, build=lambda share, seed: _board(seed, bits=0x4, share=share)

@@ -83,6 +83,13 @@ def _double(share: float, seed: int) -> TrialResult:
     return loop(seed, means, facts={"parameter_types": ["float64"]})
 
 
+def _gradients_of_others(share: float, seed: int) -> TrialResult:
+    """Of a million gradients this share belongs to a teacher that nobody trains."""
+    others = round(1e6 * share)
+    facts = {"gradients_used": 1_000_000 - others, "gradients_nobody_uses": others, "unused_parameters": 0}
+    return loop(seed, facts=facts)
+
+
 def _scattered_stalls(in_one_place: float, seed: int) -> TrialResult:
     """One step in twenty stalls, half of all time; this part of each stall lies outside of the phases."""
     rng = np.random.default_rng((seed, 83))
@@ -142,6 +149,7 @@ DOSES: tuple[Dose, ...] = (
     Dose(code="OPT001", limit="fixable_share", severity=INFO, build=_above_the_floor),
     Dose(code="OPT001", limit="fixable_warn_share", build=_above_the_floor),
     Dose(code="CMP016", limit="warn_share", build=_double),
+    Dose(code="CMP017", limit="warn_share", build=_gradients_of_others),
     Dose(code="STB002", limit="concentration", scale="room", build=_scattered_stalls),
     Dose(
         code="COM002",

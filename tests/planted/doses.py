@@ -7,6 +7,7 @@ limit itself is read from the rule, so that a changed threshold changes the dose
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -93,8 +94,8 @@ class Dose:
     def fires(self, multiple: float, seed: int) -> bool:
         """Whether the rule says it of these records."""
         return any(
-            _ORDER.index(found.severity) >= _ORDER.index(self.severity) and self.says in found.summary
-            for found in findings(self.rule, self.build(self.value(multiple), seed))
+            _ORDER.index(severity) >= _ORDER.index(self.severity) and self.says in summary
+            for severity, summary in _said(self.rule, self.build, self.value(multiple), seed)
         )
 
     def rate(self, multiple: float, seeds: range) -> float:
@@ -112,6 +113,14 @@ class Dose:
         if multiple in self.firing and rate < LEAST_FIRING:
             return f"{self.name} fires in only {rate:.0%} of records at {multiple:g} times its limit"
         return ""
+
+
+@functools.cache
+def _said(
+    rule: Rule, build: Callable[[float, int], Built], value: float, seed: int
+) -> tuple[tuple[Severity, str], ...]:
+    """What a rule says of these records: one look where doses of several of its limits have records in common."""
+    return tuple((found.severity, found.summary) for found in findings(rule, build(value, seed)))
 
 
 def findings(rule: Rule, built: Built) -> list[Finding]:

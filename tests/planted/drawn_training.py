@@ -74,6 +74,8 @@ class Recipe:
 class Stopwatch:
     """The training's own clock: how long its steps take, and how much of that what is planted takes.
 
+    How long they wait for a batch runs from the end of the optimizer's step to the batch, with the few lines between.
+
     ``told`` is filled when the last counted batch begins, and stays as it is from then on.
     """
 
@@ -81,14 +83,18 @@ class Stopwatch:
     told: dict[str, Json] = field(default_factory=dict)
     batches: int = 0
     spent_s: float = 0.0
+    waited_s: float = 0.0
     tokens: int = 0
     padding: int = 0
     _began_s: float = 0.0
     _before_s: float = 0.0
+    _updated_s: float | None = None
 
     def next_batch(self, count: BatchCount) -> None:
         self.batches += 1
         now = time.perf_counter()
+        if self._updated_s is not None and self.batches > FIRST_BATCH:
+            self.waited_s += now - self._updated_s
         self.tokens += count.tokens or 0
         self.padding += count.padding_tokens or 0
         if self.batches == FIRST_BATCH:
@@ -98,8 +104,13 @@ class Stopwatch:
             self.told["steps"] = steps
             self.told["step_s"] = (now - self._began_s) / steps
             self.told["fault_s"] = (self.spent_s - self._before_s) / steps
+            self.told["wait_s"] = self.waited_s / steps
             if self.tokens:
                 self.told["padding_share"] = self.padding / self.tokens
+
+    def updated(self, *_: object) -> None:
+        """Called by the optimizer when it has stepped."""
+        self._updated_s = time.perf_counter()
 
     def spend(self, how: Callable[[], object]) -> None:
         """Do what is planted, and count how long it takes."""
@@ -122,6 +133,7 @@ def make(settings: Settings, options: Mapping[str, Json], seed: int) -> Training
     sample = parts.collate(_fetched(parts.data, range(settings.batch_size)))
     pace_s = _pace_s(parts, optimizer, sample)
     watch = Stopwatch(recipe.until)
+    optimizer.register_step_post_hook(watch.updated)
     watch.told["pace_s"] = pace_s
     data = _slowed(parts.data, recipe, watch, pace_s / settings.batch_size)
     habits = Habits(recipe, parts, watch, pace_s, sample, np.random.default_rng(seed))

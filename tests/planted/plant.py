@@ -152,7 +152,8 @@ class Plant:
 
     ``number`` is that of the catalogue of plants. ``expected`` codes have to warn, ``noted`` ones to be found at any
     severity; the verdict has to be one of ``top`` (empty: no verdict is asked for). ``must_not`` codes may not warn,
-    ``never_critical`` ones not be critical. ``top`` is what the benchmark scores.
+    ``never_critical`` ones not be critical. ``top`` is what the benchmark scores. ``tried`` says whose advice the fix
+    follows (empty: that of the verdict, whichever it is): their prediction is held against what the fix won.
     """
 
     name: str
@@ -167,6 +168,7 @@ class Plant:
     top: tuple[str, ...] = ()
     must_not: tuple[str, ...] = ()
     never_critical: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
     check: Check = made
 
     @property

@@ -106,6 +106,19 @@ def test_a_plant_is_scored_with_what_others_say(tmp_path: Path) -> None:
     assert row.others["fixed thresholds"] == "data loading over 30 %" and row.others_right["fixed thresholds"]
 
 
+def test_a_gain_is_held_against_the_advice_that_the_fix_follows(tmp_path: Path) -> None:
+    seen = Workbench(tmp_path).see(waiting().faulty)
+    first = seen.diagnosis.findings[0]
+    assert first.code == "INP001"
+    other = dataclasses.replace(first, code="COM001")
+    both = dataclasses.replace(seen, diagnosis=dataclasses.replace(seen.diagnosis, findings=(first, other)))
+    follows_other = dataclasses.replace(waiting(), tried=("COM001",))
+    assert scores._followed(waiting(), first, both) is first
+    assert scores._followed(follows_other, first, both) is other
+    assert scores._followed(follows_other, other, both) is other
+    assert scores._followed(follows_other, first, seen) is None  # nobody advised what the fix is: nothing was predicted
+
+
 class Called(Workbench):
     """A bench that only notes what it was asked for; the seconds of a sample are what the arm's name says."""
 

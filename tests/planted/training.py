@@ -6,12 +6,14 @@ from tests.planted.bases import HEALTHY, MLP, faulty, healthy
 from tests.planted.plant import Plant, Script, Seen, Trials, ends_as, slower
 
 #: 81 layers: 162 small tensors, each of which the plain optimizer updates by a dozen operators of its own.
-_MANY = {"width": 24, "depth": 80, "features": 64, "samples": 1024, "optimizer": "adamw"}
+#: At a batch of 8 calling the layers' operators takes longer than what they compute, which is a fault of its own
+#: (HST010): no control for one of the optimizer.
+_MANY = {"width": 24, "depth": 80, "features": 64, "samples": 8192, "optimizer": "adamw"}
 _LARGE = {"width": 2048, "depth": 4, "features": 256, "samples": 512, "optimizer": "adamw"}
 
 
 def _many(implementation: str) -> Trials:
-    return Trials(options=_MANY, settings={"optimizer_implementation": implementation, "threads": 1}, batch_sizes=(8,))
+    return Trials(options=_MANY, settings={"optimizer_implementation": implementation, "threads": 1}, batch_sizes=(64,))
 
 
 def _memory_grew(seen: Seen, control: Seen | None) -> str:

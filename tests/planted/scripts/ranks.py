@@ -21,6 +21,7 @@ FAULTS = (
     "heavy",
     "late-rank",
     "uneven-in-turn",
+    "uneven-together",
     "syncs-all",
     "syncs-last",
     "slow-network",
@@ -41,9 +42,10 @@ torch.set_num_threads(16 if args.fault == "threads" else 1)
 
 
 def rows(batch):
-    """Samples in a batch: alike, or four times as many on one rank, in turn."""
+    """Samples in a batch: alike, or four times as many in every second one, on the ranks in turn or on both at once."""
     usual = 32 if ACCUMULATED > 1 else 128
-    return 4 * usual if args.fault == "uneven-in-turn" and batch % 2 == RANK else usual
+    large = {"uneven-in-turn": batch % 2 == RANK, "uneven-together": batch % 2 == 0}
+    return 4 * usual if large.get(args.fault, False) else usual
 
 
 class Batches(IterableDataset):
@@ -67,7 +69,7 @@ class Applied(torch.nn.Module):
 
     def forward(self, x):
         with torch.no_grad():
-            for _ in range(24 if args.fault == "uneven-in-turn" else 0):
+            for _ in range(24 if args.fault.startswith("uneven") else 0):
                 x = torch.tanh(self.layer(x))
         for _ in range(LAYERS):
             x = torch.tanh(self.layer(x))

@@ -15,6 +15,8 @@ from perf_diagnostics import PerformanceDiagnostics
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
 from perf_diagnostics.trials import measurement
 
+pytestmark = pytest.mark.usefixtures("small_ceilings", "one_thread")
+
 SEED_COLUMNS = [
     "batch_size",
     "device",
@@ -322,6 +324,14 @@ def test_a_batch_that_a_pass_cannot_fill_is_a_row_that_says_so_and_the_others_ru
     # 48 samples: a batch of 32 and one of 16 in turn; 64 never.
     assert table["outcome"].tolist() == ["completed", "invalid_settings"]
     assert "48 samples" in table.loc[64, "reason"] and np.isnan(table.loc[64, "throughput"])
+
+
+def test_a_loader_with_batches_of_its_own_is_measured_at_the_size_they_have() -> None:
+    model, optimizer, loader = parts()
+    own = DataLoader(loader.dataset, batch_sampler=[list(range(at, at + 8)) for at in (0, 16, 32)])
+    table = profiler_of(model, optimizer).run_diagnostics(own, [8, 16], num_iterations=3).set_index("batch_size")
+    assert table["outcome"].tolist() == ["completed", "invalid_settings"]
+    assert "of 8 samples. Ask for batch_size=8 alone" in table.loc[16, "reason"]
 
 
 class Drawn:

@@ -18,6 +18,8 @@ from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.measure.devices import DeviceInfo
 from perf_diagnostics.store.run_folder import RunFolder
 
+pytestmark = pytest.mark.usefixtures("small_ceilings", "one_thread")
+
 KAGGLE = Path(__file__).parent.parent / "kaggle"
 FILES = {
     "throughput_vs_batch_size.png",

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from perf_diagnostics.integrations import attach, own_cost
+from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations.trained import Trained
 from perf_diagnostics.records import Json
 from tests.integrations.test_first_turns import run_here
 
@@ -17,8 +18,9 @@ NUMBERS = ("unused_parameters", "gradients_used", "gradients_nobody_uses", "grad
 
 
 @pytest.fixture(autouse=True)
-def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_cost, "SECONDS", 0.01)
+def _no_optimizers_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They live on in this process, and are not about to step."""
+    monkeypatch.setattr(Trained, "expects_more", False)
 
 
 class TwoHeads(torch.nn.Module):

@@ -12,16 +12,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from perf_diagnostics.integrations import attach, describe, own_cost
+from perf_diagnostics.integrations import attach, describe
 from perf_diagnostics.integrations.recording import Recording
 from perf_diagnostics.integrations.trained import Trained
 from perf_diagnostics.records import ALL_PHASES
 from tests.integrations.test_first_turns import run_here, table_of
-
-
-@pytest.fixture(autouse=True)
-def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_cost, "SECONDS", 0.01)
 
 
 class Parts:

@@ -116,7 +116,8 @@ def test_a_script_that_trains_nothing_leaves_no_run(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.parametrize("module", ["watch", pytest.param("own_cost", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["watch", "own_cost"])
 def test_a_fault_of_ours_at_the_import_of_torch_leaves_the_script_alone(tmp_path: Path, module: str) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         f"import sys\nsys.modules['perf_diagnostics.integrations.{module}'] = None\n", encoding="utf-8"
@@ -128,6 +129,7 @@ def test_a_fault_of_ours_at_the_import_of_torch_leaves_the_script_alone(tmp_path
     assert "please report it" in watched.stderr
 
 
+@pytest.mark.slow
 def test_killed_it_leaves_what_was_measured_and_two_at_once_do_not_collide(tmp_path: Path) -> None:
     command = [*RUN, str(SCRIPTS / "ends.py"), "forever"]
     processes = [subprocess.Popen(command, cwd=tmp_path) for _ in range(2)]

@@ -11,18 +11,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from perf_diagnostics.integrations import attach, own_cost
+from perf_diagnostics.integrations import attach
 from perf_diagnostics.integrations.modules import _CALL
 from perf_diagnostics.records import ALL_PHASES, StepTable
 from tests.integrations.test_first_turns import run_here, table_of
 
 #: What the teacher sleeps, in seconds; the rest of the step takes less than a millisecond.
 SLEEPS_S = 0.006
-
-
-@pytest.fixture(autouse=True)
-def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_cost, "SECONDS", 0.01)
 
 
 class Teacher(torch.nn.Module):

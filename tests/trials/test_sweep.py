@@ -185,6 +185,7 @@ def test_a_spent_budget_skips_what_is_left(tmp_path: Path, warm: Launcher) -> No
     assert not end.failed
 
 
+@pytest.mark.slow
 def test_a_dead_server_is_started_again(tmp_path: Path) -> None:
     launch = ForkServer()
     try:

@@ -20,14 +20,24 @@ class Living:
 
 
 def living() -> Living:
-    """Look once through all objects that the garbage collector knows; takes some tens of milliseconds."""
-    modules: list[torch.nn.Module] = []
-    optimizers: list[torch.optim.Optimizer] = []
-    for thing in gc.get_objects():
-        kind = type(thing)  # asking a proxy for its class may import things, warn, or raise
-        if issubclass(kind, torch.nn.Module):
-            if "_parameters" in thing.__dict__:
-                modules.append(thing)
-        elif issubclass(kind, torch.optim.Optimizer) and _STEPS_ITSELF in thing.__dict__:
-            optimizers.append(thing)
-    return Living(modules, optimizers)
+    """Look once through all objects that the garbage collector knows; takes some 50 ms with torch (290,000 objects)."""
+    modules, optimizers = _and_below(torch.nn.Module), _and_below(torch.optim.Optimizer)
+    either = modules | optimizers
+    # By the type alone: asking a proxy for its class may import things, warn, or raise; and most objects are neither.
+    found = [thing for thing in gc.get_objects() if type(thing) in either]
+    return Living(
+        [thing for thing in found if type(thing) in modules and "_parameters" in thing.__dict__],
+        [thing for thing in found if type(thing) in optimizers and _STEPS_ITSELF in thing.__dict__],
+    )
+
+
+def _and_below(kind: type) -> set[type]:
+    """A class, its subclasses, and theirs."""
+    found: set[type] = set()
+    waiting = [kind]
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found.add(one)
+            waiting += type.__subclasses__(one)
+    return found

@@ -30,15 +30,16 @@ class Watched:
     def table(self) -> StepTable:
         return self.result.steps[0]
 
-    def compare(self, *phases: str, slack_s: float = 0.0015) -> None:
+    def compare(self, *phases: str, slack_s: float = 0.0015, unseen: int = 0) -> None:
         """In the steady steps each phase holds what was planted in it, at most a fifth and ``slack_s`` more.
 
         The slack is what the real work of a phase takes; a busy machine may make it longer, hence no tighter bound.
+        ``unseen`` steps at the beginning are told and not recorded.
         """
         told = self.result.gap("unseen_steps")
         lost = 0 if told is None else int(told.why.split()[0])
         planted = self.planted[lost:]
-        assert len(self.table) == len(planted) and lost <= 2
+        assert len(self.table) == len(planted) and lost == unseen
         steady = ~self.table.columns["warmup"]
         assert steady.sum() >= 6
         assert self.table.where(steady).samples.all()

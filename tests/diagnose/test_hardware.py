@@ -6,6 +6,9 @@ import pytest
 
 from perf_diagnostics.diagnose.hardware import PEAKS, peak
 
+#: Boards of 10 and of 12 GB have it.
+BOARDS_DIFFER = "GeForce RTX 3080"
+
 #: name, precision, units (tensor cores or shader cores of the whole chip), boost clock in GHz, operations a unit and
 #: cycle. A multiply-add is two. Clocks and units are those of the makers' white papers.
 BY_HAND = [
@@ -30,6 +33,22 @@ BY_HAND = [
         2,
     ),  # 35.0; clocks as the EC2 user guide sets them (nvidia-smi -ac 6250,1710)
     ("NVIDIA A10G", "bfloat16", 320, 1.710, 128),  # 70.0: half of the A10's operations a unit
+    ("NVIDIA A30", "bfloat16", 224, 1.440, 512),  # 165.2
+    ("NVIDIA A30", "tf32", 224, 1.440, 256),  # 82.6
+    ("NVIDIA A30", "float64", 224, 1.440, 32),  # 10.3
+    ("NVIDIA A40", "bfloat16", 336, 1.740, 256),  # 149.7: a GA102 whose float32 accumulation is not halved
+    ("NVIDIA A40", "float32", 10752, 1.740, 2),  # 37.4
+    ("NVIDIA RTX A6000", "bfloat16", 336, 1.800, 256),  # 154.8
+    ("NVIDIA L40", "bfloat16", 568, 2.490, 128),  # 181.0: half of the L40S's operations a unit
+    ("NVIDIA L40", "float32", 18176, 2.490, 2),  # 90.5
+    ("NVIDIA GH200 480GB", "bfloat16", 528, 1.830, 1024),  # 989.4
+    ("NVIDIA GH200 144G HBM3e", "float64", 528, 1.980, 64),  # 66.9
+    ("NVIDIA GeForce RTX 3080", "float16", 272, 1.710, 128),  # 59.5 with float32 accumulation
+    ("NVIDIA GeForce RTX 3080", "float32", 8704, 1.710, 2),  # 29.8
+    ("NVIDIA GeForce RTX 4080", "bfloat16", 304, 2.505, 128),  # 97.5
+    ("NVIDIA GeForce RTX 4080", "float32", 9728, 2.505, 2),  # 48.7
+    ("NVIDIA GeForce RTX 5080", "bfloat16", 336, 2.617, 128),  # 112.6
+    ("NVIDIA GeForce RTX 5080", "float32", 10752, 2.617, 2),  # 56.3
     ("NVIDIA GeForce RTX 3090", "float16", 328, 1.695, 128),  # 71.2 with float32 accumulation
     ("NVIDIA GeForce RTX 4090", "float32", 16384, 2.520, 2),  # 82.6
     ("NVIDIA GeForce RTX 4090", "float16", 512, 2.520, 128),  # 165.2 with float32 accumulation
@@ -41,6 +60,15 @@ BY_HAND = [
     ("NVIDIA H100 80GB HBM3", "float64", 528, 1.980, 64),  # 66.9
     ("NVIDIA GeForce RTX 4090", "float64", 256, 2.520, 2),  # 1.29
     ("AMD Instinct MI300X", "bfloat16", 304, 2.100, 2048),  # 1307.4, by compute unit
+    ("AMD Instinct MI210", "bfloat16", 104, 1.700, 1024),  # 181.0
+    ("AMD Instinct MI210", "float64", 104, 1.700, 256),  # 45.3, matrix units
+    ("AMD Instinct MI300A", "bfloat16", 228, 2.100, 2048),  # 980.6
+    ("AMD Instinct MI300A", "tf32", 228, 2.100, 1024),  # 490.3
+    ("AMD Instinct MI300A", "float32", 228, 2.100, 256),  # 122.6
+    ("AMD Instinct MI325X VF", "float16", 304, 2.100, 2048),  # 1307.4
+    ("AMD Instinct MI355X", "bfloat16", 256, 2.400, 4096),  # 2516.6
+    ("AMD Instinct MI355X", "float32", 256, 2.400, 256),  # 157.3
+    ("AMD Instinct MI355X", "float64", 256, 2.400, 128),  # 78.6
     ("AMD Instinct MI250X", "bfloat16", 110, 1.700, 1024),  # 191.5, one die
     ("AMD Instinct MI250X", "float32", 110, 1.700, 256),  # 47.9, one die, matrix units
 ]
@@ -61,6 +89,15 @@ def test_units_by_clock_by_operations(name: str, precision: str, units: int, gig
         ("NVIDIA GeForce RTX 4090", 384, 21.0),
         ("NVIDIA GeForce RTX 5090", 512, 28.0),
         ("NVIDIA L4", 192, 12.5),
+        ("NVIDIA L40", 384, 18.0),
+        ("NVIDIA A30", 3072, 2.43),  # HBM2
+        ("NVIDIA A40", 384, 14.5),
+        ("NVIDIA RTX A6000", 384, 16.0),
+        ("NVIDIA GeForce RTX 4080", 256, 22.4),
+        ("NVIDIA GeForce RTX 5080", 256, 30.0),
+        ("NVIDIA GH200 480GB", 6144, 5.238),  # twice 2619 MHz
+        ("AMD Instinct MI210", 4096, 3.2),
+        ("AMD Instinct MI300A", 8192, 5.2),
         ("NVIDIA A100-SXM4-40GB", 5120, 2.43),  # HBM2
         ("NVIDIA A100-SXM4-80GB", 5120, 3.186),
         ("AMD Instinct MI300X", 8192, 5.2),
@@ -73,7 +110,21 @@ def test_bandwidth_is_bus_width_by_rate(name: str, bits: int, gigabits: float) -
 
 
 @pytest.mark.parametrize(
-    "name", ["cpu", "mps", "NVIDIA A100X", "NVIDIA H100", "NVIDIA GeForce RTX 4090 Laptop GPU", None]
+    "name",
+    [
+        "cpu",
+        "mps",
+        "NVIDIA A100X",
+        "NVIDIA H100",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 4080 SUPER",
+        "NVIDIA GH200",
+        "NVIDIA RTX 6000 Ada Generation",
+        "NVIDIA H20",
+        "NVIDIA T4G",
+        "Apple M4 Max",
+        None,
+    ],
 )
 def test_another_device_has_no_peak(name: str | None) -> None:
     assert peak(name) is None
@@ -93,8 +144,21 @@ def test_every_figure_is_possible_and_has_its_source() -> None:
     for name, sheet in PEAKS.items():
         known = [value for value in (sheet.float32, sheet.tf32, sheet.float16, sheet.bfloat16) if value is not None]
         assert all(1e12 < value < 3e15 for value in known), name
-        assert sheet.bytes_per_s is not None and 5e10 < sheet.bytes_per_s < 1e13, name
+        if name != BOARDS_DIFFER:
+            assert sheet.bytes_per_s is not None and 5e10 < sheet.bytes_per_s < 1e13, name
         assert sheet.source.startswith(("NVIDIA", "AMD", "Apple")), name
         # TF32 is never faster than 16 bits, nor slower than float32.
         if sheet.tf32 is not None and sheet.bfloat16 is not None and sheet.float32 is not None:
             assert sheet.float32 <= sheet.tf32 <= sheet.bfloat16, name
+
+
+def test_a_name_of_boards_with_different_memory_has_no_bandwidth() -> None:
+    assert [name for name, sheet in PEAKS.items() if sheet.bytes_per_s is None] == [BOARDS_DIFFER]
+
+
+def test_one_of_72_gpus_of_a_rack() -> None:
+    rack = peak("NVIDIA GB200")
+    assert rack is not None
+    # 360 PFLOPS with sparsity, 180 without; 180 and 90 in TF32; 5,760 TFLOPS in float32, 576 TB/s.
+    assert 72 * (rack.bfloat16 or 0) == pytest.approx(180e15) and 72 * (rack.tf32 or 0) == pytest.approx(90e15)
+    assert 72 * (rack.float32 or 0) == pytest.approx(5760e12) and 72 * (rack.bytes_per_s or 0) == pytest.approx(576e12)

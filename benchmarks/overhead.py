@@ -3,29 +3,30 @@
     python benchmarks/overhead.py [--rounds N] [--lengths MS ...] [--seconds S] [--json FILE]
 
 Steps of a small real training (one thread) of about 0.3, 1, 5 and 50 ms. Every round runs each contender once, in a
-process of its own and in random order; in a process, short blocks of steps under the tool and without it take turns
-(ABBA), after a few steps each that are not looked at. Three figures are told, in microseconds that a step takes
-longer, with Student's 95 % interval over the rounds, for a process is one value:
+process of its own and in random order. In a process short stretches of steps take turns: in each turn one under the
+tool and two plain ones, in an order that is drawn anew, each after a few steps that are not looked at. What a step
+takes longer is told in microseconds, with Student's 95 % interval over the processes: how the memory of one lies moves
+all of its differences together, so that a process is one value. Three figures:
 
-- **typical**: in each block the median step; of the differences between neighbouring blocks the median. A machine's
-  interruptions fall into few steps, and its drift is the same in neighbours, so that this resolves a microsecond where
-  means of the same steps scatter by hundreds. What a tool does now and then, it does not see. (The median of paired
-  differences: Hollander & Wolfe, "Nonparametric Statistical Methods", 3rd ed. 2014, chapter 3.)
-- **of CPU time**: the same of the CPU time that the loop's thread took for a step of each block, rare dear moments
-  included; other programs on the machine disturb it less. What a tool does in other threads is not in it.
-- **mean**: the mean over all steps of all blocks, nothing left out: it has the tool's rare dear moments (flushes,
-  collections) and also the machine's.
+- **mean**: under the tool against the mean of the two plain stretches of its turn, the mean over the turns. Nothing is
+  left out by its value. Left out, whichever stretch it befell, are turns in which somebody else had the thread's core
+  for a thousandth of a stretch: another program, or the hypervisor (:func:`.overhead_worker.had_by_others_s`).
+- **of CPU time**: the same of the CPU time that the loop's thread took, over all turns; other programs on the machine
+  disturb it less. What a tool does in other threads is not in it.
+- **typical**: median steps instead of means, and over the turns the median. What a tool does now and then (flushes,
+  collections), it does not see.
 
-``bare`` is compared with itself: what it "adds" is the noise, and no other figure is worth more digits than that one.
-Of our own two it is said whether they keep within their reach, and where the interval is too wide to tell, that.
+**plain against plain**, of the two plain stretches of the same turns and processes, is the noise: its interval has to
+hold 0, and no other figure is worth more digits than that one. ``bare`` is a contender that adds nothing. Of our own
+two it is said whether their mean keeps within its reach, and where the interval is too wide to tell, that.
 
-The steps' own scatter is kept small, for the bare loop and for everybody alike: the thread of the loop stays on one
+The steps' own scatter is kept small, for plain and measured stretches alike: the thread of the loop stays on one
 core (a tool's threads have the others), and glibc's allocator keeps the memory that it has; where it gives large
 tensors back and gets them anew, page by page, a step of 5 ms scatters by a tenth.
 
-What a tool costs at rest in its process is in its plain blocks too (traceml-ai cannot be turned off), so its quickest
-block is also held against the quickest one of the bare processes. What is not installed is named and left out. Take a
-quiet machine with two free cores.
+What a tool costs at rest in its process is in its plain stretches too (traceml-ai cannot be turned off), so its
+quickest stretch is also held against the quickest one of the bare processes. What is not installed is named and left
+out. Take a quiet machine with two free cores.
 """
 
 from __future__ import annotations
@@ -39,20 +40,25 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-from overhead_worker import CONTENDERS, Length, Took, Work, keep_memory, on_one_core, steps_in, timed
+from overhead_contenders import CONTENDERS, Work, steps_in
+from overhead_worker import Length, Stretch, Took, Turn, keep_memory, on_one_core, timed
+from scipy import special
 
 WORKER = Path(__file__).with_name("overhead_worker.py")
 SOURCES = Path(__file__).parents[1] / "src"
 LENGTHS_MS = (0.3, 1.0, 5.0, 50.0)
 
-#: A short block has its neighbour near; for a median it takes some steps.
-BLOCK_S = 0.01
-LEAST_BLOCK = 3
+#: A short stretch has its neighbours near; but each one is settled for some steps.
+STRETCH_S = 0.02
+LEAST_STRETCH = 3
+
+#: For such a part of a stretch, 1 us in a step of 1 ms, others may have the core: kernel threads that look in.
+MOST_LOST = 0.001
 
 #: What a step may take longer under our own: seconds where it is shorter than this, and else a part of it.
 REACH_S = {"probe": 10e-6, "attach": 15e-6}
@@ -67,15 +73,12 @@ NEEDS = {
     "traceml-ai": ("traceml_ai", "pip install traceml-ai"),
 }
 
-#: Student's quantiles at 97.5 % for 1 to 10 degrees of freedom; beyond, the normal one is near enough.
-_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--lengths", type=float, nargs="+", default=LENGTHS_MS, help="of a step, in ms")
-    parser.add_argument("--seconds", type=float, default=1.5, help="of blocks of each length in each process")
+    parser.add_argument("--seconds", type=float, default=2.5, help="of turns of each length in each process")
     parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS))
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     asked = parser.parse_args(arguments)
@@ -91,6 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
             most_s = reach_s(name, length_ms, row["plain_s"])
             rows.append({"length_ms": length_ms, "contender": name, **row, "reach_s": most_s})
             print(in_words(rows[-1]))
+        print(null_in_words(length_ms, nulls([one["lengths"][position] for name in there for one in found[name]])))
     kept = [{"contender": name, **dropped(found[name])} for name in there if name != "bare"]
     for one in kept:
         print(kept_in_words(one))
@@ -119,17 +123,17 @@ def rounds(
         shuffle(order)
         for name in order:
             print(f"round {number + 1} of {count}: {name}", file=sys.stderr, flush=True)
-            found[name].append(in_a_process(name, lengths, seconds))
+            found[name].append(in_a_process(name, lengths, seconds, number))
     return found
 
 
 def length_of(step_s: float) -> Length:
     """Steps of about so many seconds."""
-    return Length(rows_for(step_s), max(LEAST_BLOCK, round(BLOCK_S / step_s)))
+    return Length(rows_for(step_s), max(LEAST_STRETCH, round(STRETCH_S / step_s)))
 
 
 def rows_for(step_s: float) -> int:
-    """How many rows a batch needs for a step of about so many seconds, by the quickest of some short blocks."""
+    """How many rows a batch needs for a step of about so many seconds, by the quickest of some short stretches."""
     keep_memory()
     work, rows = Work(1), 1
     while rows < 2**24 and _quickest_step_s(work, rows) < step_s:
@@ -148,7 +152,7 @@ def _quickest_step_s(work: Work, rows: int) -> float:
         return min(timed(work.plain, work, 5).median_s for _ in range(10))
 
 
-def in_a_process(contender: str, lengths: Sequence[Length], seconds: float) -> dict[str, Any]:
+def in_a_process(contender: str, lengths: Sequence[Length], seconds: float, seed: int = 0) -> dict[str, Any]:
     """Run the worker.
 
     Raises:
@@ -156,12 +160,13 @@ def in_a_process(contender: str, lengths: Sequence[Length], seconds: float) -> d
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "result.json"
-        task = [contender, f"--out={out}", f"--seconds={seconds}", "--lengths", *(str(length) for length in lengths)]
+        options = [f"--out={out}", f"--seconds={seconds}", f"--seed={seed}"]
+        task = [contender, *options, "--lengths", *(str(length) for length in lengths)]
         command = [sys.executable, str(WORKER), *task]
         if contender == "traceml-ai":
             launch = "from traceml_ai.launcher.cli import main; main()"
             command = [sys.executable, "-c", launch, "run", "--logs-dir", folder, str(WORKER), "--args", *task]
-        paths = [str(SOURCES), os.environ.get("PYTHONPATH", "")]
+        paths = [str(SOURCES), str(WORKER.parent), os.environ.get("PYTHONPATH", "")]
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
@@ -179,41 +184,94 @@ def in_a_process(contender: str, lengths: Sequence[Length], seconds: float) -> d
 
 
 def compared(ours: Sequence[dict[str, Any]], bare: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Added seconds a step, typical, of CPU time and mean, and the typical ratio: one value a process, from neighbours.
+    """Added seconds a step: mean, of CPU time and typical, and plain against plain; one value a process.
 
     Args:
         ours: what the contender's processes brought for one length.
         bare: what the bare loop's did.
     """
-    pairs = [[(Took(*a), Took(*b)) for a, b in zip(one["block"], one["plain"], strict=True)] for one in ours]
-    typical = [median(a.median_s - b.median_s for a, b in blocks) for blocks in pairs]
-    cpu = [median(a.cpu_s - b.cpu_s for a, b in blocks) for blocks in pairs]
-    means = [fmean(a.mean_s - b.mean_s for a, b in blocks) for blocks in pairs]
-    grown = [one["bytes_a_step"] for one in ours if one["bytes_a_step"] is not None]
-    plain_s = median(b.median_s for blocks in pairs for _, b in blocks)
+    processes = [turns_of(one) for one in ours]
+    every = [turn for turns in processes for turn in turns]
+    plain_s = median(stretch.took.median_s for _, *plain in every for stretch in plain)
+    means = [fmean(map(_added_mean, kept)) for kept in map(undisturbed, processes) if kept]
+    cpu = [fmean(map(_added_cpu, turns)) for turns in processes]
+    typical = [median(map(_added_median, turns)) for turns in processes]
     return {
         "plain_s": plain_s,
-        "added_s": fmean(typical),
-        "half_width_s": half_width(typical),
-        "ratio": 1 + fmean(typical) / plain_s,
-        "cpu_added_s": fmean(cpu),
-        "cpu_half_width_s": half_width(cpu),
-        "mean_added_s": fmean(means),
-        "mean_half_width_s": half_width(means),
+        **_figure("added", means),
+        "ratio": 1 + fmean(means) / plain_s if means else None,
+        **_figure("cpu_added", cpu),
+        **_figure("typical_added", typical),
+        **_figure("null", nulls(ours)),
         "added_at_best_s": _quickest(ours) - _quickest(bare),
-        "bytes_a_step": median(grown) if grown else None,
-        "pairs": sum(len(blocks) for blocks in pairs),
-        "rounds": len(pairs),
+        "bytes_a_step": _growth(ours),
+        "undisturbed": sum(len(undisturbed(turns)) for turns in processes),
+        "turns": len(every),
+        "processes": len(processes),
     }
 
 
+def turns_of(process: dict[str, Any]) -> list[Turn]:
+    """The turns of one length, as a worker wrote them down."""
+    return [_turn(*(Stretch(Took(*took), *rest) for took, *rest in turn)) for turn in process["turns"]]
+
+
+def _turn(tool: Stretch, plain: Stretch, again: Stretch) -> Turn:
+    return tool, plain, again
+
+
+def undisturbed(turns: Sequence[Turn]) -> list[Turn]:
+    """The turns in none of whose stretches somebody else had the thread's core, but for moments."""
+    return [turn for turn in turns if all(stretch.lost_part <= MOST_LOST for stretch in turn)]
+
+
+def nulls(processes: Sequence[dict[str, Any]]) -> list[float]:
+    """What plain steps take longer than plain steps of the same turns, in seconds; one value a process."""
+    kept = [undisturbed(turns_of(one)) for one in processes]
+    return [fmean(plain.took.mean_s - again.took.mean_s for _, plain, again in turns) for turns in kept if turns]
+
+
+def _added_mean(turn: Turn) -> float:
+    return _added(turn, lambda took: took.mean_s)
+
+
+def _added_cpu(turn: Turn) -> float:
+    return _added(turn, lambda took: took.cpu_s)
+
+
+def _added_median(turn: Turn) -> float:
+    return _added(turn, lambda took: took.median_s)
+
+
+def _added(turn: Turn, of: Callable[[Took], float]) -> float:
+    tool, plain, again = (of(stretch.took) for stretch in turn)
+    return tool - (plain + again) / 2
+
+
+def _figure(name: str, values: Sequence[float]) -> dict[str, float | None]:
+    """The mean of the processes' values and its half width; None for what there is not."""
+    return {f"{name}_s": fmean(values) if values else None, f"{name}_half_width_s": half_width(values)}
+
+
+def _growth(processes: Sequence[dict[str, Any]]) -> float | None:
+    """Bytes a step that a process grows by more under the tool; memory comes in pages, so over all stretches."""
+    grown = []
+    for one in processes:
+        for turn in turns_of(one):
+            under_tool, plain, again = (stretch.grown_bytes for stretch in turn)
+            if under_tool is None or plain is None or again is None:
+                return None
+            grown.append((under_tool - (plain + again) / 2) / one["stretch"])
+    return fmean(grown)
+
+
 def _quickest(processes: Sequence[dict[str, Any]]) -> float:
-    return min(Took(*block).median_s for one in processes for block in one["block"])
+    return min(turn[0].took.median_s for one in processes for turn in turns_of(one))
 
 
-def within_reach(added_s: float, half_width_s: float | None, most_s: float) -> bool | None:
+def within_reach(added_s: float | None, half_width_s: float | None, most_s: float) -> bool | None:
     """Whether what is added is at most so much; None where the interval holds that, or is not known."""
-    if half_width_s is None or abs(added_s - most_s) <= half_width_s:
+    if added_s is None or half_width_s is None or abs(added_s - most_s) <= half_width_s:
         return None
     return added_s < most_s
 
@@ -232,23 +290,24 @@ def dropped(processes: Sequence[dict[str, Any]]) -> dict[str, int | None]:
 
 
 def half_width(values: Sequence[float]) -> float | None:
-    """Of Student's 95 % interval of the mean; None for a single value."""
+    """Of Student's 95 % interval of the mean; None for less than two values."""
     if len(values) < 2:
         return None
-    degrees = len(values) - 1
-    quantile = _STUDENT[degrees - 1] if degrees <= len(_STUDENT) else 1.96
-    return quantile * stdev(values) / math.sqrt(len(values))
+    return float(special.stdtrit(len(values) - 1, 0.975)) * stdev(values) / math.sqrt(len(values))
 
 
 def in_words(row: dict[str, Any]) -> str:
     grown = "not known" if row["bytes_a_step"] is None else f"{row['bytes_a_step']:.0f}"
+    ratio = "" if row["ratio"] is None else f" (x{row['ratio']:.4f})"
     return (
         f"{row['length_ms']:g} ms, {row['contender']}: plain {row['plain_s'] * 1e3:.3f} ms, "
-        f"typically {_us(row['added_s'], row['half_width_s'])} us a step more (x{row['ratio']:.4f}), "
-        f"of CPU time {_us(row['cpu_added_s'], row['cpu_half_width_s'])}, "
-        f"in the mean {_us(row['mean_added_s'], row['mean_half_width_s'])}, "
-        f"best against best {_us(row['added_at_best_s'])}; "
-        f"{grown} bytes a step ({row['pairs']} pairs in {row['rounds']} processes){_reach_in_words(row)}"
+        f"{_us(row['added_s'], row['added_half_width_s'])} us a step more{ratio}, "
+        f"of CPU time {_us(row['cpu_added_s'], row['cpu_added_half_width_s'])}, "
+        f"typically {_us(row['typical_added_s'], row['typical_added_half_width_s'])}; "
+        f"plain against plain {_us(row['null_s'], row['null_half_width_s'])}, "
+        f"best against best {_us(row['added_at_best_s'])}; {grown} bytes a step "
+        f"({row['undisturbed']} of {row['turns']} turns undisturbed, {row['processes']} processes)"
+        f"{_reach_in_words(row)}"
     )
 
 
@@ -256,14 +315,25 @@ def _reach_in_words(row: dict[str, Any]) -> str:
     most_s = row["reach_s"]
     if most_s is None:
         return ""
-    wide = "one process alone has no interval" if row["rounds"] < 2 else "the interval is too wide to tell"
+    wide = "the interval is too wide to tell"
+    if row["added_half_width_s"] is None:
+        wide = "no interval without undisturbed turns in two processes"
     words = {True: "yes", False: "no", None: wide}
-    typical = words[within_reach(row["added_s"], row["half_width_s"], most_s)]
-    cpu = words[within_reach(row["cpu_added_s"], row["cpu_half_width_s"], most_s)]
-    return f"; at most {most_s * 1e6:.1f} us typically: {typical}; of CPU time: {cpu}"
+    return f"; at most {most_s * 1e6:.1f} us: {words[within_reach(row['added_s'], row['added_half_width_s'], most_s)]}"
 
 
-def _us(value_s: float, *half_width_s: float | None) -> str:
+def null_in_words(length_ms: float, values: Sequence[float]) -> str:
+    """Plain against plain in all processes: what the comparison itself brings."""
+    null = _figure("null", values)
+    return (
+        f"{length_ms:g} ms: plain against plain in all {len(values)} processes "
+        f"{_us(null['null_s'], null['null_half_width_s'])} us a step"
+    )
+
+
+def _us(value_s: float | None, *half_width_s: float | None) -> str:
+    if value_s is None:
+        return "not known"
     widths = ("± not known" if width is None else f"± {width * 1e6:.1f}" for width in half_width_s)
     return " ".join([f"{value_s * 1e6:+.1f}", *widths])
 

@@ -149,8 +149,8 @@ def test_steps_without_a_reading_have_no_row_of_their_own() -> None:
         host.spend(0.29)
         probe.end_step(samples=1)
     probe.end_block()
-    # After 0.3 ms, after each 2.1 of the 29.7 ms that follow, and for the last steps: 16 readings of three numbers.
-    assert len(probe._cpu) == 3 * 16
+    # After 0.3 ms, after each 10.2 of the 29.7 ms that follow, and for the last steps: 4 readings of three numbers.
+    assert len(probe._cpu) == 3 * 4
     columns = probe.take().columns
     assert columns["thread_cpu_ns"].tolist() == [300_000] * 100
     assert columns["data_wait_cpu_ns"].tolist() == [10_000] * 100

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from perf_diagnostics.measure.beside_steps import QUICK_NS, CompiledGraphs, MemoryReading, SpacedMemory
 from perf_diagnostics.measure.columns import UNTOLD, cpu_columns, device_columns, device_row, spread, told_columns
 from perf_diagnostics.measure.device_clock import DeviceClock, DeviceStep, EventSource
-from perf_diagnostics.measure.spans import AWAKE_NS, Span, Wait
+from perf_diagnostics.measure.spans import AWAKE_NS, DOUBT_NS, Span, Wait
 from perf_diagnostics.measure.tape import (
     BACKWARD,
     BITS,
@@ -46,9 +46,9 @@ from perf_diagnostics.measure.tape import (
 )
 from perf_diagnostics.records import ALL_PHASES, MEASURED_PHASES, StepTable
 
-#: So far apart are readings of the CPU clock of a thread that runs without a break, at the ends of steps. No step that
-#: is not quick (QUICK_NS) may lie between two of them.
-SPACING_NS = 2_000_000
+#: So far apart are readings of the CPU clock of a thread that runs without a break, at the ends of quick steps
+#: (QUICK_NS); others have one each. A reading costs as much as all marks of a step.
+SPACING_NS = 10_000_000
 
 #: So many losses of a host's loop wait to be read. Each pins a piece of the heap between free ones: a healthy
 #: training whose losses were kept for 240 steps grew by 0.4 MB a step.
@@ -62,7 +62,7 @@ class Probe:
         clock: host clock in ns; must never run backwards.
         events: the device's event source, or None where the host's clock is the device's (CPU).
         thread_cpu: CPU time of the calling thread in ns, read around data_wait and at the ends of steps: in each where
-            the thread sleeps now and then, or waits for long, else every :data:`SPACING_NS`.
+            the thread sleeps now and then, or that is long, else every :data:`SPACING_NS`.
         memory: reads the memory in use, by the names in :data:`MEMORY_COLUMNS` or as a tuple in their order, NaN for
             what it has not; called at the ends of steps that lie 50 ms apart or more. It must not raise.
     """
@@ -78,6 +78,7 @@ class Probe:
         "_data_wait",
         "_device",
         "_device_rows",
+        "_doubted_until_ns",
         "_ended_ns",
         "_forward",
         "_gc_ns",
@@ -159,10 +160,11 @@ class Probe:
         self._waited = False
         #: What goes into the readings for the waits of the step that is under way.
         self._wait_cpu_ns = 0
-        #: The last reading of the thread's CPU clock, when it was, and until when none is needed.
+        #: The last reading of the thread's CPU clock, when it was, and until when none is needed, or some more are.
         self._cpu_ns = 0
         self._read_ns = 0
         self._trusted_until_ns = 0
+        self._doubted_until_ns = 0
         self._ended_ns = 0
         self._reads_cpu = True
         self._gc_started = 0
@@ -273,8 +275,9 @@ class Probe:
             or tokens_before >= 0
             or padding_before >= 0
         )
-        if now >= self._trusted_until_ns:  # and so in every step that is not quick
-            changed = changed or now - self._ended_ns >= QUICK_NS
+        quick = now - self._ended_ns < QUICK_NS
+        if now >= self._trusted_until_ns or not quick:
+            changed = changed or not quick
             if self._reads_cpu:
                 self._cpu.extend((self._steps, self._wait_cpu_ns, self._read_step_cpu(now)))
                 self._wait_cpu_ns = 0
@@ -387,7 +390,10 @@ class Probe:
         cpu_ns = self._step_cpu()
         used_ns = cpu_ns - self._cpu_ns
         if self._spaced:
-            runs = self._trusted_until_ns and now - self._read_ns - used_ns < AWAKE_NS
+            slept = now - self._read_ns - used_ns >= AWAKE_NS
+            if slept and self._trusted_until_ns - self._read_ns > AWAKE_NS:
+                self._doubted_until_ns = now + DOUBT_NS
+            runs = self._trusted_until_ns and not slept
             self._trusted_until_ns = now + (SPACING_NS if runs else AWAKE_NS)
         self._read_ns = now
         self._cpu_ns = cpu_ns

@@ -19,6 +19,13 @@ from perf_diagnostics.measure.tape import BITS, DATA_WAIT, LEAVE
 #: these it slept for 7 us.
 AWAKE_NS = 20_000
 
+#: A wait of so long has its CPU time read at its end, also where the thread is known to run. What a DataLoader without
+#: workers takes for a batch that lies ready is 10 to 20 us between steps of a millisecond, and seldom 40.
+LONG_NS = 50_000
+
+#: For so long after a thread that was known to run turned out to have slept, waits of :data:`AWAKE_NS` are read, too.
+DOUBT_NS = 100_000_000
+
 
 class Span:
     """One phase's context manager. All that it touches is in its slots."""
@@ -51,16 +58,19 @@ class Waiting(Protocol):
     _cpu_ns: int
     _read_ns: int
     _trusted_until_ns: int
+    _doubted_until_ns: int
     _thread_cpu: Callable[[], int]
 
 
 class Wait(Span):
     """The wait for data, whose CPU time is wanted as well.
 
-    A reading is a system call, 3 us where nothing of it is in the caches. So a wait of less than :data:`AWAKE_NS` ends
-    without one and all of it counts as CPU time, and a wait begins without one where the thread is known to run
-    (:meth:`Probe._read_step_cpu`). Where a longer wait comes after steps without one, what the thread slept since the
-    last reading is the wait's; from then on there are readings at each step's end, and it is exact to microseconds.
+    A reading is a system call, 3 us where nothing of it is in the caches, and as much for what is done with it. So a
+    wait of less than :data:`AWAKE_NS` ends without one, and all of it counts as CPU time. Where the thread is known to
+    run (:meth:`Probe._read_step_cpu`) a wait begins without one, ends without one below :data:`LONG_NS`, and one that
+    turns out to have run leaves all as it was. What the thread slept since the last reading is the longer wait's,
+    unless it is more than all of that; from then on there are readings at each step's end, and it is exact to
+    microseconds.
     """
 
     __slots__ = ("_began_ns", "_cpu_ns", "_probe")
@@ -83,20 +93,28 @@ class Wait(Span):
         clock, mark, probe = self._clock, self._mark, self._probe
         now = clock()
         if now - self._began_ns >= AWAKE_NS:
-            now = self._was_long()
+            now = self._was_long(now)
         if not probe._waited:
             # The step belongs to the epoch of its first batch, which a restart inside this wait may have begun.
             probe._waited = True
             probe._step_epoch = probe.epoch
         mark(now << BITS | LEAVE)
 
-    def _was_long(self) -> int:
-        """Read the CPU clock at the end of a wait in which the thread may have slept; gives the time of this end."""
+    def _was_long(self, now: int) -> int:
+        """A wait ends now in which the thread may have slept: ask, if need be; gives the time of its end."""
         probe, began_ns = self._probe, self._began_ns
         ran = began_ns < probe._trusted_until_ns
+        unread = ran and probe._trusted_until_ns - probe._read_ns > AWAKE_NS  # else it has only just been asked
+        if unread and now - began_ns < LONG_NS and now >= probe._doubted_until_ns:
+            return now
         before_ns = probe._cpu_ns + began_ns - probe._read_ns if ran else self._cpu_ns
-        used_ns = max(0, probe._thread_cpu() - before_ns)
+        used_ns = probe._thread_cpu() - before_ns
         now = self._clock()  # the reading is part of the wait, and not of what is done with the batch
-        probe._wait_cpu_ns += now - began_ns - used_ns
-        probe._trusted_until_ns = 0
+        slept_ns = now - began_ns - max(0, used_ns)
+        if slept_ns >= AWAKE_NS:
+            probe._trusted_until_ns = 0
+        elif unread:
+            return now
+        if used_ns > -AWAKE_NS:  # else the thread lost its core before: more is missing than all of this wait
+            probe._wait_cpu_ns += slept_ns
         return now

@@ -1,0 +1,268 @@
+"""What ``overhead_worker.py`` runs: a small training whose steps tell when they begin, bare and under each tool."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sqlite3
+import tempfile
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+#: Of the model's hidden layer.
+WIDTH = 256
+
+#: Of a probe, before they are made into a table: in trainings these are as many and more.
+STEPS_TAKEN = 1000
+
+
+@dataclass
+class Work:
+    """A real training whose step's length is set by the rows of its batch; one thread."""
+
+    rows: int
+    #: Host clock in ns at which each step asked for its batch.
+    asked_ns: array[int] = field(default_factory=lambda: array("q"))
+    model: torch.nn.Module = field(init=False)
+    optimizer: torch.optim.Optimizer = field(init=False)
+    data: _Same = field(init=False)
+    loader: DataLoader[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+        layers = (torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 1))
+        self.model = torch.nn.Sequential(*layers)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6)
+        self.resize(self.rows)
+
+    def resize(self, rows: int) -> None:
+        """From now on batches have so many rows."""
+        self.rows = rows
+        self.data = _Same(torch.randn(rows, WIDTH), torch.randn(rows, 1), self.asked_ns)
+        self.loader = DataLoader(self.data, batch_size=None)
+
+    def batches(self, steps: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        return itertools.islice(self.loader, steps)
+
+    def plain(self, steps: int) -> None:
+        batches = self.batches(steps)
+        for _ in range(steps):
+            x, y = next(batches)
+            loss = torch.nn.functional.mse_loss(self.model(x), y)
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+
+class _Same(IterableDataset[Any]):
+    """The same batch without end: what a loader costs is not the question here. Notes when it is asked.
+
+    The first batches of each pass, ``settling`` of them, are asked for without a note.
+    """
+
+    def __init__(self, x: torch.Tensor, y: torch.Tensor, asked_ns: array[int]) -> None:
+        self._batch = x, y
+        self._asked_ns = asked_ns
+        self.settling = 0
+        #: CPU time of the thread when the first batch was asked for that is noted.
+        self.cpu_began_ns = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        note, clock, batch = self._asked_ns.append, time.perf_counter_ns, self._batch
+        for _ in range(self.settling):
+            yield batch
+        self.cpu_began_ns = time.thread_time_ns()
+        while True:
+            note(clock())
+            yield batch
+
+
+@dataclass
+class Bench:
+    """One contender at work: ``run`` trains so many steps, ``recorded`` counts what the tool kept (None: not known).
+
+    ``on`` and ``off`` are called around each stretch that the tool measures, outside the time that is taken; a tool
+    that cannot be turned off in a process leaves them away, and its plain stretches then hold what it costs at rest.
+    """
+
+    run: Callable[[int], None]
+    on: Callable[[], None] = lambda: None
+    off: Callable[[], None] = lambda: None
+    recorded: Callable[[], int | None] = lambda: None
+
+
+@contextlib.contextmanager
+def bare(work: Work) -> Iterator[Bench]:
+    yield Bench(work.plain)
+
+
+@contextlib.contextmanager
+def probe(work: Work) -> Iterator[Bench]:
+    from perf_diagnostics.measure.probe import Probe
+
+    measured = Probe()
+    kept = on_tape = 0
+
+    def run(steps: int) -> None:
+        nonlocal on_tape
+        on_tape += steps
+        batches = work.batches(steps)
+        for _ in range(steps):
+            with measured.data_wait():
+                x, y = next(batches)
+            with measured.transfer():
+                pass
+            with measured.forward():
+                loss = torch.nn.functional.mse_loss(work.model(x), y)
+            with measured.backward():
+                loss.backward()
+            with measured.optimizer():
+                work.optimizer.step()
+                work.optimizer.zero_grad()
+            measured.end_step(samples=work.rows)  # as the loop knows it: len() of a tensor takes 2 us of its own
+
+    def off() -> None:
+        nonlocal kept, on_tape
+        measured.end_block()
+        if on_tape >= STEPS_TAKEN:
+            kept, on_tape = kept + len(measured.take()), 0
+
+    yield Bench(run, measured.start, off, lambda: kept + len(measured.take()))
+
+
+@contextlib.contextmanager
+def attach(work: Work) -> Iterator[Bench]:
+    """Without what comes when the training is over: the measurement of its own cost, and the line with the verdict."""
+    from perf_diagnostics.integrations import attach as attach_to
+
+    kept = 0
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as attached:
+        seen: Any = None
+
+        def on() -> None:
+            nonlocal seen
+            watched = attach_to(work.model, work.optimizer, work.loader, results_dir=folder, quiet=True)
+            seen = attached.enter_context(watched)
+            seen._watch.recording.with_own_cost = lambda result, _probe, _clock: result
+
+        def off() -> None:
+            nonlocal kept
+            attached.close()
+            kept += len(seen.run.results[0].steps[0]) if seen.run else 0
+
+        yield Bench(work.plain, on, off, lambda: kept)
+
+
+@contextlib.contextmanager
+def torch_profiler(work: Work) -> Iterator[Bench]:
+    """Recording all the time; its work at the end of a recording is not in the steps."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    profiler: Any = None
+    kept = 0
+
+    def on() -> None:
+        nonlocal profiler
+        profiler = torch.profiler.profile(activities=activities)
+        profiler.start()
+
+    def run(steps: int) -> None:
+        batches = work.batches(steps)
+        for _ in range(steps):
+            x, y = next(batches)
+            loss = torch.nn.functional.mse_loss(work.model(x), y)
+            loss.backward()
+            work.optimizer.step()
+            work.optimizer.zero_grad()
+            profiler.step()
+
+    def off() -> None:
+        nonlocal kept
+        profiler.stop()
+        kept += sum(event.key.startswith("Optimizer.step") for event in profiler.events())
+
+    yield Bench(run, on, off, lambda: kept)
+
+
+@contextlib.contextmanager
+def lightning_simple(work: Work) -> Iterator[Bench]:
+    """The actions by which Lightning's Trainer calls its profiler in a step, without the Trainer around them."""
+    from lightning.pytorch.profilers import SimpleProfiler
+
+    profiler = SimpleProfiler()
+
+    def run(steps: int) -> None:
+        batches = work.batches(steps)
+        for _ in range(steps):
+            with profiler.profile("[_TrainingEpochLoop].train_dataloader_next"):
+                x, y = next(batches)
+            with profiler.profile("run_training_batch"):
+                with profiler.profile("[Strategy]SingleDeviceStrategy.batch_to_device"):
+                    pass
+                with profiler.profile("[Strategy]SingleDeviceStrategy.training_step"):
+                    loss = torch.nn.functional.mse_loss(work.model(x), y)
+                with profiler.profile("[Strategy]SingleDeviceStrategy.backward"):
+                    loss.backward()
+                with profiler.profile("[LightningModule]Net.optimizer_step"):
+                    work.optimizer.step()
+                    work.optimizer.zero_grad()
+
+    yield Bench(run, recorded=lambda: len(profiler.recorded_durations["run_training_batch"]))
+
+
+@contextlib.contextmanager
+def traceml(work: Work) -> Iterator[Bench]:
+    """Its automatic mode, under its own launcher; the steps in its database are counted by the parent."""
+    import traceml_ai
+
+    traceml_ai.init(mode="auto", on_missing_aggregator="raise")
+
+    def run(steps: int) -> None:
+        batches = work.batches(steps)
+        for _ in range(steps):
+            with traceml_ai.trace_step(work.model):
+                x, y = next(batches)
+                loss = torch.nn.functional.mse_loss(work.model(x), y)
+                loss.backward()
+                work.optimizer.step()
+                work.optimizer.zero_grad()
+
+    yield Bench(run)
+
+
+CONTENDERS: dict[str, Callable[[Work], contextlib.AbstractContextManager[Bench]]] = {
+    "bare": bare,
+    "probe": probe,
+    "attach": attach,
+    "torch.profiler": torch_profiler,
+    "lightning": lightning_simple,
+    "traceml-ai": traceml,
+}
+
+
+def steps_in(folder: Path) -> int | None:
+    """Steps in a database that traceml-ai left below a folder; None where there is none that is understood."""
+    most: int | None = None
+    for path in folder.rglob("*"):
+        if not path.is_file() or _first_bytes(path) != b"SQLite format 3\0":
+            continue
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            names = [row[0] for row in database.execute("select name from sqlite_master where type = 'table'")]
+            for name in names:
+                columns = [row[1] for row in database.execute(f'pragma table_info("{name}")')]
+                if "step" in columns:
+                    (count,) = database.execute(f'select count(distinct step) from "{name}"').fetchone()
+                    most = max(most or 0, count)
+    return most
+
+
+def _first_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(16)

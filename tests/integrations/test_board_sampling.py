@@ -13,8 +13,9 @@ from perf_diagnostics.integrations.board_sampling import BoardSampling, _Slowing
 from perf_diagnostics.measure import boards
 from perf_diagnostics.measure.devices import DeviceInfo
 from perf_diagnostics.measure.gpu import GpuInstrument, gpu_instruments
-from perf_diagnostics.measure.observation import Observations
-from perf_diagnostics.records import Series
+from perf_diagnostics.measure.observation import Observations, Unreadable
+from perf_diagnostics.measure.power import Energy
+from perf_diagnostics.records import Gap, Series
 from tests.measure.simulated_device import HostClock
 
 S = 1_000_000_000
@@ -83,6 +84,132 @@ def test_the_energy_of_the_steps_is_counted(monkeypatch: pytest.MonkeyPatch) -> 
     found = {quantity.name: quantity.value for quantity in quantities}
     assert found["energy_device"] == pytest.approx(300 * 20, rel=0.02), observations.gaps  # 300 W for 20 s
     assert found["energy_device_steps"] == 50 and series[0].name == "gpu_energy"
+
+
+def of_a_pretended_board(host: HostClock, observations: Observations, **more: Any) -> BoardSampling:
+    """Sampling of a board of 300 W whose counter and power are read; the test drives it."""
+    board = boards.Board(uuid="GPU-bb", driver="550.54")
+
+    def read(_uuid: str, signal: str) -> float:
+        if signal == "gpu_energy":
+            return 300.0 * host.now_ns / S
+        if signal == "gpu_power":
+            return 300.0
+        raise Unreadable(f"no {signal}", lasting=True)
+
+    reader: Any = SimpleNamespace(boards=lambda: (board,), unlisted=(), read=read, process_memory=lambda _uuid: {})
+
+    def instruments(devices: Sequence[DeviceInfo], noted: Observations) -> tuple[GpuInstrument, ...]:
+        return gpu_instruments(devices, noted, open_reader=lambda: reader)
+
+    t4 = DeviceInfo(name="cuda:0", kind="cuda", model="Tesla T4", uuid="bb")
+    given: dict[str, Any] = {"instruments": instruments, "devices": lambda _name: (t4,), **more}
+    return BoardSampling("cuda:0", observations, clock=host, **given)
+
+
+def sampled(sampling: BoardSampling, host: HostClock, seconds: float) -> None:
+    for _ in range(round(seconds * 5)):
+        host.spend(200)
+        sampling._thread._sampler.tick()
+
+
+def without_thread(sampling: BoardSampling, monkeypatch: pytest.MonkeyPatch) -> BoardSampling:
+    monkeypatch.setattr(sampling._thread._thread, "run", lambda: None)
+    return sampling
+
+
+def test_the_window_begins_when_the_steady_steps_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, observations = HostClock(), Observations()
+    sampling = without_thread(of_a_pretended_board(host, observations), monkeypatch)
+    sampling.start()
+    sampled(sampling, host, 3)  # a rank's board is looked at for a step of its warm-up
+    sampling.window_begins()
+    sampled(sampling, host, 12)
+    _, quantities = sampling.stop(50, host.now_ns)
+    found = {quantity.name: quantity.value for quantity in quantities}
+    assert found["energy_device_window_s"] == 12
+    assert found["energy_device"] == pytest.approx(3600)
+    assert found["energy_device_boards"] == 1
+    assert {gap.signal for gap in observations.gaps} >= {"device_idle_power"}  # and its reason
+
+
+def test_what_was_used_so_far_is_known_while_the_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = HostClock()
+    wall_ahead_ns = 1_700_000_000 * S
+    sampling = of_a_pretended_board(host, Observations(), wall_clock=lambda: host.now_ns + wall_ahead_ns)
+    without_thread(sampling, monkeypatch).start()
+    began_ns = host.now_ns
+    sampled(sampling, host, 12)
+    ended_ns = host.now_ns
+    host.spend(500)  # what is written aside comes after the last step
+    used = sampling.used(ended_ns)
+    assert used is not None and isinstance(used.energy, Energy)
+    assert used.energy.joules == pytest.approx(300 * 12)
+    assert (used.began.host_ns, used.began.wall_ns) == (began_ns, began_ns + wall_ahead_ns)
+    assert (used.ended.host_ns, used.ended.wall_ns) == (ended_ns, ended_ns + wall_ahead_ns)
+    sampled(sampling, host, 4)  # and nothing was ended by that
+    _, quantities = sampling.stop(50, host.now_ns)
+    assert {q.name: q.value for q in quantities}["energy_device"] == pytest.approx(300 * 16.5)
+    final = sampling.used(0)
+    assert final is not None and isinstance(final.energy, Energy) and final.energy.joules == pytest.approx(300 * 16.5)
+
+
+def test_a_reading_under_way_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = HostClock()
+    sampling = without_thread(of_a_pretended_board(host, Observations()), monkeypatch)
+    sampling.start()
+    sampled(sampling, host, 8)
+    with sampling._sampler._reading:  # the driver hangs
+        assert sampling.used(host.now_ns) is None
+    assert sampling.used(host.now_ns) is not None
+
+
+def test_a_window_in_which_nothing_was_trained_is_told_as_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = HostClock()
+    sampling = without_thread(of_a_pretended_board(host, Observations()), monkeypatch)
+    sampling.start()
+    used = sampling.used(host.now_ns - S)
+    assert used is not None and isinstance(used.energy, Gap)
+    assert used.energy.why.startswith("insufficient_window: the window of 0 s")
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("cuda", "no NVIDIA driver library"),
+        ("xpu", "devices of this kind have no board that can be read"),
+    ],
+)
+def test_without_a_board_that_can_be_read_the_reason_is_told(kind: str, why: str) -> None:
+    def no_driver() -> Any:
+        raise Unreadable("no NVIDIA driver library", lasting=True)
+
+    sampling = BoardSampling(
+        f"{kind}:0",
+        Observations(),
+        clock=HostClock(),
+        instruments=lambda known, noted: gpu_instruments(known, noted, open_reader=no_driver),
+        devices=lambda name: (DeviceInfo(name=name, kind=kind, model="a device"),),
+    )
+    sampling.start()
+    used = sampling.used(5 * S)
+    assert used is not None and used.energy == Gap("energy_device", why)
+
+
+def test_a_mig_instance_is_told_as_such() -> None:
+    whole = boards.Board(uuid="GPU-bb", split=True)
+    reader: Any = SimpleNamespace(boards=lambda: (whole,), unlisted=())
+    a100 = DeviceInfo(name="cuda:0", kind="cuda", model="NVIDIA A100 MIG 1g.5gb", uuid="MIG-11")
+    sampling = BoardSampling(
+        "cuda:0",
+        Observations(),
+        clock=HostClock(),
+        instruments=lambda known, noted: gpu_instruments(known, noted, open_reader=lambda: reader),
+        devices=lambda _name: (a100,),
+    )
+    used = sampling.used(5 * S)
+    assert used is not None and isinstance(used.energy, Gap)
+    assert used.energy.why.startswith("the device is a MIG instance")
 
 
 def test_sampling_grows_rarer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -255,6 +255,24 @@ def test_what_a_rank_left_before_there_was_a_run_is_brought_to_it(two: Job) -> N
     assert [path.name for path in two.results.iterdir()] == ["run"]
 
 
+def test_what_a_ranks_boards_used_is_brought_before_its_steps(two: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    zero, one = two.rank(0), two.rank(1)
+    two.agree(zero, one)
+    room = one.room()
+    assert room is not None
+    (room / "energy.rank1.json").write_text("joules")
+    two.leaves(one)
+    two.makes_the_run(zero)
+    moved: list[str] = []
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", lambda path, to: (moved.append(path.name), rename(path, to))[1])
+    zero.collect(two.place)
+    # By its steps it is told that a rank is done, and then the place goes.
+    assert moved == ["energy.rank1.json", "steps.rank1-000.parquet"]
+    assert two.brought == ["energy.rank1.json", *BOTH]
+    assert [path.name for path in two.results.iterdir()] == ["run"]
+
+
 def test_a_rank_that_ends_after_rank_0_brings_its_steps_itself(two: Job) -> None:
     zero, one = two.rank(0), two.rank(1)
     two.agree(zero, one)
@@ -337,6 +355,7 @@ def test_a_place_whose_ranks_were_killed_is_cleared_and_its_steps_go_to_their_ru
     for name in ("rank1", ".rank2"):  # handed over, and not any more
         (place / name).mkdir(parents=True)
         (place / name / f"steps.{name.strip('.')}-000.parquet").write_bytes(name.encode())
+        (place / name / f"energy.{name.strip('.')}.json").write_bytes(name.encode())
     (place / "place").write_text(str(trial), encoding="utf-8")
     abandoned(place)
     empty = two.results / ".ranks-empty"
@@ -346,6 +365,8 @@ def test_a_place_whose_ranks_were_killed_is_cleared_and_its_steps_go_to_their_ru
     assert not place.exists() and not empty.exists() and zero.path is not None and zero.path.is_dir()
     assert (trial / "steps.rank1-000.parquet").read_bytes() == b"rank1"
     assert (trial / "steps.rank2-000.parquet").read_bytes() == b".rank2"
+    assert (trial / "energy.rank1.json").read_bytes() == b"rank1"
+    assert (trial / "energy.rank2.json").read_bytes() == b".rank2"
 
 
 def test_a_place_stays_where_somebody_lives_or_where_its_steps_have_no_run(two: Job) -> None:

@@ -253,6 +253,44 @@ def test_net_is_gross_less_the_idle_draw_of_every_board() -> None:
     assert measured(window(1, 11, *both, idle_power_w={A: 300.0, B: 200.0})).net_joules == pytest.approx(0.0)
 
 
+# The curve: how the joules came together
+
+
+def test_a_counters_curve_passes_through_its_updates_and_ends_with_the_total() -> None:
+    # 100 W until 6 s, then 300 W; read each 0.05 s, a counter that moves each 0.1 s
+    sampled = counter(
+        np.arange(0, 14, 0.05), lambda t: 100 * t + 200 * np.clip(t - 6, 0, None), tick_s=0.1, phase_s=0.03
+    )
+    found = measured(window(2, 12, sampled)).boards[0]
+    assert (found.curve.times_ns[0], found.curve.times_ns[-1]) == (s(2), s(12))
+    assert (found.curve.joules[0], found.curve.joules[-1]) == (0, found.joules)
+    assert np.all(np.diff(found.curve.joules) >= 0)
+    for start, end, joules in ((3, 5, 200), (5, 7, 400), (7, 11, 1200)):
+        cut, off_by = found.curve.between(s(start), s(end))
+        assert cut == pytest.approx(joules, abs=off_by + 300 * 0.05)
+        assert off_by <= 2 * 300 * 0.15  # an update and a half at either end
+    assert found.least_window_s == pytest.approx(5, rel=0.01)
+
+
+def test_until_a_counters_first_update_its_mean_power_stands() -> None:
+    # 300 W, read each 0.05 s, of a counter that moves each 0.2 s: the first time within the window at 2.13 s
+    sampled = counter(np.arange(0, 14, 0.05), lambda t: 300 * t, tick_s=0.2, phase_s=0.13)
+    curve = measured(window(2, 13, sampled)).boards[0].curve
+    assert curve.times_ns[1] == s(2.125)  # between two readings
+    assert curve.joules == pytest.approx(300 * (curve.times_ns - s(2)) / 1e9, abs=300 * 0.05)
+
+
+def test_an_integrated_powers_curve_is_its_running_sum() -> None:
+    found = measured(window(1, 11, power(np.arange(0, 12, 0.1), 300))).boards[0]
+    assert found.curve.between(s(2), s(5)) == (pytest.approx(900), pytest.approx(0, abs=1e-6))
+    assert found.curve.joules[-1] == found.joules == pytest.approx(3000)
+
+
+def test_a_source_that_is_read_rarely_asks_for_a_longer_window() -> None:
+    found = measured(window(0, 60, power(np.arange(0, 61, 0.5), 300))).boards[0]
+    assert found.least_window_s == pytest.approx(25)  # 50 updates of 0.5 s
+
+
 def test_the_idle_draw_is_measured_by_the_same_rules() -> None:
     times = np.arange(0, 12, 0.1)
     both = (power(times, 62), power(times, 0, board=B))
@@ -266,6 +304,7 @@ def test_the_quantities_carry_the_window_and_the_method() -> None:
         ("energy_device", pytest.approx(3000), "J"),
         ("energy_device_window_s", 10, "s"),
         ("energy_device_steps", 20, "1"),
+        ("energy_device_boards", 1, "1"),
     ]
     assert all("instantaneous power" in q.source for q in found.quantities())
 

@@ -102,14 +102,31 @@ def idle_share(facts: TrialFacts) -> float:
 
 
 def joules_per_sample(facts: TrialFacts) -> float:
-    """Gross energy of the device for a sample, in J.
+    """Gross energy of the device for a sample, in J; of several ranks that of all boards, over the samples of all.
 
     Raises:
-        NotMeasured: no energy was measured.
+        NotMeasured: no energy was measured, or no sample or step fell into its window.
     """
     facts.require_accelerator("energy_device")
-    per_step = facts.quantity("energy_device") / facts.quantity("energy_device_steps")
-    samples = float(facts.column("samples").mean())
-    if not samples > 0:
-        raise NotMeasured("samples", "no sample was trained on")
-    return per_step / samples
+    return facts.quantity("energy_device") / samples_of_energy(facts)
+
+
+def samples_of_energy(facts: TrialFacts) -> float:
+    """The samples on which the measured energy of the device was spent.
+
+    Of several ranks they were counted in the window that all of them share. Without such a count the energy is that of
+    one rank's boards (records of several had that once), and only its own samples stand against it: all of them would
+    make the board look many times as thrifty.
+
+    Raises:
+        NotMeasured: no step or no sample fell into the energy's window.
+    """
+    counted = facts.result.value("energy_device_samples")
+    if counted is None:
+        steps = facts.quantity("energy_device_steps")
+        if not (steps > 0 and facts.steps):
+            raise NotMeasured("energy_device", "the energy's window holds no step")
+        counted = steps * float(facts.column("samples").mean())
+    if not counted > 0:
+        raise NotMeasured("energy_device", "no sample was trained on")
+    return counted

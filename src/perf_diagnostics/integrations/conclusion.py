@@ -15,6 +15,8 @@ from perf_diagnostics.integrations.steady_readings import SteadyReadings
 from perf_diagnostics.integrations.training_folder import TrainingFolder
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Gap, Json, Outcome, Quantity, StepTable, Trial, TrialResult
+from perf_diagnostics.records.energies import RankEnergy
+from perf_diagnostics.store.energy_of_ranks import RANKS_OWN
 
 
 @dataclass
@@ -57,7 +59,7 @@ class Conclusion:
             reason=reason,
             steps=(steps,),
             series=self.readings.series,
-            quantities=(*self.about.quantities, *self._measured_quantities(cut_ns)),
+            quantities=(*self._told_quantities(), *self._measured_quantities(cut_ns)),
             gaps=(*self._gaps(steps), *self.observations.gaps),
             facts={**self.about.facts, **self._rank_facts()},
             provenance={"host_clock": "perf_counter_ns", "device_clock": self.probe.device_clock},
@@ -77,7 +79,7 @@ class Conclusion:
         return TrialResult(
             trial=trial,
             outcome=Outcome.INTERRUPTED,
-            quantities=tuple(about.quantities),
+            quantities=tuple(self._told_quantities()),
             gaps=tuple(self.observations.gaps),
             facts={**about.facts, **about.loader_facts, **self._rank_facts()},
             provenance={"host_clock": "perf_counter_ns", "device_clock": self.probe.device_clock},
@@ -85,6 +87,16 @@ class Conclusion:
             started_at=self.disk.started_at.isoformat(timespec="milliseconds"),
             steady=False,
         )
+
+    def rank_energy(self) -> RankEnergy | None:
+        """What the boards of this rank of several have used so far; None for one rank alone, or without boards."""
+        meeting = self.disk.meeting
+        return self.readings.rank_energy(meeting.rank, self.probe.origin_ns) if meeting.several else None
+
+    def _told_quantities(self) -> list[Quantity]:
+        """What is known about the training; of several ranks the energy of one is no number of the training's."""
+        several = self.disk.meeting.several
+        return [one for one in self.about.quantities if not (several and one.name in RANKS_OWN)]
 
     def _rank_facts(self) -> dict[str, Json]:
         """What is known about the ranks of several."""
@@ -120,8 +132,6 @@ class Conclusion:
             steps_are = "1 step is" if unseen == 1 else f"{unseen} steps are"
             why = "what they trained was found only when its optimizer stepped, so their forward was not seen"
             gaps.append(Gap("unseen_steps", f"{steps_are} not in the record: {why}"))
-        if self.disk.meeting.several and any(one.name == "energy_device" for one in self.about.quantities):
-            gaps.append(Gap("energy_of_other_ranks", "each rank has a board of its own, and only rank 0's was read"))
         if self.course.unknown_samples:
             gaps.append(Gap("samples", "the size of some batches could not be told, so throughput is too low"))
         return gaps

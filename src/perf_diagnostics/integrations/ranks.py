@@ -155,7 +155,7 @@ class Meeting:
         """Bring what the ranks have left to the trial's files; where all are there, nobody needs this place."""
         if self.path is None:
             return
-        for left in sorted(self.path.glob("rank*/*.parquet")):
+        for left in _left_in(self.path, "rank*"):
             with contextlib.suppress(FileNotFoundError):  # another rank, which ends now, was faster
                 left.rename(place / left.name)
         here = {part.name.partition("-")[0] for part in place.glob("steps.rank*-*.parquet")}
@@ -187,7 +187,7 @@ def clear_abandoned(results_dir: Path) -> None:
     """
     for path in results_dir.glob(f"{_PLACES}*"):
         if _is_abandoned(path / _HELD):
-            left = sorted(path.glob("*rank*/*.parquet"))
+            left = _left_in(path, "*rank*")
             place = _place_of(path)
             if left and (place is None or not place.is_dir() or (place.parents[1] / MANIFEST).exists()):
                 continue
@@ -195,6 +195,12 @@ def clear_abandoned(results_dir: Path) -> None:
                 if place is not None and not (place / part.name).exists():
                     part.rename(place / part.name)
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _left_in(path: Path, rooms: str) -> list[Path]:
+    """The files that ranks have left in their rooms; those of steps last, for by these it is told who is done."""
+    left = (*path.glob(f"{rooms}/*.parquet"), *path.glob(f"{rooms}/*.json"))
+    return sorted(left, key=lambda file: (file.suffix == ".parquet", file))
 
 
 def _place_of(path: Path) -> Path | None:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable
 
 from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.board_sampling import BoardSampling
+from perf_diagnostics.integrations.rank_energy import rank_energy
 from perf_diagnostics.measure import memory
 from perf_diagnostics.measure.cpu_time import CpuTime
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.run_delay import RunDelay
 from perf_diagnostics.records import Json, Quantity, Series
+from perf_diagnostics.records.energies import RankEnergy
 
 
 class SteadyReadings:
@@ -31,6 +33,7 @@ class SteadyReadings:
         self._cpu = CpuTime()
         self._delay: RunDelay | None = None
         self._counted_from_ns: int | None = None
+        self._block_ended_ns: int | None = None
         #: What the board said over time.
         self.series: tuple[Series, ...] = ()
 
@@ -59,6 +62,8 @@ class SteadyReadings:
             self._cpu.begin()
         self._delay = RunDelay(clock=self._clock)
         self.start_sampling()
+        if self._board is not None:
+            self._board.window_begins()  # of several ranks it may have been looked at for a step of the warm-up
 
     def block_begins(self) -> None:
         """A block of steps begins now, in the loop's thread."""
@@ -67,7 +72,9 @@ class SteadyReadings:
                 self._delay.begin()
 
     def block_ended(self) -> None:
-        """Its last step is over."""
+        """Its last step is over, on the device, too."""
+        if self._board is not None and self._board.described:
+            self._block_ended_ns = self._clock()
         if self._delay is not None:
             with self._observations.guard("loop_run_delay_share"):
                 self._delay.end()
@@ -77,6 +84,18 @@ class SteadyReadings:
         if self._board is not None and steps:
             self.series, sampled = self._board.stop(steps, until_ns)
             self._about.quantities.extend(sampled)
+
+    def rank_energy(self, rank: int, origin_ns: int) -> RankEnergy | None:
+        """What the boards of this rank have used in the blocks so far; None where it has none, or nobody can say now.
+
+        Args:
+            rank: this process's.
+            origin_ns: host clock at 0 of the times of its steps.
+        """
+        if self._board is None or self._block_ended_ns is None:
+            return None
+        used = self._board.used(self._block_ended_ns)
+        return None if used is None else rank_energy(used, rank=rank, origin_ns=origin_ns)
 
     def quantities(self, *, several: bool) -> list[Quantity]:
         """What was read; ``several`` where other ranks of the same training are on the machine."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,11 +16,17 @@ from perf_diagnostics.integrations.telling import say
 from perf_diagnostics.measure import environment
 from perf_diagnostics.measure.observation import Observations, in_words
 from perf_diagnostics.records import Environment, Json, Length, Run, Settings, StepTable, Trial, TrialResult
+from perf_diagnostics.records.energies import RankEnergy
+from perf_diagnostics.store.rank_energy import write_rank_energy
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.store.trial_folder import TrialFolder
 
 #: The first steps allocate, initialise, start loader workers and make the optimizer's state; they are never counted.
 WARM_UP_STEPS = 3
+
+
+def _no_boards() -> RankEnergy | None:
+    return None
 
 
 class TrainingFolder:
@@ -53,6 +60,8 @@ class TrainingFolder:
         self._place: Path | None = None
         self._told_unwritten = False
         self.meeting = ranks.Meeting(results_dir)
+        #: Of a rank of several: what its boards have used so far.
+        self.rank_energy: Callable[[], RankEnergy | None] = _no_boards
         self.parts = StepParts()
         self.folder: RunFolder | None = None
         self.trial: Trial | None = None
@@ -84,6 +93,7 @@ class TrainingFolder:
                 self._create()
             if self.files is not None:
                 self.parts.write(self.files, seen, shape)
+                self._write_energy(self.files, final=False)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -136,6 +146,13 @@ class TrainingFolder:
         if self._place is not None:
             TrialFolder(self._place).write_measured(known)
 
+    def _write_energy(self, files: RankFiles, *, final: bool) -> None:
+        """A rank of several says what its boards have used so far, for the case that it is ended before its end."""
+        with self._observations.guard("energy_device"):
+            used = self.rank_energy()
+            if used is not None:
+                write_rank_energy(files.folder.path, dataclasses.replace(used, final=final))
+
     def finish(self, result: TrialResult, seen: int, shape: Callable[[StepTable], StepTable]) -> None:
         """The parts of which more is known now than when they were written; then the result, which ends the trial."""
         if self.folder is None:
@@ -143,8 +160,11 @@ class TrainingFolder:
         files = self.files
         if files is not None:
             self.parts.rewrite(files, seen, shape)
+            self._write_energy(files, final=True)
             with self._observations.guard("ranks"):
                 self.meeting.collect(files.folder.path)
+            with self._observations.guard("energy_device"):
+                result = files.folder.with_energy_of_ranks(result)
         self.folder.finish(result)
 
     def finish_rank(self, seen: int, shape: Callable[[StepTable], StepTable]) -> None:
@@ -157,6 +177,7 @@ class TrainingFolder:
                 return
             files = RankFiles(TrialFolder(room), self.meeting.rank)
             self.parts.write(files, seen, shape)
+        self._write_energy(files, final=True)
         self.parts.rewrite(files, seen, shape)
         if room is not None:
             self.meeting.leave(room)

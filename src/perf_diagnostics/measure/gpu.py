@@ -9,7 +9,7 @@ from perf_diagnostics.measure.devices import DeviceInfo
 from perf_diagnostics.measure.memory import ProcessTree
 from perf_diagnostics.measure.nvml import open_nvml
 from perf_diagnostics.measure.observation import FAILURES_IN_A_ROW, Observations, Readings, Track, Unreadable
-from perf_diagnostics.records import Quantity
+from perf_diagnostics.records import Quantity, Series
 
 #: Read at every sampling: energy is only as sharp as these are dense.
 FAST_SIGNALS = ("gpu_energy", "gpu_power")
@@ -110,6 +110,10 @@ class GpuInstrument:
             why = f"{self.board.uuid}: the driver named none of the trial's processes (a container may hide their ids)"
             self._observations.note(PROCESS_MEMORY, why)
         return tuple(track.series() for track in self._tracks.values() if len(track)), self._memory_quantities()
+
+    def energy_so_far(self) -> tuple[Series, ...]:
+        """What tells the board's energy, as read until now; not while another thread reads."""
+        return tuple(self._tracks[signal].series() for signal in FAST_SIGNALS if len(self._tracks[signal]))
 
     def _memory_quantities(self) -> tuple[Quantity, ...]:
         memory = self._tracks[PROCESS_MEMORY]

@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
-import numpy as np
+from perf_diagnostics.measure.boards import board_of
+from perf_diagnostics.measure.energy_methods import (
+    BOARD_UPDATE_S,
+    LEAST_WINDOW_S,
+    EnergyMethod,
+    Refused,
+    Window,
+    from_counter,
+    from_power,
+    require_long_enough,
+)
+from perf_diagnostics.records import Gap, Quantity, Series
+from perf_diagnostics.records.energies import EnergyCurve
 
-from perf_diagnostics.measure.boards import PowerKind, board_of, power_kind_of
-from perf_diagnostics.records import Float64, Gap, Int64, Quantity, Series
-
-#: A window shorter than this, or than so many updates of its source, mostly measures its own two ends: at 50 updates
-#: the uncertainty of half an update at each end is 2 %.
-LEAST_WINDOW_S = 5.0
-LEAST_UPDATES = 50
-
-#: Boards update their power reading and energy counter about every 100 ms, whatever the rate they are asked at.
-BOARD_UPDATE_S = 0.1
+__all__ = ["LARGEST_DISAGREEMENT", "LEAST_WINDOW_S", "BoardEnergy", "Energy", "EnergyMethod", "energy", "idle_power"]
 
 #: How far the counter and the integrated power of one board may lie apart. NVML states 5 % for a power reading
 #: (nvmlDeviceGetPowerUsage), and as much is left for a step whose rhythm beats with the board's sampling: on A100 and
 #: H100 a reading covers a quarter of the time (Yang et al., "Part-time Power Measurements", SC 2024).
 LARGEST_DISAGREEMENT = 0.10
-
-#: The longest stretch without a reading, as a share of the window, that the reading before it may stand for.
-LONGEST_HOLD = 0.05
-
-
-class EnergyMethod(enum.StrEnum):
-    """Where joules come from, best first."""
-
-    COUNTER = "total energy counter"
-    INSTANT_POWER = "instantaneous power, integrated"
-    AVERAGE_POWER = "power averaged over 1 s, integrated"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +34,14 @@ class BoardEnergy:
     ``uncertainty_j`` is how far the counter's unknown update times at the two ends can shift the result; None for
     integrated power, whose board says nothing about its error. ``passed_over`` says why a better method was not used.
     ``integrated_joules`` is the integral of the power readings beside a counter; None where there is none.
+    ``curve`` is how the joules came together, and ``least_window_s`` the shortest window that its source allows.
     """
 
     board: str
     joules: float
     method: EnergyMethod
+    curve: EnergyCurve = field(compare=False, repr=False)
+    least_window_s: float
     uncertainty_j: float | None = None
     net_joules: float | None = None
     passed_over: str = ""
@@ -121,21 +114,9 @@ class Energy:
             ("energy_device_uncertainty", self.uncertainty_j, "J"),
             ("energy_device_window_s", self.window_s, "s"),
             ("energy_device_steps", self.steps, "1"),
+            ("energy_device_boards", len(self.boards), "1"),
         )
         return tuple(Quantity(name, value, unit, self.source) for name, value, unit in found if value is not None)
-
-
-class _Window(NamedTuple):
-    start_ns: int
-    end_ns: int
-
-    @property
-    def seconds(self) -> float:
-        return (self.end_ns - self.start_ns) / 1e9
-
-
-class _Refused(Exception):
-    """A method that cannot give this board's energy, and why."""
 
 
 def energy(
@@ -165,7 +146,7 @@ def energy(
     Returns:
         The energy, or a gap ``energy_device``: a sum over only some of the boards would be a wrong number.
     """
-    window = _Window(window_start_ns, window_end_ns)
+    window = Window(window_start_ns, window_end_ns)
     sampled: dict[str, dict[str, Series]] = {board: {} for board in boards}
     for one in series:
         if one.name in ("gpu_energy", "gpu_power"):
@@ -174,9 +155,9 @@ def energy(
         return Gap("energy_device", "neither an energy counter nor the power of any GPU was sampled")
     idle = idle_power_w or {}
     try:
-        _long_enough(window, BOARD_UPDATE_S)
+        require_long_enough(window, BOARD_UPDATE_S)
         parts = tuple(_of_board(board, found, window, idle.get(board)) for board, found in sampled.items())
-    except _Refused as refusal:
+    except Refused as refusal:
         return Gap("energy_device", str(refusal))
     return Energy(boards=parts, window_s=window.seconds, steps=steps)
 
@@ -189,96 +170,34 @@ def idle_power(series: Iterable[Series], *, window_start_ns: int, window_end_ns:
     return {board.board: board.joules / found.window_s for board in found.boards}
 
 
-def _of_board(board: str, found: Mapping[str, Series], window: _Window, idle_w: float | None) -> BoardEnergy:
+def _of_board(board: str, found: Mapping[str, Series], window: Window, idle_w: float | None) -> BoardEnergy:
     refusals: list[str] = [] if found else ["neither its energy counter nor its power could be read"]
-    for name, method in (("gpu_energy", _from_counter), ("gpu_power", _from_power)):
+    for name, method in (("gpu_energy", from_counter), ("gpu_power", from_power)):
         if name in found:
             try:
-                joules, how, uncertainty_j = method(found[name], window)
-            except _Refused as refusal:
+                used = method(found[name], window)
+            except Refused as refusal:
                 refusals.append(str(refusal))
             else:
                 return BoardEnergy(
                     board=board,
-                    joules=joules,
-                    method=how,
-                    uncertainty_j=uncertainty_j,
-                    net_joules=None if idle_w is None else joules - idle_w * window.seconds,
+                    joules=used.joules,
+                    method=used.method,
+                    curve=used.curve,
+                    least_window_s=used.least_window_s,
+                    uncertainty_j=used.uncertainty_j,
+                    net_joules=None if idle_w is None else used.joules - idle_w * window.seconds,
                     passed_over="; ".join(refusals),
-                    integrated_joules=_beside(found, window) if how is EnergyMethod.COUNTER else None,
+                    integrated_joules=_beside(found, window) if used.method is EnergyMethod.COUNTER else None,
                 )
-    raise _Refused(f"{board}: {'; '.join(refusals)}")
+    raise Refused(f"{board}: {'; '.join(refusals)}")
 
 
-def _beside(found: Mapping[str, Series], window: _Window) -> float | None:
+def _beside(found: Mapping[str, Series], window: Window) -> float | None:
     """The integrated power of a board whose counter was used, to hold one against the other."""
     if "gpu_power" not in found:
         return None
     try:
-        return _from_power(found["gpu_power"], window)[0]
-    except _Refused:
+        return from_power(found["gpu_power"], window).joules
+    except Refused:
         return None
-
-
-def _from_counter(counter: Series, window: _Window) -> tuple[float, EnergyMethod, float]:
-    """Joules of the window at the mean power between the first and the last update of the counter inside it.
-
-    An update happened between the reading before it and the one that shows it; the middle is taken for its time.
-    """
-    times_ns, joules = _inside(counter, window)
-    moves = np.diff(joules)
-    if np.any(moves < 0):
-        back = int(np.argmin(moves))
-        # A 64-bit count of mJ does not wrap (600 million years at 1 kW); it starts again with the driver or the board.
-        raise _Refused(f"the energy counter went back by {-moves[back]:.6g} J inside the window (driver reloaded?)")
-    updates = np.flatnonzero(moves > 0)
-    if len(updates) < 2:
-        raise _Refused(f"the energy counter moved {len(updates)} times inside the window")
-    update_ns = (times_ns[updates] + times_ns[updates + 1]) / 2
-    _long_enough(window, float(np.median(np.diff(update_ns))) / 1e9)
-    _seen(np.array([window.start_ns, update_ns[0]]), window, "the energy counter")
-    _seen(np.array([update_ns[-1], window.end_ns]), window, "the energy counter")
-    power_w = (joules[updates[-1] + 1] - joules[updates[0] + 1]) / ((update_ns[-1] - update_ns[0]) / 1e9)
-    unknown_ns = (np.diff(times_ns)[updates[0]] + np.diff(times_ns)[updates[-1]]) / 2
-    return float(power_w * window.seconds), EnergyMethod.COUNTER, float(power_w * unknown_ns / 1e9)
-
-
-def _from_power(power: Series, window: _Window) -> tuple[float, EnergyMethod, None]:
-    """Joules of the window with each reading held until the next one.
-
-    The last reading before the window holds from its start (without one, the first inside does), the last inside to its
-    end. Equal readings count like any other.
-    """
-    times_ns, watts = _inside(power, window)
-    if len(times_ns) < 2:
-        raise _Refused(f"{len(times_ns)} power readings inside the window")
-    _long_enough(window, max(BOARD_UPDATE_S, float(np.median(np.diff(times_ns))) / 1e9))
-    before = int(np.searchsorted(power.times_ns, window.start_ns, side="left")) - 1
-    held = np.concatenate(([power.values[before] if before >= 0 else watts[0]], watts))
-    borders_ns = np.concatenate(([window.start_ns], times_ns, [window.end_ns]))
-    _seen(borders_ns, window, "power")
-    average = power_kind_of(power.source) is PowerKind.AVERAGE
-    method = EnergyMethod.AVERAGE_POWER if average else EnergyMethod.INSTANT_POWER
-    return float(np.sum(held * np.diff(borders_ns)) / 1e9), method, None
-
-
-def _inside(series: Series, window: _Window) -> tuple[Int64, Float64]:
-    inside = (series.times_ns >= window.start_ns) & (series.times_ns <= window.end_ns)
-    return series.times_ns[inside], series.values[inside]
-
-
-def _long_enough(window: _Window, update_s: float) -> None:
-    least_s = max(LEAST_WINDOW_S, LEAST_UPDATES * update_s)
-    # The update period is itself an estimate: a window of exactly 50 updates must not fail by its last digit.
-    if window.seconds < least_s * (1 - 1e-6):
-        raise _Refused(
-            f"insufficient_window: the window of {window.seconds:.3g} s is shorter than the {least_s:.3g} s that "
-            f"{LEAST_UPDATES} updates (one each {update_s:.3g} s) and {LEAST_WINDOW_S:g} s ask for; measure longer"
-        )
-
-
-def _seen(borders_ns: Int64 | Float64, window: _Window, what: str) -> None:
-    """Refuse a window with too long a stretch between two neighbouring borders: nobody looked there."""
-    longest_s = float(np.max(np.diff(borders_ns))) / 1e9
-    if longest_s > LONGEST_HOLD * window.seconds:
-        raise _Refused(f"no reading of {what} for {longest_s:.3g} s of the {window.seconds:.3g} s window")

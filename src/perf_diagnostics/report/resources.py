@@ -110,8 +110,12 @@ def _bytes_table(
 
 
 def energy_table(arms: Sequence[Arm]) -> ReportTable:
-    """Energy of the device for a sample, gross and above idle, how far off it may be, and the mean powers."""
+    """Energy of the device for a sample, gross and above idle, how far off it may be, and the mean powers.
+
+    Of several ranks it is that of all their boards; the table says of how many.
+    """
     fields: tuple[tuple[TableColumn, Callable[[Point], float | None]], ...] = (
+        (TableColumn("Boards"), _boards),
         (TableColumn("Gross", "J/sample"), energy),
         (TableColumn("±", "J/sample"), _off_by),
         (TableColumn("Above idle", "J/sample"), net_energy),
@@ -140,7 +144,20 @@ def _energy_note(trials: Sequence[TrialFacts]) -> str:
         "at its ends; above idle leaves out what the device draws anyway. Powers are means: the device's over the same "
         "window, idle before the steps, and the CPU's with its memory over the sampled time."
     )
+    ranks = [int(n) for trial in trials if (n := trial.result.value("energy_device_ranks")) is not None]
+    if ranks:
+        words += (
+            f" Where a training has several ranks ({listing([str(n) for n in dict.fromkeys(ranks)])}), energy and "
+            "power are those of all their boards together, each counted once, over the window that all ranks share, "
+            "and the samples are those of all ranks in it."
+        )
     return words + (f" Read from {listing(sources)}." if sources else "")
+
+
+def _boards(point: Point) -> int | None:
+    """How many boards the energy is of."""
+    count = largest(point, "energy_device_boards")
+    return None if count is None else int(count)
 
 
 def _off_by(point: Point) -> float | None:

@@ -8,6 +8,7 @@
         trials/<trial-id>/
             started.json               attempt, time, pid and trial; on disk before the trial runs
             steps.rank0-000.parquet    and -001 …: parts of the step table, by the trial's own process
+            energy.rank0.json          and rank1 …, of a training of several ranks: what the boards of that rank used
             measured.json              what that process knows at its end
             series.parquet             what the supervising parent sampled meanwhile
             output.txt                 standard output and error of the trial's process

@@ -16,9 +16,11 @@ from perf_diagnostics.errors import RecordError
 from perf_diagnostics.records import Gap, Json, Outcome, Series, StepTable, Trial, TrialResult
 from perf_diagnostics.store import codec, tables
 from perf_diagnostics.store.documents import document, open_document
+from perf_diagnostics.store.energy_of_ranks import with_energy_of_ranks
 from perf_diagnostics.store.fields import Fields
 from perf_diagnostics.store.files import is_temporary, read_json, sync_file, sync_folder, to_json, write_atomic
 from perf_diagnostics.store.parts import bytes_of, is_part, part_name, parts_in, read_steps
+from perf_diagnostics.store.rank_energy import is_rank_energy, read_rank_energies
 
 #: A profiler window that was recorded after the timed steps.
 TRACE = "trace.json.gz"
@@ -136,7 +138,7 @@ class TrialFolder:
             os.replace(self.path / "result.json", self.path / f"result.damaged-{attempt - 1}.json")  # noqa: PTH105
         for path in sorted(self.path.iterdir()):
             stale = path.name in ("measured.json", "series.parquet", "output.txt", TRACE)
-            if stale or is_part(path.name) or is_temporary(path.name):
+            if stale or is_part(path.name) or is_rank_energy(path.name) or is_temporary(path.name):
                 path.unlink(missing_ok=True)
         body: dict[str, Json] = {
             "attempt": attempt,
@@ -158,13 +160,21 @@ class TrialFolder:
         if result.series:
             self.write_series(result.series)
         for path in sorted(self.path.iterdir()):
-            if path.suffix == ".parquet" or path.name == "measured.json":
+            if path.suffix == ".parquet" or path.name == "measured.json" or is_rank_energy(path.name):
                 sync_file(path)  # what result.json completes must not vanish behind it when the machine dies
         sync_folder(self.path)
         parts: dict[str, Json] = {str(rank): len(found) for rank, found in parts_in(self.path).items()}
         body = {**codec.encode(result), "parts": parts}
         write_atomic(self.path / "result.json", to_json(document("result", body)), fsync=True)
         sync_folder(self.path.parent)
+
+    def with_energy_of_ranks(self, result: TrialResult) -> TrialResult:
+        """The result with the energy of all ranks that have written theirs; its own steps stay as they are."""
+        found = read_rank_energies(self.path)
+        if not found:
+            return result
+        whole = dataclasses.replace(result, steps=self.read_steps()[0])
+        return dataclasses.replace(with_energy_of_ranks(whole, found), steps=result.steps)
 
     def decode_result(self) -> TrialResult:
         """The complete result without its step tables and series.
@@ -184,7 +194,8 @@ class TrialFolder:
         steps, step_gaps = self.read_steps(expected=expected)
         series, series_gaps = self.read_series()
         gaps = _once(result.gaps, step_gaps, series_gaps)
-        return dataclasses.replace(result, steps=steps, series=series, gaps=gaps)
+        whole = dataclasses.replace(result, steps=steps, series=series, gaps=gaps)
+        return with_energy_of_ranks(whole, read_rank_energies(self.path))
 
     def salvage(self, planned: Trial | None, *, because: str = SWEEP_ENDED) -> TrialResult | None:
         """What can be read of a trial that started and has no result; None if nothing says which trial it was."""
@@ -202,7 +213,7 @@ class TrialFolder:
         steps, step_gaps = self.read_steps()
         series, series_gaps = self.read_series()
         known = measured or TrialResult(trial=trial, outcome=Outcome.INTERRUPTED, steady=False)
-        return dataclasses.replace(
+        salvaged = dataclasses.replace(
             known,
             trial=trial,
             outcome=Outcome.INTERRUPTED,
@@ -213,6 +224,7 @@ class TrialFolder:
             gaps=_once(known.gaps, gaps, step_gaps, series_gaps),
             started_at=known.started_at or (started.started_at if started else ""),
         )
+        return with_energy_of_ranks(salvaged, read_rank_energies(self.path))
 
     def _decode_result(self) -> tuple[TrialResult, dict[int, int]]:
         """The result, and how many parts each rank's step table had when it was written."""

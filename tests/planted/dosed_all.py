@@ -18,6 +18,7 @@ _COUNT = "how much evidence it takes, not how large a fault is"
 #: Limits (or whole rules) without a dose, and why.
 WITHOUT: Mapping[str, str] = {
     "EXP004 thirds": _SECOND,
+    "EXP004 least_steps": _COUNT,
     "EXP004 trusted_steps": _COUNT,
     "EXP007 explained": _SECOND,
     "EXP008 trend_sentinels": _COUNT,
@@ -57,6 +58,7 @@ WITHOUT: Mapping[str, str] = {
     "OPT006 computing_share": "names the cause",
     "SWP001 largest_error": "refuses a fit",
     "SWP003 processes": "the scatter that single processes are credited with",
+    "SWP003 unknown": "the same, to warn; see tests/diagnose/test_past_peak.py",
     "SWP004 spreads": _SECOND,
     "SWP004 others": "refuses a fit",
     "CMP002 starved_share": _SECOND,
@@ -85,6 +87,7 @@ WITHOUT: Mapping[str, str] = {
     "PWR006 price_per_hour": "a price that the user gives: it limits nothing, and no multiple of 0 is a dose",
     "CPU003 least_periods": _COUNT,
     "COM004 uneven": "names the cause",
+    "COM005 processes": "the scatter that single trainings are credited with",
 }
 
 

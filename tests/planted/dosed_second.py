@@ -90,6 +90,21 @@ def _gradients_of_others(share: float, seed: int) -> TrialResult:
     return loop(seed, facts=facts)
 
 
+def _cut_off(share: float, seed: int) -> TrialResult:
+    """Of a million parameters that an optimizer holds this share gets no gradient."""
+    without = round(1e6 * share)
+    facts = {"unused_parameters": without, "gradients_used": 1_000_000 - without, "gradients_nobody_uses": 0}
+    return loop(seed, facts=facts)
+
+
+def _untouched_rows(lost: float, seed: int) -> TrialResult:
+    """Updating rows of an embedding table that were not looked up is this share of the step, and half of the update."""
+    share = min(0.95, 2 * lost)
+    seconds = (_STEP_S - HEALTHY_S[Phase.OPTIMIZER]) * share / (1 - share)
+    table = {"embedding_gradient_numbers": 5_000_000, "embedding_rows": 100_000, "embedding_rows_touched": 0}
+    return loop(seed, {Phase.OPTIMIZER: seconds}, mood=calm, facts=table | {"gradients_used": 10_000_000})
+
+
 def _scattered_stalls(in_one_place: float, seed: int) -> TrialResult:
     """One step in twenty stalls, half of all time; this part of each stall lies outside of the phases."""
     rng = np.random.default_rng((seed, 83))
@@ -150,6 +165,11 @@ DOSES: tuple[Dose, ...] = (
     Dose(code="OPT001", limit="fixable_warn_share", build=_above_the_floor),
     Dose(code="CMP016", limit="warn_share", build=_double),
     Dose(code="CMP017", limit="warn_share", build=_gradients_of_others),
+    *(
+        Dose(code="OPT007", limit=name, severity=severity, build=_untouched_rows)
+        for name, severity in (("info_share", INFO), ("warn_share", WARNING))
+    ),
+    Dose(code="CMP018", limit="info_share", severity=INFO, build=_cut_off),
     Dose(code="STB002", limit="concentration", scale="room", build=_scattered_stalls),
     Dose(
         code="COM002",

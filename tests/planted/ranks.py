@@ -112,6 +112,17 @@ def _gpus(*gigabytes: float, exchange_s: float = 0.004, **facts: Any) -> Records
     return Records(build)
 
 
+def _exposed(tensors: int, **facts: Any) -> Records:
+    """Two GPUs that exchange 4 MB of gradients, so many tensors of them, in 30 ms after the backward pass."""
+
+    def build(seed: int) -> Run:
+        ranks = [timed(0.03, 0.0, seed=seed + rank) for rank in range(2)]
+        known = {"backend": "nccl", "optimizer_tensors": tensors, "ddp_largest_bucket_bytes": 4_000_000}
+        return run_of(of_ranks(*ranks, facts=known | facts, seed=seed, **_STEP))
+
+    return Records(build)
+
+
 def _scaled(step_s: dict[int, float]) -> Callable[[int], Run]:
     """One training with so many ranks, each step of which takes so long, at the same batch a rank."""
 
@@ -224,6 +235,37 @@ PLANTS = (
         expected=("COM007",),
         top=("COM007",),
         must_not=("COM001", "COM002", "COM003", "MEM008"),
+    ),
+    Plant(
+        name="gradients-of-one-tensor",
+        number="-",
+        says="a model of one tensor exchanges its gradient after the backward pass, with nothing left to compute",
+        dose="30 of 100 ms",
+        faulty=_exposed(1),
+        expected=("COM001",),
+        top=("COM001",),
+        must_not=("COM003", "COM002"),
+    ),
+    Plant(
+        name="gradients-in-one-bucket",
+        number="-",
+        says="forty tensors of gradients are exchanged in one bucket, after the backward pass",
+        dose="30 of 100 ms",
+        faulty=_exposed(40),
+        control=_gpus(40, 40),
+        expected=("COM003", "COM001"),
+        top=("COM001", "COM003"),
+        must_not=("COM002",),
+    ),
+    Plant(
+        name="exchange-beside-one-of-many-backwards",
+        number="-",
+        says="of sixteen accumulated batches only the last one's backward can hide the exchange",
+        dose="30 of 100 ms",
+        faulty=_exposed(40, accumulation_steps=16),
+        expected=("COM001",),
+        top=("COM001",),
+        must_not=("COM003", "COM009"),
     ),
     Plant(
         name="uneven-rank-memory",

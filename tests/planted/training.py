@@ -13,7 +13,9 @@ _LARGE = {"width": 2048, "depth": 4, "features": 256, "samples": 512, "optimizer
 
 
 def _many(implementation: str) -> Trials:
-    return Trials(options=_MANY, settings={"optimizer_implementation": implementation, "threads": 1}, batch_sizes=(64,))
+    # One collection of all objects takes as long as a quarter of the steps, in whichever arm it comes.
+    settings = {"optimizer_implementation": implementation, "threads": 1, "freeze_gc": True}
+    return Trials(options=_MANY, settings=settings, batch_sizes=(64,))
 
 
 def _memory_grew(seen: Seen, control: Seen | None) -> str:
@@ -63,6 +65,18 @@ PLANTS = (
         expected=("OPT001|OPT002",),
         top=("OPT001", "OPT002"),
         must_not=("INP001", "HST006"),
+    ),
+    Plant(
+        name="script-dense-table",
+        number="-",
+        says="a script looks up 64 rows of a table of 200,000 in a step, and SGD updates all of them",
+        dose="3.2 million numbers",
+        faulty=Script(fault="dense-table"),
+        control=Script(fault="sparse-table"),
+        fix=Script(fault="sparse-table"),
+        noted=("OPT007",),
+        must_not=("HST006", "MEM004"),
+        check=slower(1.5),
     ),
     Plant(
         name="leak",

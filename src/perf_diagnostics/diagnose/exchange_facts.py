@@ -23,7 +23,8 @@ class ExchangeFacts:
     """The steps in which every rank's exchange of gradients was timed; ``wall_ns`` is that of a mean steady step.
 
     A rank that is ready early waits inside its exchange for the last one. Therefore the rank whose exchange was exposed
-    for the shortest time speaks for a step: it waited for nobody.
+    for the shortest time speaks for a step: it waited for nobody. ``batches`` are those of a step, ``tensors`` the
+    gradients that are exchanged (None: not known).
 
     Raises NotApplicable where a trial has one rank or does not use DDP, NotMeasured where too little was timed.
     """
@@ -31,6 +32,8 @@ class ExchangeFacts:
     tables: tuple[StepTable, ...]
     wall_ns: float
     per_step: float
+    batches: float = 1.0
+    tensors: float | None = None
 
     @classmethod
     def of(cls, result: TrialResult) -> ExchangeFacts:
@@ -45,9 +48,11 @@ class ExchangeFacts:
         if int(timed.sum()) < LEAST_TIMED:
             raise NotMeasured("exchange_ns", f"{int(timed.sum())} exchanges were timed; this needs {LEAST_TIMED}")
         few = tuple(rows_of(table, np.flatnonzero(timed)) for table in result.steps)
-        least = result.facts.get("exchanges_per_step_least")
         wall_ns = float(np.mean([table.wall_ns for table in steady]))
-        return cls(few, wall_ns, max(1.0, float(least)) if isinstance(least, int | float) else 1.0)
+        per_step = _told(result, "exchanges_per_step_least") or 1.0
+        accumulated = _told(result, "accumulation_steps") or 1.0
+        batches = max(1.0, accumulated, result.trial.settings.accumulation_steps or 1)
+        return cls(few, wall_ns, max(1.0, per_step), batches, _told(result, "optimizer_tensors"))
 
     @property
     def count(self) -> int:
@@ -73,7 +78,11 @@ class ExchangeFacts:
 
     @cached_property
     def could_be_hidden(self) -> Interval:
-        """Exposed time that the backward pass would be long enough to hide, over the wall time of a step.
+        """Exposed time that backward passes could hide, over the wall time of a step.
+
+        An exchange can run beside the computing of its own backward pass only, not beside those of other batches of the
+        step; and a gradient is sent when it is complete, so that of ``n`` tensors of equal size the n-th part of the
+        exchange, the last one's, has nothing left to run beside. Of a single tensor that is all of it.
 
         Raises:
             NotMeasured: backward was not timed.
@@ -84,8 +93,11 @@ class ExchangeFacts:
         spoken = np.asarray(backward, dtype=np.float64)[self._speaker, np.arange(self.count)]
         hidden = self._hidden_ns[self._speaker, np.arange(self.count)]
         # What is left of backward without the wait at its end computes, and some of it hides something already.
-        free = np.maximum(0.0, spoken - self.per_step * (self._exposed_ns + hidden))
-        room = np.minimum(self.per_step * self._exposed_ns, free)
+        own = min(1.0, self.per_step / self.batches)
+        free = np.maximum(0.0, (spoken - self.per_step * self._exposed_ns) * own - self.per_step * hidden)
+        sent_last = 0.0 if not self.tensors else (self._exposed_ns + hidden) / self.tensors
+        before_last = np.maximum(0.0, self._exposed_ns - sent_last)
+        room = np.minimum(self.per_step * before_last, free)
         return ratio_interval(room, self._walls_ns).within(0.0, 1.0)
 
     @cached_property
@@ -113,6 +125,12 @@ class ExchangeFacts:
     def _walls_ns(self) -> Float64:
         """The mean wall time of a steady step, once for each timed exchange."""
         return np.full(self.count, self.wall_ns)
+
+
+def _told(result: TrialResult, fact: str) -> float | None:
+    """A number among the trial's facts; None where it is not there."""
+    value = result.facts.get(fact)
+    return None if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
 
 
 def require_ddp(result: TrialResult) -> None:

@@ -48,6 +48,66 @@ def test_a_short_backward_pass_cannot_hide_a_long_exchange() -> None:
     assert isinstance(answer, Cleared) and "too short" in answer.summary
 
 
+def test_what_is_sent_last_cannot_be_hidden() -> None:
+    # 27 of 30 ms are exposed. Of two equal tensors the second one's 15 ms have nothing left to run beside: 12 remain.
+    two = of_ranks(timed(0.03, 0.003, noise=0.0), timed(0.03, 0.003, noise=0.0), facts={"optimizer_tensors": 2})
+    little = found(LittleOverlap(), two)
+    assert little.recoverable is not None and little.recoverable.high == pytest.approx(0.12, abs=0.001)
+    many = of_ranks(timed(0.03, 0.003, noise=0.0), timed(0.03, 0.003, noise=0.0), facts={"optimizer_tensors": 3000})
+    more = found(LittleOverlap(), many)
+    assert more.recoverable is not None and more.recoverable.high == pytest.approx(0.27, abs=0.001)
+
+
+def test_a_single_tensor_is_not_advised_smaller_buckets() -> None:
+    one = of_ranks(timed(0.03, 0.0), timed(0.03, 0.0), facts={"optimizer_tensors": 1})
+    assert found(CommunicationBound(), one).severity is Severity.CRITICAL
+    answer = check(LittleOverlap(), one)
+    assert isinstance(answer, Cleared) and "one tensor, complete only when the backward pass ends" in answer.summary
+
+
+def test_an_exchange_hides_behind_its_own_backward_only() -> None:
+    # Of a step's four batches the last one's gradients are exchanged: of 70 - 30 ms of computing, 10 ms are its own.
+    columns = timed(0.03, 0.0, noise=0.0)
+    finding = found(LittleOverlap(), of_ranks(columns, columns, facts={"accumulation_steps": 4}))
+    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.10, abs=0.001)
+    # Exchanged after each of the four, all of it is beside one of them: 4 x 7.5 ms, all of which 40 ms could hide.
+    columns = timed(0.0075, 0.0, noise=0.0)
+    each = {"accumulation_steps": 4, "exchanges_per_step_least": 4.0, "exchanges_per_step_most": 4.0}
+    finding = found(LittleOverlap(), of_ranks(columns, columns, facts=each))
+    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.30, abs=0.001)
+    # 16 batches: 2.5 ms of computing beside an exchange of 30 ms.
+    columns = timed(0.03, 0.0, noise=0.0)
+    answer = check(LittleOverlap(), of_ranks(columns, columns, facts={"accumulation_steps": 16}))
+    assert isinstance(answer, Cleared) and "one of the 16 of a step" in answer.summary
+
+
+def test_on_a_cpu_without_free_cores_nothing_is_surely_won_by_overlap() -> None:
+    columns = timed(0.03, 0.0)
+    crowded = found(LittleOverlap(), of_ranks(columns, columns, facts={"threads": 4, "cpu_count": 8}))
+    roomy = found(LittleOverlap(), of_ranks(columns, columns, facts={"threads": 3, "cpu_count": 8}))
+    assert crowded.recoverable is not None and roomy.recoverable is not None
+    assert crowded.recoverable.low == 0.0 < roomy.recoverable.low
+    assert crowded.recoverable.high == roomy.recoverable.high
+
+
+def test_ranks_on_a_cpu_are_compared_with_one_process() -> None:
+    columns = timed(0.03, 0.0)
+    finding = found(CommunicationBound(), of_ranks(columns, columns))
+    assert any("one process" in remedy.says for remedy in finding.remedies)
+
+
+def test_advice_on_buckets_fits_the_buckets_there_are() -> None:
+    columns = timed(0.03, 0.0)
+    one = found(LittleOverlap(), of_ranks(columns, columns, facts={"ddp_largest_bucket_bytes": 4 * 2**20}))
+    assert one.remedies[0].says.endswith("bucket_cap_mb=1.")  # four of them in 4 MiB
+    several = found(LittleOverlap(), of_ranks(columns, columns, facts={"ddp_buckets": 3}))
+    assert "25 by default" in several.remedies[0].says
+    searching = {"ddp_find_unused_parameters": True, "ddp_buckets_rebuilt": False}
+    kept = found(LittleOverlap(), of_ranks(columns, columns, facts=searching))
+    assert kept.remedies[0].says.startswith("Leave find_unused_parameters out")
+    assert not any("static_graph" in remedy.says for remedy in kept.remedies)
+
+
 def test_a_hidden_exchange_is_clear() -> None:
     # 40 ms of exchange, 38 of them hidden: 2 % of a step, 95 % overlap.
     result = of_ranks(timed(0.04, 0.038), timed(0.04, 0.038))

@@ -167,5 +167,13 @@ def test_looking_for_unused_parameters_is_said() -> None:
     assert isinstance(none, Finding) and none.summary.endswith("and found none.")
     some = check(DdpOptions(), wrapped(**ddp, ddp_find_unused_parameters=True, ddp_unused_parameter_bytes=2_000_000))
     assert isinstance(some, Cleared) and "2 MB of them found" in some.summary
+    first = check(DdpOptions(), wrapped(**ddp, ddp_find_unused_parameters=True, unused_parameters=8))
+    assert isinstance(first, Cleared) and "CMP018" in first.summary
+    all_used = check(DdpOptions(), wrapped(**ddp, ddp_find_unused_parameters=True, unused_parameters=0))
+    assert isinstance(all_used, Finding)
     with pytest.raises(NotApplicable):
         check(DdpOptions(), wrapped(data_parallel="DataParallel"))
+    with pytest.raises(NotMeasured, match="options were not recorded"):
+        check(DdpOptions(), wrapped(**ddp))
+    with pytest.raises(NotMeasured, match="nobody looked"):
+        check(DdpOptions(), trial_of())

@@ -51,6 +51,13 @@ def test_a_loss_of_a_fifth_warns_and_of_a_twentieth_is_clear() -> None:
     assert isinstance(efficiency(scaled(1, 0.10), scaled(2, 0.105)), Cleared)  # 95 %
 
 
+def test_single_trainings_are_credited_with_what_equal_ones_differ_by() -> None:
+    # 89 % in two single trainings: 1 % each reaches 1.96 * 1.4 % = 2.8 % of the logarithm, to 91 %.
+    single = efficiency(scaled(1, 0.089), scaled(2, 0.1))
+    assert isinstance(single, Finding) and single.severity is Severity.INFO
+    assert single.evidence[0].high == pytest.approx(89 * np.exp(1.96 * 0.01 * np.sqrt(2)), abs=0.5)
+
+
 def test_two_ranks_are_a_base_for_four_where_nobody_ran_one() -> None:
     finding = efficiency(scaled(2, 0.10), scaled(4, 0.125))
     assert isinstance(finding, Finding) and "4 ranks do the work of 1.6 times 2 ranks" in finding.summary

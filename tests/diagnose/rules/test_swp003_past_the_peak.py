@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.diagnose.finding import Finding, Severity
-from perf_diagnostics.diagnose.rules.swp003_past_the_peak import PastThePeak, last_of_best
-from perf_diagnostics.diagnose.statistics import Interval, pooled
+from perf_diagnostics.diagnose.rules.swp003_past_the_peak import PastThePeak
 from perf_diagnostics.testing import run_of, throughput_sweep, trial_of
 from tests.diagnose.answers import ask_group, changes, clear, found, missing, number
 
@@ -18,9 +17,11 @@ H100_REGNET = {32: 197.27, 64: 221.74, 80: 232.74, 128: 219.19, 136: 177.69, 184
 L40S_LIGHTNING = {56: 615.41, 128: 561.19, 216: 521.48, 296: 501.13, 464: 456.38}
 
 
-def ask_with_loss(loss, **trial):
+def ask_with_loss(loss, *, processes=3):
     """Best at batch 16, and ``loss`` of its throughput lost at batch 32."""
-    return ask_group(RULE, throughput_sweep({8: 80, 16: 100, 32: 100 * (1 - loss)}, noise=0.01, **trial))
+    rates = {8: 80, 16: 100, 32: 100 * (1 - loss)}
+    sweeps = [throughput_sweep(rates, noise=0.01, repeat=repeat) for repeat in range(processes)]
+    return ask_group(RULE, run_of(*(result for sweep in sweeps for result in sweep.results)))
 
 
 def pair(best, last, **shared):
@@ -44,13 +45,22 @@ def test_a_loss_is_graded_and_its_gain_measured(loss, severity):
     assert changes(finding)[:2] == [{"batch_size": 16}, {"batch_size": 16, "accumulation_steps": 2}]
 
 
-def test_a_single_process_a_size_warns_only_beyond_what_processes_differ_by():
-    # 7 % lost: two processes of equal work differ by 1.4 % (one sigma), and the best was chosen of two: 3.2 % of reach.
-    assert found(ask_with_loss(0.07)).severity is Severity.INFO
-    repeated = throughput_sweep({8: 80, 16: 100, 32: 93}, noise=0.01)
-    more = throughput_sweep({8: 80, 16: 100, 32: 93}, noise=0.01, repeat=1)
-    third = throughput_sweep({8: 80, 16: 100, 32: 93}, noise=0.01, repeat=2)
-    assert found(ask_group(RULE, run_of(*repeated.results, *more.results, *third.results))).severity is Severity.WARNING
+@pytest.mark.parametrize(("loss", "severity"), [(0.10, Severity.INFO), (0.25, Severity.INFO), (0.30, Severity.WARNING)])
+def test_a_single_process_a_size_warns_only_beyond_what_processes_differ_by(loss, severity):
+    # Two processes may differ by 8.5 % each, and the best was chosen of two: 0.27 of the logarithm, and 5 % beside it.
+    alone = found(ask_with_loss(loss, processes=1))
+    assert alone.severity is severity
+    assert ("repeats would tell" in alone.summary) is (alone.severity is not found(ask_with_loss(loss)).severity)
+    assert any("--repeats 3" in remedy.says for remedy in alone.remedies)
+
+
+def test_what_shows_beside_the_loss_proves_it_in_single_processes():
+    # 20 % lost: for single processes that is no proof, and retried allocations are.
+    slow = {"forward": 0.80}
+    assert found(ask_group(RULE, pair({"forward": 0.16}, slow, device="cuda:0"))).severity is Severity.INFO
+    retried = pair({"forward": 0.16, "quantities": {"alloc_retries": 0}},
+                   slow | {"quantities": {"alloc_retries": 12}}, device="cuda:0")  # fmt: skip
+    assert found(ask_group(RULE, retried)).severity is Severity.WARNING
 
 
 def test_of_flat_sweeps_hardly_any_is_past_its_peak():
@@ -64,38 +74,15 @@ def test_of_flat_sweeps_hardly_any_is_past_its_peak():
     assert slower <= 4
 
 
-def false_alarms(sizes: int, scatter: float, *, processes: int = 1, sweeps: int = 1500) -> float:
-    """The share of flat sweeps that warn: all sizes train equally fast, and processes differ by ``scatter``."""
-    rng = np.random.default_rng((sizes, processes, round(1000 * scatter)))
-    rates = np.exp(scatter * rng.standard_normal((sweeps, sizes, processes)))
-    alarms = 0
-    for sweep in rates.tolist():
-        intervals = [pooled([Interval(rate, rate * 0.996, rate * 1.004, 40) for rate in size]) for size in sweep]
-        ratio = last_of_best(intervals, [processes] * sizes, single=RULE.processes)
-        alarms += ratio.value <= 1 - RULE.info_loss and ratio.surely_below(1 - RULE.warn_loss)
-    return alarms / sweeps
-
-
-@pytest.mark.parametrize("sizes", [3, 5, 7, 8])
-def test_of_1500_flat_sweeps_whose_processes_differ_by_3_percent_at_most_5_percent_warn(sizes):
-    # With an allowance of 1 % alone: 4.2, 6.8, 7.8 and 8.4 %. Of 4,000 sweeps each: 3.7, 3.4, 1.2 and 0.8 %.
-    assert false_alarms(sizes, 0.03) <= 0.05
-
-
-def test_repeats_leave_hardly_any_false_alarm():
-    assert false_alarms(7, 0.03, processes=2, sweeps=800) <= 0.01
-    assert false_alarms(7, 0.01, sweeps=800) == 0.0
-
-
-def test_a_sweep_that_goes_up_and_down_needs_a_larger_loss():
-    # 14 % lost at 64. Rising and falling once, that is a warning; the same after ups and downs of 6 % may be chance.
-    once = {4: 80, 8: 90, 16: 95, 32: 100, 64: 86}
-    again = {4: 100, 8: 94, 16: 99, 32: 93, 64: 86}
+def test_a_sweep_that_goes_up_and_down_needs_a_larger_loss_to_be_mentioned():
+    # 5 % lost at 64. Rising and falling once, that is mentioned; the same after ups and downs of 6 % may be chance.
+    once = {4: 80, 8: 90, 16: 95, 32: 100, 64: 95}
+    again = {4: 100, 8: 94, 16: 99, 32: 93, 64: 95}
     smooth = found(ask_group(RULE, throughput_sweep(once, noise=0.01)))
-    assert smooth.severity is Severity.WARNING
     assert not [e for e in smooth.evidence if "scatter" in e.metric]
+    clear(ask_group(RULE, throughput_sweep(again, noise=0.01)))
     # 8 lies 5.2 % below 16 (of the logarithms): 0.051 / sqrt(3) = 3.0 %.
-    uneven = found(ask_group(RULE, throughput_sweep(again, noise=0.01)))
+    uneven = found(ask_group(RULE, throughput_sweep(again | {64: 86}, noise=0.01)))
     assert uneven.severity is Severity.INFO
     assert number(uneven, "scatter of the sizes around a rise and fall").value == pytest.approx(3.0, abs=0.3)
 
@@ -105,10 +92,16 @@ def test_a_loss_within_the_noise_is_clear():
     clear(ask_group(RULE, throughput_sweep({16: 100, 32: 97}, noise=0.33, steps=20)))
 
 
-@pytest.mark.parametrize(("published", "best", "reaches"), [(H100_REGNET, 80, 0.76), (L40S_LIGHTNING, 56, 0.742)])
-def test_published_sweeps_past_their_peak(published, best, reaches):
+@pytest.mark.parametrize(
+    ("published", "best", "reaches", "severity"),
+    [
+        (H100_REGNET, 80, 0.76, Severity.INFO),  # two drops in single processes
+        (L40S_LIGHTNING, 56, 0.742, Severity.CRITICAL),  # five sizes, each slower than the one before
+    ],
+)
+def test_published_sweeps_past_their_peak(published, best, reaches, severity):
     finding = found(ask_group(RULE, throughput_sweep(published)))
-    assert finding.severity is Severity.CRITICAL
+    assert finding.severity is severity
     assert number(finding, "throughput at the largest batch, of the best").value == pytest.approx(
         100 * reaches, abs=0.5
     )
@@ -180,7 +173,7 @@ def test_the_phase_that_grew_is_named():
 def test_without_any_cause_in_the_records_that_is_said():
     run = pair(
         {"forward": 0.16},
-        {"forward": 0.80},
+        {"forward": 1.28},
         without=[f"host_{p}_ns" for p in ("forward", "data_wait", "transfer", "backward", "optimizer")],
     )
     finding = found(ask_group(RULE, run))

@@ -8,7 +8,10 @@ import time
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-FAULTS = ("none", "sleeping-loader", "short-epochs", "collector", "stall", "save", "anomaly", "single-optimizer")
+FAULTS = (
+    *("none", "sleeping-loader", "short-epochs", "collector", "stall", "save", "anomaly", "single-optimizer"),
+    *("dense-table", "sparse-table"),
+)
 given = argparse.ArgumentParser()
 given.add_argument("--fault", choices=FAULTS, default="none")
 given.add_argument("--steps", type=int, default=100)
@@ -41,14 +44,27 @@ def layers(width, depth):
     return torch.nn.Sequential(*parts, torch.nn.Linear(width, 10))
 
 
+class Table(torch.nn.Module):
+    """200,000 rows of which a batch looks up 64, before a few small layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = torch.nn.Embedding(200_000, 16, sparse=args.fault == "sparse-table")
+        self.top = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+
+    def forward(self, x):
+        return self.top(self.rows((x[:, 0].abs() * 30_000).long()))
+
+
 short = args.fault == "short-epochs"
 loader = DataLoader(Vectors(10 * BATCH if short else 4096), BATCH, shuffle=True, num_workers=int(short))
 many = args.fault == "single-optimizer"
-model = layers(24, 80) if many else layers(512, 3)
+tabled = args.fault.endswith("-table")
+model = Table() if tabled else layers(24, 80) if many else layers(512, 3)
 optimizer = (
     torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
     if many
-    else torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    else torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.0 if tabled else 0.9)
 )
 heap = [[number] for number in range(400_000)] if args.fault == "collector" else []
 if args.fault == "anomaly":

@@ -17,6 +17,7 @@ from perf_diagnostics.diagnose.rules.cmp012_conv_bias_before_norm import ConvBia
 from perf_diagnostics.diagnose.rules.cmp013_low_gpu_utilisation import LowGpuUtilisation
 from perf_diagnostics.diagnose.rules.cmp016_double_precision import DoublePrecision
 from perf_diagnostics.diagnose.rules.cmp017_unused_gradients import UnusedGradients
+from perf_diagnostics.diagnose.rules.cmp018_parameters_without_gradient import ParametersWithoutGradient
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -72,6 +73,7 @@ from perf_diagnostics.diagnose.rules.opt003_optimizer_synchronises import Optimi
 from perf_diagnostics.diagnose.rules.opt004_small_micro_batches import SmallMicroBatches
 from perf_diagnostics.diagnose.rules.opt005_recomputation import Recomputation
 from perf_diagnostics.diagnose.rules.opt006_work_before_the_update import WorkBeforeTheUpdate
+from perf_diagnostics.diagnose.rules.opt007_dense_embedding_gradients import DenseEmbeddingGradients
 from perf_diagnostics.diagnose.rules.pwr001_thermal_throttling import ThermalThrottling
 from perf_diagnostics.diagnose.rules.pwr002_power_capped import PowerCapped
 from perf_diagnostics.diagnose.rules.pwr003_low_clock import LowClock
@@ -133,6 +135,7 @@ RULES: tuple[Rule, ...] = (
     SmallMicroBatches(),
     Recomputation(),
     WorkBeforeTheUpdate(),
+    DenseEmbeddingGradients(),
     OverheadBound(),
     ThroughputKnee(),
     PastThePeak(),
@@ -152,6 +155,7 @@ RULES: tuple[Rule, ...] = (
     LowGpuUtilisation(),
     DoublePrecision(),
     UnusedGradients(),
+    ParametersWithoutGradient(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),

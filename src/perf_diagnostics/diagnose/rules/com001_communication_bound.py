@@ -9,9 +9,15 @@ from perf_diagnostics.diagnose.exchange_facts import ExchangeFacts
 from perf_diagnostics.diagnose.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.wording import percent, percent_between
 from perf_diagnostics.records import Phase
+
+#: What ranks on a CPU can be compared with.
+_ONE_PROCESS = Remedy(
+    "If the ranks share a machine: train with one process and all its cores, which exchanges nothing. Its throughput "
+    "over that of all ranks tells whether the ranks win anything (COM005)."
+)
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,11 @@ class CommunicationBound:
                 Remedy(
                     "Send less: compress gradients (torch.distributed.algorithms.ddp_comm_hooks), shard the optimizer."
                 ),
-                Remedy("Do more between two exchanges: a larger batch a rank, or accumulation with no_sync()."),
+                Remedy(
+                    "Do more between two exchanges: a larger batch a rank, or accumulation with no_sync(). "
+                    f"{CHANGES_TRAINING}"
+                ),
+                *(() if facts.on_accelerator else (_ONE_PROCESS,)),
             ),
             recoverable=recoverable(share, self.family),
             confidence=confidence(Tier.SHARE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),

@@ -20,9 +20,10 @@ class LittleOverlap:
 
     What it measures:
         Where exposed communication takes a part of the step worth speaking about (as COM001 measures it): how much of
-        each exchange ran while the backward pass still computed, and how much more the backward pass could have hidden.
-        In a trace: how much of all collectives ran beside computing, and what a third of the computing that runs alone
-        could have hidden.
+        each exchange ran while the backward pass still computed, and how much more the backward pass could have hidden:
+        its own one, of the batches that a step accumulates, and all but what is sent last (of a single tensor that is
+        everything). In a trace: how much of all collectives ran beside computing, and what a third of the computing
+        that runs alone could have hidden.
 
     Why it matters:
         DistributedDataParallel sends a bucket of gradients as soon as the last of its parameters is done, and the
@@ -30,12 +31,16 @@ class LittleOverlap:
         the graph, everything is sent at the end.
 
     What to try:
-        Smaller buckets (``bucket_cap_mb``) so that the first ones leave early, ``static_graph=True`` where the graph
-        is the same in every step, and modules registered in the order in which they are used.
+        Buckets smaller than all gradients together (``bucket_cap_mb``), so that the first ones leave early; no
+        ``find_unused_parameters=True``, with which buckets keep the order in which modules were registered;
+        ``static_graph=True`` where the graph is the same in every step.
 
     When it is wrong:
         Where the backward pass is short against the exchange there is nothing to hide it behind; the gain allows for
-        that. A communication hook that blocks counts as computing.
+        that. Tensors are taken for equally large, and complete one after the other: of a model that is mostly one
+        table, or one layer applied again and again, less can be hidden than is said.
+        On a CPU without free cores the exchange takes from the backward pass what it runs beside, so nothing is surely
+        won there. A communication hook that blocks counts as computing.
     """
 
     code: ClassVar[str] = "COM003"
@@ -63,11 +68,14 @@ class LittleOverlap:
         if overlap.value >= self.least_overlap or exposed.value < self.exposed_share:
             says = f"{percent(overlap.value)} of the exchange is hidden, {percent(exposed.value)} of a step is not"
             return cleared(self, says, *numbers)
+        if exchange.tensors == 1:
+            says = "the gradients are one tensor, complete only when the backward pass ends: nothing of it can overlap"
+            return cleared(self, says, *numbers)
         room = exchange.could_be_hidden
         numbers.append(evidence("exposed, and backward could hide it", room, "%", limit=self.room_share))
         level = grade(room, ((Severity.WARNING, self.room_share),))
         if level is None:
-            return cleared(self, "the backward pass is too short to hide more of the exchange", *numbers)
+            return cleared(self, f"the backward pass {_too_short(exchange)} to hide more of the exchange", *numbers)
         sure = level.sure and exposed.surely_at_least(self.exposed_share)
         return Finding(
             code=self.code,
@@ -79,7 +87,7 @@ class LittleOverlap:
             scope=facts.label,
             evidence=(*numbers, *_bucket_evidence(facts)),
             remedies=_remedies(facts),
-            recoverable=recoverable(room, self.family),
+            recoverable=recoverable(room, self.family, cautious_floor=_by_cores(facts)),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=sure, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.BACKWARD): room.value},
         )
@@ -97,11 +105,46 @@ def _bucket_evidence(facts: TrialFacts) -> tuple[Evidence, ...]:
     return tuple(Evidence(metric=name.replace("_", " "), value=value) for name, value in known if value is not None)
 
 
+def _too_short(exchange: ExchangeFacts) -> str:
+    if exchange.batches <= exchange.per_step:
+        return "is too short"
+    return f"that is exchanged, one of the {exchange.batches:.0f} of a step, is too short"
+
+
+def _by_cores(facts: TrialFacts) -> float:
+    """On a CPU all of whose cores compute, what an exchange runs beside may get longer by as much: 1; else 0.
+
+    Whether ranks share a machine is not recorded; they are taken to.
+    """
+    if facts.on_accelerator:
+        return 0.0
+    threads, cores, ranks = (ask(facts.number, name) for name in ("threads", "cpu_count", "ranks"))
+    known = threads is not None and cores is not None and ranks is not None
+    return 0.0 if known and (threads or 0.0) * (ranks or 0.0) < (cores or 0.0) else 1.0
+
+
 def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
     known = facts.result.facts
-    found = [Remedy("Make the buckets smaller, so that the first ones leave early: bucket_cap_mb, 25 by default.")]
-    if known.get("ddp_static_graph") is not True:
+    found = [_smaller_buckets(facts)]
+    if known.get("ddp_find_unused_parameters") is True and known.get("ddp_buckets_rebuilt") is not True:
+        says = "Leave find_unused_parameters out if no parameter is unused: with it, buckets are never put in the order"
+        found.insert(0, Remedy(f"{says} in which gradients become complete."))
+    elif known.get("ddp_static_graph") is not True:
         found.append(Remedy("Where every step has the same graph: DistributedDataParallel(…, static_graph=True)."))
     if known.get("ddp_gradient_as_bucket_view") is not True:
         found.append(Remedy("gradient_as_bucket_view=True saves the copy of all gradients out of the buckets."))
     return tuple(found)
+
+
+#: In so many buckets all but a quarter of equal ones can leave early; each costs a latency of its own. A judgement.
+_BUCKETS = 4
+
+
+def _smaller_buckets(facts: TrialFacts) -> Remedy:
+    """A size of buckets that makes several of all gradients, where they are in one."""
+    count, size = ask(facts.number, "ddp_buckets"), ask(facts.number, "ddp_largest_bucket_bytes")
+    if count != 1 or not size:
+        return Remedy("Make the buckets smaller, so that the first ones leave early: bucket_cap_mb, 25 by default.")
+    return Remedy(
+        f"Make several buckets of the one that all gradients are in: bucket_cap_mb={size / 2**20 / _BUCKETS:.2g}."
+    )

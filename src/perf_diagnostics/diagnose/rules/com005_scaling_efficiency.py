@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.facts import Interval, NotApplicable, NotMeasured, SweepFacts, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, measured_gain
-from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
-from perf_diagnostics.diagnose.statistics import pooled, quotient
+from perf_diagnostics.diagnose.past_peak import POOLED
+from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
+from perf_diagnostics.diagnose.statistics import against_the_best, pooled, quotient
 from perf_diagnostics.diagnose.wording import counted, listing, percent
 
 
@@ -34,7 +36,8 @@ class ScalingEfficiency:
 
     What it measures:
         Throughput over the number of ranks, with the most ranks against the fewest, where the batch of each rank and
-        all other settings are the same (weak scaling).
+        all other settings are the same (weak scaling). Its interval allows for what equal trainings differ by: their
+        own scatter from three of them on, else 1 % each.
 
     Why it matters:
         What is missing to 100 % is paid for and not used. It is lost to communication, to the slowest rank, and to what
@@ -45,8 +48,8 @@ class ScalingEfficiency:
         (COM002, COM004), the input (INP001), too many threads (CPU001). A larger batch a rank hides more of it.
 
     When it is wrong:
-        Trainings that ran at different times may have had different neighbours: repeat them in turn. Ranks that share
-        two processors cannot scale.
+        Trainings that ran at different times may have had different neighbours, and then differ by more than 1 %:
+        repeat each three times, in turn. Ranks that share two processors cannot scale.
     """
 
     code: ClassVar[str] = "COM005"
@@ -58,9 +61,13 @@ class ScalingEfficiency:
         default=0.90, metadata=limit("throughput a rank over that of the fewest to warn below", "the catalogue's 90 %")
     )
     critical_efficiency: float = field(default=0.70, metadata=limit("… that is critical", "the catalogue's 70 %"))
+    processes: float = field(
+        default=0.01,
+        metadata=limit("what single trainings of equal work differ by", "published sweeps repeat within 1 % (median)"),
+    )
 
     def check(self, facts: SweepFacts) -> Answer:
-        found = _scalings(facts)
+        found = _scalings(facts, self.processes)
         worst = min(found, key=lambda scaling: scaling.efficiency[scaling.last].value)
         efficiency = worst.efficiency[worst.last]
         numbers = tuple(
@@ -83,7 +90,7 @@ class ScalingEfficiency:
             evidence=(*numbers, Evidence(metric="fewest ranks", value=worst.base)),
             remedies=(
                 Remedy(f"Look at the findings of the training with {worst.last} ranks: they say where it is lost."),
-                Remedy("A larger batch a rank does more between two exchanges."),
+                Remedy(f"A larger batch a rank does more between two exchanges. {CHANGES_TRAINING}"),
             ),
             recoverable=measured_gain(efficiency),
             confidence=confidence(Tier.BOTH_MEASURED, sure=sure),
@@ -97,8 +104,8 @@ def ranks_of(trial: TrialFacts) -> int:
     return told if isinstance(told, int) else max(1, len(trial.result.steps))
 
 
-def _scalings(facts: SweepFacts) -> list[Scaling]:
-    """Each training that ran with several numbers of ranks.
+def _scalings(facts: SweepFacts, single: float) -> list[Scaling]:
+    """Each training that ran with several numbers of ranks; ``single`` is what single ones differ by.
 
     Raises:
         NotApplicable: no training had more than one rank.
@@ -111,7 +118,7 @@ def _scalings(facts: SweepFacts) -> list[Scaling]:
     for trial in facts.trials:
         if ask(_throughput, trial) is not None:
             alike.setdefault(_alike(trial), {}).setdefault(ranks_of(trial), []).append(trial)
-    compared = [_scaling(by_ranks) for by_ranks in alike.values() if len(by_ranks) > 1]
+    compared = [_scaling(by_ranks, single) for by_ranks in alike.values() if len(by_ranks) > 1]
     if not compared:
         counts = sorted({ranks_of(trial) for trial in several})
         raise NotMeasured(
@@ -129,13 +136,19 @@ def _alike(trial: TrialFacts) -> str:
     return json.dumps([planned.workload, options, planned.settings.canonical()], sort_keys=True)
 
 
-def _scaling(by_ranks: dict[int, list[TrialFacts]]) -> Scaling:
+def _scaling(by_ranks: dict[int, list[TrialFacts]], single: float) -> Scaling:
     base = min(by_ranks)
     per_rank = {
         ranks: pooled([_throughput(trial) for trial in trials]).scaled(1 / ranks) for ranks, trials in by_ranks.items()
     }
     first = by_ranks[max(by_ranks)][0]
-    efficiency = {ranks: quotient(rate, per_rank[base]) for ranks, rate in per_rank.items() if ranks != base}
+    # Of three trainings and more their scatter is in the interval of their mean already.
+    alone = {ranks: single**2 / len(trials) if len(trials) < POOLED else 0.0 for ranks, trials in by_ranks.items()}
+    efficiency = {
+        ranks: against_the_best(quotient(rate, per_rank[base]), 1, scatter=math.sqrt(alone[ranks] + alone[base]))
+        for ranks, rate in per_rank.items()
+        if ranks != base
+    }
     return Scaling(first.label, first.batch_size, base, efficiency)
 
 

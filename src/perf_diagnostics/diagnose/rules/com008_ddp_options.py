@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import NotApplicable, TrialFacts, ask
+from perf_diagnostics.diagnose.exchange_facts import require_ddp
+from perf_diagnostics.diagnose.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence
 from perf_diagnostics.diagnose.rule import Answer, cleared
@@ -17,7 +18,7 @@ class DdpOptions:
 
     What it measures:
         The options that the DistributedDataParallel wrapper was made with, and how much of the parameters it found
-        unused in the step that it last timed.
+        unused in the step that it last timed; if it timed none, whether all got gradients in the first steps.
 
     Why it matters:
         Before each backward pass the autograd graph is walked for parameters that got no gradient. PyTorch warns of
@@ -38,13 +39,17 @@ class DdpOptions:
     looks_at: ClassVar[Literal["trial"]] = "trial"
 
     def check(self, facts: TrialFacts) -> Answer:
-        if facts.word("data_parallel") != "DistributedDataParallel":
-            raise NotApplicable("ddp_find_unused_parameters", "the model is not wrapped in DistributedDataParallel")
-        if facts.result.facts.get("ddp_find_unused_parameters") is not True:
+        require_ddp(facts.result)
+        searching = facts.result.facts.get("ddp_find_unused_parameters")
+        if not isinstance(searching, bool):
+            raise facts.missing("ddp_find_unused_parameters", "the wrapper's options were not recorded")
+        if not searching:
             return cleared(self, "unused parameters are not looked for")
         unused = ask(facts.number, "ddp_unused_parameter_bytes")
         if unused:
             return cleared(self, f"unused parameters are looked for, and {unused / 1e6:.3g} MB of them found")
+        if unused is None and (ask(facts.number, "unused_parameters") or 0.0) > 0:
+            return cleared(self, "unused parameters are looked for, and the first steps had some (CMP018)")
         return Finding(
             code=self.code,
             name=self.name,

@@ -113,5 +113,5 @@ def _remedies(facts: Group, knee: Knee) -> tuple[Remedy, ...]:
     found = [Remedy(f"Train with batch {size}. {CHANGES_TRAINING}", {"batch_size": size})]
     if knee.rising and not any(result.outcome.out_of_memory for result in facts.failures):
         larger = 2 * facts.batch_sizes[-1]
-        found.append(Remedy(f"Measure batch {larger} too.", {"batch_size": larger}))
+        found.append(Remedy(f"Measure batch {larger} too. {CHANGES_TRAINING}", {"batch_size": larger}))
     return tuple(found)

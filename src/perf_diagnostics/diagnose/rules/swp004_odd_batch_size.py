@@ -42,7 +42,9 @@ class OddBatchSize:
         The next size; multiples of 8 (16-bit) or of the device's tile; repeat the trial first.
 
     When it is wrong:
-        One disturbed trial looks the same: without repeats this is only mentioned.
+        One disturbed trial looks the same: without repeats this is only mentioned. Simulated, of sweeps of 6 and 8
+        sizes that lie on a line, whose processes differ by 2 to 10 %, none warns; up to 8 % of those that ran once, and
+        5 % of repeated ones, are mentioned.
     """
 
     code: ClassVar[str] = "SWP004"

@@ -1,0 +1,95 @@
+"""CMP018: the optimizer holds parameters that no backward pass gives a gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence
+from perf_diagnostics.diagnose.rule import Answer, cleared, limit
+from perf_diagnostics.diagnose.wording import percent
+
+_NAMES = Remedy(
+    "See which they are, after a backward pass: [name for name, p in model.named_parameters() if p.requires_grad and "
+    "p.grad is None]. If they should be trained, look for what cuts them off: a detach(), a no_grad(), an output that "
+    "is not in the loss."
+)
+_WITHOUT = Remedy(
+    "If they should not: leave their modules out of the forward (a step without them tells whether it computed them "
+    "for nothing), or freeze them: module.requires_grad_(False)."
+)
+_OPTION = Remedy(
+    "With them frozen or left out, DistributedDataParallel needs no find_unused_parameters=True, and no longer walks "
+    "the graph in each step."
+)
+
+
+@dataclass(frozen=True)
+class ParametersWithoutGradient:
+    """Parameters are meant to be trained, and no backward pass gives them a gradient.
+
+    What it measures:
+        Of how many parameters that an optimizer holds the first steps of a watched loop made no gradient, in none of
+        them: heads whose output is not in the loss, layers that are not called, parts cut off by a ``detach()``.
+
+    Why it matters:
+        Most often it is a mistake, and a part of the model is not trained. Their memory is taken in any case; if the
+        forward computes them, that is for nothing; and DistributedDataParallel stops at them or, with
+        ``find_unused_parameters=True``, walks the graph in each step to find them.
+
+    What to try:
+        Connect them to the loss, leave their modules out, or freeze them. Without them the option can go, too (COM008).
+
+    When it is wrong:
+        Branches that are taken later or seldom (experts, dropped layers, a second stage) get their gradients then.
+        Whether the forward computes them, and for how long, is not measured. An optimizer of torch leaves parameters
+        without a gradient alone: they cost it no time and no state.
+    """
+
+    code: ClassVar[str] = "CMP018"
+    name: ClassVar[str] = "parameters-without-gradient"
+    family: ClassVar[Family] = Family.COMPUTE
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    info_share: float = field(
+        default=0.05, metadata=limit("share of the parameters that an optimizer holds, to mention", "as CMP017")
+    )
+
+    def check(self, facts: TrialFacts) -> Answer:
+        if "unused_parameters" not in facts.result.facts:
+            raise NotMeasured("unused_parameters", "nobody looked at the gradients of the first steps")
+        without, used = facts.number("unused_parameters"), facts.number("gradients_used")
+        share = without / max(1.0, without + used)
+        numbers = [
+            Evidence(metric="parameters that got no gradient", value=share * 100, unit="%", limit=self.info_share * 100)
+        ]
+        if share < self.info_share:
+            return cleared(self, "what the optimizer holds gets gradients", *numbers)
+        held = ask(_bytes_of, facts, without)
+        if held is not None:
+            numbers.append(Evidence(metric="memory of these parameters", value=held / 2**20, unit="MiB"))
+        looks_for_them = facts.result.facts.get("ddp_find_unused_parameters") is True
+        if looks_for_them:
+            numbers.append(Evidence(metric="find_unused_parameters", value="True"))
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.INFO,
+            summary=f"{percent(share)} of the parameters that the optimizer is to train got no gradient in any of the "
+            "first steps: they are cut off from the loss, or not used in these steps.",
+            scope=facts.label,
+            evidence=tuple(numbers),
+            remedies=(_NAMES, _WITHOUT, *((_OPTION,) if looks_for_them else ())),
+            confidence=confidence(Tier.CONFIGURATION, sure=True),
+        )
+
+
+def _bytes_of(facts: TrialFacts, parameters: float) -> float:
+    """The memory of so many parameters of mean size."""
+    count = facts.quantity("parameters")
+    if not count > 0:
+        raise NotMeasured("parameters", "the model has no parameters")
+    return facts.quantity("parameter_bytes") * min(1.0, parameters / count)

@@ -12,7 +12,7 @@ from perf_diagnostics.diagnose.deep import WINDOWS_ALONE, with_windows
 from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Severity
-from perf_diagnostics.diagnose.not_measured import NotApplicable
+from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.records import Gap
@@ -131,6 +131,37 @@ def test_only_a_window_that_could_be_read_opens_what_forward_does(tmp_path: Path
     assert closed is not None and "was not opened: a profiler window" in closed.summary
 
 
+def phases(of_forward: int, of_backward: int, between_us: int):
+    """A step on the CPU whose forward and backward each have one long operator, and so many short pauses between."""
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        at = start
+        for phase, name, length in (
+            ("forward", "aten::linear", of_forward),
+            ("backward", "autograd::engine::evaluate_function: AddmmBackward0", of_backward),
+        ):
+            builder.note(phase, at, at + between_us + length)
+            builder.operator(name, at + between_us, at + between_us + length)
+            at += between_us + length
+
+    return fill
+
+
+def test_the_verdict_says_what_the_window_shows_inside(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", phases(3000, 6000, 500))
+    diagnosis = diagnosed(path, forward=0.004, backward=0.006, noise=0.01)
+    assert diagnosis.verdict is not None
+    # 3, 6 and twice 0.5 of 10 ms; the first pause lies before the first operator of all
+    assert diagnosis.verdict.summary.endswith(
+        "Inside of forward and backward the profiler window shows 2.00 operators a step, most of them of forward "
+        "aten::linear (30 %); of backward AddmmBackward0 (60 %) of the step; 9.0 % of a profiled step lies between "
+        "operators, where the interpreter runs."
+    )
+    told = diagnosis_to_json(diagnosis)["waterfall"]
+    assert told["calls"] == 2 and [one["name"] for one in told["operators"]] == ["aten::linear", "AddmmBackward0"]
+    assert [one["share"] for one in told["operators"]] == pytest.approx([0.3, 0.6])
+
+
 def test_a_broken_window_is_a_reason_and_no_error(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text("{", encoding="utf-8")
@@ -157,7 +188,9 @@ def test_what_other_programs_may_have_added_is_no_fault(tmp_path: Path) -> None:
         assert finding.summary.startswith("While other programs") is (severity is Severity.INFO)
 
 
+#: The rules that only a window answers; those about operators ask of a training on the CPU only.
 WINDOW_ONLY = {"CMP010", "CMP014", "CMP015", "HST004", "HST009"}
+OF_THE_CPU = {"CMP019", "HST011"}
 
 
 def test_without_a_window_what_only_it_tells_is_unchecked_in_one_line() -> None:
@@ -167,12 +200,14 @@ def test_without_a_window_what_only_it_tells_is_unchecked_in_one_line() -> None:
     ((why, rules),) = asking.items()  # one reason for all of them, so that reports show one line
     assert "none was recorded" in why
     assert [rule.code for rule in rules] == sorted(WINDOW_ONLY, key=[rule.code for rule in rules].index)
+    beside = {rule.code for rule in diagnosis.does_not_apply["the trial did not run on the CPU"]}
+    assert beside >= OF_THE_CPU
     assert {rule.code for rule in rules} == WINDOW_ONLY and {rule.signal for rule in rules} == {"deep_window"}
 
 
 def test_without_a_window_a_trial_on_the_cpu_lacks_only_what_is_about_the_host() -> None:
     diagnosis = diagnose(run_of(trial_of(forward=0.010)))
-    assert [rule.code for rule in diagnosis.not_checked if rule.signal == "deep_window"] == ["HST004"]
+    assert {rule.code for rule in diagnosis.not_checked if rule.signal == "deep_window"} == {"HST004", *OF_THE_CPU}
     beside = {rule.code for rule in diagnosis.does_not_apply["the trial ran on the CPU"]}
     assert WINDOW_ONLY - {"HST004"} <= beside
 
@@ -196,7 +231,7 @@ def test_what_one_group_has_a_window_for_is_unchecked_for_the_other(tmp_path: Pa
 def test_the_rules_that_only_a_window_answers_know_whether_they_need_a_device(tmp_path: Path) -> None:
     """A rule that says of a trace of the CPU that it does not apply is one about devices, and no other is."""
     facts = repeated(STEP, 5, cpu_step(0, 0), deviceProperties=[]).facts(tmp_path)
-    assert {rule.code for rule in TRACE_RULES} >= WINDOWS_ALONE == WINDOW_ONLY
+    assert {rule.code for rule in TRACE_RULES} >= WINDOWS_ALONE == WINDOW_ONLY | OF_THE_CPU
     of_devices = set()
     for rule in TRACE_RULES:
         if rule.code in WINDOWS_ALONE:
@@ -204,6 +239,8 @@ def test_the_rules_that_only_a_window_answers_know_whether_they_need_a_device(tm
                 rule.check(facts)
             except NotApplicable:
                 of_devices.add(rule.code)
+            except NotMeasured:
+                assert rule.code in OF_THE_CPU  # no phase is marked in it
     assert of_devices == WINDOW_ONLY - {"HST004"}
 
 

@@ -201,6 +201,10 @@ def test_what_was_not_opened_is_no_clean_bill():
     healthy = placed("CMP002", severity=Severity.INFO, claims={"forward": 0.3, "backward": 0.6})
     best, _ = judged(healthy)
     assert "do inside (90 % of a step) was not opened: a profiler window (`sweep --deep`;" in best.summary
+    missing, _ = verdict(ranked([healthy], HERE), HERE, why_closed="the training ended before it")
+    assert "was not opened: the profiler window is missing (the training ended before it). " in missing.summary
+    shown, _ = verdict(ranked([healthy], HERE), HERE, opened=True, inside="It is all aten::mm.")
+    assert shown.summary == "No rule found a fault. summary of CMP002 It is all aten::mm."
     opened, _ = verdict(ranked([healthy], HERE), HERE, opened=True)
     assert opened.summary == "No rule found a fault. summary of CMP002"
 

@@ -13,11 +13,11 @@ import torch
 
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.trace.reader import read_trace
+from perf_diagnostics.measure import profiler_window
 from perf_diagnostics.measure.observation import Observations, Unreadable
 from perf_diagnostics.records import Environment, Length, Outcome, Settings, Trial
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.store.trial_folder import TRACE, TrialFolder
-from perf_diagnostics.trials import deep
 from perf_diagnostics.trials.afterwards import Timed
 from perf_diagnostics.trials.deep import DeepWindow
 from perf_diagnostics.trials.launcher import ForkServer
@@ -49,7 +49,7 @@ def test_five_steps_with_their_phases_are_recorded(tmp_path: Path) -> None:
     result = measured(tmp_path).result
     assert result.outcome is Outcome.COMPLETED and result.gap("deep_window") is None
     trace = read_trace(tmp_path / TRACE)
-    assert sum(name.startswith("ProfilerStep#") for name in trace.names) == deep.MOST_STEPS
+    assert sum(name.startswith("ProfilerStep#") for name in trace.names) == profiler_window.MOST_STEPS
     assert {"data_wait", "forward", "backward", "optimizer"} <= set(trace.names)
     assert [path.name for path in tmp_path.iterdir()] == [TRACE]  # no temporary file is left
     text = gzip.decompress((tmp_path / TRACE).read_bytes()).decode()
@@ -69,7 +69,7 @@ def test_without_a_folder_there_is_a_gap_and_the_trial_stands(tmp_path: Path) ->
 
 
 def test_a_trace_that_is_too_large_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deep, "LARGEST_BYTES", 10)
+    monkeypatch.setattr(profiler_window, "LARGEST_BYTES", 10)
     result = measured(tmp_path).result
     assert "more than" in result.gap("deep_window").why
     assert not list(tmp_path.iterdir())

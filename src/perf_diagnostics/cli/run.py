@@ -29,7 +29,7 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "run",
         help="run a training script unchanged and measure it",
-        usage="perf-diagnostics run [--name NAME] [--results-dir DIR] [--live] [--quiet] (SCRIPT | -m MODULE) "
+        usage="perf-diagnostics run [--name NAME] [--results-dir DIR] [--live] [--deep] [--quiet] (SCRIPT | -m MODULE) "
         "[ARGUMENT ...]",
         description="Run a training script as python would, and measure each of its training steps into a new run. "
         "What it prints, how it ends and its exit code are the script's own; one line on standard error names the run "
@@ -40,6 +40,12 @@ def add(commands: Any) -> None:
     add_results_folder(command)
     command.add_argument(
         "--live", action="store_true", help="show phases, throughput and the verdict so far on standard error"
+    )
+    command.add_argument(
+        "--deep",
+        action="store_true",
+        help="once enough steps were measured, record a few more under torch.profiler, which count in nothing: what "
+        "forward and backward do inside",
     )
     command.add_argument("--quiet", action="store_true", help="do not print the line with the run and the verdict")
     command.add_argument(
@@ -120,7 +126,7 @@ def _session(given: argparse.Namespace, target: str) -> Session | None:
     if disabled():
         return None
     workload = _workload(target, as_module=given.module is not None)
-    return Session(workload=workload, name=given.name, results_dir=results_dir)
+    return Session(workload=workload, name=given.name, results_dir=results_dir, deep=given.deep)
 
 
 def _tell(session: Session) -> None:

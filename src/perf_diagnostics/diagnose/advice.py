@@ -8,7 +8,8 @@ from perf_diagnostics.diagnose.rule import CHANGES_TRAINING
 
 #: How a profiler window comes about, in a sweep and in a loop of one's own.
 PROFILER_WINDOW = (
-    "a profiler window (`sweep --deep`; of a loop of your own torch.profiler and `perf-diagnostics trace`)"
+    "a profiler window (`sweep --deep`; of a script of your own `perf-diagnostics run --deep`, or `deep=True` where it "
+    "is attached)"
 )
 
 

@@ -17,12 +17,14 @@ from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured, SweepFac
 from perf_diagnostics.diagnose.finding import Cleared, Family, Severity, StepWaterfall
 from perf_diagnostics.diagnose.rules import RULES
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.operators import Operators
 from perf_diagnostics.diagnose.trace.reader import read_trace
 from perf_diagnostics.diagnose.trace.rule import AnyTraceRule, TraceRule
 from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
 from perf_diagnostics.diagnose.trace.thresholds import configured_traces, threshold_names
 from perf_diagnostics.diagnose.trace.waterfall import Waterfall, waterfall_of
 from perf_diagnostics.diagnose.window_doubt import WINDOW, allowing_for_others, allowing_for_the_profiler, beside
+from perf_diagnostics.diagnose.wording import listing, percent, significant
 from perf_diagnostics.errors import RecordError
 
 #: The rules that no record answers, only a window.
@@ -37,9 +39,15 @@ WINDOWS_ALONE = frozenset(
 #: Of these, those that ask something of a training on the CPU as well.
 _ON_ANY_DEVICE = ("HST004",)
 
+#: And those about the operators that the host computes itself.
+_ON_CPU = ("HST011", "CMP019")
+
+#: An operator of less of the step is not told of by name.
+LEAST_TOLD = 0.02
+
 _NO_WINDOW = (
-    "only a profiler window tells, and none was recorded; `sweep --deep` records one, and `trace` reads one that you "
-    "recorded yourself"
+    "only a profiler window tells, and none was recorded; `sweep --deep` and `run --deep` record one (`deep=True` "
+    "where a loop is attached), and `trace` reads one that you recorded yourself"
 )
 
 
@@ -132,7 +140,9 @@ def _of_windows(
 def _without_window(rule: TraceRule, trials: Sequence[TrialFacts]) -> NotMeasured:
     """Why a rule that only a window answers has nothing to say about these trials: no window, or none was possible."""
     tried = next((trial for trial in trials if trial.result.gap("deep_window") is not None), trials[0])
-    if not tried.on_accelerator and rule.code not in _ON_ANY_DEVICE:
+    if tried.on_accelerator and rule.code in _ON_CPU:
+        return NotApplicable("deep_window", "the trial did not run on the CPU")
+    if not tried.on_accelerator and rule.code not in (*_ON_ANY_DEVICE, *_ON_CPU):
         return NotApplicable("deep_window", "the trial ran on the CPU")
     return tried.missing("deep_window", _NO_WINDOW)
 
@@ -198,7 +208,30 @@ def waterfall(windows: Mapping[str, Window], sweep: SweepFacts) -> StepWaterfall
     return None
 
 
+def what_is_inside(window: StepWaterfall | None) -> str:
+    """What a window on the CPU shows of forward and backward, in one sentence; empty without one."""
+    if window is None or window.calls is None:
+        return ""
+    parts = []
+    for phase in ("forward", "backward"):
+        most = [one for one in window.operators if one.phase == phase and one.share >= LEAST_TOLD]
+        if most:
+            parts.append(f"of {phase} {listing([f'{one.name} ({percent(one.share)})' for one in most])}")
+    shown = f", most of them {'; '.join(parts)} of the step" if parts else ""
+    pauses = (
+        ""
+        if window.pauses is None
+        else f"; {percent(window.pauses)} of a profiled step lies between operators, where the interpreter runs"
+    )
+    return (
+        f"Inside of forward and backward the profiler window shows {significant(window.calls)} operators a step"
+        f"{shown}{pauses}."
+    )
+
+
 def _of(whole: Waterfall, window: Window, scope: str) -> StepWaterfall:
+    facts = window.facts
+    operators = None if facts is None else ask(Operators.of, facts)
     return StepWaterfall(
         scope=scope,
         steps=whole.steps,
@@ -207,4 +240,7 @@ def _of(whole: Waterfall, window: Window, scope: str) -> StepWaterfall:
         on_device=whole.on_device,
         slowdown=window.slowdown,
         prompt_share=whole.prompt_share,
+        operators=() if operators is None else (*operators.most("forward"), *operators.most("backward")),
+        calls=None if operators is None else operators.calls("forward", "backward"),
+        pauses=None if operators is None or facts is None else ask(operators.pauses_share),
     )

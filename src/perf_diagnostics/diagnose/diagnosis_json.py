@@ -131,4 +131,10 @@ def _waterfall(waterfall: StepWaterfall) -> dict[str, Json]:
         "slowdown": waterfall.slowdown,
         "f20": waterfall.prompt_share,
         "parts": [{"part": part, "share": ns / waterfall.wall_ns} for part, ns in waterfall.parts],
+        "operators": [
+            {"name": one.name, "phase": one.phase, "calls": one.calls, "share": one.share}
+            for one in waterfall.operators
+        ],
+        "calls": waterfall.calls,
+        "pauses": waterfall.pauses,
     }

@@ -8,7 +8,15 @@ from pathlib import Path
 
 from perf_diagnostics.diagnose.asked_for import asked_for
 from perf_diagnostics.diagnose.asking import Placed, ask_all, void_trials
-from perf_diagnostics.diagnose.deep import WINDOWS_ALONE, Window, ask_windows, waterfall, windows_of, with_windows
+from perf_diagnostics.diagnose.deep import (
+    WINDOWS_ALONE,
+    Window,
+    ask_windows,
+    waterfall,
+    what_is_inside,
+    windows_of,
+    with_windows,
+)
 from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
 from perf_diagnostics.diagnose.experiments import Experiments
 from perf_diagnostics.diagnose.facts import SweepFacts, ask
@@ -64,11 +72,17 @@ def diagnose(
     predicted = capped_by_loader(with_indirect_gains(tempered(replies.placed), sound), sound)
     told = held_against_run(_told_where(predicted), sound, tried)
     ordered = ranked(with_tried(told, tried), primary)
+    opened = waterfall(windows, sound)
     if primary is None:
         best, why = None, _nothing_sound(sweep, ordered)
     else:
         best, why = verdict(
-            ordered, primary, opened=_opened(windows, sound), broke_off=not asked_for(sweep.run).completed
+            ordered,
+            primary,
+            opened=_opened(windows, sound),
+            inside=what_is_inside(opened),
+            why_closed=_why_closed(sound),
+            broke_off=not asked_for(sweep.run).completed,
         )
         why = f"{why}{_largest_parts(sound)}" if why else ""
     return Diagnosis(
@@ -78,7 +92,7 @@ def diagnose(
         unchecked=replies.unchecked,
         no_verdict_because=why,
         tried=tried,
-        waterfall=waterfall(windows, sound),
+        waterfall=opened,
     )
 
 
@@ -98,6 +112,14 @@ def _opened(windows: Mapping[str, Window], sound: SweepFacts) -> bool:
     about = () if sound.primary is None else sound.primary.points
     ids = {trial.result.trial.id for point in about for trial in point.trials}
     return any(window.facts is not None for trial_id, window in windows.items() if trial_id in ids)
+
+
+def _why_closed(sound: SweepFacts) -> str:
+    """Why there is no window of the trials that the verdict is about, where one was asked for; else empty."""
+    group = sound.primary
+    about = () if group is None or not group.points else group.recommended.trials
+    gaps = [gap.why for trial in about if (gap := trial.result.gap("deep_window")) is not None]
+    return gaps[0] if gaps else ""
 
 
 def _largest_parts(sound: SweepFacts) -> str:

@@ -175,13 +175,25 @@ class Tried:
     ceiling: bool = False
 
 
+@dataclass(frozen=True)
+class OperatorShare:
+    """One operator by name in one phase: how often it is called in a step, and its share of the step's time."""
+
+    name: str
+    phase: str
+    calls: float
+    share: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class StepWaterfall:
     """Where the steps of a trial's profiler window went: parts in ns over all of them, which add up to ``wall_ns``.
 
     ``parts`` goes by the names of the trace's waterfall, in the order in which they are shown. ``slowdown`` is the
     profiled step over the undisturbed one: only shares of a window mean anything. ``prompt_share`` (f20) is None where
-    nothing ran on a device.
+    nothing ran on a device. ``operators`` are those with the most time in forward and in backward on the CPU,
+    ``calls`` how many a step has in both, and ``pauses`` the share of the step between operators; empty and None where
+    that cannot be told.
     """
 
     scope: str
@@ -191,6 +203,9 @@ class StepWaterfall:
     on_device: bool
     slowdown: float | None = None
     prompt_share: float | None = None
+    operators: tuple[OperatorShare, ...] = ()
+    calls: float | None = None
+    pauses: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

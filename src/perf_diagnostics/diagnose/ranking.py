@@ -105,7 +105,13 @@ def _with_explained(cause: Placed, causes: Mapping[Placed, Sequence[Placed]]) ->
 
 
 def verdict(
-    ordered: Sequence[Placed], primary: str | None, *, opened: bool = False, broke_off: bool = False
+    ordered: Sequence[Placed],
+    primary: str | None,
+    *,
+    opened: bool = False,
+    inside: str = "",
+    why_closed: str = "",
+    broke_off: bool = False,
 ) -> tuple[Verdict | None, str]:
     """The sentence to read first, or None and why there is none.
 
@@ -116,6 +122,8 @@ def verdict(
         ordered: as :func:`ranked` gives them.
         primary: label of the group that the verdict is about.
         opened: a profiler's trace shows what forward and backward do inside.
+        inside: what it shows, in a sentence.
+        why_closed: why there is none, where one was asked for.
         broke_off: no trial ended by itself; what has been found in its steps is there, and nothing is ruled out.
     """
     about = [item.finding for item in ordered if item.group in (None, primary)]
@@ -124,7 +132,8 @@ def verdict(
     healthy = [f for f in about if f.code == HEALTHY and f.confidence >= LEAST_CONFIDENCE]
     if sure or (healthy and not faults and not broke_off):
         first = (sure or healthy)[0]
-        says = first.summary if sure else f"{_nothing_found(first, opened=opened)} {first.summary}"
+        nothing = _nothing_found(first, opened=opened, why_closed=why_closed)
+        says = first.summary if sure else f"{nothing} {first.summary} {inside}".rstrip()
         return Verdict(first.code, first.name, first.family, says), ""
     if faults:
         unsure = faults[0]
@@ -143,14 +152,15 @@ def verdict(
     return None, "no rule found a fault, and forward and backward were not shown to take most of the step"
 
 
-def _nothing_found(healthy: Finding, *, opened: bool) -> str:
+def _nothing_found(healthy: Finding, *, opened: bool, why_closed: str) -> str:
     """That no rule found a fault, and where none of them looked."""
     if opened:
         return "No rule found a fault."
     inside = sum(healthy.claims.values())
+    how = f"the profiler window is missing ({why_closed})" if why_closed else f"{PROFILER_WINDOW} opens it"
     return (
         "No rule found a fault in what was looked at; what forward and backward do inside"
-        f"{f' ({percent(inside)} of a step)' if inside else ''} was not opened: {PROFILER_WINDOW} opens it."
+        f"{f' ({percent(inside)} of a step)' if inside else ''} was not opened: {how}."
     )
 
 

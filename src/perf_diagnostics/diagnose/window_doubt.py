@@ -18,13 +18,16 @@ _OF_THE_HOST = (Family.HOST, Family.INPUT)
 #: And of the others what is time of the host's own: between a wait, or a launch, and the next launch.
 _OF_ITS_CALLS = ("XFR003", "XFR005", "OPT001", "OPT003")
 
+#: No rule's critical limit is less than so many times its warning limit, so that this part of it warns in any case.
+CRITICAL_OVER_WARNING = 2.0
+
 #: The rule that finds other programs on the processors.
 _CONTENTION = "EXP010"
 
 
 def allowing_for_the_profiler(finding: Finding, slower: float | None) -> Finding:
     """A finding with what the profiler cost beside it (``slower``: profiled over undisturbed step); an info where that
-    alone could have made it.
+    alone could have made it, and a warning where it could have made it critical.
 
     The profiler slows the host. Of a share h of a window that is s times as long as the undisturbed steps, at least
     ``h s - (s - 1)`` of an undisturbed step remains if all that was added went into this share.
@@ -41,8 +44,17 @@ def allowing_for_the_profiler(finding: Finding, slower: float | None) -> Finding
     limit = finding.evidence[0].limit
     if not _of_the_host(finding) or limit is None or not finding.claims:
         return finding
-    least = sum(finding.claims.values()) * slower - max(0.0, slower - 1)
-    return finding if least >= limit / 100 else dataclasses.replace(finding, severity=Severity.INFO)
+    share = sum(finding.claims.values())
+    least = max(0.0, share * slower - max(0.0, slower - 1))
+    won = finding.recoverable
+    if won is not None and least < share:
+        # Sure to be won is only what the profiler did not add.
+        low = min(won.low, won.low * least / share)
+        finding = dataclasses.replace(finding, recoverable=dataclasses.replace(won, low=low))
+    if least >= limit / 100:
+        return finding
+    still = finding.severity is Severity.CRITICAL and least >= limit / 100 / CRITICAL_OVER_WARNING
+    return dataclasses.replace(finding, severity=Severity.WARNING if still else Severity.INFO)
 
 
 def allowing_for_others(deep: Placed, own: Sequence[Placed]) -> Placed:

@@ -47,7 +47,7 @@ def _verdict(recording: Recorded, observations: Observations) -> str:
         gaps = sorted(observations.gaps, key=lambda gap: gap.signal != "steps")
         return "no training step was measured" + next((f": {gap.why}" for gap in gaps), "")
     where = "not written" if recording.folder is None else os.path.relpath(recording.folder.path)
-    diagnosis = diagnose(run)
+    diagnosis = diagnose(run, traces=None if recording.folder is None else recording.folder.traces())
     found = diagnosis.verdict
     told = f"no verdict: {diagnosis.no_verdict_because}" if found is None else f"{found.summary} [{found.code}]"
     return f"{where}: {' '.join(told.split())}"

@@ -73,6 +73,34 @@ def window_table(diagnosis: Diagnosis) -> ReportTable:
     )
 
 
+def operator_table(diagnosis: Diagnosis) -> ReportTable:
+    """The operators with the most time in forward and in backward, of a window on the CPU."""
+    window = diagnosis.waterfall
+    columns = (
+        TableColumn("Phase", numeric=False),
+        TableColumn("Operator", numeric=False),
+        TableColumn("Calls in a step"),
+        TableColumn("Share of the step", "%"),
+    )
+    rows = [] if window is None else [(o.phase, plain(o.name, 80), o.calls, 100 * o.share) for o in window.operators]
+    calls = None if window is None else window.calls
+    note = (
+        ""
+        if calls is None
+        else (
+            f"In all {calls:,.0f} operators a step, each counted with what it calls. The shares are of a profiled step."
+        )
+    )
+    return ReportTable(
+        key="operators",
+        title="Operators of a profiled step",
+        columns=columns,
+        rows=tuple(rows),
+        note=note,
+        section=SECTION,
+    )
+
+
 def _name(window: StepWaterfall, part: str) -> str:
     words = PART_WORDS if window.on_device else _ON_HOST
     return words.get(part, plain(part.replace("_", " "), 40))

@@ -6,26 +6,22 @@ diagnosis takes shares of its steps, and sets their length against the length of
 
 from __future__ import annotations
 
-import gzip
-import re
-import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from perf_diagnostics.measure.observation import Unreadable
+from perf_diagnostics.measure.profiler_window import LEAST_STEPS, MOST_STEPS, activities, write_trace
 from perf_diagnostics.records import Phase, Quantity
 from perf_diagnostics.store.trial_folder import TRACE
 from perf_diagnostics.trials.afterwards import Timed
 from perf_diagnostics.trials.training_step import TrainingStep
 
 #: The profiler's schedule: one step in which workers and loaders start again, two that it runs itself warm in, and
-#: what is kept. Three steps are the least from which a share has an interval.
+#: what is kept.
 WAIT, WARM_UP = 1, 2
-MOST_STEPS, LEAST_STEPS = 5, 3
 
 #: Steps longer than this have so many events that the fewest will do.
 _LONG_STEP_S = 1.0
@@ -34,13 +30,6 @@ _LONG_STEP_S = 1.0
 #: twice as long under the profiler.
 _LONGEST_S = 60.0
 _SLOWDOWN = 2.0
-
-#: A trace of more than this is not kept: half a million events have about 150 MB, and 10 as gzip.
-LARGEST_BYTES = 2**30
-
-
-#: The machine's name and the file's place, which are nobody's business who gets the run.
-_NAMES = re.compile(rb'("(?:host_name|traceName)": *)"[^"]*"')
 
 
 class DeepWindow:
@@ -65,6 +54,7 @@ class DeepWindow:
     def _record(self, timed: Timed) -> None:
         if timed.directory is None:
             raise Unreadable("the trial has no folder to write a trace into", lasting=True)
+        target = timed.directory / TRACE
         steps = LEAST_STEPS if timed.step_s > _LONG_STEP_S else MOST_STEPS
         expected_s = (WAIT + WARM_UP + steps) * timed.step_s * _SLOWDOWN
         left_s = timed.left_s()
@@ -72,9 +62,9 @@ class DeepWindow:
             raise Unreadable(f"{WAIT + WARM_UP + steps} steps under the profiler would take about {expected_s:.0f} s")
         step = TrainingStep(timed.training, timed.trial.settings, timed.device, Ranges())
         profiler = torch.profiler.profile(
-            activities=_activities(timed.device),
+            activities=activities(timed.device),
             schedule=torch.profiler.schedule(wait=WAIT, warmup=WARM_UP, active=steps, repeat=1),
-            on_trace_ready=lambda done: write_trace(done.export_chrome_trace, timed.directory),
+            on_trace_ready=lambda done: write_trace(done.export_chrome_trace, target),
             record_shapes=True,
             with_stack=False,
         )
@@ -82,30 +72,6 @@ class DeepWindow:
             for _ in range(WAIT + WARM_UP + steps):
                 step()
                 profiler.step()
-
-
-def write_trace(export: Callable[[str], None], directory: Path | None) -> None:
-    """Have the profiler write its JSON, and put it compressed and whole into the trial's folder, or not at all.
-
-    The names of machine and folder are left out.
-
-    Raises:
-        Unreadable: it is larger than :data:`LARGEST_BYTES`.
-    """
-    assert directory is not None
-    # The form of a temporary file's name tells a later attempt that it may be cleared away.
-    plain, packed = (directory / f".{TRACE}.{secrets.token_hex(6)}.tmp" for _ in range(2))
-    try:
-        export(str(plain))
-        size = plain.stat().st_size
-        if size > LARGEST_BYTES:
-            raise Unreadable(f"the trace has {size / 2**20:.0f} MiB, more than {LARGEST_BYTES / 2**20:.0f}")
-        with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=5) as target:
-            target.writelines(_NAMES.sub(rb'\1""', line) for line in source)
-        packed.replace(directory / TRACE)
-    finally:
-        plain.unlink(missing_ok=True)
-        packed.unlink(missing_ok=True)
 
 
 class Ranges:
@@ -139,15 +105,3 @@ class Ranges:
 def _range(phase: Phase) -> Iterator[None]:
     with torch.profiler.record_function(str(phase)):
         yield
-
-
-def _activities(device: torch.device) -> list[Any]:
-    """The host's side, and the device's where the trial ran on one that the profiler can watch."""
-    kinds = torch.profiler.ProfilerActivity
-    chosen = [kinds.CPU]
-    if device.type != "cpu":
-        wanted = getattr(kinds, device.type.upper(), None)
-        if wanted is None or wanted not in torch.profiler.supported_activities():  # type: ignore[no-untyped-call]
-            raise Unreadable(f"this torch's profiler cannot watch {device.type} devices", lasting=True)
-        chosen.append(wanted)
-    return chosen

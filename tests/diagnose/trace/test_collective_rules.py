@@ -145,6 +145,12 @@ def test_without_collectives_overlap_is_no_question(tmp_path: Path) -> None:
     assert isinstance(ask(RunsAlone(), bare.facts(tmp_path)), NotApplicable)
 
 
+def test_a_single_gradient_has_nothing_left_to_overlap_with(tmp_path: Path) -> None:
+    one = ask(RunsAlone(), exchanging(1, 0, gradients=1).facts(tmp_path))
+    assert isinstance(one, NotApplicable) and "one gradient" in one.why
+    assert found(ask(RunsAlone(), exchanging(1, 0, gradients=2).facts(tmp_path))).code == "COM003"
+
+
 def test_where_the_host_launches_late_nothing_can_overlap(tmp_path: Path) -> None:
     def fill(builder: TraceBuilder, start: float) -> None:
         for n in range(10):  # each kernel starts as soon as it is launched

@@ -11,6 +11,7 @@ from perf_diagnostics.diagnose.trace.rules.cmp010_wave_quantisation import WaveQ
 from perf_diagnostics.diagnose.trace.rules.cmp011_conv_layout import LayoutChanges
 from perf_diagnostics.diagnose.trace.rules.cmp014_tiny_kernels import TinyKernels
 from perf_diagnostics.diagnose.trace.rules.cmp015_kernel_variance import KernelVariance
+from perf_diagnostics.diagnose.trace.rules.cmp019_gradients_in_forward import GradientsInForward
 from perf_diagnostics.diagnose.trace.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.trace.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.trace.rules.com003_little_overlap import RunsAlone
@@ -22,6 +23,7 @@ from perf_diagnostics.diagnose.trace.rules.hst002_synchronisation_tax import Wai
 from perf_diagnostics.diagnose.trace.rules.hst003_allocation_churn import AllocationChurn
 from perf_diagnostics.diagnose.trace.rules.hst004_host_work import HostWork
 from perf_diagnostics.diagnose.trace.rules.hst009_unexplained_device_gap import UnexplainedGap
+from perf_diagnostics.diagnose.trace.rules.hst011_many_small_calls import ManySmallCalls
 from perf_diagnostics.diagnose.trace.rules.inp001_input_bound import WaitingForInput
 from perf_diagnostics.diagnose.trace.rules.inp007_preprocessing_in_the_loop import Preprocessing
 from perf_diagnostics.diagnose.trace.rules.opt001_optimizer_heavy import LaunchesInOptimizer
@@ -44,6 +46,7 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     Waits(),
     AllocationChurn(),
     HostWork(),
+    ManySmallCalls(),
     UnexplainedGap(),
     LaunchesInOptimizer(),
     WaitsInOptimizer(),
@@ -59,4 +62,5 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     LayoutChanges(),
     TinyKernels(),
     KernelVariance(),
+    GradientsInForward(),
 )

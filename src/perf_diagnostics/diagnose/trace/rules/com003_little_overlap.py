@@ -62,6 +62,8 @@ class RunsAlone:
             raise NotApplicable("communication", "no collective kernel lies in the steps")
         exposed = facts.share(Part.COMMUNICATION)
         overlap = 1 - exposed.value / talking.value
+        if facts.gradients_a_step == 1:
+            raise NotApplicable("communication", "a step has one gradient, complete only when the backward pass ends")
         room = facts.share_of(np.minimum(facts.per_step_ns(Part.COMMUNICATION), self._beside(facts)))
         numbers = (
             Evidence(metric="overlap with computation", value=overlap * 100, unit="%",

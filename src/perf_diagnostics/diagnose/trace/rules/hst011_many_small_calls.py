@@ -1,0 +1,107 @@
+"""HST011: forward and backward are so many small operators that calling them takes most of the time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.operators import Operators
+from perf_diagnostics.diagnose.trace.rule import warn_and_critical
+from perf_diagnostics.diagnose.wording import duration, percent_between, significant
+
+
+@dataclass(frozen=True)
+class ManySmallCalls:
+    """Forward and backward are so many small operators that calling them takes most of the time.
+
+    What it measures:
+        In a profiler window on the CPU, the operators that the loop's own thread calls in forward and backward, none of
+        them inside another: what calling them costs (of each the first microseconds, which an operator on an empty
+        tensor takes as well, and the pauses of less than a millisecond before it, in which the interpreter runs) as a
+        share of the step; and how many of them forward calls for each tensor whose gradient the backward writes.
+
+    Why it matters:
+        A loop in Python over time steps, samples or heads calls the same small operators again and again. The processor
+        then mostly looks up what to call: faster arithmetic wins nothing, one operator on all of them nearly all.
+
+    What to try:
+        One call on the whole tensor in place of a loop (stack the inputs, ``torch.nn.LSTM`` in place of cells,
+        ``torch.vmap``); ``torch.compile``, which makes one call of many; where nothing is repeated, a larger batch.
+
+    When it is wrong:
+        The profiler lengthens each call, most of all short ones. What it cost a step is taken off before this is a
+        fault, and where that leaves less than the limit it stays an observation. A recurrence that needs the step
+        before cannot be stacked. Without many calls for each tensor the model is small, which may be as it should be:
+        that is an observation only.
+    """
+
+    code: ClassVar[str] = "HST011"
+    name: ClassVar[str] = "many-small-calls"
+    family: ClassVar[Family] = Family.HOST
+    looks_at: ClassVar[Literal["trace"]] = "trace"
+
+    warn_share: float = field(default=0.30, metadata=limit("calling over the step to warn from", "judgement"))
+    critical_share: float = field(default=0.60, metadata=limit("… that is critical", "judgement"))
+    call_s: float = field(default=10e-6, metadata=limit("what a call costs of an operator's time, in s", "judgement"))
+    repeats: float = field(
+        default=10.0, metadata=limit("operators of forward for each trained tensor to call it a loop", "judgement")
+    )
+
+    def check(self, facts: TraceFacts) -> Answer:
+        operators = Operators.of(facts)
+        operators.require_one_rank()
+        call_ns = round(self.call_s * 1e9)
+        by_phase = {phase: operators.calling_ns(phase, call_ns) for phase in ("forward", "backward")}
+        share = facts.share_of(np.sum(list(by_phase.values()), axis=0))
+        calls = operators.calls("forward", "backward")
+        gradients = facts.gradients_a_step
+        repeated = None if not gradients else operators.calls("forward") / gradients
+        most = max((*operators.most("forward"), *operators.most("backward")), key=lambda one: one.calls)
+        numbers = (
+            Evidence(metric="operators of forward and backward, a step", value=calls, n=len(facts.steps)),
+            *(
+                ()
+                if repeated is None
+                else (Evidence(metric="operators of forward a trained tensor", value=repeated, limit=self.repeats),)
+            ),
+            evidence("pauses between operators", facts.share_of(operators.pauses), "%"),
+        )
+        level = grade(share, warn_and_critical(self.warn_share, self.critical_share))
+        counted = f"{significant(calls, 3)} operators of forward and backward"
+        if level is None:
+            number = evidence("calling operators", share, "%", limit=self.warn_share)
+            return cleared(self, f"calling {counted} takes {percent_between(share)} of a step", number, *numbers)
+        loops = repeated is not None and repeated >= self.repeats
+        step = duration(facts.step_time_s.value)
+        says = (
+            f"Calling {counted} takes {percent_between(share)} of a step of {step} under the profiler; "
+            f"{most.name} is called {significant(most.calls, 3)} times"
+        )
+        of_each = "" if repeated is None else f"; forward calls {significant(repeated, 2)} for each trained tensor"
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=level.severity if loops else Severity.INFO,
+            summary=f"{says}{f'{of_each}: a loop in Python' if loops else of_each}.",
+            scope=facts.label,
+            evidence=(evidence("calling operators", share, "%", limit=level.limit), *numbers),
+            remedies=_remedies(loops=loops),
+            recoverable=recoverable(share, self.family) if loops else None,
+            confidence=confidence(Tier.DEEP_WINDOW, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            claims={phase: facts.share_of(ns).value for phase, ns in by_phase.items()},
+        )
+
+
+def _remedies(*, loops: bool) -> tuple[Remedy, ...]:
+    compiled = Remedy("Compile the model, so that a step takes fewer calls.", {"compile_mode": "default"})
+    if not loops:
+        return (compiled, Remedy(f"A larger batch, if throughput still rises with it. {CHANGES_TRAINING}"))
+    says = "Replace the loop in forward by one call on all it goes over (stacked inputs, torch.nn.LSTM, torch.vmap)."
+    return (Remedy(says), compiled)

@@ -1,0 +1,132 @@
+"""What calls of operators cost on the CPU, by phase, and the rules that ask for it; traces made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
+from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
+from perf_diagnostics.diagnose.trace.operators import ENGINE, Operators
+from perf_diagnostics.diagnose.trace.rules.cmp019_gradients_in_forward import GradientsInForward
+from perf_diagnostics.diagnose.trace.rules.hst011_many_small_calls import ManySmallCalls
+from tests.diagnose.trace.builder import TraceBuilder, ask, repeated
+
+#: A step, in µs.
+STEP = 1000
+
+BACKWARD = f"{ENGINE}AddmmBackward0"
+
+
+def calls(count: int, each: float, pause: float, *, gradients: int = 2, loss: float = 0.0):
+    """Forward and backward of so many operators with pauses between them; the step's rest is one operator of the
+    optimizer."""
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        at = start
+        if not start:
+            builder.operator("aten::stack", -5, 0)  # what lies before the first operator of all is no pause
+        for phase, name in (("forward", "aten::linear"), ("backward", BACKWARD)):
+            begin = at
+            for _ in range(count):
+                builder.operator(name, at + pause, at + pause + each)
+                builder.operator("aten::addmm", at + pause + each / 4, at + pause + each / 2)
+                at += pause + each
+            builder.note(phase, begin, at)
+            if phase == "forward" and loss:
+                builder.operator("aten::mse_loss", at, at + loss)
+                at += loss
+                builder.note("Optimizer.zero_grad#SGD.zero_grad", at, at + 1)
+                at += 1
+        for number in range(gradients):
+            builder.operator("torch::autograd::AccumulateGrad", at - 2 + number / 100, at - 1)
+        builder.note("optimizer", at, start + STEP)
+        builder.operator("aten::_foreach_add_", at, start + STEP)
+
+    return fill
+
+
+def test_operators_are_counted_once_by_phase_and_the_loss_is_forward(tmp_path: Path) -> None:
+    found = Operators.of(repeated(STEP, 5, calls(10, 20, 5, loss=40), deviceProperties=[]).facts(tmp_path))
+    # 10 and the loss; what they call is in them.
+    assert found.calls("forward") == 11 and found.calls("backward") == 10 and found.calls("optimizer") == 1
+    # 10 x min(20, 10) µs, the loss's 10, and 10 pauses of 5 µs
+    assert list(found.calling_ns("forward", 10_000)) == [160_000] * 5
+    most = found.most("forward")
+    assert [(one.name, one.calls) for one in most] == [("aten::linear", 10.0), ("aten::mse_loss", 1.0)]
+    assert [one.share for one in most] == pytest.approx([0.20, 0.04])  # 200 and 40 of 1000 µs
+    assert found.most("backward")[0].name == "AddmmBackward0"
+
+
+def test_many_calls_for_each_tensor_are_a_loop_in_python(tmp_path: Path) -> None:
+    facts = repeated(STEP, 5, calls(40, 7, 3), deviceProperties=[]).facts(tmp_path)
+    finding = ask(ManySmallCalls(), facts)
+    # 2 x 40 x (7 + 3) of 1000 µs, for two tensors 20 operators of forward each
+    assert isinstance(finding, Finding) and finding.severity is Severity.CRITICAL
+    assert finding.evidence[0].value == pytest.approx(80) and finding.claims == pytest.approx(
+        {"forward": 0.4, "backward": 0.4}
+    )
+    assert "Calling 80.0 operators" in finding.summary and "20 for each trained tensor: a loop" in finding.summary
+    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.8)
+
+
+def test_a_small_model_without_a_loop_is_an_observation(tmp_path: Path) -> None:
+    facts = repeated(STEP, 5, calls(40, 7, 3, gradients=20), deviceProperties=[]).facts(tmp_path)
+    finding = ask(ManySmallCalls(), facts)  # 2 for each tensor
+    assert finding.severity is Severity.INFO and finding.recoverable is None and "loop" not in finding.summary
+
+
+def test_large_operators_are_clear_and_the_numbers_are_told(tmp_path: Path) -> None:
+    facts = repeated(STEP, 5, calls(2, 200, 5), deviceProperties=[]).facts(tmp_path)
+    reply = ask(ManySmallCalls(), facts)
+    # 2 x 2 x (10 + 5) of 1000 µs
+    assert isinstance(reply, Cleared) and "takes 6.0 % of a step" in reply.summary
+
+
+def test_what_cannot_be_told_is_not_told(tmp_path: Path) -> None:
+    def bare(builder: TraceBuilder, start: float) -> None:
+        builder.operator("aten::mm", start, start + STEP)
+
+    reply = ask(ManySmallCalls(), repeated(STEP, 5, bare, deviceProperties=[]).facts(tmp_path))
+    assert isinstance(reply, NotMeasured) and "ranges of forward" in reply.why
+
+    def on_device(builder: TraceBuilder, start: float) -> None:
+        builder.kernel(start, start + 10, start + 200)
+
+    assert isinstance(ask(ManySmallCalls(), repeated(STEP, 5, on_device).facts(tmp_path)), NotApplicable)
+
+
+def penalty(inside_us: float, twice_us: float):
+    """Autograd's operators inside of the forward, as long as told, and among the backward's such as derive them."""
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        builder.note("forward", start, start + 500)
+        builder.operator("aten::linear", start, start + 100)
+        builder.operator(BACKWARD, start + 100, start + 100 + inside_us)
+        builder.note("backward", start + 500, start + STEP)
+        builder.operator(f"{ENGINE}TanhBackwardBackward0", start + 500, start + 500 + twice_us)
+        builder.operator(BACKWARD, start + 500 + twice_us, start + STEP)
+
+    return fill
+
+
+def test_gradients_inside_of_forward_are_found(tmp_path: Path) -> None:
+    finding = ask(GradientsInForward(), repeated(STEP, 5, penalty(150, 100), deviceProperties=[]).facts(tmp_path))
+    assert isinstance(finding, Finding) and finding.severity is Severity.WARNING
+    assert finding.evidence[0].value == pytest.approx(25)
+    assert finding.claims == pytest.approx({"forward": 0.15, "backward": 0.10})
+    assert finding.recoverable is None  # it may be what is wanted
+    clear = ask(GradientsInForward(), repeated(STEP, 5, penalty(40, 10), deviceProperties=[]).facts(tmp_path))
+    assert isinstance(clear, Cleared) and "5.0 %" in clear.summary
+
+
+def test_of_several_ranks_a_pause_may_be_a_wait_for_another(tmp_path: Path) -> None:
+    several = {"deviceProperties": [], "distributedInfo": {"rank": 0, "world_size": 2}}
+    facts = repeated(STEP, 5, calls(40, 7, 3), **several).facts(tmp_path)
+    reply = ask(ManySmallCalls(), facts)
+    assert isinstance(reply, NotMeasured) and "other ranks" in reply.why
+    operators = Operators.of(facts)
+    assert operators.calls("forward") == 40  # which ones there are is known all the same
+    with pytest.raises(NotMeasured):
+        operators.pauses_share()

@@ -9,12 +9,15 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations import OwnLoop, attach, embedding_gradients
 from perf_diagnostics.integrations.trained import Trained
 from perf_diagnostics.records import Json
 from tests.integrations.test_first_turns import run_here
 
 NUMBERS = ("unused_parameters", "gradients_used", "gradients_nobody_uses", "gradient_bytes_nobody_uses")
+
+
+BY_WATCHING_AND_BY_MARKS = pytest.mark.parametrize("how", ["attach", "run", "marks"])
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +52,15 @@ def facts_of(
             optimizer.step()
             optimizer.zero_grad()
 
+    if how == "marks":
+        with OwnLoop(model=model, optimizer=optimizer, results_dir=folder, quiet=True) as loop:
+            for x, y in loop.batches(loader):
+                with loop.step():
+                    torch.nn.functional.mse_loss(model(x), y if teacher is None else teacher(x)).backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        assert not optimizer._optimizer_step_post_hooks
+        return loop.run.results[0].facts
     if how == "attach":
         with attach(model, optimizer, results_dir=folder, quiet=True) as seen:
             train()
@@ -58,14 +70,14 @@ def facts_of(
     return session.watch.recording.result.facts
 
 
-@pytest.mark.parametrize("how", ["attach", "run"])
+@BY_WATCHING_AND_BY_MARKS
 def test_a_head_that_is_not_in_the_loss_is_counted(tmp_path: Path, how: str) -> None:
     model = TwoHeads()
     facts = facts_of(tmp_path, model, torch.optim.SGD(model.parameters(), lr=0.01), how=how)
     assert [facts[name] for name in NUMBERS] == [9, 40 + 9, 0, 0]  # 8 weights and a bias
 
 
-@pytest.mark.parametrize("how", ["attach", "run"])
+@BY_WATCHING_AND_BY_MARKS
 def test_a_model_that_is_used_as_a_whole_is_measured_as_none(tmp_path: Path, how: str) -> None:
     model, teacher = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1).requires_grad_(False)
     facts = facts_of(tmp_path, model, torch.optim.SGD(model.parameters(), lr=0.01), teacher=teacher, how=how)
@@ -79,7 +91,7 @@ def test_a_teacher_that_is_not_frozen_gets_gradients_that_nobody_uses(tmp_path: 
     assert [facts[name] for name in NUMBERS] == [0, 5, 49, 4 * 49]  # its body and one head, float32
 
 
-@pytest.mark.parametrize("how", ["attach", "run"])
+@BY_WATCHING_AND_BY_MARKS
 def test_a_body_of_which_only_the_head_is_trained_gets_gradients_that_nobody_uses(tmp_path: Path, how: str) -> None:
     model = TwoHeads()
     facts = facts_of(tmp_path, model, torch.optim.SGD(model.heads[0].parameters(), lr=0.01), how=how)
@@ -112,3 +124,68 @@ def test_optimizers_that_take_turns_are_not_looked_at(tmp_path: Path) -> None:
                 optimizer.zero_grad()
     facts = seen.run.results[0].facts
     assert seen.steps == 10 and not set(NUMBERS) & set(facts)
+
+
+class Words(torch.nn.Module):
+    """A table of 100 words of 16 numbers, whose sum is compared."""
+
+    def __init__(self, *, sparse: bool) -> None:
+        super().__init__()
+        self.table = torch.nn.EmbeddingBag(100, 16, sparse=sparse, mode="sum")
+        self.head = torch.nn.Linear(16, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        words = torch.tensor([[0, 5, 5], [5, 9, 63]] * 2)  # 0, 5, 9 and 63, whatever x says
+        return self.head(self.table(words)) + x.mean()
+
+
+@BY_WATCHING_AND_BY_MARKS
+def test_a_dense_gradient_for_the_sake_of_a_few_rows_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(embedding_gradients, "LEAST_NUMBERS", 1600)
+    model = Words(sparse=False)
+    facts = facts_of(tmp_path, model, torch.optim.SGD(model.parameters(), lr=0.01), how=how)
+    told = {name: facts[name] for name in facts if name.startswith("embedding_")}
+    assert told == {
+        "embedding_gradient_of": "table.weight",
+        "embedding_gradient_numbers": 1600,
+        "embedding_rows": 100,
+        "embedding_rows_touched": 4,
+    }
+    assert facts["sparse_gradients"] == 0
+
+
+@BY_WATCHING_AND_BY_MARKS
+def test_sparse_gradients_are_told_and_tables_of_usual_size_are_not(tmp_path: Path, how: str) -> None:
+    model = Words(sparse=True)
+    facts = facts_of(tmp_path, model, torch.optim.SGD(model.parameters(), lr=0.01), how=how)
+    assert facts["sparse_gradients"] == 1600 and facts["gradients_used"] == 1600 + 17
+    assert not any(name.startswith("embedding_") for name in facts)
+
+
+def test_an_optimizer_that_keeps_no_gradients_tells_nothing(tmp_path: Path) -> None:
+    """It may have flattened them, or have let them go at the end of its step."""
+
+    class Clears(torch.optim.SGD):
+        def step(self, closure=None):
+            super().step(closure)
+            self.zero_grad()
+
+    model = TwoHeads()
+    facts = facts_of(tmp_path, model, Clears(model.parameters(), lr=0.01), how="attach")
+    assert not set(NUMBERS) & set(facts)
+
+
+def test_of_two_optimizers_that_share_a_model_the_other_ones_gradients_are_used(tmp_path: Path) -> None:
+    """The one that was named steps each time, the other one, which the loop was not told of, with it."""
+    model = TwoHeads()
+    optimizers = [torch.optim.SGD(part.parameters(), lr=0.01) for part in (model.body, model.heads[0])]
+    with OwnLoop(model=model, optimizer=optimizers[0], results_dir=tmp_path, quiet=True) as loop:
+        for _ in range(8):
+            with loop.step():
+                model(torch.randn(4, 4)).sum().backward()
+                for optimizer in optimizers:
+                    optimizer.step()
+                    optimizer.zero_grad()
+    assert [loop.run.results[0].facts[name] for name in NUMBERS] == [0, 40, 0, 0]

@@ -44,11 +44,21 @@ def unseen(result: TrialResult) -> int:
     return 1
 
 
+KILLED = "os.kill(os.getpid(), signal.SIGTERM)"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("how", "code"), [("os._exit(7)", 7), ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM)]
+    ("how", "code", "outcome", "reason"),
+    [
+        ("os._exit(7)", 7, Outcome.COMPLETED, "ended by os._exit(7)"),
+        (KILLED, -signal.SIGTERM, Outcome.INTERRUPTED, "ended by SIGTERM"),
+        (KILLED.replace("TERM", "KILL"), -signal.SIGKILL, Outcome.INTERRUPTED, "the run ended before this trial did"),
+    ],
 )
-def test_an_abrupt_end_leaves_what_was_written(tmp_path: Path, how: str, code: int) -> None:
+def test_an_abrupt_end_leaves_what_was_measured(
+    tmp_path: Path, how: str, code: int, outcome: Outcome, reason: str
+) -> None:
     late = f"""
     print(train(100, pause_s=0.03), flush=True)  # steps are written after the first second
     {how}
@@ -58,7 +68,60 @@ def test_an_abrupt_end_leaves_what_was_written(tmp_path: Path, how: str, code: i
     assert watched.stdout == plain.stdout and watched.stderr == plain.stderr
     (folder,) = list_runs(tmp_path / "results")
     (result,) = folder.read().results
-    assert result.outcome is Outcome.INTERRUPTED and len(result.steps[0]) > 3
+    assert (result.outcome, result.reason) == (outcome, reason)
+    # Who is killed writes nothing more; everybody else leaves all of the 100 steps.
+    assert len(result.steps[0]) > 3 if "SIGKILL" in how else len(result.steps[0]) + unseen(result) == 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_a_signal_in_the_first_second_leaves_the_steps_until_then(tmp_path: Path, number: signal.Signals) -> None:
+    early = f"""
+    train(6)
+    os.kill(os.getpid(), {int(number)})
+    """
+    plain, watched = both(tmp_path, script(tmp_path, early))
+    assert watched.returncode == plain.returncode == -number
+    assert watched.stdout == plain.stdout and watched.stderr == plain.stderr
+    (folder,) = list_runs(tmp_path / "results")
+    (result,) = folder.read().results
+    assert (result.outcome, result.reason) == (Outcome.INTERRUPTED, f"ended by {number.name}")
+    assert len(result.steps[0]) + unseen(result) == 6
+
+
+@pytest.mark.slow
+def test_the_scripts_own_handlers_are_called_as_they_would_be(tmp_path: Path) -> None:
+    own = """
+    def requeue(number, frame):
+        print("requeue", number, flush=True)
+
+    previous = signal.signal(signal.SIGUSR1, requeue)
+    print(previous, signal.getsignal(signal.SIGTERM))
+    train(6)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    print(train(6))
+
+    def leave(number, frame):
+        sys.exit(5)
+
+    signal.signal(signal.SIGTERM, leave)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(10)
+    """
+    plain, watched = both(tmp_path, script(tmp_path, own), options=("--quiet",))
+    assert watched.returncode == plain.returncode == 5
+    assert watched.stdout == plain.stdout and "requeue" in plain.stdout and watched.stderr == plain.stderr
+    (folder,) = list_runs(tmp_path / "results")
+    (result,) = folder.read().results
+    assert (result.outcome, result.reason) == (Outcome.COMPLETED, "ended by sys.exit(5)")
+
+
+@pytest.mark.slow
+def test_a_signal_before_any_training_leaves_no_run_and_says_nothing(tmp_path: Path) -> None:
+    plain, watched = both(tmp_path, script(tmp_path, KILLED))
+    assert watched.returncode == plain.returncode == -signal.SIGTERM
+    assert watched.stdout == plain.stdout == "" and watched.stderr == plain.stderr == ""
+    assert not list_runs(tmp_path / "results")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations import attach, trained
+from perf_diagnostics.integrations.beside_models import BesideModels
 from perf_diagnostics.integrations.modules import _CALL
 from perf_diagnostics.records import ALL_PHASES, StepTable
 from tests.integrations.test_first_turns import run_here, table_of
@@ -149,6 +151,47 @@ def test_a_teacher_that_is_trained_later_on_is_one_of_those_that_are_trained(tmp
     assert (table.host_ns("forward")[:20] >= parts.teacher.slept_ns[:20]).all()
     assert (table.host_ns("forward")[22:] >= SLEEPS_S * 1e9).all() and len(table) >= 38
     assert _CALL not in parts.teacher.__dict__ and _CALL not in parts.student.__dict__
+
+
+def test_a_teacher_that_is_made_inside_of_the_block_is_seen_from_the_first_step(tmp_path: Path) -> None:
+    parts = Distillation()
+    parts.frozen = True
+    parts.teacher = None  # type: ignore[assignment]
+    with attached(parts, tmp_path) as tables:
+        parts.teacher = Teacher().eval()
+        parts.train()
+    (table,) = tables
+    assert (table.host_ns("forward") >= parts.teacher.slept_ns).all() and len(table) == 20
+    assert _CALL not in parts.teacher.__dict__
+
+
+@pytest.mark.parametrize("how", [attached, run])
+def test_a_teacher_that_is_made_in_the_midst_of_the_training_is_seen_after_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how
+) -> None:
+    monkeypatch.setattr(trained, "_ALLOWANCE_NS", 1 << 62)
+    looked, found = BesideModels.looked, []
+
+    def noted(self: BesideModels) -> None:
+        looked(self)
+        found.append(self)
+
+    monkeypatch.setattr(BesideModels, "looked", noted)
+    parts = Distillation()
+    parts.frozen, first = True, parts.teacher
+    with how(parts, tmp_path) as tables:
+        parts.train()
+        parts.teacher = copy.deepcopy(first)  # an average of the weights, say
+        assert found[-1].due_ns > time.perf_counter_ns() + 1_000_000_000
+        found[-1].due_ns = 0  # as if it were time
+        parts.train()
+    (table,) = tables
+    slept_ns = [*first.slept_ns, *parts.teacher.slept_ns[20:]]
+    assert len(slept_ns) == len(table) == 40
+    in_forward = table.host_ns("forward") >= slept_ns
+    # The first step of the copy ends before anybody looks for it.
+    assert in_forward.tolist() == [True] * 20 + [False] + [True] * 19
+    assert _CALL not in parts.teacher.__dict__ and _CALL not in first.__dict__
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch's compiler, about torch

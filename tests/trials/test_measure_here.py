@@ -105,3 +105,23 @@ def test_a_device_that_is_lost_to_this_process_takes_no_result_with_it(monkeypat
     assert (result.outcome, len(result.steps[0].steady)) == (Outcome.COMPLETED, 2)
     gap = result.gap("device_memory")
     assert gap is not None and "device-side assert" in gap.why
+
+
+def test_an_error_that_takes_the_cuda_context_says_what_now() -> None:
+    """As torch words it; on a board every later trial of this process fails in the same way."""
+
+    class Asserts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line = torch.nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise getattr(torch, "AcceleratorError", RuntimeError)(
+                "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported at some "
+                "other API call, so the stacktrace below might be incorrect."
+            )
+
+    result = measure_here(TRIAL, parts_of(Asserts(), torch.nn.CrossEntropyLoss()), LOADER, ())
+    assert result.outcome is Outcome.CRASHED
+    assert "device-side assert triggered" in result.reason
+    assert result.reason.endswith("started again (in a notebook: restart the kernel)")

@@ -35,7 +35,12 @@ except ImportError as error:
 
 @contextlib.contextmanager
 def attach_accelerator(
-    accelerator: Any, *, name: str | None = None, results_dir: Path | str = RESULTS_DIR, quiet: bool = False
+    accelerator: Any,
+    *,
+    name: str | None = None,
+    results_dir: Path | str = RESULTS_DIR,
+    quiet: bool = False,
+    deep: bool = False,
 ) -> Iterator[Attached]:
     """Measure the loop inside the block, which trains what ``accelerator.prepare`` has been given, into a run folder.
 
@@ -52,6 +57,7 @@ def attach_accelerator(
         name: of the run; default: the time and the model's class.
         results_dir: where runs lie.
         quiet: do not print the line with the run and the verdict.
+        deep: record a profiler window, as :func:`~perf_diagnostics.integrations.attach` does.
 
     Raises:
         InvalidSettings: nothing is prepared, or the name cannot be one.
@@ -68,18 +74,24 @@ def attach_accelerator(
         yield Attached(None)
         return
     from perf_diagnostics.integrations import checkpoints, loader_patches, patches
+    from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
     from perf_diagnostics.integrations.accelerated_watch import AcceleratedWatch
     from perf_diagnostics.integrations.describe import class_name
     from perf_diagnostics.integrations.own_cost import with_own_cost
+    from perf_diagnostics.integrations.prepared import without_left_over
 
+    models, known = without_left_over(models, optimizers)
     watch = AcceleratedWatch(
         models=models,
-        optimizers=optimizers,
+        optimizers=known,
         workload=class_name(models[0]),
         name=name,
         results_dir=Path(results_dir).absolute(),
     )
     watch.recording.with_own_cost = with_own_cost
+    abrupt_ends.add(watch)
+    if deep:
+        watch.recording.record_window()
     ending = Outcome.COMPLETED, "", "loop_ended"
     with ExitStack() as installed:
         with watch.observations.guard("steps"):

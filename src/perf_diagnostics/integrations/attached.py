@@ -42,6 +42,12 @@ class Attached:
         return None if run_folder is None else run_folder.path
 
     @property
+    def traces(self) -> dict[str, Path]:
+        """The profiler window by its trial, where ``deep`` has asked for one, as rules and reports take it."""
+        run_folder = None if self._watch is None else self._watch.recording.folder
+        return {} if run_folder is None else run_folder.traces()
+
+    @property
     def run(self) -> Run | None:
         """The records, in the form that rules and reports read; None inside the block, or where no step was seen."""
         return None if self._watch is None else self._watch.recording.run
@@ -56,6 +62,7 @@ def attach(
     name: str | None = None,
     results_dir: Path | str = RESULTS_DIR,
     quiet: bool = False,
+    deep: bool = False,
 ) -> Iterator[Attached]:
     """Measure the training loop inside the block, which stays as it is, into a run folder.
 
@@ -70,6 +77,8 @@ def attach(
         name: of the run; default: the time and the model's class.
         results_dir: where runs lie.
         quiet: do not print the line with the run and the verdict, which goes to standard error.
+        deep: once enough steady steps were measured, record a few more under torch.profiler, which count in nothing;
+            their trace says what forward and backward do inside.
 
     Raises:
         InvalidSettings: the name cannot be one, or what is given is no model, optimizer or loader.
@@ -84,6 +93,7 @@ def attach(
     from torch.utils.data import DataLoader
 
     from perf_diagnostics.integrations import checkpoints, loader_patches, patches, transfers
+    from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
     from perf_diagnostics.integrations.describe import class_name
     from perf_diagnostics.integrations.endings import ending_of
     from perf_diagnostics.integrations.own_cost import with_own_cost
@@ -102,6 +112,9 @@ def attach(
         results_dir=Path(results_dir),
     )
     watch.recording.with_own_cost = with_own_cost
+    if deep:
+        watch.recording.record_window()
+    abrupt_ends.add(watch)
     ending, pid = (Outcome.COMPLETED, "", "loop_ended"), os.getpid()
     with contextlib.ExitStack() as installed:
         with watch.observations.guard("steps"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from perf_diagnostics.measure.lost_context import with_what_now
 from perf_diagnostics.records import Outcome
 
 #: Outcome, reason in words, and stop reason.
@@ -28,4 +29,4 @@ def ending_of(error: BaseException) -> Ending:
         return Outcome.OUT_OF_MEMORY_DEVICE, text, str(Outcome.OUT_OF_MEMORY_DEVICE)
     if isinstance(error, MemoryError):
         return Outcome.OUT_OF_MEMORY_HOST, text, str(Outcome.OUT_OF_MEMORY_HOST)
-    return Outcome.CRASHED, text, str(Outcome.CRASHED)
+    return Outcome.CRASHED, with_what_now(text), str(Outcome.CRASHED)

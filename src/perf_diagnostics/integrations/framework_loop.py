@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
 from perf_diagnostics.integrations.endings import Ending
 from perf_diagnostics.integrations.marked import MarkedLoop
 from perf_diagnostics.integrations.own_cost import with_own_cost
@@ -51,8 +52,19 @@ class FrameworkLoop:
             clock=clock,
         )
         self.marked.recording.with_own_cost = with_own_cost
+        abrupt_ends.add(self.marked)
+        self.marked.gradients.start()
         self.marked.watch_checkpoints()
         self.patches = ExitStack()
+        #: How many steps the training will have, where the framework knows.
+        self.training_steps: int | None = None
+
+    def record_window(self) -> None:
+        """Record a profiler window once enough was measured, in a short training sooner."""
+        recording = self.marked.recording
+        recording.record_window()
+        if recording.window is not None:
+            recording.window.window.training_steps = self.training_steps
 
     def time(
         self,

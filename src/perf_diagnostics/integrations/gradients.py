@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from perf_diagnostics.integrations.describe import parameters_of
+from perf_diagnostics.integrations.embedding_gradients import TableGradient, is_sparse, largest_dense
 from perf_diagnostics.records import Json
 
 #: One look cannot tell a gradient of this step from one that an earlier stage of the training has left.
@@ -34,6 +35,9 @@ class Gradients:
         self._before: dict[int, tuple[int, int]] = {}
         #: Numbers in what an optimizer holds and may train, as of the last look.
         self._held = 0
+        #: Numbers in what of that has a sparse gradient.
+        self._sparse = 0
+        self._table: TableGradient | None = None
 
     def look(
         self,
@@ -41,18 +45,22 @@ class Gradients:
         optimizers: Sequence[torch.optim.Optimizer],
         others: Sequence[torch.optim.Optimizer] = (),
     ) -> None:
-        """A step of one optimizer has ended, and its gradients are still there.
+        """A step of one optimizer has ended, and its gradients are still there, unless it keeps them elsewhere.
 
         Args:
             models: those that are trained, and those that a step may ask beside them.
             optimizers: what trains here.
             others: that there are, and that may use gradients later.
         """
-        held = {id(parameter) for parameter in parameters_of((), optimizers)}
+        models = list(models)
+        trained = parameters_of((), optimizers)
+        if all(parameter.grad is None for parameter in trained):
+            return  # it steps inside the backward, or has flattened them: nothing can be told
+        held = {id(parameter) for parameter in trained}
         later = {id(parameter) for parameter in parameters_of((), others)}
         without: dict[int, _Size] = {}
         now: dict[int, tuple[int, int]] = {}
-        self._held = 0
+        self._held = self._sparse = 0
         for parameter in parameters_of(models, optimizers):
             if not parameter.requires_grad or not parameter.is_leaf:
                 continue
@@ -60,6 +68,8 @@ class Gradients:
             size = _Size(parameter.numel(), parameter.numel() * parameter.element_size())
             if this in held:
                 self._held += size.numbers
+                if gradient is not None and is_sparse(gradient):
+                    self._sparse += size.numbers
                 if gradient is None and (not self._looks or this in self._without):
                     without[this] = size
             elif gradient is not None and this not in later:
@@ -68,6 +78,8 @@ class Gradients:
                     self._unheld[this] = size
         self._without, self._before = without, now
         self._looks += 1
+        if self._looks == _LEAST_LOOKS:
+            self._table = largest_dense(models)
 
     @property
     def facts(self) -> dict[str, Json]:
@@ -80,4 +92,6 @@ class Gradients:
             "gradients_used": self._held - unused,
             "gradients_nobody_uses": sum(size.numbers for size in self._unheld.values()),
             "gradient_bytes_nobody_uses": sum(size.size_bytes for size in self._unheld.values()),
+            "sparse_gradients": self._sparse,
+            **({} if self._table is None else self._table.facts),
         }

@@ -53,14 +53,22 @@ class PerformanceDiagnosticsCallback(_TrainerCallback):  # type: ignore[misc]
         name: of the run; default: the time and the model's class. Later trainings get ``-2`` and so on.
         results_dir: where runs lie.
         quiet: do not print the line with the run and the verdict.
+        deep: record a profiler window, as :func:`~perf_diagnostics.integrations.attach` does.
 
     Raises:
         InvalidSettings: the name cannot be one.
         RunError: there is a run of that name.
     """
 
-    def __init__(self, *, name: str | None = None, results_dir: Path | str = RESULTS_DIR, quiet: bool = False) -> None:
-        self._trainings = Trainings(name=name, results_dir=results_dir, quiet=quiet)
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        results_dir: Path | str = RESULTS_DIR,
+        quiet: bool = False,
+        deep: bool = False,
+    ) -> None:
+        self._trainings = Trainings(name=name, results_dir=results_dir, quiet=quiet, deep=deep)
 
     @property
     def diagnostics(self) -> Attached:
@@ -133,7 +141,12 @@ def _loop_of(
     loop.time(trainer, "_clip_grad_norm", OPTIMIZER)
     loop.time(trainer, "_get_grad_norm", OPTIMIZER)
     inside.follow(loop, trainer, end)
+    loop.training_steps = _positive(getattr(trainer.state, "max_steps", None))
     return loop
+
+
+def _positive(steps: object) -> int | None:
+    return steps if isinstance(steps, int) and steps > 0 else None
 
 
 class _Inside:

@@ -52,6 +52,20 @@ _Callback: Any = _PACKAGE.Callback
 _Profiler: Any = import_module(f"{_PACKAGE.__name__}.profilers").Profiler
 
 
+def _steps_of(trainer: Any) -> int | None:
+    """How many optimizer steps a fit will have, where its Trainer is told."""
+    steps: object
+    epochs: object
+    batches: object
+    steps, epochs, batches = trainer.max_steps, trainer.max_epochs, trainer.num_training_batches
+    if isinstance(steps, int) and steps > 0:
+        return steps
+    if not isinstance(epochs, int) or not isinstance(batches, int) or epochs < 0:
+        return None
+    each = int(trainer.accumulate_grad_batches) or 1
+    return epochs * max(1, batches // each)
+
+
 class PerformanceDiagnosticsCallback(_Callback):  # type: ignore[misc]
     """Measures each fit into a run of its own, and says at its end what limits it.
 
@@ -67,14 +81,22 @@ class PerformanceDiagnosticsCallback(_Callback):  # type: ignore[misc]
         name: of the run; default: the time and the module's class. Later fits get ``-2`` and so on.
         results_dir: where runs lie.
         quiet: do not print the line with the run and the verdict.
+        deep: record a profiler window, as :func:`~perf_diagnostics.integrations.attach` does.
 
     Raises:
         InvalidSettings: the name cannot be one.
         RunError: there is a run of that name.
     """
 
-    def __init__(self, *, name: str | None = None, results_dir: Path | str = RESULTS_DIR, quiet: bool = False) -> None:
-        self._trainings = Trainings(name=name, results_dir=results_dir, quiet=quiet)
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        results_dir: Path | str = RESULTS_DIR,
+        quiet: bool = False,
+        deep: bool = False,
+    ) -> None:
+        self._trainings = Trainings(name=name, results_dir=results_dir, quiet=quiet, deep=deep)
         self._stepped = False
 
     @property
@@ -107,6 +129,7 @@ class PerformanceDiagnosticsCallback(_Callback):  # type: ignore[misc]
     def _loop_of(self, trainer: Any, module: Any, name: str | None, results_dir: Path) -> FrameworkLoop:
         """Stand in for the parts of a Trainer that are phases."""
         loop = new_loop(trainer, module, name, results_dir)
+        loop.training_steps = _steps_of(trainer)
         strategy, epochs = trainer.strategy, trainer.fit_loop.epoch_loop
 
         def trains() -> bool:
@@ -138,15 +161,23 @@ class PerformanceDiagnosticsProfiler(_Profiler):  # type: ignore[misc]
         name: of the run; default: the time and the module's class. Later fits get ``-2`` and so on.
         results_dir: where runs lie.
         quiet: do not print the line with the run and the verdict.
+        deep: record a profiler window, as :func:`~perf_diagnostics.integrations.attach` does.
 
     Raises:
         InvalidSettings: the name cannot be one.
         RunError: there is a run of that name.
     """
 
-    def __init__(self, *, name: str | None = None, results_dir: Path | str = RESULTS_DIR, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        results_dir: Path | str = RESULTS_DIR,
+        quiet: bool = False,
+        deep: bool = False,
+    ) -> None:
         super().__init__()
-        self._trainings = Trainings(name=name, results_dir=results_dir, quiet=quiet)
+        self._trainings = Trainings(name=name, results_dir=results_dir, quiet=quiet, deep=deep)
         self._stepped = False
         self._handled: BaseException | None = None
         self._phases: dict[str, int | None] = {}
@@ -206,6 +237,7 @@ class PerformanceDiagnosticsProfiler(_Profiler):  # type: ignore[misc]
     def _loop_of(self, name: str | None, results_dir: Path) -> FrameworkLoop:
         trainer = self._lightning_module.trainer
         loop = new_loop(trainer, trainer.lightning_module, name, results_dir)
+        loop.training_steps = _steps_of(trainer)
         count_batches(loop, trainer)
         loop.time(trainer.strategy, "backward", BACKWARD)  # the action of that name is missing in a manual backward
         loop.marked.about.why_unseen["transfer"] = "the Trainer moved no batch; its time is in other"

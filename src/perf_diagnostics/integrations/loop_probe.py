@@ -97,6 +97,11 @@ class LoopProbe(Probe):
         return self._block_start
 
     @property
+    def origin_ns(self) -> int:
+        """Host clock at 0 of the steps' ``start_ns``."""
+        return self._origin or 0
+
+    @property
     def seen(self) -> int:
         """The phases that were ever entered in a step that ended, as bits by their index; as of the last take."""
         return self._seen

@@ -12,8 +12,10 @@ import torch
 
 from perf_diagnostics.integrations import describe
 from perf_diagnostics.integrations.about import About
+from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
 from perf_diagnostics.integrations.checkpoints import watch_checkpoints
 from perf_diagnostics.integrations.counts import Counts
+from perf_diagnostics.integrations.gradient_looks import GradientLooks
 from perf_diagnostics.integrations.loop_memory import LoopMemory
 from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER, LoopProbe
 from perf_diagnostics.integrations.passes import Passes
@@ -93,9 +95,13 @@ class MarkedLoop:
         self._models = [] if model is None else [model]
         self.recording.exchanges.modules = lambda: self._models
         self._optimizers = [] if optimizer is None else [optimizer]
+        #: What the gradients of the first steps are like, where somebody starts it.
+        self.gradients = GradientLooks(
+            self._models, self._optimizers, self.observations, lambda: self.probe.running and self.probe.warmup
+        )
         self._device = None if device is None else torch.device(device)
         self._ended = False
-        self._settled = False
+        self._placed = self._settled = False
         self._in_step = False
         self._passes = 0
         self._counts = Counts()
@@ -197,9 +203,14 @@ class MarkedLoop:
         if self._ended:
             return
         self._ended = self._off = True
+        self.recording.break_off(outcome, reason)
         self._patches.close()
+        self.gradients.stop()
         self._describe()
-        self.recording.finish(outcome, reason, stop_reason)
+        try:
+            self.recording.finish(outcome, reason, stop_reason)
+        finally:
+            abrupt_ends.remove(self)
 
     def _end_step(self, samples: int | None, tokens: int | None) -> None:
         counts = self._counts
@@ -216,20 +227,31 @@ class MarkedLoop:
             self._settle()
 
     def _settle(self) -> None:
+        """Once it is known where the training runs, its device is timed; with the warm-up looking at gradients ends."""
+        if not self._placed:
+            self._placed = self._place()
+            if self._placed:
+                self.recording.aside(self.gradients.find_others)
+        if self._placed and not self.probe.warmup:
+            self._settled = True
+            self.gradients.stop()
+
+    def _place(self) -> bool:
+        """Find out where the training runs; false where only a later step can tell."""
         if self._device is None:
             self._device = describe.device_of(describe.parameters_of(self._models, self._optimizers))
             in_use = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
             if in_use and not self._models and not self._optimizers:
                 self._device = torch.device("cuda", torch.cuda.current_device())
         if captures(self._device):  # the next step is asked
-            return
-        self._settled = True
+            return False
         self.about.device = describe.device_name(self._device)
         events = event_source(self._device, self.recording.clock)
         if events is not None:
             self.recording.use_events(events)
         if self._device.type != "cpu":
             self.probe.read_memory(LoopMemory(self.observations, self._device))
+        return True
 
     def _describe(self) -> None:
         with self.observations.guard("facts"):
@@ -242,6 +264,7 @@ class MarkedLoop:
             about.facts = {
                 "accumulation_steps": self._micro_steps,
                 **describe.facts_of(self._models, self._optimizers, device, checkpoints=self._checkpoints),
+                **self.gradients.facts,
                 **self._training_passes.facts,
                 **self.more_facts,
             }

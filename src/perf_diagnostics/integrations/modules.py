@@ -61,8 +61,40 @@ class CallWatch(Protocol):
         """Something of ours went wrong."""
 
 
-def watch_calls(module: torch.nn.Module, watch: CallWatch) -> Callable[[], None]:
-    """Time every call of a module, until the function that is returned is called.
+class TimedCalls:
+    """The calls of a module go through a function of ours, until this is called.
+
+    Args:
+        module: whose calls they are.
+        timed: what stands in for them.
+    """
+
+    def __init__(self, module: torch.nn.Module, timed: Callable[..., Any]) -> None:
+        self._alive = weakref.ref(module)
+        self._timed = timed
+        self._before = module.__dict__.get(_CALL)
+        # Not setattr: the wrapper that torch.compile returns would pass it on to the module inside.
+        module.__dict__[_CALL] = timed
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the module is there, and somebody has replaced what we put in: ``model.compile()`` does."""
+        module = self._alive()
+        return module is not None and module.__dict__.get(_CALL) is not self._timed
+
+    def __call__(self) -> None:
+        """Time them no more."""
+        module = self._alive()
+        if module is None or self.replaced:
+            return
+        if self._before is None:
+            del module.__dict__[_CALL]
+        else:
+            module.__dict__[_CALL] = self._before
+
+
+def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
+    """Time every call of a module, until what is returned is called.
 
     Nothing is added to its hooks, so graphs that torch.compile has made or will make of it stay whole: while tracing,
     the call goes straight through.
@@ -106,11 +138,11 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> Callable[[], None]
             except FAULTS as fault:
                 watch.fails(fault)
 
-    return _replace_call(module, timed)
+    return TimedCalls(module, timed)
 
 
-def watch_beside(module: torch.nn.Module, watch: CallWatch) -> Callable[[], None]:
-    """Time the calls of a model that nobody trains (a teacher), until the function that is returned is called.
+def watch_beside(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
+    """Time the calls of a model that nobody trains (a teacher), until what is returned is called.
 
     Only those on a batch that was not trained on yet: they are neither its preparation nor, where nothing is trained on
     it, a part of the training. What is called later in a step lies between phases that are marked anyway.
@@ -146,26 +178,7 @@ def watch_beside(module: torch.nn.Module, watch: CallWatch) -> Callable[[], None
             except FAULTS as fault:
                 watch.fails(fault)
 
-    return _replace_call(module, timed)
-
-
-def _replace_call(module: torch.nn.Module, timed: Callable[..., Any]) -> Callable[[], None]:
-    """Have this called instead of a module, until the function that is returned is called."""
-    before = module.__dict__.get(_CALL)
-    alive = weakref.ref(module)
-    # Not setattr: the wrapper that torch.compile returns would pass it on to the module inside.
-    module.__dict__[_CALL] = timed
-
-    def undo() -> None:
-        watched = alive()
-        if watched is None or watched.__dict__.get(_CALL) is not timed:
-            return  # it is gone, or model.compile() came later and replaced it
-        if before is None:
-            del watched.__dict__[_CALL]
-        else:
-            watched.__dict__[_CALL] = before
-
-    return undo
+    return TimedCalls(module, timed)
 
 
 def outermost(
@@ -224,6 +237,11 @@ def _without_graphs(found: Sequence[torch.nn.Module]) -> list[torch.nn.Module]:
     plain = [module for module in found if not issubclass(type(module), torch.fx.GraphModule)]
     held = {id(parameter) for module in plain for parameter in module.parameters()} if graphs else set()
     return plain + [graph for graph in graphs if any(id(parameter) not in held for parameter in graph.parameters())]
+
+
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Whether this is torch.compile's wrapper, or was compiled in place."""
+    return "_orig_mod" in module._modules or module.__dict__.get(_CALL) is not None
 
 
 def parts_of(module: torch.nn.Module) -> list[torch.nn.Module]:

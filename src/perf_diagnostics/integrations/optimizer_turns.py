@@ -179,7 +179,12 @@ class OptimizerTurns:
         Args:
             read_all: whether the pass before it came to its end.
         """
-        if self._first or self.cycle.decided or not self._steps.trained.may_look_ahead:
+        trained = self._steps.trained
+        if self._first or self.cycle.decided:
+            return
+        if not trained.may_look_ahead:
+            if self._steps.recording.clock() >= trained.beside.due_ns:
+                self._look(trained.look_beside)
             return
         found = self._look(self._steps.look_ahead)
         if (found or read_all) and self._probe.running and not self._probe.entered_so_far(BACKWARD):
@@ -187,13 +192,13 @@ class OptimizerTurns:
             self._steps.batches.clear()
             self._state.unused_wait = False
 
-    def _look(self, search: Callable[[], bool]) -> bool:
-        """Look for models, in time that belongs to no step."""
+    def _look(self, search: Callable[[], bool | None]) -> bool:
+        """Look for models, in time that belongs to no step; true where it is said that something is new."""
         began_ns, cpu_ns = self._steps.recording.clock(), time.thread_time_ns()
         found = search()
         if self._probe.running:
             self._probe.leave_out(self._steps.recording.clock() - began_ns, time.thread_time_ns() - cpu_ns)
-        return found
+        return bool(found)
 
     def _end_earlier(self, turns: Sequence[Turn]) -> None:
         """Steps have ended with these turns, as is known now; those in which calls were not seen are not recorded."""

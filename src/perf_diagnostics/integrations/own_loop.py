@@ -53,6 +53,7 @@ class OwnLoop(Attached):
         device: where the training runs; default: the model's device, or the current CUDA device if CUDA is in use.
         clock: host clock in ns.
         quiet: do not print the line with the run and the verdict, which goes to standard error at the end.
+        deep: record a profiler window, as :func:`~perf_diagnostics.integrations.attach` does.
 
     Raises:
         InvalidSettings: the name cannot be one.
@@ -70,12 +71,14 @@ class OwnLoop(Attached):
         device: torch.device | str | None = None,
         clock: Callable[[], int] = time.perf_counter_ns,
         quiet: bool = False,
+        deep: bool = False,
     ) -> None:
         if recorded_here():
             check_name(name, Path(results_dir))
         self._quiet = quiet
         self._loop: MarkedLoop | None = None
         if not disabled():
+            from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
             from perf_diagnostics.integrations.marked import MarkedLoop
             from perf_diagnostics.integrations.own_cost import with_own_cost
 
@@ -89,6 +92,10 @@ class OwnLoop(Attached):
                 clock=clock,
             )
             self._loop.recording.with_own_cost = with_own_cost
+            if deep:
+                self._loop.recording.record_window()
+            abrupt_ends.add(self._loop)
+            self._loop.gradients.start()
             self._loop.watch_checkpoints()
         super().__init__(self._loop)
 

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perf_diagnostics.integrations import not_shown, ranks
 from perf_diagnostics.integrations.about import About
@@ -21,6 +22,9 @@ from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Outcome, Run, TrialResult
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.store.tables import steps_to_parquet
+
+if TYPE_CHECKING:
+    from perf_diagnostics.integrations.window_borders import WindowBorders
 
 DISABLED_VARIABLE = "PERF_DIAGNOSTICS_DISABLED"
 
@@ -70,6 +74,8 @@ class Recording:
         self.clock = clock
         #: What the training's ranks tell beside their steps, where it has several.
         self.exchanges = Exchanges(observations)
+        #: The profiler window, where one was asked for.
+        self.window: WindowBorders | None = None
         #: Adds to the result what watching cost a step; who starts the watch knows how (:mod:`.own_cost`).
         self.with_own_cost: Callable[[TrialResult, LoopProbe, Callable[[], int]], TrialResult] = _as_it_is
         #: Called before a block's steps are taken from the probe.
@@ -89,6 +95,22 @@ class Recording:
             observations=observations,
             course=self._course,
         )
+        self._disk.rank_energy = self._conclusion.rank_energy
+
+    def record_window(self) -> None:
+        """Record a profiler window once enough was measured; of several ranks only the first one does."""
+        if recorded_here():
+            from perf_diagnostics.integrations.window_borders import WindowBorders
+
+            self.window = WindowBorders(
+                about=self.about,
+                probe=self.probe,
+                course=self._course,
+                observations=self.observations,
+                between_blocks=self._between_blocks,
+                place=self._place,
+                clock=self.clock,
+            )
 
     def use_events(self, events: EventSource) -> None:
         """Time the device from here on; call it between steps. The steps so far are dropped: they lack its clock."""
@@ -142,6 +164,9 @@ class Recording:
         if self.probe.capturing:
             return  # it stays due
         self.first_ended(now)
+        if self.profiling:
+            self._border_of_window()
+            return
         if self.probe.warmup:
             self._look_at_ranks()
             if self.steps >= self.warm_up_steps:
@@ -153,6 +178,7 @@ class Recording:
                 self._measuring_begins()
                 self._times.measuring_begins()
                 self._wait_for_steps()
+                self._look_at_window(now)
             return
         if not self._times.is_due(now, self.steps):
             if self.probe.device_clock == "host":
@@ -168,6 +194,31 @@ class Recording:
             return
         self._times.written(now)
         self._wait_for_steps()
+        self._look_at_window(now)
+
+    @property
+    def profiling(self) -> bool:
+        """Whether the step under way belongs to the profiler window, or comes right after it, and does not count."""
+        return self.window is not None and self.window.under_way
+
+    def _look_at_window(self, now: int) -> None:
+        """Begin the profiler window, or look again in time; the steps so far are written."""
+        if self.window is not None:
+            again_ns = self.window.look(self._ended_ns)
+            if again_ns:
+                self._times.at_ns = min(self._times.at_ns, now + again_ns)
+            elif self.window.under_way:
+                self._times.wait(self.steps, self.steps + 1)
+
+    def _border_of_window(self) -> None:
+        if self.window is not None and self.window.border():
+            self._times.wait(self.steps, self.steps + 1)
+        else:
+            self._wait_for_steps()
+
+    def _place(self) -> Path | None:
+        """The trial's folder, once there is one."""
+        return None if self._disk.files is None else self._disk.files.folder.path
 
     def _wait_for_steps(self) -> None:
         """The next look is due when the block is full or, before that, when ranks of several have something to tell."""
@@ -199,7 +250,8 @@ class Recording:
         try:
             self._close_block()
             yield
-            self._readings.block_begins()
+            if not self.profiling:
+                self._readings.block_begins()
             self.probe.start()
         finally:
             state.active = active
@@ -258,13 +310,22 @@ class Recording:
         self.probe.warmup = False
         self._times.never()
 
+    def break_off(self, outcome: Outcome, reason: str) -> None:
+        """No step comes any more: a profiler that is ours stops, or it would be taken for the training's own."""
+        if self.window is not None and os.getpid() == self._pid:
+            self.window.break_off(in_peace=outcome is Outcome.COMPLETED and not reason)
+
     def finish(self, outcome: Outcome, reason: str, stop_reason: str) -> TrialResult | None:
         """Write the result; None if no step was seen, or in a process that was forked off the one that began."""
         if os.getpid() != self._pid or self.result is not None:
             return self.result
         with self.observations.guard("steps"):
             self._close_block()
-        self._readings.stop_sampling(self._course.steady_steps, self._ended_ns)
+        sampled = self._course.steady_steps, self._ended_ns
+        if self.window is not None:
+            self.window.training_ended(in_peace=outcome is Outcome.COMPLETED and not reason)
+            sampled = self.window.undisturbed(*sampled)
+        self._readings.stop_sampling(*sampled)
         disk = self._disk
         try:
             with disk.writing():
@@ -279,7 +340,7 @@ class Recording:
         return self.result
 
     def _finish_trial(self, result: TrialResult) -> None:
-        self.result = result
+        self.result = result = result if self.window is None else self.window.window.without_its_memory(result)
         try:
             self.result = self.with_own_cost(result, self.probe, self.clock)
         finally:  # Ctrl-C meanwhile takes nothing of the record

@@ -34,13 +34,15 @@ class Session:
         workload: what the training is called.
         name: of the run; default: the time and ``workload``.
         results_dir: where runs lie, fixed now, for a script may change its folder.
+        deep: record a profiler window.
     """
 
-    def __init__(self, *, workload: str, name: str | None, results_dir: Path) -> None:
+    def __init__(self, *, workload: str, name: str | None, results_dir: Path, deep: bool = False) -> None:
         self.watch: Watch | None = None
         self._workload = workload
         self._name = name
         self._results_dir = results_dir.absolute()
+        self._deep = deep
         self._installed = ExitStack()
         self._pid = os.getpid()
         self.begun = False
@@ -78,11 +80,15 @@ class Session:
 
     def _watch_torch(self) -> None:
         from perf_diagnostics.integrations import checkpoints, loader_patches, patches, transfers
+        from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
         from perf_diagnostics.integrations.own_cost import with_own_cost
         from perf_diagnostics.integrations.watch import Watch
 
         watch = Watch(workload=self._workload, name=self._name, results_dir=self._results_dir)
         watch.recording.with_own_cost = with_own_cost
+        if self._deep:
+            watch.recording.record_window()
+        abrupt_ends.add(watch)
         self.watch = watch
         with watch.observations.guard("steps"):
             patches.watch_backward(watch, self._installed)

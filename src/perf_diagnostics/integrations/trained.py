@@ -12,9 +12,10 @@ import torch
 
 from perf_diagnostics.integrations import describe
 from perf_diagnostics.integrations.about import About
+from perf_diagnostics.integrations.beside_models import BesideModels
 from perf_diagnostics.integrations.gradients import Gradients
 from perf_diagnostics.integrations.living import Living, living
-from perf_diagnostics.integrations.modules import beside, outermost, parts_of
+from perf_diagnostics.integrations.modules import TimedCalls, outermost, parts_of
 from perf_diagnostics.records import Json
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ class Trained:
     Args:
         models: the models that are trained; without, they are found by the optimizers' parameters.
         optimizers: those that are known from the start.
-        watch: times the calls of a module until the function that it gives is called.
+        watch: times the calls of a module until what it gives is called.
         watch_beside: the same for a module that nobody trains.
     """
 
@@ -50,14 +51,14 @@ class Trained:
         self,
         models: Sequence[torch.nn.Module],
         optimizers: Sequence[torch.optim.Optimizer],
-        watch: Callable[[torch.nn.Module], Callable[[], None]],
-        watch_beside: Callable[[torch.nn.Module], Callable[[], None]],
+        watch: Callable[[torch.nn.Module], TimedCalls],
+        watch_beside: Callable[[torch.nn.Module], TimedCalls],
     ) -> None:
-        self._watch, self._watch_beside = watch, watch_beside
+        self._watch = watch
         self._models = [weakref.ref(model) for model in models]
-        self._watched: list[tuple[weakref.ref[torch.nn.Module], Callable[[], None]]] = []
+        self._watched: list[tuple[weakref.ref[torch.nn.Module], TimedCalls]] = []
         #: The models that nobody trains, as far as is known.
-        self._beside: list[tuple[weakref.ref[torch.nn.Module], Callable[[], None]]] = []
+        self.beside = BesideModels(watch_beside)
         #: By their identities.
         self.optimizers = {id(optimizer): weakref.ref(optimizer) for optimizer in optimizers}
         #: How often models were looked for since an optimizer was met.
@@ -134,10 +135,19 @@ class Trained:
         self._watched = [(module, undo) for module, undo in self._watched if module() is not None]
         known = self.modules
         new = [module for module in modules[:_MOST_PARTS] if all(module is not other for other in known)]
-        if any(module is one for module in _alive(reference for reference, _ in self._beside) for one in new):
-            self._let_go_beside()  # one was taken for one that nobody trains
+        if any(module is one for module in self.beside.modules for one in new):
+            self.beside.let_go()  # one was taken for one that nobody trains
         self._watched += [(weakref.ref(module), self._watch(module)) for module in new]
         return bool(new)
+
+    def _watch_again(self) -> bool:
+        """Time those calls again that somebody has replaced: ``model.compile()`` does; true if there were any."""
+        replaced = [at for at, (_, timed) in enumerate(self._watched) if timed.replaced]
+        for at in replaced:
+            module = self._watched[at][0]()
+            if module is not None:
+                self._watched[at] = self._watched[at][0], self._watch(module)
+        return bool(replaced)
 
     def watch_models(self) -> None:
         """Time the calls of the outermost modules around the models that were named."""
@@ -146,20 +156,20 @@ class Trained:
             self._living = [weakref.ref(optimizer) for optimizer in there.optimizers]
             self.watch(outermost(_alive(self._models), everything=there.modules))
             self._see_beside(there)
+            self.beside.due_ns = 0  # what is made before the first step is there by its end
+
+    def look_beside(self) -> None:
+        """Look for models that a step may ask beside its own, and that were made since."""
+        if self.may_search:
+            began_ns = time.thread_time_ns()
+            self._see_beside(living())
+            self._searched_ns += time.thread_time_ns() - began_ns
+        self.beside.looked()
 
     def _see_beside(self, there: Living) -> None:
         """Time the calls of the models that nobody trains as well, which a step may ask before its own."""
-        self._let_go_beside()
         optimizers = {id(one): one for one in (*_alive(self.optimizers.values()), *there.optimizers)}
-        trained = {id(parameter) for parameter in describe.parameters_of((), optimizers.values())}
-        found = beside((*_alive(self._models), *self.modules), there.modules)
-        new = [module for module in found if not any(id(parameter) in trained for parameter in module.parameters())]
-        self._beside = [(weakref.ref(module), self._watch_beside(module)) for module in new[:_MOST_PARTS]]
-
-    def _let_go_beside(self) -> None:
-        for _, undo in self._beside:
-            undo()
-        self._beside = []
+        self.beside.look(there.modules, self.everything, optimizers.values())
 
     @property
     def may_look_ahead(self) -> bool:
@@ -197,20 +207,21 @@ class Trained:
             parameters = describe.parameters_of((), _alive(self.optimizers.values()))
             found = self.watch(outermost(_alive(self._models), parameters, everything=there.modules))
             self._see_beside(there)
+            found = self._watch_again() or found
         else:
-            found = self.watch([part for module in self.modules for part in parts_of(module)])
+            found = self._watch_again() or self.watch([part for module in self.modules for part in parts_of(module)])
         self.searches += 1 if found or (first and self._watched) else DEEPEST_SEARCH + 1
         self._searched_ns += time.thread_time_ns() - began_ns
         return found
 
     def look_at_gradients(self) -> None:
         """A step of one optimizer has ended: which parameters have gradients, and are they used?"""
-        models = (*self.everything, *_alive(model for model, _ in self._beside))
+        models = (*self.everything, *self.beside.modules)
         self._gradients.look(models, _alive(self.optimizers.values()), _alive(self._living))
 
     def let_go(self) -> None:
         """Time no calls any more."""
-        self._let_go_beside()
+        self.beside.let_go()
         for _, undo in self._watched:
             undo()
 

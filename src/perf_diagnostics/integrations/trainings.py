@@ -27,18 +27,20 @@ class Trainings:
             model's class.
         results_dir: where runs lie.
         quiet: say nothing at the end.
+        deep: record a profiler window of each training.
 
     Raises:
         InvalidSettings: the name cannot be one.
         RunError: there is a run of that name.
     """
 
-    def __init__(self, *, name: str | None, results_dir: Path | str, quiet: bool) -> None:
+    def __init__(self, *, name: str | None, results_dir: Path | str, quiet: bool, deep: bool = False) -> None:
         self._results_dir = Path(results_dir).absolute()
         if recorded_here():
             check_name(name, self._results_dir)
         self._name = name
         self._quiet = quiet
+        self._deep = deep
         self._begun = 0
         self._pid = 0
         self.loop: FrameworkLoop | None = None
@@ -58,6 +60,8 @@ class Trainings:
         except FAULTS as fault:
             say(f"this training is not measured: {in_words(fault)}")
             return
+        if self._deep:
+            self.loop.record_window()
         self.last = Attached(self.loop.marked)
 
     def end(self, ending: Ending) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -11,11 +11,12 @@ import torch
 
 from perf_diagnostics.integrations import describe
 from perf_diagnostics.integrations.about import About
+from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
 from perf_diagnostics.integrations.cycle import Cycle
 from perf_diagnostics.integrations.hindsight import HindsightProbe
 from perf_diagnostics.integrations.loop_memory import LoopMemory
 from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, TRAINS
-from perf_diagnostics.integrations.modules import watch_beside, watch_calls
+from perf_diagnostics.integrations.modules import TimedCalls, watch_beside, watch_calls
 from perf_diagnostics.integrations.optimizer_turns import OptimizerTurns
 from perf_diagnostics.integrations.passes import Passes
 from perf_diagnostics.integrations.recording import Recording
@@ -207,6 +208,7 @@ class Watch:
             return
         self._ended = True
         whole, self.state.active = self.state.active, False
+        self.recording.break_off(outcome, reason)
         with self.observations.guard("steps"):
             self.turns.settle()
             if whole and not self.recording.steps and not self.state.plain_steps:
@@ -216,7 +218,10 @@ class Watch:
             self.steps.losses.why_not or "backward() was not called once a step, on a single number"
         )
         self.trained.let_go()
-        self.recording.finish(outcome, reason, stop_reason)
+        try:
+            self.recording.finish(outcome, reason, stop_reason)
+        finally:
+            abrupt_ends.remove(self)
 
     def _why_no_step(self) -> str:
         """What was seen instead of a step, of which none has ended."""
@@ -235,10 +240,10 @@ class Watch:
         """Whether a batch that is fetched now is for training: gradients are on, and the model is in training mode."""
         return torch.is_grad_enabled() and self.trained.in_training_mode
 
-    def _watch_calls(self, module: torch.nn.Module) -> Callable[[], None]:
+    def _watch_calls(self, module: torch.nn.Module) -> TimedCalls:
         return watch_calls(module, self)
 
-    def _watch_beside(self, module: torch.nn.Module) -> Callable[[], None]:
+    def _watch_beside(self, module: torch.nn.Module) -> TimedCalls:
         return watch_beside(module, self)
 
 

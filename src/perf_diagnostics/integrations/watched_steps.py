@@ -121,7 +121,7 @@ class WatchedSteps:
         if self._looks_for_models:
             self.recording.lose_step(self._look_for_models)
         else:
-            if self.probe.warmup and self._cycle.alone not in (None, IN_BACKWARD):
+            if self.probe.warmup and not self.recording.profiling and self._cycle.alone not in (None, IN_BACKWARD):
                 with self._observations.guard("gradients"):
                     self.trained.look_at_gradients()
             self.recording.end_step(samples, tokens, padding)
@@ -129,6 +129,9 @@ class WatchedSteps:
             self.learn(samples, micro_steps or self._row_calls)
         self._row_calls = 0
         state.ended_ns = self.recording.clock()
+        if state.ended_ns >= self.trained.beside.due_ns and not self.probe.capturing:
+            self.recording.aside(self.trained.look_beside)
+            state.ended_ns = self.recording.clock()
         may_be_plain = self.probe.plain and not self.losses.wanted
         state.due_ns = min(self.recording.quiet_until_ns, state.ended_ns + _LOOK_NS) if may_be_plain else 0
         state.forwards = 0
@@ -177,7 +180,8 @@ class WatchedSteps:
     def _looks_for_models(self) -> bool:
         """Whether it is not known what was called in the step that ends: such a step is no measurement."""
         trained = self.trained
-        unseen = self.stranger or (not self._calls_seen and trained.searches <= DEEPEST_SEARCH)
+        seen = self._calls_seen and self.state.forwards
+        unseen = self.stranger or (not seen and trained.searches <= DEEPEST_SEARCH)
         if not unseen or trained.may_search:
             return unseen
         self.stranger = False

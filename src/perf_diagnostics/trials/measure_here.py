@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import os
 import random
@@ -18,6 +19,7 @@ from torch.utils.data import DataLoader
 
 from perf_diagnostics.measure import memory
 from perf_diagnostics.measure.devices import DeviceInfo
+from perf_diagnostics.measure.lost_context import with_what_now
 from perf_diagnostics.measure.observation import SAMPLING_INTERVAL_NS, Observations, Sampler, SamplingThread
 from perf_diagnostics.records import Settings, Trial, TrialResult
 from perf_diagnostics.trials.collect import Watched, Windows, with_readings
@@ -111,7 +113,8 @@ def measure_here(
         devices=described(devices, instruments),
     )
     windows = Windows(measurement.window_ns, measurement.window_steps, measurement.idle_window_ns)
-    return with_readings(measurement.result, watched, windows)
+    result = dataclasses.replace(measurement.result, reason=with_what_now(measurement.result.reason))
+    return with_readings(result, watched, windows)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,9 @@ from perf_diagnostics.integrations.exports.chrome_trace import chrome_trace, wri
 from perf_diagnostics.records import Phase, Series
 from perf_diagnostics.testing import run_of, trial_of
 
+#: Batch sizes and devices in the order in which they ran.
+RAN = ((16, "cpu"), (128, "cuda:0"), (2, "cpu"), (16, "cuda:0"), (128, "cpu"))
+
 
 def events(trace: dict[str, Any], **wanted: Any) -> list[dict[str, Any]]:
     return [e for e in trace["traceEvents"] if all(e.get(key) == value for key, value in wanted.items())]
@@ -70,6 +73,33 @@ def test_what_was_left_out_is_said_and_the_bytes_are_equal_for_equal_input(tmp_p
     assert one == write_chrome_trace(run, tmp_path / "b.json.gz").read_bytes()
     assert len(one) < 100_000
     assert json.loads(gzip.decompress(one))["displayTimeUnit"] == "ms"
+
+
+def test_trials_are_sorted_by_their_batch_size_and_not_by_name() -> None:
+    run = run_of(*(trial_of(forward=0.01, steps=3, batch_size=size, device=device) for size, device in RAN))
+    trace: Any = chrome_trace(run)
+    places = {e["pid"]: e["args"]["sort_index"] for e in events(trace, ph="M", name="process_sort_index")}
+    names = {e["pid"]: e["args"]["name"] for e in events(trace, ph="M", name="process_name")}
+    shown = [names[process] for process in sorted(places, key=lambda process: places[process])]
+    assert [name.partition(" ")[2] for name in shown] == [
+        *("cpu batch 2", "cpu batch 16", "cpu batch 128"),
+        *("cuda:0 batch 16", "cuda:0 batch 128"),
+    ]
+
+
+def test_no_slice_overlaps_another_one_by_the_nanoseconds_that_a_viewer_cuts_off() -> None:
+    """Perfetto reads µs as numbers and keeps whole ns of them; it drops what then crosses the end of another slice."""
+    host = {Phase.DATA_WAIT: 0.0001234567, Phase.FORWARD: 0.000777777, Phase.BACKWARD: 0.0012345671}
+    trial = trial_of(**{str(phase): seconds for phase, seconds in host.items()}, other=0.000001239, steps=400)
+    trace: Any = chrome_trace(run_of(trial))
+    slices = [(int(e["ts"] * 1000), int(e["dur"] * 1000)) for e in events(trace, ph="X")]
+    open_until: list[int] = []
+    for begin, long in slices:  # in the order in which they begin, outer ones first
+        while open_until and open_until[-1] <= begin:
+            open_until.pop()
+        assert not open_until or begin + long <= open_until[-1]
+        open_until.append(begin + long)
+    assert len(slices) > 5 * 400
 
 
 def test_a_trial_without_steps_is_left_out() -> None:

@@ -43,6 +43,16 @@ def test_scalars_of_every_step(tmp_path: Path) -> None:
     assert found.Scalars("throughput_samples_per_s")[-1].value == pytest.approx(8)
     assert found.Scalars("share/data_wait")[-1].value == pytest.approx(0.25)  # the table's row, in the same folder
     assert [path.name for path in (tmp_path / "logs").iterdir()] == [folder.name]
+    # The means are no further point in the charts of steps: the reader takes all of one tag for one line.
+    assert [(s.step, round(s.value, 6)) for s in found.Scalars("step_time_s")] == [
+        (0, 5),
+        (1, 1),
+        (2, 1),
+        (3, 1),
+        (4, 1),
+    ]
+    assert [s.value for s in found.Scalars("mean/step_time_s")] == pytest.approx([1.0])
+    assert [s.value for s in found.Scalars("mean/throughput_samples_per_s")] == pytest.approx([8.0])
 
 
 def test_without_tensorboard_the_command_that_installs_it_is_named(

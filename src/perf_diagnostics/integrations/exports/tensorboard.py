@@ -47,7 +47,7 @@ def write_tensorboard(run: Run, logdir: Path, *, traces: Mapping[str, Path] | No
                         writer.add_scalar(tag, float(value), step, walltime=times[step])
             # A run name of its own keeps the table's row from becoming a second folder named by the time.
             settings = {name: _plain(value) for name, value in result.trial.settings.canonical().items()}
-            writer.add_hparams(settings, dict(headline_numbers(TrialFacts.of(result))), run_name=".")
+            writer.add_hparams(settings, _means(TrialFacts.of(result)), run_name=".")
         trace = (traces or {}).get(result.trial.id)
         if trace is not None:
             shutil.copyfile(trace, folder / _TRACE_NAME.format(worker=result.trial.id))
@@ -89,6 +89,11 @@ def _walltimes(result: TrialResult, table: StepTable) -> list[float]:
         began_s = 0.0
     ends: list[float] = (began_s + np.cumsum(table.wall_ns) / 1e9).tolist()
     return ends
+
+
+def _means(facts: TrialFacts) -> dict[str, float]:
+    """The table's numbers: scalars, too, so under tags of their own and not as one more point in a chart of steps."""
+    return {name if "/" in name else f"mean/{name}": value for name, value in headline_numbers(facts).items()}
 
 
 def _plain(value: Any) -> Any:

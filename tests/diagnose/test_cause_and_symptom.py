@@ -261,6 +261,20 @@ def test_pages_read_back_from_disk_cost_more_than_one_phase_of_what_they_slow():
     assert diagnosis.verdict.code == "MEM001"
 
 
+# -- the optimizer
+
+
+@pytest.mark.parametrize(("touched", "first"), [(2_000, "OPT007"), (100_000, "OPT001")])
+def test_a_table_that_is_hardly_touched_is_why_the_update_takes_long(touched: int, first: str):
+    """40 of 100 ms are the update, nine tenths of it the table's; where all of its rows were looked up, it is none."""
+    table = {"embedding_gradient_numbers": 9_000_000, "embedding_rows": 100_000, "embedding_rows_touched": touched}
+    times = {"forward": 30.0, "backward": 30.0, "optimizer": 40.0}
+    diagnosis = told(cpu(times, facts=table | {"gradients_used": 10_000_000}, quantities={"trainable_parameters": 1e7}))
+    assert diagnosis.verdict.code == first
+    if first == "OPT007":
+        assert before(diagnosis, "OPT007", "OPT001")
+
+
 # -- ranks
 
 

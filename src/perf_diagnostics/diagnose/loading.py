@@ -30,6 +30,10 @@ _MOST_OF_IT = 0.5
 #: Batches that come closer together than so many hand-overs are as likely to be held up by these as by being made.
 _RUSHED = 4
 
+#: The same where there are more workers than free cores, so that a hand-over may wait for one: with 8 workers for small
+#: tensors in memory a step took 2.1 ms on two cores, 1.2 ms of it waiting, and 1.9 ms without any (torch 2.13).
+_RUSHED_IN_A_CROWD = 8
+
 
 @dataclass(frozen=True)
 class Loading:
@@ -38,10 +42,12 @@ class Loading:
     ``work_s`` is what one worker needs for a batch, ``needed`` how many workers keep up with the rest of the step,
     ``rest_s``, all for the ``batches`` of one step. ``kind`` is how that time is spent: computing, waiting (disk,
     network, locks), mixed, or unknown; what of it passed without a core (``delayed``, where the scheduler's count is
-    known) is no part of either. ``lay_ready``: for most of the wait a batch was there, and the loop had no core.
-    ``hand_over_s`` is what taking over the batches of a step from workers costs the loop, and ``hands_over``: that is
-    most of its wait. Where workers are started anew for each pass over the data, the first steps of passes are left
-    out: a step takes ``now_s``, and all others ``of_time`` of the time. ``starts``: most of the wait lies in the first.
+    known) is no part of either. ``lay_ready``: for most of the wait a batch was there, and the loop had no core; then
+    workers may have been idle, and ``work_s`` is the most that a batch takes. ``computes_s`` is the workers' CPU time a
+    step. ``hand_over_s`` is what taking over the batches of a step from workers costs the loop, and ``hands_over``:
+    that is most of its wait. Where workers are started anew for each pass over the data (``anew``), or there are none,
+    so that the loop itself begins each pass, the first steps of passes are left out: a step takes ``now_s``, and all
+    others ``of_time`` of the time. ``starts``: most of the wait lies in the first.
     """
 
     work_s: float
@@ -59,6 +65,15 @@ class Loading:
     hands_over: bool = False
     of_time: float = 1.0
     starts: bool = False
+    anew: bool = False
+    computes_s: float | None = None
+
+    @property
+    def start(self) -> str:
+        """What goes on in the first wait of each pass, where that is most of the wait."""
+        if self.anew:
+            return "the loader's workers are started, anew for each pass over the data"
+        return "a pass over the data is begun: its sampler, or the data set's __iter__"
 
     @property
     def lacked_cores(self) -> bool:
@@ -73,13 +88,21 @@ class Loading:
     @property
     def rushed(self) -> bool:
         """Workers run, and batches come so close together that handing them over may be what takes the time."""
-        return bool(self.workers) and self.rest_s + self.wait_s < _RUSHED * self.batches * HAND_OVER_S
+        return _rushed(self.now_s, self.batches, self.workers, self.free_cores)
 
     @property
     def takes(self) -> str:
         """``A batch takes one worker 12.0 ms``."""
         what = "A batch takes" if self.batches == 1 else f"The {self.batches} batches of a step take"
-        return f"{what} {'one worker' if self.workers or self.workers_pay else 'the loop'} {duration(self.work_s)}"
+        most = " at most" if self.lay_ready or self.rushed else ""
+        return (
+            f"{what} {'one worker' if self.workers or self.workers_pay else 'the loop'} {duration(self.work_s)}{most}"
+        )
+
+    @property
+    def sooner_alone(self) -> bool:
+        """Batches lie ready, and the workers compute for them less than the loop waits for a core to take them."""
+        return self.lay_ready and self.computes_s is not None and self.computes_s < self.wait_s
 
     @property
     def cores_lacking(self) -> bool:
@@ -134,7 +157,7 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
     step = between.step_s
     # Running workers that cannot keep up are all busy, and a batch takes one of them as many steps as there are
     # workers. Without workers the loop makes the batch itself, inside its wait.
-    work = workers * step if workers else (share.value * step if wait is None else wait)
+    work = workers * step if workers else between.wait_s or (share.value * step if wait is None else wait)
     rest = max(step * (1 - between.wait_share), 1e-9)
     scheduled = ask(run_delay.loading, facts)
     kind = (
@@ -146,8 +169,9 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
     batches = int(ask(facts.number, "accumulation_steps") or facts.result.trial.settings.accumulation_steps or 1)
     taking_over_s = ask(_taking_over_s, facts) if workers else None
     hands_over = taking_over_s is not None and taking_over_s >= _MOST_OF_IT * (step - rest)
-    if kind == "waiting" and (ready or hands_over):
-        kind = "mixed"  # workers whose batches lie ready wait for the loop
+    free_cores = ask(lambda: facts.free_cores)
+    if kind == "waiting" and (ready or hands_over or _rushed(step, batches, workers, free_cores)):
+        kind = "mixed"  # workers whose batches lie ready, or are being handed over, wait for the loop
     hand_over_s = max(batches * HAND_OVER_S, taking_over_s or 0.0)
     return Loading(
         work_s=work,
@@ -156,7 +180,7 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
         kind=kind,
         workers=workers,
         needed=math.ceil(work / (rest + hand_over_s)),
-        free_cores=ask(lambda: facts.free_cores),
+        free_cores=free_cores,
         wait_s=step - rest,
         batches=batches,
         delayed=None if scheduled is None else scheduled.delayed,
@@ -165,26 +189,39 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
         hands_over=hands_over,
         of_time=between.of_time,
         starts=between.starts_share >= _MOST_OF_IT,
+        anew=restarts(facts),
+        computes_s=ask(_workers_compute_s, facts) if workers else None,
     )
+
+
+def _rushed(step_s: float, batches: int, workers: int | None, free_cores: float | None) -> bool:
+    crowd = free_cores is not None and (workers or 0) > free_cores
+    return bool(workers) and step_s < (_RUSHED_IN_A_CROWD if crowd else _RUSHED) * batches * HAND_OVER_S
 
 
 @dataclass(frozen=True)
 class _Between:
-    """A mean step, in s, its wait for data, what part of all time such steps take, and of all wait their starts do."""
+    """A mean step, in s, its exposed wait for data, what part of all time such steps take, and of all wait the starts.
+
+    ``wait_s`` is the loop's whole wait in such a step, hidden by a device's queue or not; None where no starts are left
+    out.
+    """
 
     step_s: float
     wait_share: float
     of_time: float = 1.0
     starts_share: float = 0.0
+    wait_s: float | None = None
 
 
 def _between_starts(facts: TrialFacts) -> _Between:
     """The steps with which no pass begins, where workers are started anew for each: more of them start no faster.
 
-    A first step's wait beyond the median of all others is its start, as INP005 counts it.
+    Also where there are none: what the loop does to begin a pass (its sampler's order) no worker would do for it. A
+    first step's wait beyond the median of all others is its start, as INP005 counts it.
     """
-    if not restarts(facts):
-        raise NotMeasured("epoch", "the loader has no workers, or keeps them")
+    if facts.number("num_workers") and not restarts(facts):
+        raise NotMeasured("epoch", "the loader keeps its workers")
     wall, waits, others = facts.column("wall_ns"), exposed_wait_ns(facts), np.ones(facts.steps, dtype=bool)
     others[epoch_begins(facts)] = False
     if others.all() or int(others.sum()) < LEAST_STEPS:
@@ -196,7 +233,13 @@ def _between_starts(facts: TrialFacts) -> _Between:
         wait_share=min(1.0, float(waits[others].sum()) / time),
         of_time=time / float(wall.sum()),
         starts_share=float(started),
+        wait_s=float(facts.host_column(Phase.DATA_WAIT)[others].mean()) / NS_PER_S,
     )
+
+
+def _workers_compute_s(facts: TrialFacts) -> float:
+    """CPU time of the workers, in s a step."""
+    return facts.quantity("workers_cpu_s") / processor.window_s(facts) * facts.step_time_s.value
 
 
 def _taking_over_s(facts: TrialFacts) -> float:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from perf_diagnostics.diagnose.matching import Configuration
 from perf_diagnostics.diagnose.not_measured import NotMeasured
+from perf_diagnostics.diagnose.power_facts import samples_of_energy
 from perf_diagnostics.diagnose.recorded import ask
 from perf_diagnostics.diagnose.trial_facts import LEAST_STEPS, TrialFacts
 from perf_diagnostics.records import Float64
@@ -109,11 +110,7 @@ def _throughput(trial: TrialFacts) -> float:
 
 
 def _energy(trial: TrialFacts) -> float:
-    energy_j, steps = trial.quantity("energy_device"), trial.quantity("energy_device_steps")
-    if not (steps and trial.steps and trial.samples):
-        raise NotMeasured("energy_device", "the energy's window holds no step")
-    # The board is rank 0's, whose table this is; the samples of all ranks would make it look N times as thrifty.
-    return energy_j / (steps * float(trial.column("samples").mean()))
+    return trial.quantity("energy_device") / samples_of_energy(trial)
 
 
 #: On the CPU the peak of the whole process tree (loader workers included), or else of the process alone.

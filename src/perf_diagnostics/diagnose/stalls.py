@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from perf_diagnostics.diagnose import run_delay
 from perf_diagnostics.diagnose.excess import phase_parts
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Remedy
@@ -163,12 +164,7 @@ def explained_by_length(facts: TrialFacts, least: float) -> float | None:
 def against(facts: TrialFacts, phase: Phase | None) -> tuple[Remedy, ...]:
     """What to try against long steps in a phase."""
     if phase is Phase.DATA_WAIT:
-        depth = ask(facts.number, "prefetch_factor")
-        deeper = "Let the loader's workers work further ahead, so that a slow batch is not waited for."
-        return (
-            Remedy(deeper, {} if depth is None else {"prefetch_factor": 2 * int(depth)}),
-            Remedy("Look for samples that take much longer than others, and for storage that stalls."),
-        )
+        return _against_waits(facts)
     if phase in (Phase.TRANSFER, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
         return (
             Remedy(
@@ -183,3 +179,16 @@ def against(facts: TrialFacts, phase: Phase | None) -> tuple[Remedy, ...]:
     if ask(facts.number, "num_workers") is None:
         return found
     return (*found, Remedy("If it works on batches: in the loader's workers, which do that meanwhile."))
+
+
+def _against_waits(facts: TrialFacts) -> tuple[Remedy, ...]:
+    """What to try against long waits for data: to load further ahead only where batches came late."""
+    workers, depth = ask(facts.number, "num_workers"), ask(facts.number, "prefetch_factor")
+    if workers and ask(run_delay.batches_lay_ready, facts):
+        says = "In most of the wait a batch lay ready, and the loop had no core to take it: try fewer workers, or none."
+        return (Remedy(says),)
+    slow = Remedy("Look for samples that take much longer than others, and for storage that stalls.")
+    if workers == 0:
+        return (slow, Remedy("Load in workers, so that the next batches are made while a slow one is waited for."))
+    deeper = "Let the loader's workers work further ahead, so that a slow batch is not waited for."
+    return (Remedy(deeper, {} if depth is None else {"prefetch_factor": 2 * int(depth)}), slow)

@@ -19,6 +19,8 @@ IF_STREAM = f"If the data set is a stream (IterableDataset), {_ONLY_IF}"
 
 BUILD_ONCE = "Build the DataLoader once, outside of the loop over the epochs"
 
+LONGER = Remedy("Make passes longer, or let the sampler go on for several of them.")
+
 
 def streams_whole(facts: TrialFacts) -> bool:
     """Whether the data set is a stream that no worker is seen to take a part of."""
@@ -40,6 +42,13 @@ def more_workers(facts: TrialFacts, workers: int, now: str = "") -> Remedy:
     if made_anew(facts):
         return Remedy(f"{BUILD_ONCE}; then {says[0].lower()}{says[1:]}: those of a new one are new, too.")
     return Remedy(f"{says}.", {"num_workers": workers, "persistent_workers": True})
+
+
+def begins_cheaper(facts: TrialFacts) -> tuple[Remedy, ...]:
+    """Where each pass begins with a long wait, and no workers are started: longer passes, and a cheaper begin."""
+    if made_anew(facts):
+        return (Remedy(f"{BUILD_ONCE}: each pass makes one now, with its sampler and what reads the data."), LONGER)
+    return (LONGER, Remedy("Look for expensive work in the dataset's __iter__ and in the sampler."))
 
 
 def keep_workers(facts: TrialFacts) -> Remedy:

@@ -170,7 +170,7 @@ def debug(**facts):
 def test_anomaly_mode_is_a_warning_with_its_known_cost():
     finding = found(debug(anomaly_detection=True))
     assert finding.severity is Severity.WARNING
-    assert finding.recoverable.high == pytest.approx(0.55)
+    assert finding.recoverable.high == pytest.approx(0.75)  # 117 ms of CPU time a step with it, 30 without: 74 %
     assert finding.recoverable.low == pytest.approx(0.3 * 0.29)
     assert "set_detect_anomaly(False)" in finding.remedies[0].says
 

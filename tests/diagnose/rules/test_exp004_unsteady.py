@@ -53,8 +53,15 @@ def test_a_warm_up_without_end_is_a_warning():
     assert number(finding, "warm-up over").value == "not shown"
 
 
-def test_few_steps_cannot_tell():
-    assert missing(ask_trial(RULE, steps=19)).signal == "steps"
+@pytest.mark.parametrize("steps", [19, 49])
+def test_few_steps_cannot_tell(steps):
+    assert missing(ask_with_rise(0.3, steps=steps)).signal == "steps"
+    assert found(ask_with_rise(0.3, steps=50)).severity is Severity.INFO
+
+
+def test_few_steps_tell_all_the_same_that_the_warm_up_was_not_over():
+    finding = found(ask_trial(RULE, steps=30, steady=False))
+    assert finding.severity is Severity.WARNING and [one.metric for one in finding.evidence] == ["warm-up over"]
 
 
 def test_what_the_loop_waited_for_in_vain_is_said():

@@ -317,3 +317,26 @@ def test_batches_that_lay_ready_are_said_to():
     assert "a batch lay ready, and the loop had no core" in finding.summary
     assert "disk" not in finding.summary
     assert changes(finding) == []  # nor does anybody wait for more workers
+    # That is no more than the time of 8 workers for a step of 1 s, and not what a batch takes them.
+    assert "A batch takes one worker 8.00 s at most" in finding.summary
+    assert not any(shown.metric == "workers that would keep up" for shown in finding.evidence)
+
+
+def test_workers_that_compute_less_than_the_loop_waits_for_a_core_may_go():
+    # As above, but the 8 workers compute for 0.1 s a step, and the loop waits for a core for 0.3 s to take it over.
+    counted = {"process_cpu_s": 60.0, "workers_cpu_s": 10.0, "other_cpu_s": 30.0, "loop_run_delay_share": 0.9}
+    counted |= {"loop_cpu_share": 0.1, "process_run_delay_share": 0.9, "worker_run_delay_share": 0.1}
+    finding = found(
+        ask_trial(
+            RULE,
+            data_wait=0.3,
+            forward=0.7,
+            columns={"thread_cpu_ns": 0.1e9},
+            facts={"threads": 1, "cpu_count": 1, "num_workers": 8},
+            quantities=counted,
+        )
+    )
+    assert "a batch lay ready" in finding.summary
+    assert number(finding, "workers' CPU time a step").value == pytest.approx(100, rel=0.01)
+    assert changes(finding) == [{"num_workers": 0}]
+    assert finding.remedies[0].says.startswith("Try without workers, or fewer")

@@ -209,6 +209,23 @@ def test_no_worker_is_proposed_where_handing_over_takes_longer():
     assert "a step would take 2.30 ms at best" in finding.summary
 
 
+def test_workers_whose_batches_come_fast_are_not_said_to_wait_for_a_disk():
+    # 8 workers that compute for 0.27 of 2.1 ms, of which the loop waits for 1.2: they may wait for the loop as well.
+    counted = {"workers_cpu_s": 0.27, "process_cpu_s": 2.0, "other_cpu_s": 0.0}
+    facts = CORES | {"num_workers": 8, "cpu_window_s": 2.1}
+    fast = {"data_wait": 1.2e-3, "forward": 0.9e-3, "facts": facts, "quantities": counted}
+    finding = found(ask_trial(InputBound(), **fast))
+    assert "disk" not in finding.summary and "handing them over may be" in finding.summary
+    assert changes(finding)[0] == {"num_workers": 0}
+    clear(ask_trial(TooFewWorkers(), **fast))
+    clear(ask_trial(SlowBatches(), **fast))
+    # With a core for each of them they are; and ten times as slow nobody takes so long to hand a batch over.
+    roomy = fast | {"facts": facts | {"cpu_count": 16}}
+    assert "most of it waiting for disk, network or locks" in found(ask_trial(InputBound(), **roomy)).summary
+    slow = fast | {"data_wait": 12e-3, "forward": 9e-3}
+    assert "most of it waiting for disk, network or locks" in found(ask_trial(InputBound(), **slow)).summary
+
+
 def test_taking_batches_over_is_not_hidden_by_more_workers():
     # 2 workers, 0.3 s of waiting, 0.1 s of it the loop's own: the loop needs 0.8 s a step, and a batch takes one 2 s.
     finding = found(loading(TooFewWorkers(), 0.3, cpu=1 / 3, workers=2))
@@ -262,6 +279,21 @@ def test_what_workers_take_to_start_is_no_work_that_more_of_them_share(facts):
     assert not any("num_workers" in change for change in changes(finding))
     # Workers that stay are not started: then it is the batches that come late.
     assert changes(found(restarting(InputBound(), 1.2, 0.0, facts={"persistent_workers": True})))[0]["num_workers"] > 2
+
+
+def test_what_the_loop_does_to_begin_a_pass_no_worker_does_for_it():
+    # A sampler that sorts for 3.4 s before each pass of 12 steps of 0.1 s, each of which loads for 0.1 s besides.
+    alone = {"num_workers": 0, "persistent_workers": False}
+    reply = clear(restarting(TooFewWorkers(), 3.5, 0.1, facts=alone))
+    assert "a pass over the data is begun: its sampler, or the data set's __iter__" in reply.summary
+    assert number(reply, "a batch takes one worker").value == pytest.approx(100, rel=0.01)
+    finding = found(restarting(InputBound(), 3.5, 0.1, facts=alone))
+    assert changes(finding) == []
+    assert [remedy.says[:22] for remedy in finding.remedies] == ["Make passes longer, or", "Look for expensive wor"]
+    # Where the begin is the smaller part (9 times 0.4 s, beside 120 steps of 0.2 s), workers win what they can: of 111
+    # other steps 0.1 s each, less the hand-over of 0.3 ms.
+    both = found(restarting(TooFewWorkers(), 0.5, 0.1, facts=alone))
+    assert both.recoverable.high == pytest.approx(111 * 0.0997 / 27.6, rel=0.001)
 
 
 def test_more_workers_win_in_the_steps_between_starts_alone():

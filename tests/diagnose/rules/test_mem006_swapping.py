@@ -28,6 +28,17 @@ def test_faults_without_swap_may_be_a_mapped_file_and_are_only_mentioned():
     assert found(ask(500)).severity is Severity.INFO
 
 
+def test_what_nobody_saw_in_swap_is_not_said_to_come_back_from_it():
+    mapped, unseen = found(ask(500, 0.0)), found(ask(500))
+    assert "nothing of the trial lies in swap: files that are mapped" in mapped.summary
+    assert "whether out of swap or of files that are mapped into memory was not looked at" in unseen.summary
+    for finding in (mapped, unseen):
+        assert "read back" not in finding.summary
+        assert finding.recoverable is None
+        assert not any("more memory" in remedy.says for remedy in finding.remedies)
+    assert any("more memory" in remedy.says for remedy in found(ask(500, 200e6)).remedies)
+
+
 @pytest.mark.parametrize(("faults", "steps"), [(0, 100), (4, 100), (19, 100), (40, 1000)])
 def test_few_faults_are_clear_even_with_cold_memory_in_swap(faults, steps):
     clear(ask(faults, 1e9, steps=steps))

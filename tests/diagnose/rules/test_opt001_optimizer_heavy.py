@@ -151,8 +151,15 @@ def test_an_optimizer_that_is_not_torchs_own_is_said_to_be_none():
     own = found(ask(0.4, facts={"optimizer": "MyAdam"}))
     assert own.remedies[0].says.startswith("MyAdam is none of torch's own.")
     assert not any("optimizer_implementation" in change for change in changes(own))
-    for kind in ("AdamW", "LBFGS", "RMSprop"):
-        assert "torch's own" not in str(found(ask(0.4, facts={"optimizer": kind})).remedies)
+    for kind in ({"optimizer": "LBFGS"}, ADAMW, {"optimizer": "RMSprop", "optimizer_implementation": "single"}):
+        assert "torch's own" not in str(found(ask(0.4, facts=kind)).remedies)
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "RMSprop"])
+def test_an_optimizer_of_a_name_of_torchs_in_no_implementation_of_torchs_is_somebodys_own(kind):
+    own = found(ask(0.4, facts={"optimizer": kind}))
+    assert own.remedies[0].says.startswith(f"{kind} is none of torch's own in spite of its name.")
+    assert not any("optimizer_implementation" in change for change in changes(own))
 
 
 def test_what_others_load_adds_is_not_the_optimizers():

@@ -47,6 +47,25 @@ def test_a_deeper_queue_is_proposed_where_the_data_stalls():
     assert changes(finding) == [{"prefetch_factor": 4}]
 
 
+def test_a_queue_is_made_deeper_only_where_batches_come_late():
+    # Without workers nobody works ahead.
+    alone = found(stalling(LongSteps(), IRREGULAR, where="data_wait", facts={"num_workers": 0}))
+    assert "work further ahead" not in str(alone.remedies)
+    assert "Load in workers" in alone.remedies[1].says
+    # The thread was ready to run, and had no core, for all of the 4.8 s that it waited in 28.8 s.
+    counted = {"process_cpu_s": 28.8, "workers_cpu_s": 20.0, "other_cpu_s": 0.0, "loop_cpu_share": 24 / 28.8}
+    counted |= {
+        "loop_run_delay_share": 4.8 / 28.8,
+        "process_run_delay_share": 4.8 / 28.8,
+        "worker_run_delay_share": 0.5,
+    }
+    ran = {"thread_cpu_ns": 1e8 * QUIET, "data_wait_cpu_ns": np.zeros(240)}
+    facts = {"num_workers": 8, "prefetch_factor": 2, "threads": 1, "cpu_count": 1, "cpu_window_s": 28.8}
+    ready = found(stalling(LongSteps(), IRREGULAR, where="data_wait", facts=facts, quantities=counted, columns=ran))
+    (only,) = ready.remedies
+    assert only.says.endswith("the loop had no core to take it: try fewer workers, or none.")
+
+
 def test_few_stalls_little_stalls_and_stalls_in_the_computing_are_not():
     clear(stalling(LongSteps(), IRREGULAR[:1]))  # 0.4 of 24.4 s
     clear(stalling(LongSteps(), [], seconds=0.0))

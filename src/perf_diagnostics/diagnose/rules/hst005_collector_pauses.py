@@ -41,8 +41,9 @@ class CollectorPauses:
         a collection every so many steps, on all ranks at once; no ``gc.collect()`` in the loop.
 
     When it is wrong:
-        Pauses are wall time: where others had the thread's core, no more of them counts than the thread can have
-        computed. What one or two collections cost says nothing about the next ones, so no gain is claimed from them.
+        Pauses are wall time: where others had the thread's core, no more of them is sure than the thread can have
+        computed. Alone it would be faster between the pauses as well, so that up to the share that was seen may be won.
+        What one or two collections cost says nothing about the next ones, so no gain is claimed from them.
         Without collections, reference cycles with tensors in them keep memory until the next one.
     """
 
@@ -84,7 +85,7 @@ class CollectorPauses:
             summary=_summary(share, float(pauses.max()) / 1e9, most) + _doubt(share, own, pauses),
             scope=facts.label,
             evidence=numbers,
-            remedies=_remedies(facts),
+            remedies=_remedies(facts, called=float(np.median(pauses)) >= self.longest_s * 1e9),
             recoverable=_gain(facts, pauses, share, own),
             confidence=confidence(
                 Tier.SHARE_AND_CAUSE,
@@ -96,12 +97,18 @@ class CollectorPauses:
         )
 
 
-def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
+def _remedies(facts: TrialFacts, *, called: bool) -> tuple[Remedy, ...]:
+    """What helps; first to collect no more in each step, where most steps have a long pause (``called``).
+
+    By itself Python looks at everything only when the objects have become a quarter more.
+    """
     fewer = Remedy("Take gc.collect() out of the loop; make fewer containers a step.")
+    out = Remedy("Most steps have a long pause: if gc.collect() is called in the loop, take it out.")
     if facts.result.trial.settings.freeze_gc:
-        return (fewer,)
+        return (out if called else fewer,)
     says = "Freeze what set-up made, and collect between blocks of steps only: gc.freeze(), gc.disable()."
-    return (Remedy(says, {"freeze_gc": True}), fewer)
+    frozen = Remedy(says, {"freeze_gc": True})
+    return (out, frozen) if called else (frozen, fewer)
 
 
 def _own(facts: TrialFacts, pauses: Float64, share: Interval) -> Interval:
@@ -121,8 +128,9 @@ def _gain(facts: TrialFacts, pauses: Float64, share: Interval, own: Interval) ->
     """What a fix could win; None where only one or two pauses show it: nobody knows when the next one comes."""
     if _long_ones(pauses) < LEAST_CYCLES:
         return None
-    # Where others had the core, so they had after a pause: that is no aftermath.
-    removable = with_aftermath(facts, pauses > pauses.mean(), share) if own is share else own
+    # Where others had the core, so they had after a pause: that is no aftermath. They had it between the pauses as
+    # well: without them all steps would be shorter, and the pauses may be the same share of these.
+    removable = with_aftermath(facts, pauses > pauses.mean(), share) if own is share else own.reaching(share.value)
     return recoverable(removable, Family.HOST, realised=REALISED)
 
 

@@ -13,7 +13,7 @@ from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.loading import HAND_OVER_S, Loading, computing_share_of, core_bound_s, loading_of
 from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
-from perf_diagnostics.diagnose.worker_advice import keep_workers, more_workers, streams_whole
+from perf_diagnostics.diagnose.worker_advice import begins_cheaper, keep_workers, more_workers, streams_whole
 from perf_diagnostics.records import Phase
 
 
@@ -121,11 +121,13 @@ _NOTHING = 0.005
 def _remedies(facts: TrialFacts, loading: Loading, workers: int | None) -> tuple[Remedy, ...]:
     """What to try; ``workers`` is how many to load with, where that may win anything."""
     if loading.starts:
-        return (keep_workers(facts),)
+        return (keep_workers(facts),) if loading.anew else begins_cheaper(facts)
     if not loading.workers_pay:
         return (_WHOLE_BATCHES,)
     if loading.hands_over or (loading.rushed and not loading.cores_lacking):
         return (_without_workers(facts), _WHOLE_BATCHES)
+    if loading.sooner_alone:
+        return (_without_workers(facts, _ALONE),)
     less = _LESS_WAITING if loading.kind == "waiting" else cheaper_batches(facts)
     if workers is None:
         return (less,)
@@ -169,14 +171,18 @@ _WHOLE_BATCHES = Remedy(
 )
 
 
-def _without_workers(facts: TrialFacts) -> Remedy:
+_HANDING_OVER = "Try without workers: handing batches over may take longer than making them."
+_ALONE = (
+    "Try without workers, or fewer: they compute for a batch less than the loop waits for a core. If they wait for "
+    "disk or network besides, keep some."
+)
+
+
+def _without_workers(facts: TrialFacts, says: str = _HANDING_OVER) -> Remedy:
     """Switches that only workers know have to go with them."""
     settings = facts.result.trial.settings
     useless = [name for name in ("prefetch_factor", "persistent_workers") if getattr(settings, name) is not None]
-    return Remedy(
-        "Try without workers: handing batches over may take longer than making them.",
-        {"num_workers": 0, **dict.fromkeys(useless)},
-    )
+    return Remedy(says, {"num_workers": 0, **dict.fromkeys(useless)})
 
 
 def _gain(facts: TrialFacts, share: Interval, loading: Loading) -> Share:
@@ -195,7 +201,11 @@ def _numbers(facts: TrialFacts, loading: Loading, *, computing_share: float) -> 
     own = ask(lambda: facts.data_wait_cpu_share) if loading.workers is None else None
     cpu = own or ask(computing_share_of, facts)
     cores = loading.free_cores if loading.kind == "computing" else None
-    found = [Evidence(metric="workers that would keep up", value=loading.needed, limit=cores)]
+    found = []
+    if not (loading.lay_ready or loading.rushed):  # else they may keep up
+        found.append(Evidence(metric="workers that would keep up", value=loading.needed, limit=cores))
+    if loading.workers and loading.computes_s is not None:
+        found.append(Evidence(metric="workers' CPU time a step", value=loading.computes_s * 1e3, unit="ms"))
     if wait is not None:
         found.insert(0, evidence("wait for data a step", wait, "ms"))
     if cpu is not None:
@@ -219,7 +229,7 @@ def _summary(share: Interval, loading: Loading) -> str:
     says = f"The training waits for data {percent_between(share)} of each step."
     takes = loading.takes
     if loading.starts:
-        return f"{says} For most of that the loader's workers are started, anew for each pass over the data."
+        return f"{says} For most of that {loading.start}."
     if not loading.workers_pay:
         return (
             f"{says} {takes}; taking one over from a worker costs the loop about {duration(HAND_OVER_S)}, so workers "
@@ -237,6 +247,8 @@ def _summary(share: Interval, loading: Loading) -> str:
         return f"{says} For most of that the loop itself computes: it takes over what its workers made."
     if loading.lay_ready:
         how += " For most of the wait a batch lay ready, and the loop had no core to take it."
+    if loading.rushed and not loading.lay_ready:
+        how += " They come so close together that handing them over may be what takes the time."
     if loading.cores_lacking:
         how += f" {loading.cores_left}: more workers will not fix it."
     return f"{says} {how}"

@@ -71,8 +71,7 @@ class SlowBatches:
         if loading.delayed is not None:
             numbers.append(Evidence(metric="without a core within it", value=loading.delayed * 100, unit="%"))
         if loading.starts:
-            says = "for most of the wait the loader's workers are started, anew for each pass over the data (INP005)"
-            return cleared(self, says, *numbers)
+            return cleared(self, f"for most of the wait {loading.start} (INP005)", *numbers)
         if loading.kind not in ("computing", "waiting"):
             return cleared(self, f"{percent(computing.value)} of the time of loading is computing", *numbers)
         return Finding(

@@ -73,8 +73,7 @@ class TooFewWorkers:
         now = loading.workers or 0
         numbers = (waits, *_numbers(loading))
         if loading.starts:
-            says = "for most of its wait the loader's workers are started, anew for each pass over the data (INP005)"
-            return cleared(self, says, *numbers)
+            return cleared(self, f"for most of its wait {loading.start} (INP005)", *numbers)
         if loading.lay_ready:
             return cleared(
                 self, "for most of its wait a batch lay ready, and the loop had no core to take it", *numbers

@@ -15,7 +15,7 @@ from perf_diagnostics.diagnose.loading import epoch_begins, exposed_wait_ns, mad
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.time_series import cycle_ratio
 from perf_diagnostics.diagnose.wording import counted, duration, percent_between
-from perf_diagnostics.diagnose.worker_advice import BUILD_ONCE, keep_workers
+from perf_diagnostics.diagnose.worker_advice import LONGER, begins_cheaper, keep_workers
 from perf_diagnostics.records import Phase
 
 
@@ -103,9 +103,6 @@ def _why(facts: TrialFacts) -> str:
 
 
 def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
-    longer = Remedy("Make passes longer, or let the sampler go on for several of them.")
     if restarts(facts):
-        return (keep_workers(facts), longer)
-    if made_anew(facts):
-        return (Remedy(f"{BUILD_ONCE}: each pass makes one now, with its sampler and what reads the data."), longer)
-    return (longer, Remedy("Look for expensive work in the dataset's __iter__ and in the sampler."))
+        return (keep_workers(facts), LONGER)
+    return begins_cheaper(facts)

@@ -54,9 +54,7 @@ class Swapping:
         if rate < self.least_rate or faults < self.least_faults:
             return cleared(self, f"{counted(int(faults), 'page')} read from disk in the steps", *numbers)
         lost = _lost(facts, rate)
-        says = f"{significant(rate, 2)} pages a step were read back from disk"
-        if swapped:
-            says += f", and {significant(swapped / 1e6)} MB of the trial's memory lie in swap"
+        says = f"{significant(rate, 2)} pages a step were read {'back ' if swapped else ''}from disk{_whence(swapped)}"
         return Finding(
             code=self.code,
             name=self.name,
@@ -65,12 +63,28 @@ class Swapping:
             summary=f"{says}.",
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=_remedies(facts),
+            remedies=_remedies(facts) if swapped else _LOOK,
             confidence=confidence(Tier.SHARE_AND_CAUSE if swapped else Tier.CONFIGURATION, sure=True, thin=facts.thin),
             recoverable=recoverable(lost, self.family) if swapped else None,
             claims=processor.lost_by_phase(facts, lost.value) if swapped else {},
             symptom_of=("MEM001", "MEM004"),
         )
+
+
+#: What to do where swap is not to blame, or nobody looked: less memory elsewhere may help nothing.
+_LOOK = (
+    Remedy("Train on: what is read for the first time (code, data and weights that are mapped) is in memory then."),
+    Remedy("If it goes on: look whether the machine swaps (vmstat 1), or read mapped files into memory at the start."),
+)
+
+
+def _whence(swapped: float | None) -> str:
+    """Where the pages came from, as far as it is known."""
+    if swapped is None:
+        return "; whether out of swap or of files that are mapped into memory was not looked at"
+    if swapped == 0:
+        return ", and nothing of the trial lies in swap: files that are mapped into memory"
+    return f", and {significant(swapped / 1e6)} MB of the trial's memory lie in swap"
 
 
 #: What a page from disk costs at best, in s.

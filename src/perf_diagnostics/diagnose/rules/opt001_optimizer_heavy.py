@@ -46,11 +46,12 @@ ROBBED = 0.05
 #: Optimizers of torch that have a fused implementation (torch.optim, 2.6 to 2.13).
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 
-#: All optimizers of torch (torch.optim, 2.6 to 2.13; Muon from 2.9 on). What others wrote may update in any way.
-TORCHS_OWN = (
-    *FUSED,
-    *("ASGD", "Adadelta", "Adafactor", "Adamax", "LBFGS", "Muon", "NAdam", "RAdam", "RMSprop", "Rprop", "SparseAdam"),
-)
+#: Optimizers of torch that have several implementations (the same), so that which one is in use is always known.
+#: Where it is not, a class of the same name is somebody's own: papers' repositories bring an ``AdamW`` of theirs.
+CHOOSES = (*FUSED, *("ASGD", "Adadelta", "Adafactor", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop"))
+
+#: All optimizers of torch (the same; Muon from 2.9 on). What others wrote may update in any way.
+TORCHS_OWN = (*CHOOSES, "LBFGS", "Muon", "SparseAdam")
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class OptimizerHeavy:
                 thin=facts.thin,
             ),
             claims={str(Phase.OPTIMIZER): share.value},
-            symptom_of=("CPU001", "CPU003", "OPT003"),
+            symptom_of=("CPU001", "CPU003", "OPT003", "OPT007"),
         )
 
     def _fixable(self, facts: TrialFacts, share: Interval) -> Grade | None:
@@ -247,9 +248,14 @@ def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
     # An optimizer that was seen, and is in no implementation, has no others: LBFGS, and most people's own.
     chooses = kind is None or now is not None
     found = []
-    if kind is not None and kind not in TORCHS_OWN:
-        says = f"{kind} is none of torch's own. If it updates one tensor after the other: use the one of torch.optim"
-        found.append(Remedy(f"{says} that does the same (AdamW, SGD), or update with torch._foreach_* functions."))
+    if kind is not None and (kind not in TORCHS_OWN or (kind in CHOOSES and now is None)):
+        named = " in spite of its name" if kind in TORCHS_OWN else ""
+        found.append(
+            Remedy(
+                f"{kind} is none of torch's own{named}. If it updates one tensor after the other: use the one of "
+                "torch.optim that does the same (AdamW, SGD), or update with torch._foreach_* functions."
+            )
+        )
     if chooses and now != "fused" and (kind is None or kind in FUSED):
         found.append(Remedy("Use the fused implementation.", {"optimizer_implementation": "fused"}))
     if chooses and now not in ("fused", "foreach"):

@@ -56,6 +56,19 @@ def test_a_dry_run_lists_what_would_be_tried_and_runs_nothing(capsys: pytest.Cap
     assert not Path("results/run/confirm").exists()
 
 
+def test_a_dry_run_tells_what_has_run_already(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["confirm", "run", *SHORT]) == 0
+    capsys.readouterr()
+    assert main(["confirm", "run", "--dry-run", "--only", "INP001"]) == 0  # five pairs are the default
+    told = capsys.readouterr()
+    assert told.out.count("2 of 5 pairs, about ") == 2 and told.out.count(", for 3 have run\n") == 2
+    assert "gives 2 of 2 the 3 pairs" in told.err
+    assert main(["confirm", "run", "--dry-run", *SHORT]) == 0
+    told = capsys.readouterr()
+    assert told.out.count("3 pairs have run, none is left\n") == 2
+    assert told.err == "No pair is left to run; nothing was run.\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -107,7 +120,9 @@ def test_what_the_time_was_too_short_for_is_told_with_how_to_go_on(capsys: pytes
     assert "2 changes lack pairs that a verdict needs, about " in told.err
     assert "go on with: perf-diagnostics confirm results/run --time-budget " in told.err
     assert main(["confirm", "run", "--only", "INP001", "--time-budget", "20", "--dry-run"]) == 0
-    assert "a time budget of 20 s gives 0 of 2 the 3 pairs that a verdict needs" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "a time budget of 20 s gives 0 of 2 the 3 pairs that a verdict needs" in told.err
+    assert told.out.count("; the time budget has room for none of them\n") == 2
 
 
 def test_a_loop_of_ones_own_is_told_what_to_do_instead(capsys: pytest.CaptureFixture[str]) -> None:

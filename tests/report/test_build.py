@@ -432,7 +432,7 @@ def test_facts_about_the_machine_are_shown_and_unknown_ones_marked(report):
     sheets = {sheet.title: dict(sheet.facts) for sheet in report.environment}
     assert sheets["Machine"]["cpu model"] == "Intel(R) Xeon(R) CPU @ 2.20GHz"
     assert sheets["Machine"]["governor"] == "unknown"
-    assert sheets["Machine"]["memory bytes"] == "31.36 GiB"
+    assert sheets["Machine"]["memory"] == "31.36 GiB"
     assert sheets["Device: Tesla T4"]["name"] == "Tesla T4"
     assert sheets["Sources of the numbers"]["energy_device"] == "NVML total energy counter"
 

@@ -67,6 +67,18 @@ def test_energy_of_one_board_is_over_the_samples_of_its_own_rank():
     assert figures.energy_per_sample_j == pytest.approx(120 / (3 * 8))
 
 
+def test_energy_of_all_boards_is_over_the_samples_of_all_ranks():
+    quantities = (
+        Quantity("energy_device", 480.0, "J", "NVML, 4 boards"),
+        Quantity("energy_device_steps", 3, "1", "NVML"),
+        Quantity("energy_device_samples", 3 * 8 * 4, "1", "NVML"),
+        Quantity("energy_device_boards", 4, "1", "NVML"),
+    )
+    alone = result_of([1, 100, 100], quantities=quantities)
+    figures = figures_of(dataclasses.replace(alone, steps=alone.steps * 4))
+    assert figures.energy_per_sample_j == pytest.approx(480 / 96)
+
+
 def test_energy_that_was_not_read_is_absent_and_a_measured_zero_is_zero():
     assert figures_of(result_of([1, 100])).energy_per_sample_j is None
     zero = (Quantity("energy_device", 0.0, "J", "NVML"), Quantity("energy_device_steps", 3, "1", "probe"))

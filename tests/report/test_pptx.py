@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import shutil
 import subprocess
 import sys
@@ -16,9 +17,10 @@ import pytest
 
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.errors import FormatUnavailable
+from perf_diagnostics.report import finding_slides, table_slides
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
 from perf_diagnostics.report.pptx import render_pptx
-from perf_diagnostics.report.slide_layout import BODY, Box, Grid, Line, height_in, paged
+from perf_diagnostics.report.slide_layout import BODY, Box, Grid, Line, cut, height_in, paged
 from perf_diagnostics.report.slides import Deck
 from perf_diagnostics.report.words import cell
 
@@ -77,7 +79,10 @@ def test_charts_are_native_with_the_reports_values_and_gaps_stay_gaps(deck, repo
     assert len(drawn) == len(report.charts)
     for native, chart in zip(drawn, report.charts, strict=True):
         plot = native.plots[0]
-        assert tuple(plot.categories) == chart.categories
+        # Of many categories every nth is labelled; the workbook behind the chart has them all.
+        nth = max(1, math.ceil(len(chart.categories) / 16))
+        labels = [name if i % nth == 0 else " " for i, name in enumerate(chart.categories)]
+        assert [category.label for category in plot.categories] == labels
         assert [series.name for series in plot.series] == [series.name for series in chart.series]
         for series, expected in zip(plot.series, chart.series, strict=True):
             assert series.values == expected.values
@@ -112,6 +117,24 @@ def test_the_workbook_behind_a_chart_holds_its_data(written, report):
     assert held["B1"] == chart.series[0].name
     assert held["A2"] == chart.categories[0]
     assert float(held["B2"]) == chart.series[0].values[0]
+
+
+def test_of_150_steps_every_tenth_is_labelled_and_the_workbook_names_them_all():
+    steps = tuple(str(i + 1) for i in range(150))
+    chart = Chart(
+        key="k", kind=ChartKind.LINE, title="t", x_label="Step", y_label="ms", categories=steps,
+        series=(ChartSeries("a", (1.0,) * 150), ChartSeries("b", (2.0,) * 150)),
+    )  # fmt: skip
+    deck = Deck("t", None)
+    deck.chart(deck.slide("t"), BODY, chart)
+    package = deck.to_bytes()
+    (native,) = [s.chart for s in pptx.Presentation(io.BytesIO(package)).slides[0].shapes if s.has_chart]
+    axis = native.category_axis._element
+    assert axis.find("{*}tickLblSkip").get("val") == axis.find("{*}tickMarkSkip").get("val") == "10"
+    for series in native._chartSpace.iter("{*}ser"):
+        shown = [point.find("{*}v").text for point in series.find("{*}cat").iter("{*}pt")]
+        assert [text for text in shown if text.strip()] == [str(i) for i in range(1, 151, 10)] and len(shown) == 150
+    assert [cells(package)[f"A{i + 2}"] for i in range(150)] == list(steps)
 
 
 def test_whiskers_are_error_bars_of_the_intervals_length(deck, report):
@@ -216,6 +239,32 @@ def test_a_table_never_grows_beyond_its_box():
     deck.table(slide, Box(0.5, 1.5, 12.0, 5.0), grid)
     shown = next(s for s in slide.shapes if s.has_table).table
     assert shown.cell(1, 0).text.endswith("…")
+
+
+def test_a_table_is_set_smaller_before_a_text_is_cut():
+    # 30 + 2 x 38 letters of 12 pt at 0.6 of it, and 12 pt beside each: (106 x 7.2 + 36) / 72 = 11.1 in.
+    grid = Grid([("a", "")] * 3, [["x" * 30, "y" * 38, "z" * 38]], [False] * 3, "t")
+    assert grid.fitted(12.0) is grid
+    smaller = grid.fitted(11.0)
+    assert (grid.size, smaller.size) == (12.0, 10.5)
+    for text, width in zip(grid.rows[0], smaller.widths(11.0), strict=True):
+        assert cut(text, width, smaller.size) == text
+    assert cut("y" * 38, grid.widths(11.0)[1], grid.size) != "y" * 38
+
+
+def test_a_finding_that_nearly_fits_stays_on_one_slide():
+    lines = [Line("x" * 100, 18) for _ in range(8)]
+    whole = sum(height_in(line, BODY.width) for line in lines)
+    assert len(paged(lines, Box(0, 0, BODY.width, whole * 0.9))) == 2
+    (page,) = finding_slides._pages(lines, Box(0, 0, BODY.width, whole * 0.9))
+    assert 14 < page[0].size < 18
+    many = finding_slides._pages(lines, Box(0, 0, BODY.width, whole * 0.5))
+    assert len(many) > 1 and many[0][0].size == 18  # on two slides there is no need to be small
+
+
+def test_of_a_long_note_whole_sentences_are_shown():
+    assert table_slides._beginning("One is here. Two is here.", 14) == "One is here."
+    assert table_slides._beginning("One is here.", 8) == "One is…"
 
 
 def test_a_missing_library_says_how_to_get_it(monkeypatch, empty_report):

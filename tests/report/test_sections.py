@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from perf_diagnostics.diagnose.finding import Diagnosis
+from perf_diagnostics.diagnose.finding import Diagnosis, OperatorShare
 from perf_diagnostics.records import Run
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.html import render_html
@@ -86,6 +86,22 @@ def test_the_parts_of_a_profiled_step_add_up_to_it(rich: Report) -> None:
     assert "75.0 % is computing" in drawn.takeaway and "40.0 % of the kernels" in drawn.takeaway
     note = table(rich, "window")
     assert note is not None and "1.25 times as long" in note.note
+
+
+def test_the_operators_of_a_profiled_step_stand_beside_its_parts() -> None:
+    found = (
+        OperatorShare("aten::linear", "forward", 12.0, 0.25),
+        OperatorShare("AddmmBackward0", "backward", 6.0, 0.5),
+    )
+    window = dataclasses.replace(WINDOW, operators=found, calls=40.0)
+    built = report_of(run_of(trial_of(batch_size=4)), Diagnosis(verdict=None, waterfall=window))
+    shown = rows(built, "operators")
+    assert [row["Operator"] for row in shown] == ["aten::linear", "AddmmBackward0"]
+    assert [row["Share of the step"] for row in shown] == [25.0, 50.0]
+    assert [row["Calls in a step"] for row in shown] == [12.0, 6.0]
+    note = table(built, "operators")
+    assert note is not None and "In all 40 operators a step" in note.note
+    assert table(report_of(run_of(trial_of()), Diagnosis(verdict=None, waterfall=WINDOW)), "operators") is None
 
 
 def test_a_profiled_step_on_a_cpu_launches_nothing() -> None:

@@ -15,9 +15,9 @@ from perf_diagnostics.report.markdown import render_markdown
 from perf_diagnostics.report.model import Report, ReportTable
 from perf_diagnostics.report.pptx import render_pptx
 from perf_diagnostics.report.summary import summary_text
-from perf_diagnostics.report.tried import tried_frame
+from perf_diagnostics.report.tried import tried_frame, tried_on_a_slide
 from perf_diagnostics.testing import run_of, trial_of
-from tests.diagnose.tried_runs import CACHED, WORKERS, experiment, tried, waiting_run
+from tests.diagnose.tried_runs import CACHED, WORKERS, experiment, results, tried, waiting_run
 
 HALF = (0.50, 0.505, 0.495, 0.50, 0.50)
 SLOWER = (1.2, 1.21, 1.19, 1.2, 1.2)
@@ -43,7 +43,9 @@ def test_without_anything_tried_there_is_no_table() -> None:
 
 def test_a_row_has_the_prediction_and_the_gain() -> None:
     told = row(report_of(tried((experiment(WORKERS), HALF))))
-    assert (told["Finding"], told["Result"], told["Pairs"]) == ("INP001", "confirmed", 5)
+    assert (told["Finding"], told["Result"], told["Pairs"]) == ("INP001", "confirmed, as predicted", 5)
+    # A step of 8 samples takes 1.0 s, and 0.5 s with the change.
+    assert told["Base to changed"] == "8.00 to 16.0"
     assert told["Gain"] == pytest.approx(50.0, abs=0.2)
     assert 48 < told["at least"] < 50 < told["at most"] < 52  # type: ignore[operator]
     assert told["Predicted"] == "10 to 60"
@@ -65,11 +67,20 @@ def test_what_was_not_tried_has_no_gain_and_a_reason() -> None:
     assert told["Result"] == "not tried" and told["Gain"] is None and "no pair" in str(told["Note"])
 
 
+def test_a_reason_that_several_share_is_told_once() -> None:
+    planned = (experiment(WORKERS), experiment({"threads": 2}, number=1), experiment({"batch_size": 16}, number=2))
+    table = table_of(report_of(Experiments(planned=planned)))
+    assert "3 changes were not tried, each for this reason: no pair has been run yet." in table.note
+    notes = [cells[-1] for cells in table.rows]
+    assert notes == ["", "", "changes the optimisation"]
+
+
 def test_of_too_few_pairs_the_table_has_no_gain_and_says_what_is_missing() -> None:
     advised = diagnose(waiting_run()).findings[0].remedies[0].change
     report = report_of(tried((experiment(advised), HALF[:2])))
     told = row(report)
     assert (told["Result"], told["Pairs"], told["Gain"], told["at least"]) == ("too early to say", 2, None, None)
+    assert told["Base to changed"] is None
     assert "a verdict needs 3" in str(told["Note"])
     (change,) = report.changes
     # Beside the change stands the prediction that its gain will be held against, and no other.
@@ -81,6 +92,8 @@ def test_of_too_few_pairs_the_table_has_no_gain_and_says_what_is_missing() -> No
 def test_a_gain_outside_the_prediction_says_so() -> None:
     told = row(report_of(tried((experiment(WORKERS), (0.2, 0.201, 0.199, 0.2, 0.2)))))
     assert told["Result"] == "confirmed, not as predicted"  # 80 % where 10 to 60 % were predicted
+    (change,) = report_of(tried((experiment(WORKERS), (0.2, 0.201, 0.199, 0.2, 0.2)))).changes
+    assert ", measured are 80 % (" in change.tried and change.tried.endswith("the prediction did not hold")
 
 
 def test_the_answer_says_what_was_won_and_what_was_tried_in_vain() -> None:
@@ -89,11 +102,23 @@ def test_the_answer_says_what_was_won_and_what_was_tried_in_vain() -> None:
     # The rules would propose 3 workers here; the gain that was measured is that of the 2 that were tried.
     assert change.code == "num_workers=2, persistent_workers=True"
     assert change.tried.startswith("tried in 5 pairs of trials: confirmed, from ")
-    assert change.tried.endswith(" samples/s; predicted were 10 to 60 %")
+    assert " samples/s; predicted were 10 to 60 % less time a sample, measured are 50 % (49" in change.tried
+    assert change.tried.endswith(" %): the prediction held")
     assert change.tried in " ".join(summary_text(report_of(tried((experiment(WORKERS), HALF)))).split())
     assert report_of(None).changes[0].tried == ""
     vain = " ".join(report_of(tried((experiment(WORKERS), SLOWER))).answer)
     assert "not worth doing: num_workers=2, persistent_workers=True (-20.0 %)" in vain
+
+
+def test_a_base_that_ran_at_another_pace_beside_its_change_is_told() -> None:
+    """Else two speeds of one configuration stand in one report without a word."""
+    one = experiment(WORKERS)
+    slower = Experiments(planned=(one,), results=results(one, (1.0, 1.01, 0.99, 1.0, 1.0), base_s=2.0))
+    answer = " ".join(report_of(slower).answer)
+    # A step of 8 samples took 1.0 s in the run and 2.0 s beside the change.
+    assert "Beside its change the base trained 4.00 samples/s (cpu, batch 8), against 7.99 in the run itself" in answer
+    assert "the machine was slower when the change was tried" in answer
+    assert "Beside its change" not in " ".join(report_of(tried((experiment(WORKERS), HALF))).answer)
 
 
 def test_every_format_has_it() -> None:
@@ -133,5 +158,14 @@ def test_a_slide_has_in_its_notes_what_its_columns_cut() -> None:
     from pptx import Presentation
 
     slides = Presentation(BytesIO(render_pptx(report_of(tried((experiment(WORKERS), HALF)))))).slides
-    notes = next(s.notes_slide.notes_text_frame.text for s in slides if s.shapes.title.text == "What was tried")
-    assert "INP001, change: num_workers=2, persistent_workers=True" in notes
+    slide = next(s for s in slides if s.shapes.title.text == "What was tried")
+    assert "INP001, change: num_workers=2, persistent_workers=True" in slide.notes_slide.notes_text_frame.text
+    (grid,) = (shape.table for shape in slide.shapes if shape.has_table)
+    shown = {head.text: cell.text for head, cell in zip(grid.rows[0].cells, grid.rows[1].cells, strict=True)}
+    assert shown["Gain\n%"].startswith("50.0 (49.") and shown["Base to changed\nsamples/s"] == "8.00 to 16.0"
+    assert "Note" not in shown and "at least\n%" not in shown
+
+
+def test_what_the_slide_leaves_out_stands_in_its_notes() -> None:
+    changed = report_of(tried((experiment({"batch_size": 16}), HALF)))
+    assert tried_on_a_slide(table_of(changed)).note.endswith(" batch_size=16: changes the optimisation.")

@@ -21,7 +21,7 @@ from perf_diagnostics.diagnose.experiments import About, Candidate
 from perf_diagnostics.diagnose.finding import Share, Tried, Trying
 from perf_diagnostics.diagnose.tried import tried_of
 from perf_diagnostics.errors import InvalidSettings, RunError
-from perf_diagnostics.records import Environment, Json, Length, Settings, Trial
+from perf_diagnostics.records import Environment, Json, Length, Settings, Trial, TrialResult
 from perf_diagnostics.store import manifest
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.trials.confirm import Confirm, ConfirmEnd
@@ -237,6 +237,59 @@ def test_how_much_is_missing_is_told(folder: RunFolder) -> None:
     assert (end.unfinished, round(end.needs_s)) == (2, 120)  # 2 x 3 pairs of 20 s
     end = Confirm(folder, time_budget_s=None, launch=Pretended(halved)).run([candidate(one) for one in CHANGES])
     assert (end.unfinished, end.needs_s) == (0, 0.0)
+
+
+class Told:
+    """Keeps ``[number/total]`` of every trial that begins."""
+
+    def __init__(self) -> None:
+        self.places: list[tuple[int, int]] = []
+
+    def started(self, trial: Trial, *, number: int, total: int, left_s: float | None) -> None:
+        self.places.append((number, total))
+
+    def ended(self, result: TrialResult) -> None:
+        """Only beginnings are of interest."""
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+def test_the_progress_counts_what_is_going_to_be_tried(folder: RunFolder) -> None:
+    launch, told = Taking(10.0), Told()
+    confirm = Confirm(folder, time_budget_s=60.0, launch=launch, clock=launch.clock, progress=told)
+    confirm.run([candidate(change) for change in CHANGES])
+    # Foreseen are 7 s a pair: three pairs of two changes, and two more of the first (56 of 60 s), of 30 trials that are
+    # planned. The first pair takes 20 s, so that two more of it are all that fit.
+    assert told.places == [(1, 16), (2, 16), (3, 6), (4, 6), (5, 6), (6, 6)]
+
+
+def test_a_second_call_counts_what_is_left(folder: RunFolder) -> None:
+    Confirm(folder, pairs=3, launch=Pretended(halved)).run([candidate(WORKERS)])
+    told = Told()
+    Confirm(folder, pairs=4, launch=Pretended(halved), progress=told).run([candidate(WORKERS)])
+    assert told.places == [(1, 2), (2, 2)]
+
+
+def test_what_would_be_done_is_told_without_doing_it(folder: RunFolder) -> None:
+    wanted = [candidate(WORKERS), candidate(THREADS)]
+    before = Confirm(folder, pairs=3).foresee(wanted)
+    assert [(one.standing.done, one.missing, one.pairs) for one in before] == [(0, 3, 3), (0, 3, 3)]
+    assert before[0].missing_s == pytest.approx(3 * 2 * (1 + 0.5 + 203 * 0.01))
+    assert not nested_folder(folder.path).exists()
+    Confirm(folder, pairs=3, launch=Pretended(halved)).run(wanted[:1])
+    written = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+    first, second = Confirm(folder, pairs=4, time_budget_s=20.0).foresee(wanted)
+    assert (first.standing.done, first.missing, first.decides) == (3, 1, True)
+    # Pretended trials take no time, so that the slowness they show (0) makes the second change look free.
+    assert (second.standing.done, second.missing, second.pairs) == (0, 4, 4)
+    assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == written
+
+
+def test_what_has_failed_is_foreseen_to_end_there(folder: RunFolder) -> None:
+    Confirm(folder, launch=Pretended(lambda settings: None if settings.num_workers else 1.0)).run([candidate(WORKERS)])
+    (one,) = Confirm(folder).foresee([candidate(WORKERS)])
+    assert one.standing.over and (one.missing, one.pairs) == (0, 0)
 
 
 def test_the_prediction_is_kept_as_it_was_before_the_first_pair(folder: RunFolder) -> None:

@@ -6,7 +6,10 @@ import dataclasses
 
 import pytest
 
-from perf_diagnostics.trials.confirm_order import Standing, next_one, within
+from perf_diagnostics.diagnose.experiments import Candidate
+from perf_diagnostics.records import Length, Settings, Trial
+from perf_diagnostics.trials.confirm_order import Attempt, Foreseen, Standing, foreseen, next_one
+from perf_diagnostics.trials.pairs import experiment_of
 
 #: Five pairs of 10 s each, none of which has run.
 NEW = Standing(done=0, planned=5, pair_s=10.0)
@@ -14,6 +17,10 @@ NEW = Standing(done=0, planned=5, pair_s=10.0)
 
 def begun(done: int, pair_s: float = 10.0) -> Standing:
     return Standing(done=done, planned=5, pair_s=pair_s, begun=True)
+
+
+def priced(pair_s: float) -> Standing:
+    return Standing(done=0, planned=5, pair_s=pair_s)
 
 
 def all_of(standings: list[Standing], left_s: float) -> list[int]:
@@ -73,6 +80,27 @@ def test_who_asks_for_fewer_pairs_than_a_verdict_needs_gets_them() -> None:
     assert all_of([Standing(done=0, planned=1, pair_s=10.0)], 10.0) == [1]
 
 
-def test_how_many_fit_is_counted_with_the_dear_ones_passed_over() -> None:
-    assert within([30.0, 50.0, 20.0], 60.0) == 2  # 30 + 20; 50 does not fit beside the first
-    assert within([], 60.0) == 0
+def test_what_runs_within_the_time_is_foreseen() -> None:
+    # 3 x 10 + 3 x 6 s; 3 x 17 s do not fit beside them; of the 12 s left one more pair of the first.
+    assert foreseen([NEW, priced(17.0), priced(6.0)], 60.0) == [4, 0, 3]
+    assert foreseen([NEW, begun(4), dataclasses.replace(begun(1), over=True)], None) == [5, 1, 0]
+    assert foreseen([], 60.0) == []
+
+
+def test_what_is_foreseen_counts_what_has_run() -> None:
+    one = Foreseen(begun(2), pairs=1)
+    assert (one.missing, one.missing_s, one.decides) == (3, 30.0, True)  # with the third it has what a verdict needs
+    assert not Foreseen(begun(2), pairs=0).decides
+    failed = Foreseen(dataclasses.replace(begun(1), over=True), pairs=0)
+    assert (failed.missing, failed.missing_s, failed.decides) == (0, 0.0, False)
+
+
+def test_the_trials_to_come_are_those_without_a_result() -> None:
+    base = Trial(workload="mlp", settings=Settings(batch_size=8), length=Length.exactly(10))
+    candidate = Candidate(about=(), says="", change={"threads": 1}, base=base, step_s=0.1, start_s=1.0)
+    attempt = Attempt.of(candidate, experiment_of(candidate, number=0, pairs=3, length=base.length))
+    (first, second), _, _ = attempt.pairs
+    assert attempt.lacking(set(), 3) == 6
+    assert attempt.lacking({first}, 1) == 1  # the rest of the pair that a kill cut in two
+    assert attempt.lacking({first}, 2) == 3
+    assert attempt.lacking({first, second}, 5) == 4

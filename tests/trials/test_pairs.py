@@ -13,7 +13,6 @@ from perf_diagnostics.trials.pairs import (
     length_for,
     orders,
     same_question,
-    still_to_run,
     trial_cost_s,
 )
 
@@ -54,7 +53,6 @@ def test_no_two_trials_of_a_run_share_an_id() -> None:
     made = [experiment_of(candidate(threads=n), number=n, pairs=3, length=Length.exactly(10)) for n in (1, 2, 3)]
     ids = [trial.id for one in made for i in range(3) for trial in one.pair(i)]
     assert len(set(ids)) == 18
-    assert still_to_run(made, ids[:5]) == 13
 
 
 @pytest.mark.parametrize("seed", range(8))

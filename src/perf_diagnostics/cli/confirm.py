@@ -80,7 +80,7 @@ def run(given: argparse.Namespace) -> int:
         print(f"{folder.path}: no finding has advice that a change of settings could try.")
         return DONE
     if given.dry_run:
-        return _plan_only(wanted, given)
+        return _plan_only(folder, wanted, given)
     end = tried(folder, wanted, given)
     print(tried_text(tried_of(end.experiments)))
     if end.interrupted:
@@ -138,26 +138,23 @@ def _given(given: argparse.Namespace, name: str, default: Any) -> Any:
     return default if value is None else value
 
 
-def _plan_only(wanted: tuple[Candidate, ...], given: argparse.Namespace) -> int:
+def _plan_only(folder: RunFolder, wanted: tuple[Candidate, ...], given: argparse.Namespace) -> int:
+    """Tell what a call would do now, after what earlier ones have done."""
     from perf_diagnostics.cli.tried_text import planned_text
-    from perf_diagnostics.trials.confirm import TIME_BUDGET_S, repeatable
-    from perf_diagnostics.trials.confirm_order import least_pairs, within
-    from perf_diagnostics.trials.pairs import PAIRS, experiment_of, length_for, trial_cost_s
+    from perf_diagnostics.trials.confirm import TIME_BUDGET_S, Confirm
+    from perf_diagnostics.trials.confirm_order import least_pairs
+    from perf_diagnostics.trials.pairs import PAIRS
 
     pairs = _given(given, "pairs", PAIRS)
     budget_s = _given(given, "time_budget", TIME_BUDGET_S)
-    cost_s = []
-    for number, one in enumerate(wanted):
-        repeatable(one)
-        length = length_for(one.step_s, steps=given.steps)
-        experiment_of(one, number=number, pairs=pairs, length=length)  # what cannot be planned is told now
-        cost_s.append(2 * pairs * trial_cost_s(one, length))
-    print(planned_text(wanted, cost_s, pairs))
-    least = least_pairs(pairs)
-    fit = within([each_s * least / pairs for each_s in cost_s], budget_s)
+    ahead = Confirm(folder, pairs=pairs, steps=given.steps, time_budget_s=budget_s).foresee(wanted)
+    print(planned_text(wanted, ahead))
+    fit = sum(one.decides for one in ahead)
     print(
-        f"About {sum(cost_s):.0f} s in all; a time budget of {budget_s:.0f} s gives {fit} of {len(cost_s)} the {least} "
-        "pairs that a verdict needs; nothing was run.",
+        f"About {sum(one.missing_s for one in ahead):.0f} s in all; a time budget of {budget_s:.0f} s gives {fit} of "
+        f"{len(ahead)} the {least_pairs(pairs)} pairs that a verdict needs; nothing was run."
+        if any(one.missing for one in ahead)
+        else "No pair is left to run; nothing was run.",
         file=sys.stderr,
     )
     return DONE

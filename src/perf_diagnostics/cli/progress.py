@@ -91,7 +91,7 @@ class LiveProgress:
         if self._task is None:
             self._task = self._bar.add_task(trial.label, total=total, left=left)
             self._bar.start()
-        self._bar.update(self._task, description=trial.label, completed=number - 1, left=left)
+        self._bar.update(self._task, description=trial.label, completed=number - 1, total=total, left=left)
 
     def ended(self, result: TrialResult) -> None:
         self._bar.console.print(outcome_line(result, told=self._told), markup=False, highlight=False)

@@ -6,7 +6,8 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from perf_diagnostics.cli.tried_text import tried_text
-from perf_diagnostics.report.gains import gain
+from perf_diagnostics.report.gains import fix
+from perf_diagnostics.report.reading_order import in_reading_order
 
 if TYPE_CHECKING:
     from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding
@@ -20,7 +21,7 @@ _NAMED = 3
 def diagnosis_text(diagnosis: Diagnosis) -> str:
     """Verdict, findings with evidence and remedies, what was cleared, what could not be checked."""
     lines = [_verdict(diagnosis), ""]
-    for finding in diagnosis.findings:
+    for finding in in_reading_order(diagnosis).findings:
         lines += [*_finding(finding), ""]
     if diagnosis.tried:
         lines += ["Tried:", *(f"  {line}" for line in tried_text(diagnosis.tried).splitlines()), ""]
@@ -54,7 +55,7 @@ def _finding(finding: Finding) -> list[str]:
     lines = _wrapped(f"{finding.severity.upper()}  {finding.name} ({finding.code}, {finding.scope})")
     lines += _wrapped(finding.summary, indent="  ")
     if finding.recoverable is not None:
-        lines += _wrapped(f"A fix {gain(finding.recoverable)}.", indent="  ")
+        lines += _wrapped(fix(finding), indent="  ")
     lines += [f"    {evidence_line(evidence)}" for evidence in finding.evidence]
     for remedy in finding.remedies:
         change = ", ".join(f"{name}={value}" for name, value in remedy.change.items())

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from perf_diagnostics.diagnose.finding import Share, Tried
     from perf_diagnostics.diagnose.statistics import Interval
     from perf_diagnostics.records import Json
+    from perf_diagnostics.trials.confirm_order import Foreseen
 
 _WIDTH = 100
 
@@ -46,17 +47,30 @@ def _held(one: Tried) -> str:
     return "; held" if one.as_predicted else "; not held"
 
 
-def planned_text(candidates: Iterable[Candidate], cost_s: Iterable[float], pairs: int) -> str:
-    """What would be tried, in which order, with its prediction and about how long it would take."""
+def planned_text(candidates: Iterable[Candidate], ahead: Iterable[Foreseen]) -> str:
+    """What would be tried, in which order, with its prediction, what of it has run, and about how long it takes."""
     lines: list[str] = []
-    for number, (one, each_s) in enumerate(zip(candidates, cost_s, strict=True), start=1):
+    for number, (one, foreseen) in enumerate(zip(candidates, ahead, strict=True), start=1):
         where = f"{one.base.settings.device}, batch {one.base.settings.batch_size}"
         codes = ", ".join(dict.fromkeys(about.code for about in one.about))
-        lines.append(f"{number}. {change_text(one.change)} ({codes}; {where}): {pairs} pairs, about {each_s:.0f} s")
+        lines.append(f"{number}. {change_text(one.change)} ({codes}; {where}): {_ahead(foreseen)}")
         predicted = "" if one.predicted is None or one.ceiling else f" Predicted: {share_text(one.predicted)}."
         note = f" ({CEILING})" if one.ceiling else f" ({CHANGES})" if one.changes_training else ""
         lines += textwrap.wrap(f"{one.says}{note}{predicted}", _WIDTH, initial_indent="   ", subsequent_indent="   ")
     return "\n".join(lines)
+
+
+def _ahead(one: Foreseen) -> str:
+    """``5 pairs, about 40 s``; ``2 of 5 pairs, about 16 s, for 3 have run``; ``5 pairs have run, none is left``."""
+    done, planned = one.standing.done, one.standing.planned
+    if one.standing.over:
+        return f"no further pair after {done} of {planned}, for a trial of it failed"
+    if not one.missing:
+        return f"{counted(planned, 'pair')} {'has' if planned == 1 else 'have'} run, none is left"
+    of = f"{one.missing} of {counted(planned, 'pair')}" if done else counted(planned, "pair")
+    ran = f", for {done} {'has' if done == 1 else 'have'} run" if done else ""
+    few = "" if one.pairs == one.missing else f"; the time budget has room for {one.pairs or 'none'} of them"
+    return f"{of}, about {one.missing_s:.0f} s{ran}{few}"
 
 
 def change_text(change: Mapping[str, Json]) -> str:

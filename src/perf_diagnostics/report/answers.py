@@ -16,7 +16,7 @@ from perf_diagnostics.report.gains import gain
 from perf_diagnostics.report.model import Basis
 from perf_diagnostics.report.phase_charts import largest_phases
 from perf_diagnostics.report.phases import PHASE_NAMES
-from perf_diagnostics.report.tried import in_vain
+from perf_diagnostics.report.tried import another_pace, in_vain
 from perf_diagnostics.report.words import between, counted, listing, number, percent, plain, time_unit
 
 Sentence = tuple[str, Basis]
@@ -58,6 +58,7 @@ def answer_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[Sent
     sentences += _comparison(drawn)
     sentences += [s for index, arm in enumerate(drawn[:ARMS_TOLD]) for s in _where_time_goes(arm, index)]
     sentences += _what_would_help(diagnosis)
+    sentences += another_pace(drawn, diagnosis.tried)
     sentences += in_vain(diagnosis.tried)
     sentences += _doubts(diagnosis)
     sentences += _cautions(drawn)

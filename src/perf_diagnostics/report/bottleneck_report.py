@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import reprlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,13 +39,19 @@ class BottleneckReport:
 
     @classmethod
     def of(
-        cls, run: Run | None, *, experiments: Experiments | None = None, generated_at: str | None = None
+        cls,
+        run: Run | None,
+        *,
+        experiments: Experiments | None = None,
+        traces: Mapping[str, Path] | None = None,
+        generated_at: str | None = None,
     ) -> BottleneckReport:
         """The report of any records: of ``attached.run`` after a loop of one's own, or of ``RunFolder.open(p).read()``.
 
         Args:
             run: what was measured.
             experiments: what was tried of the advice, if anything was: ``read_experiments(p)`` of a run's folder.
+            traces: profiler windows by trial id: ``attached.traces``, or ``RunFolder.open(p).traces()``.
             generated_at: the time that stands in the report (ISO 8601); default: now.
 
         Raises:
@@ -62,7 +69,7 @@ class BottleneckReport:
                 "RunFolder.open(folder).read()."
             )
         moment = datetime.now(UTC).isoformat(timespec="seconds") if generated_at is None else generated_at
-        return cls(build_report(run, diagnose(run, experiments=experiments), generated_at=moment))
+        return cls(build_report(run, diagnose(run, experiments=experiments, traces=traces), generated_at=moment))
 
     @property
     def diagnosis(self) -> Diagnosis:

@@ -15,6 +15,7 @@ from perf_diagnostics.report.figures import Arm, arms_of
 from perf_diagnostics.report.key_figures import key_figures_of
 from perf_diagnostics.report.method import incomplete_of, method_of, not_measured_of
 from perf_diagnostics.report.model import Report
+from perf_diagnostics.report.reading_order import in_reading_order
 from perf_diagnostics.report.sections import section_charts, section_tables
 from perf_diagnostics.report.tables import tables_of
 from perf_diagnostics.report.where import environment_of
@@ -28,6 +29,7 @@ def build_report(run: Run, diagnosis: Diagnosis, *, generated_at: str, alerts: S
     format as it is given (ISO 8601), so that equal input makes equal files. ``alerts`` stand above everything else,
     such as what :func:`broken_seal` says of the run's folder.
     """
+    diagnosis = in_reading_order(diagnosis)
     arms = arms_of(run)
     sentences = answer_of(run, arms, diagnosis)
     report = Report(

@@ -42,6 +42,7 @@ def _trial(arm: Arm, figures: TrialFigures) -> Json:
         "phase_share": {str(phase): _interval(share) for phase, share in figures.share.items()},
         "energy_per_sample_j": figures.energy_per_sample_j,
         "energy_above_idle_per_sample_j": ask(net_energy_per_sample_j, facts),
+        "energy_by_board": result.facts.get("energy_by_board"),
         "work": _work(facts),
         "slow_steps": _slow_steps(facts),
         "ranks": len(result.steps),

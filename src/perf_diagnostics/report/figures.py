@@ -16,6 +16,7 @@ from perf_diagnostics.diagnose.asking import void_trials
 from perf_diagnostics.diagnose.facts import Group, Interval, NotMeasured, Point, SweepFacts, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Family
 from perf_diagnostics.diagnose.installed import all_rules
+from perf_diagnostics.diagnose.power_facts import samples_of_energy
 from perf_diagnostics.records import ALL_PHASES, Outcome, Phase, Run, Trial, TrialResult
 from perf_diagnostics.report.words import plain
 
@@ -63,7 +64,8 @@ def figures_of(result: TrialResult) -> TrialFigures:
     return TrialFigures(
         result=result,
         steps=facts.steps,
-        warmup_steps=max((int(np.count_nonzero(t.columns["warmup"])) for t in result.steps), default=0),
+        # The first ones: steps of a profiler window later on belong to no statistic either.
+        warmup_steps=max((int(np.argmin(np.append(t.columns["warmup"], False))) for t in result.steps), default=0),
         samples=facts.samples,
         throughput=ask(lambda: facts.throughput),
         step_s=ask(lambda: facts.step_time_s),
@@ -80,20 +82,12 @@ def clock_of(facts: TrialFacts) -> str:
 
 
 def energy_per_sample_j(facts: TrialFacts) -> float:
-    """Joule per sample over the energy counter's own window: its steps times the samples of a mean step.
-
-    Of several ranks the first one's board was read, so that only its own samples count.
+    """Joule per sample over the energy counter's own window; of several ranks all boards' over all ranks' samples.
 
     Raises:
         NotMeasured: no counter was read, or no step or sample fell into its window.
     """
-    energy, steps = facts.quantity("energy_device"), facts.quantity("energy_device_steps")
-    if not (steps and facts.samples and facts.steps):
-        raise NotMeasured("energy_device", "the counter's window holds no step")
-    samples = float(facts.column("samples").mean())
-    if not samples > 0:
-        raise NotMeasured("energy_device", "no sample was trained on")
-    return energy / (steps * samples)
+    return facts.quantity("energy_device") / samples_of_energy(facts)
 
 
 def net_energy_per_sample_j(facts: TrialFacts) -> float:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from perf_diagnostics.diagnose.finding import Evidence, Finding
-from perf_diagnostics.report.gains import gain
+from perf_diagnostics.report.gains import fix
 from perf_diagnostics.report.paged_slides import text_slides
 from perf_diagnostics.report.slide_layout import BODY, Box, Grid, Line, height_in, paged
 from perf_diagnostics.report.slides import Deck
@@ -18,8 +19,8 @@ def finding_slides(deck: Deck, finding: Finding) -> None:
     name = finding.name.replace("-", " ")
     title = f"{finding.code} {name} ({finding.severity})"
     lines = [Line(finding.scope, 14, "muted"), Line(finding.summary, 18, space_after=8)]
-    if (share := finding.recoverable) is not None:
-        lines.append(Line(f"A fix {gain(share)}.", 16, "accent", bold=True, space_after=8))
+    if finding.recoverable is not None:
+        lines.append(Line(fix(finding), 16, "accent", bold=True, space_after=8))
     for remedy in finding.remedies:
         change = f"  [{change_in_code(remedy.change)}]" if remedy.change else ""
         lines.append(Line(f"{remedy.says}{change}", 15, bullet=True, space_after=4))
@@ -28,7 +29,7 @@ def finding_slides(deck: Deck, finding: Finding) -> None:
     ]
     shown = finding.evidence[:_EVIDENCE_ROWS]
     room = BODY.height - (0.4 + 0.34 * (len(shown) + 1) if shown else 0)
-    pages = paged(lines, Box(BODY.left, BODY.top, BODY.width, room))
+    pages = _pages(lines, Box(BODY.left, BODY.top, BODY.width, room))
     for index, page in enumerate(pages):
         slide = deck.slide(title, _finding_notes(finding))
         severity = "accent" if finding.severity == "info" else str(finding.severity)
@@ -37,10 +38,29 @@ def finding_slides(deck: Deck, finding: Finding) -> None:
         if index == len(pages) - 1 and shown:
             used = sum(height_in(line, BODY.width) for line in page)
             box = Box(BODY.left, BODY.top + used + 0.25, BODY.width, 0)
-            grid = Grid(
-                _EVIDENCE, [_evidence(item) for item in shown], _EVIDENCE_NUMERIC, f"Evidence of {finding.code}"
-            )
-            deck.table(slide, box, grid)
+            deck.table(slide, box, _grid(finding, shown))
+
+
+def _grid(finding: Finding, shown: Sequence[Evidence]) -> Grid:
+    """The evidence as a table, without a column that nothing stands in."""
+    rows = [_evidence(item) for item in shown]
+    kept = [i for i, (head, _) in enumerate(_EVIDENCE) if head != "Source" or any(row[i] for row in rows)]
+    return Grid(
+        [_EVIDENCE[i] for i in kept],
+        [[row[i] for i in kept] for row in rows],
+        [_EVIDENCE_NUMERIC[i] for i in kept],
+        f"Evidence of {finding.code}",
+    )
+
+
+def _pages(lines: Sequence[Line], box: Box) -> list[list[Line]]:
+    """On one slide, a little smaller where that is what it takes; else on as many as the full size needs."""
+    for factor in (1.0, 0.92, 0.84):
+        smaller = [replace(line, size=line.size * factor, space_after=line.space_after * factor) for line in lines]
+        pages = paged(smaller, box)
+        if len(pages) == 1:
+            return pages
+    return paged(lines, box)
 
 
 def observation_slides(deck: Deck, findings: Sequence[Finding]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perf_diagnostics.diagnose.finding import Share
-from perf_diagnostics.report.words import between, percent
+from perf_diagnostics.diagnose.finding import Finding, Share
+from perf_diagnostics.report.words import between, listing, percent
 
 
 def gain(share: Share) -> str:
@@ -16,6 +16,20 @@ def gain(share: Share) -> str:
     if share.measured:
         return f"wins {percent(share.value)} of the time a sample takes ({ends} %), measured in this run"
     return f"could win back {percent(share.value)} of the step's time ({ends} %), predicted, not measured"
+
+
+def fix(finding: Finding) -> str:
+    """What a fix of a finding wins, and at which batch sizes where these are not what one would train at.
+
+    A gain at a batch size that nobody should train at would else look larger than what the verdict promises.
+    """
+    if finding.recoverable is None:
+        return ""
+    words = f"A fix {gain(finding.recoverable)}."
+    if finding.at_recommended or not finding.batch_sizes:
+        return words
+    sizes = listing([str(size) for size in finding.batch_sizes])
+    return f"{words} That is at batch size {sizes}, not at the recommended one."
 
 
 def faster(share: Share) -> str:

@@ -14,12 +14,15 @@ from perf_diagnostics.records import Json
 from perf_diagnostics.report import gains, words
 from perf_diagnostics.report.changes import finding_key
 from perf_diagnostics.report.json import as_json
+from perf_diagnostics.report.method import beside_not_checked
 from perf_diagnostics.report.model import Basis, Chart, ChartKind, Report, ReportTable
 from perf_diagnostics.report.palette import DARK, LIGHT, PRINTED, THEMED, Ink, css_variables
+from perf_diagnostics.report.reading_order import doubts_measuring, verdict_finding
 from perf_diagnostics.report.signs import gain_bar, severity_sign, verdict_severity
 from perf_diagnostics.report.sizes_table import SIZES
 from perf_diagnostics.report.svg import svg
 from perf_diagnostics.report.templates import templates_dir
+from perf_diagnostics.report.where import SOURCES
 
 Medium = Literal["screen", "print"]
 
@@ -55,11 +58,12 @@ def environment() -> Environment:
         "faster": gains.faster,
         "saved_time": gains.saved_time,
         "known": gains.known,
-        "gain": gains.gain,
+        "fix": gains.fix,
         "cell": words.cell,
         "tie": words.tie,
         "change": words.change_in_code,
         "moment": words.moment,
+        "beside": lambda why, signal: words.without_its_name(signal, why),
     }
     return jinja
 
@@ -113,12 +117,14 @@ class _PlacedSection:
     tables: list[_Placed]
 
 
-def _sections(report: Report, drawn: list[_Drawn], placed: list[_Placed]) -> list[_PlacedSection]:
+def _sections(report: Report, drawn: list[_Drawn], placed: list[_Placed], medium: Medium) -> list[_PlacedSection]:
+    """The sections; on paper without charts of a single category, which say no more than the table below them."""
+    shown = [item for item in drawn if medium == "screen" or not item.chart.is_one_group]
     return [
         _PlacedSection(
             f"section-{index + 1}",
             section.title,
-            [item for item in drawn if item.chart.section == section.title],
+            [item for item in shown if item.chart.section == section.title],
             [item for item in placed if item.table.section == section.title],
         )
         for index, section in enumerate(report.sections)
@@ -140,34 +146,31 @@ def _context(report: Report, medium: Medium) -> dict[str, Any]:
     drawn = [_drawn(report.charts, index, ink) for index in range(len(report.charts))]
     folder = templates_dir()
     findings = [(f"finding-{index + 1}", finding) for index, finding in enumerate(report.diagnosis.findings)]
+    about = [pair for pair in findings if not doubts_measuring(pair[1])]
     return {
         "report": report,
-        "findings": [pair for pair in findings if _in_front(report, pair[1])],
-        "observations": [pair for pair in findings if not _in_front(report, pair[1])],
+        "findings": [pair for pair in about if _in_front(report, pair[1])],
+        "observations": [pair for pair in about if not _in_front(report, pair[1])],
+        "doubts": [pair for pair in findings if doubts_measuring(pair[1])],
         "medium": medium,
         "css": _css(medium),
         "js": (folder / "report.js").read_text(encoding="utf-8"),
         "data": embedded_json(as_json(report)),
         "tables": {key: tables.get(key) for key in _OF_THEIR_OWN},
         "other_tables": [item for item in placed if not item.table.section],
-        "sections": _sections(report, drawn, placed),
+        "sections": _sections(report, drawn, placed, medium),
+        "sources_title": SOURCES,
         "sentences": list(_sentences(report)),
         "targets": _targets(report, placed),
         "charts": [item for item in drawn if not item.chart.section],
+        # On paper, where nothing can be folded away, without what stands under “Not checked”.
+        "not_measured": report.not_measured if medium == "screen" else beside_not_checked(report),
         "verdict_severity": verdict_severity(report),
         "headline": words.below_its_label(report.headline),
-        "verdict_finding": _verdict_finding(report),
+        "verdict_finding": verdict_finding(report.diagnosis),
         "icon": lambda severity: severity_sign(str(severity), ink),
         "gain_bar": lambda share: gain_bar(share, ink),
     }
-
-
-def _verdict_finding(report: Report) -> Finding | None:
-    """The finding that makes the verdict, which says where it holds and how sure it is; None where none does."""
-    verdict = report.diagnosis.verdict
-    found = [f for f in report.diagnosis.findings if verdict is not None and f.code == verdict.code]
-    same = [f for f in found if verdict is not None and f.summary in verdict.summary]
-    return next(iter([*same, *found]), None)
 
 
 def _in_front(report: Report, finding: Finding) -> bool:

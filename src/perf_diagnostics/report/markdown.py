@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from perf_diagnostics.diagnose.finding import Evidence, Finding
-from perf_diagnostics.report.gains import gain, saving
+from perf_diagnostics.report.gains import fix, saving
 from perf_diagnostics.report.model import Change, Report, ReportTable
+from perf_diagnostics.report.reading_order import doubts_measuring
 from perf_diagnostics.report.sizes_table import SIZES
 from perf_diagnostics.report.words import (
     DASH,
@@ -142,8 +143,12 @@ def _findings(report: Report) -> Iterator[str]:
     yield from ("## Findings", "")
     if not report.diagnosis.findings:
         yield from ("No rule found a fault.", "")
-    for finding in report.diagnosis.findings:
+    doubts = [finding for finding in report.diagnosis.findings if doubts_measuring(finding)]
+    about = [finding for finding in report.diagnosis.findings if not doubts_measuring(finding)]
+    for finding in about:
         yield from _finding(finding)
+    if doubts and not about:
+        yield from ("No rule found a fault in the training itself.", "")
     cleared = [f"{rule.code} {rule.name.replace('-', ' ')}: {rule.summary}" for rule in report.diagnosis.cleared]
     yield from _list("Cleared", cleared, level=3)
     unchecked = [could_not_look(why, rules) for why, rules in report.diagnosis.not_checked_because.items()]
@@ -152,14 +157,19 @@ def _findings(report: Report) -> Iterator[str]:
         f"{', '.join(rule.code for rule in rules)}: {why}" for why, rules in report.diagnosis.does_not_apply.items()
     ]
     yield from _list("Does not apply here", beside, level=3)
+    if doubts:
+        yield from ("## Doubts about the measuring", "")
+        yield from ("Not why the training is slow, but why these numbers are less sure than they could be.", "")
+    for finding in doubts:
+        yield from _finding(finding)
 
 
 def _finding(finding: Finding) -> Iterator[str]:
     name = finding.name.replace("-", " ")
     yield from (f"### {md(finding.code)} {md(name)} ({finding.severity})", "", f"Where: {md(finding.scope)}", "")
     yield from (md(finding.summary), "")
-    if (share := finding.recoverable) is not None:
-        yield from (f"A fix {gain(share)}.", "")
+    if finding.recoverable is not None:
+        yield from (fix(finding), "")
     if finding.evidence:
         heads = ("Evidence", "Value", "95 % interval", "Limit", "Unit", "n", "Source")
         rows = [_evidence(item) for item in finding.evidence]

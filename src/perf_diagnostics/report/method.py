@@ -12,8 +12,12 @@ from perf_diagnostics.diagnose.gain import Tier
 from perf_diagnostics.records import Gap, Run, Trial, TrialResult
 from perf_diagnostics.report.care import overhead, ranks, sentinels
 from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures
+from perf_diagnostics.report.model import Report
 from perf_diagnostics.report.tables import NOT_STEADY, stop_words
-from perf_diagnostics.report.words import counted, listing, percent, plain
+from perf_diagnostics.report.words import counted, listing, percent, plain, without_its_name
+
+#: What begins the codes of the rules that lacked a signal, which nobody else asked for.
+_NEEDED_BY = "(needed by "
 
 _CLOCKS = {
     "host": "by the host's clock alone",
@@ -151,8 +155,14 @@ def not_measured_of(run: Run, diagnosis: Diagnosis) -> tuple[tuple[str, str], ..
         unchecked.setdefault((rule.signal, rule.why), []).append(rule.code)
     for (signal, why), codes in unchecked.items():
         if (signal, why) not in known:
-            everything.append((signal, f"{why} (needed by {listing(list(dict.fromkeys(codes)))})"))
-    return tuple(everything)
+            everything.append((signal, f"{why} {_NEEDED_BY}{listing(list(dict.fromkeys(codes)))})"))
+    return tuple((signal, without_its_name(signal, why)) for signal, why in everything)
+
+
+def beside_not_checked(report: Report) -> tuple[tuple[str, str], ...]:
+    """What was not measured without what only rules lacked, for a place that names these rules with their reasons."""
+    told = {rule.signal for rule in report.diagnosis.not_checked}
+    return tuple((signal, why) for signal, why in report.not_measured if not (signal in told and _NEEDED_BY in why))
 
 
 def _silent_gaps(result: TrialResult) -> Iterable[Gap]:

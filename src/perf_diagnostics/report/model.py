@@ -78,6 +78,11 @@ class Chart:
     lines: tuple[ChartLine, ...] = ()
     section: str = ""
 
+    @property
+    def is_one_group(self) -> bool:
+        """Bars of a single category, which say no more than the one row of a table that holds the same numbers."""
+        return self.kind in (ChartKind.BAR, ChartKind.STACKED_BAR) and len(self.categories) == 1
+
 
 @dataclass(frozen=True)
 class TableColumn:

@@ -119,7 +119,12 @@ def _literal(tag: str, values: Sequence[float]) -> str:
 
 
 def label_every(axis: Any, nth: int) -> None:
-    """Label every nth category only, where all of them would not fit."""
+    """Label every nth category only, where all of them would not fit.
+
+    LibreOffice does not know the element that says so and labels as many as do not quite touch. The names between are
+    therefore blank in the drawing as well; the sheet behind it, from which a chart is edited, keeps them all.
+    """
+    _empty_between(axis._element.getparent(), nth)
     last = axis._element.find(f"{{{_CHART}}}noMultiLvlLbl")
     for tag in ("tickLblSkip", "tickMarkSkip"):
         element = _parsed(f'<c:{tag} xmlns:c="{_CHART}" val="{nth}"/>')
@@ -127,6 +132,13 @@ def label_every(axis: Any, nth: int) -> None:
             axis._element.append(element)
         else:
             last.addprevious(element)
+
+
+def _empty_between(plot_area: Any, nth: int) -> None:
+    for names in plot_area.iter(f"{{{_CHART}}}cat"):
+        for point in names.iter(f"{{{_CHART}}}pt"):
+            if int(point.get("idx")) % nth:
+                point.find(f"{{{_CHART}}}v").text = " "
 
 
 def underline_cell(cell: Any, colour: str) -> None:

@@ -8,13 +8,15 @@ from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.errors import FormatUnavailable
 from perf_diagnostics.report.finding_slides import finding_slides, observation_slides
 from perf_diagnostics.report.gains import saving
-from perf_diagnostics.report.model import Report
+from perf_diagnostics.report.method import beside_not_checked
+from perf_diagnostics.report.model import Report, Section
 from perf_diagnostics.report.paged_slides import chart_slide, text_slides
 from perf_diagnostics.report.signs import verdict_severity
 from perf_diagnostics.report.sizes_table import SIZES
 from perf_diagnostics.report.slide_layout import BODY, HEIGHT_IN, WIDTH_IN, Box, Line, height_in, paged
 from perf_diagnostics.report.slides import Deck
 from perf_diagnostics.report.table_slides import table_slides
+from perf_diagnostics.report.tried import TRIED, tried_on_a_slide
 from perf_diagnostics.report.where import SOURCES
 from perf_diagnostics.report.words import below_its_label, clean, could_not_look, moment, number, plain
 
@@ -46,16 +48,21 @@ def render_pptx(report: Report) -> bytes:
     trials = [table for table in report.tables if table.key == "trials"]
     for table in report.tables:
         if table not in overview and table not in trials and table.key != SIZES and not table.section:
-            table_slides(deck, table)
+            table_slides(deck, tried_on_a_slide(table) if table.key == TRIED else table)
     for section in report.sections:
-        for chart in section.charts:
-            chart_slide(deck, chart)
-        for table in section.tables:
-            table_slides(deck, table)
+        _section(deck, section)
     for table in trials:
         table_slides(deck, table)
     _closing(deck, report)
     return deck.to_bytes()
+
+
+def _section(deck: Deck, section: Section) -> None:
+    for chart in section.charts:
+        if not chart.is_one_group:
+            chart_slide(deck, chart)
+    for table in section.tables:
+        table_slides(deck, table)
 
 
 def _moment(text: str) -> datetime | None:
@@ -80,8 +87,8 @@ def _opening(deck: Deck, report: Report) -> None:
     if report.diagnosis.verdict is not None:
         label = f"Verdict  {report.diagnosis.verdict.code} {report.diagnosis.verdict.name}"
     headline = below_its_label(report.headline)
-    size = 24 if len(headline) <= 170 else 18
-    lines = [Line(plain(label, 100), 13, "muted"), Line(plain(headline, 330), size, bold=True, space_after=0)]
+    size = 24 if len(headline) <= 170 else 18 if len(headline) <= 330 else 15
+    lines = [Line(plain(label, 100), 13, "muted"), Line(plain(headline, 470), size, bold=True, space_after=0)]
     tall = min(1.95, sum(height_in(line, WIDTH_IN - 1.6) for line in lines))
     deck.block(slide, Box(0.65, 1.9, 0.09, tall), "muted" if severity == "none" else severity)
     deck.text(slide, Box(0.95, 1.9, WIDTH_IN - 1.6, 1.95), lines)
@@ -142,7 +149,7 @@ def _closing(deck: Deck, report: Report) -> None:
     checks += _small("Does not apply here", [f"{', '.join(r.code for r in rules)}: {why}" for why, rules in beside])
     text_slides(deck, "What was checked", checks)
     text_slides(deck, "Incomplete", [Line(words, 14, bullet=True) for words in report.incomplete])
-    text_slides(deck, "Not measured", _small("", [f"{signal}: {why}" for signal, why in report.not_measured]))
+    text_slides(deck, "Not measured", _small("", [f"{signal}: {why}" for signal, why in beside_not_checked(report)]))
     text_slides(deck, "How it was measured", [Line(words, 15, space_after=10) for words in report.method])
     facts = []
     for sheet in report.environment:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perf_diagnostics.diagnose.finding import Diagnosis
+from perf_diagnostics.report.board_table import board_table
 from perf_diagnostics.report.figures import Arm
 from perf_diagnostics.report.model import Chart, ReportTable
 from perf_diagnostics.report.rank_table import rank_table
 from perf_diagnostics.report.resources import energy_table, memory_table, phase_memory_charts, phase_memory_table
 from perf_diagnostics.report.slow_steps import slow_steps_chart, slow_steps_table
-from perf_diagnostics.report.window import window_chart, window_table
+from perf_diagnostics.report.window import operator_table, window_chart, window_table
 from perf_diagnostics.report.work import work_charts, work_table
 
 
@@ -31,11 +32,13 @@ def section_tables(arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[ReportTab
     drawn = [arm for arm in arms if arm.points]
     tables = [
         window_table(diagnosis),
+        operator_table(diagnosis),
         work_table(drawn),
         slow_steps_table(drawn),
         *(rank_table(arm, index) for index, arm in enumerate(drawn)),
         phase_memory_table(drawn),
         memory_table(drawn),
         energy_table(drawn),
+        *(board_table(arm, index) for index, arm in enumerate(drawn)),
     ]
     return tuple(table for table in tables if table is not None and table.rows)

@@ -53,6 +53,7 @@ def draw_chart(slide: Any, box: Box, chart: Chart) -> None:
 
 
 def _axes(drawn: Any, chart: Chart) -> None:
+    from pptx.enum.chart import XL_TICK_MARK
     from pptx.util import Pt
 
     value, category = drawn.value_axis, drawn.category_axis
@@ -71,6 +72,7 @@ def _axes(drawn: Any, chart: Chart) -> None:
             font.size, font.bold, font.color.rgb = Pt(12), False, rgb(LIGHT.muted)
     if len(chart.categories) > _LABELS:
         label_every(category, math.ceil(len(chart.categories) / _LABELS))
+        category.major_tick_mark = XL_TICK_MARK.NONE  # LibreOffice draws one for every category
 
 
 def _colour(series: Any, chart: Chart, colour: str, position: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perf_diagnostics.report.words import plain
 
@@ -87,11 +87,16 @@ class Grid:
     rows: Sequence[Sequence[str]]
     numeric: Sequence[bool]
     says: str
+    small: bool = False
+
+    def fitted(self, width_in: float) -> Grid:
+        """The same table in smaller letters where some of its texts would be cut in a width."""
+        return self if sum(self._wanted()) <= width_in else replace(self, small=True)
 
     @property
     def size(self) -> float:
         """Size of the text: smaller where there are many columns."""
-        return 12.0 if len(self.heads) <= 9 else 10.5
+        return 12.0 if len(self.heads) <= 9 and not self.small else 10.5
 
     @property
     def row_height_in(self) -> float:
@@ -111,16 +116,19 @@ class Grid:
 
     def widths(self, width_in: float) -> list[float]:
         """A width for each column by its longest text, stretched a little; where room is short the widest give way."""
-        letters = [
-            max(len(label), len(unit), *(len(row[i]) for row in self.rows), 3)
-            for i, (label, unit) in enumerate(self.heads)
-        ]
-        wanted = [(min(46, count) * self.size * LETTER + 2 * MARGIN + 4) / 72 for count in letters]
+        wanted = self._wanted()
         if sum(wanted) > width_in:
             letter = self.size * LETTER / 72  # capitals are wider than the letter that the estimate is made with
             return _capped([part + letter for part in wanted], width_in)
         factor = min(1.5, width_in / sum(wanted))
         return [part * factor for part in wanted]
+
+    def _wanted(self) -> list[float]:
+        letters = [
+            max(len(label), len(unit), *(len(row[i]) for row in self.rows), 3)
+            for i, (label, unit) in enumerate(self.heads)
+        ]
+        return [(min(46, count) * self.size * LETTER + 2 * MARGIN + 4) / 72 for count in letters]
 
 
 def _capped(wanted: Sequence[float], width_in: float) -> list[float]:

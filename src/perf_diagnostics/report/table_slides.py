@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from perf_diagnostics.report.model import ReportTable
 from perf_diagnostics.report.slide_layout import BODY, HEIGHT_IN, Box, Grid, Line
@@ -12,6 +14,7 @@ from perf_diagnostics.report.words import cell, plain
 
 _COLUMNS = 11
 _CUT_FROM = 20
+_NOTE_LETTERS = 230
 
 
 def table_slides(deck: Deck, table: ReportTable) -> None:
@@ -24,17 +27,34 @@ def table_slides(deck: Deck, table: ReportTable) -> None:
         heads, numeric = [("What", ""), ("Value", ""), ("Unit", "")], [False, True, False]
     grids = []
     for columns in _column_parts(len(heads)):
-        whole = Grid([heads[i] for i in columns], [[row[i] for i in columns] for row in rows], numeric, table.title)
-        grids += [
-            Grid(whole.heads, some, [numeric[i] for i in columns], f"Table: {table.title}")
-            for some in _evenly(whole.rows, whole.rows_in(BODY.height - 0.35))
-        ]
+        whole = Grid(
+            [heads[i] for i in columns],
+            [[row[i] for i in columns] for row in rows],
+            [numeric[i] for i in columns],
+            f"Table: {table.title}",
+        ).fitted(BODY.width)
+        grids += [replace(whole, rows=some) for some in _evenly(whole.rows, whole.rows_in(BODY.height - 0.35))]
     for index, grid in enumerate(grids):
         title = table.title if len(grids) == 1 else f"{table.title} ({index + 1} of {len(grids)})"
         slide = deck.slide(title, f"{table.note} A dash means: not measured.{_in_full(grid)}")
         deck.table(slide, BODY, grid)
-        note = Line(plain(table.note, 230), 11, "muted", space_after=0)
+        note = Line(_beginning(table.note, _NOTE_LETTERS), 11, "muted", space_after=0)
         deck.text(slide, Box(BODY.left, HEIGHT_IN - 0.75, BODY.width - 1.2, 0.5), [note])
+
+
+def _beginning(note: str, letters: int) -> str:
+    """As many whole sentences as fit; of a single one that is too long its beginning.
+
+    >>> _beginning("One. Two. Three.", 10)
+    'One. Two.'
+    """
+    kept = ""
+    for sentence in re.split(r"(?<=\.) ", note):
+        longer = f"{kept} {sentence}".strip()
+        if len(longer) > letters:
+            break
+        kept = longer
+    return kept or plain(note, letters)
 
 
 def _in_full(grid: Grid) -> str:

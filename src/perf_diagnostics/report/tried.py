@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from perf_diagnostics.diagnose.facts import Interval
 from perf_diagnostics.diagnose.finding import Diagnosis, Tried, Trying
 from perf_diagnostics.diagnose.tried import LEAST_PAIRS, tells
+from perf_diagnostics.report.figures import Arm, throughput
 from perf_diagnostics.report.model import Basis, Cell, ReportTable, TableColumn
-from perf_diagnostics.report.words import between, change_in_code, counted, listing, percent, plain
+from perf_diagnostics.report.words import between, change_in_code, counted, listing, number, percent, plain
 
 if TYPE_CHECKING:
     import pandas
@@ -20,6 +23,9 @@ TRIED = "tried"
 _CEILING = "ceiling, no way to train"
 _CHANGES = "changes the optimisation"
 
+#: A base that ran faster or slower than in the run by less than this is the same to a reader.
+_ANOTHER_PACE = 0.05
+
 
 def tried_table(diagnosis: Diagnosis) -> ReportTable:
     """One row a change that was tried or could have been, in the order in which it was."""
@@ -28,38 +34,101 @@ def tried_table(diagnosis: Diagnosis) -> ReportTable:
         TableColumn("Where", numeric=False),
         TableColumn("Change", numeric=False),
         TableColumn("Result", numeric=False),
+        TableColumn("Predicted", "%", numeric=False),
         TableColumn("Gain", "%"),
         TableColumn("at least", "%"),
         TableColumn("at most", "%"),
-        TableColumn("Predicted", "%", numeric=False),
+        TableColumn("Base to changed", "samples/s", numeric=False),
         TableColumn("Pairs"),
         TableColumn("Note", numeric=False),
     )
+    shared = _shared_reasons(diagnosis.tried)
     return ReportTable(
         key=TRIED,
         title="What was tried",
         columns=columns,
-        rows=tuple(_row(one) for one in diagnosis.tried),
-        note="The gain is the part of the time a sample takes that the change saves (negative: it costs), with its "
-        "95 % interval over pairs of trials, base and change, in alternating order. Confirmed: the whole interval lies "
-        f"at or above 2 %; refuted: below; with fewer than {LEAST_PAIRS} pairs it is too early to say. A ceiling says "
-        "what a perfect fix could win; it trains nothing useful.",
+        rows=tuple(_row(one, shared) for one in diagnosis.tried),
+        note=" ".join([*_NOTE, *(_not_tried(why, codes) for why, codes in shared.items())]),
     )
 
 
-def _row(one: Tried) -> tuple[Cell, ...]:
+_NOTE = (
+    "Each change ran beside its base in pairs of trials, in alternating order. The gain is the part of the time a "
+    "sample takes that the change saves (negative: it costs), with its 95 % interval over the pairs; “predicted” is "
+    "what the finding promised before the first of them ran. Confirmed: the whole interval lies at or above 2 %; "
+    f"refuted: below; with fewer than {LEAST_PAIRS} pairs it is too early to say.",
+    "The base ran anew for this, so that it may be faster or slower here than elsewhere in the report; a pair compares "
+    "trials that ran one after the other.",
+    "A ceiling says what a perfect fix could win; it trains nothing useful.",
+)
+
+
+def tried_on_a_slide(table: ReportTable) -> ReportTable:
+    """The same table in fewer columns, so that none is cut; what they say besides goes to the speaker's notes."""
+    labels = [column.label for column in table.columns]
+    rows = [dict(zip(labels, row, strict=True)) for row in table.rows]
+    kept = ("Finding", "Where", "Change", "Result", "Predicted", "Gain", "Base to changed", "Pairs")
+    columns = tuple(table.columns[labels.index(name)] for name in kept)
+    said = [f"{row['Change']}: {row['Note']}" for row in rows if row["Note"]]
+    return replace(
+        table,
+        columns=tuple(replace(one, numeric=False) if one.label == "Gain" else one for one in columns),
+        rows=tuple(tuple(_ends(row) if name == "Gain" else row[name] for name in kept) for row in rows),
+        note=" ".join([table.note, *(f"{words}." for words in said)]),
+    )
+
+
+def _ends(row: Mapping[str, Cell]) -> str | None:
+    """``43.7 (25 to 58)``"""
+    value, low, high = row["Gain"], row["at least"], row["at most"]
+    if not isinstance(value, float):
+        return None
+    ends = f" ({between(low, high)})" if isinstance(low, float) and isinstance(high, float) else ""
+    return f"{value:.1f}{ends}"
+
+
+def _shared_reasons(tried: Sequence[Tried]) -> dict[str, list[str]]:
+    """Why several changes were not tried, where the reason is the same, with what they are."""
+    reasons: dict[str, list[str]] = {}
+    for one in tried:
+        if one.verdict is Trying.NOT_TRIED and one.why:
+            reasons.setdefault(one.why, []).append(change_in_code(one.change))
+    return {why: changes for why, changes in reasons.items() if len(changes) > 1}
+
+
+def _not_tried(why: str, changes: Sequence[str]) -> str:
+    return f"{len(changes)} changes were not tried, each for this reason: {plain(why, 300).rstrip('.')}."
+
+
+def _row(one: Tried, shared: Mapping[str, object]) -> tuple[Cell, ...]:
     gain = None if one.verdict is Trying.TOO_EARLY else one.gain  # a number would be read as a result
     notes = [words for words, holds in ((_CEILING, one.ceiling), (_CHANGES, one.changes_training)) if holds]
+    notes += [plain(one.why, 200)] if one.why and one.why not in shared else []
     return (
         ", ".join(one.codes),
         one.where,
         change_in_code(one.change),
-        result_words(one),
-        *(None if end is None else 100 * end for end in ((gain.value, gain.low, gain.high) if gain else (None,) * 3)),
+        _result(one),
         None if one.predicted is None or one.ceiling else between(100 * one.predicted.low, 100 * one.predicted.high),
+        *(None if end is None else 100 * end for end in ((gain.value, gain.low, gain.high) if gain else (None,) * 3)),
+        None if gain is None else _speeds(one),
         one.pairs,
-        "; ".join([*notes, *([plain(one.why, 200)] if one.why else [])]),
+        "; ".join(notes),
     )
+
+
+def _speeds(one: Tried) -> str | None:
+    """``12.8 to 22.8``"""
+    if not one.base_s or not one.new_s:
+        return None
+    return f"{number(1 / one.base_s)} to {number(1 / one.new_s)}"
+
+
+def _result(one: Tried) -> str:
+    """The verdict, and whether the gain lies where it was predicted."""
+    if one.ceiling or one.as_predicted is None or one.verdict not in (Trying.CONFIRMED, Trying.REFUTED):
+        return result_words(one)
+    return f"{one.verdict}, {'as predicted' if one.as_predicted else 'not as predicted'}"
 
 
 def result_words(one: Tried) -> str:
@@ -79,6 +148,36 @@ def in_vain(tried: Sequence[Tried]) -> list[tuple[str, Basis]]:
     told = [f"{change_in_code(one.change)} ({percent(one.gain.value)})" for one in refuted if one.gain is not None]
     pairs = counted(sum(one.pairs for one in refuted), "pair")
     return [(f"Tried, and not worth doing: {listing(told)}.", Basis(f"{pairs} of trials", TRIED))]
+
+
+def another_pace(arms: Sequence[Arm], tried: Sequence[Tried]) -> list[tuple[str, Basis]]:
+    """That the base ran faster or slower beside its change than in the run, where that is more than its interval."""
+    for one in tried:
+        measured = _in_the_run(arms, one)
+        if one.verdict is not Trying.CONFIRMED or one.ceiling or not one.base_s or measured is None:
+            continue
+        rate = 1 / one.base_s
+        if measured.low is None or measured.high is None or measured.low <= rate <= measured.high:
+            continue
+        if abs(rate / measured.value - 1) < _ANOTHER_PACE:
+            continue
+        words = (
+            f"Beside its change the base trained {number(rate)} samples/s ({one.where}), against "
+            f"{number(measured.value)} in the run itself: the machine was "
+            f"{'slower' if rate < measured.value else 'faster'} when the change was tried. Base and change of a pair "
+            "ran one after the other, so that both were measured at one pace."
+        )
+        return [(words, Basis(f"{counted(one.pairs, 'pair')} of trials", TRIED))]
+    return []
+
+
+def _in_the_run(arms: Sequence[Arm], one: Tried) -> Interval | None:
+    """The throughput that the run itself has for the base of an experiment."""
+    for arm in arms:
+        for point in arm.rated:
+            if arm.group.label in one.groups and one.where == f"{arm.group.device}, batch {point.batch_size}":
+                return throughput(point)
+    return None
 
 
 def tried_frame(tried: Sequence[Tried]) -> pandas.DataFrame:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from perf_diagnostics.records import Environment, Json, Run
 from perf_diagnostics.report.model import FactSheet
-from perf_diagnostics.report.words import plain
+from perf_diagnostics.report.words import number, plain
 
 _SECTIONS = (
     ("host", "Machine"),
@@ -29,6 +29,8 @@ def environment_of(run: Run) -> tuple[FactSheet, ...]:
     sheets = []
     for section, title in _SECTIONS:
         facts = _facts([getattr(env, section) for env in recorded])
+        if section == "command" and {words for _, words in facts} <= {plain(run.command)}:
+            continue  # stands with the run below
         if facts:
             sheets.append(FactSheet(title=title, facts=facts))
     devices: dict[str, Mapping[str, Json]] = {}
@@ -51,26 +53,32 @@ def _filled(env: Environment) -> bool:
 
 def _facts(mappings: Sequence[Mapping[str, Json]]) -> tuple[tuple[str, str], ...]:
     """Each name with its value, or with its different values where the environments disagree (the load, say)."""
-    values: dict[str, dict[str, None]] = {}
+    values: dict[str, dict[str, Json]] = {}
     for mapping in mappings:
-        for name, value in _flat(mapping):
-            values.setdefault(name, {})[value] = None
-    return tuple((name, _varying(list(found))) for name, found in values.items())
+        for name, words, value in _flat(mapping):
+            values.setdefault(name, {})[words] = value
+    return tuple((name, _varying(found)) for name, found in values.items())
 
 
-def _varying(found: list[str]) -> str:
-    if len(found) <= 3:
-        return " | ".join(found)
-    return f"{found[0]} … {found[-1]} ({len(found)} different values)"
+def _varying(found: Mapping[str, Json]) -> str:
+    """Some different values in words, of each of which ``found`` has the value itself; of many the ends."""
+    said = [words for words in found if words] or list(found)[:1]
+    if len(said) <= 3:
+        return " | ".join(said)
+    numbers = {words: value for words, value in found.items() if isinstance(value, int | float)}
+    if len(numbers) == len(said):
+        said.sort(key=lambda words: numbers[words])
+    return f"{said[0]} … {said[-1]} ({len(said)} different values)"
 
 
-def _flat(mapping: Mapping[str, Json], before: str = "") -> Iterable[tuple[str, str]]:
+def _flat(mapping: Mapping[str, Json], before: str = "") -> Iterable[tuple[str, str, Json]]:
+    """Names as they are shown, values in words, and the values."""
     for name, value in mapping.items():
         label = plain(f"{before}{name}", 80)
         if isinstance(value, Mapping):
             yield from _flat(value, f"{label} ")
         else:
-            yield label.replace("_", " "), _fact(name, value)
+            yield label.removesuffix("_bytes").replace("_", " "), _fact(name, value), value
 
 
 def _fact(name: str, value: Json) -> str:
@@ -80,6 +88,9 @@ def _fact(name: str, value: Json) -> str:
         return "yes" if value else "no"
     if name.endswith("bytes") and isinstance(value, int | float):
         return f"{value / 2**30:,.2f} GiB"
+    if isinstance(value, float):
+        # The kernel's pressure is a share of the time in percent.
+        return f"{number(value)} %" if name.startswith("psi_") else number(value)
     if isinstance(value, list):
         return plain(", ".join(map(str, value)), 300)
     return plain(str(value), 300)
@@ -87,7 +98,7 @@ def _fact(name: str, value: Json) -> str:
 
 def _sources(run: Run) -> tuple[tuple[str, str], ...]:
     """Which counter is behind each quantity, and which of them are estimates."""
-    sources: dict[str, dict[str, None]] = {}
+    sources: dict[str, dict[str, Json]] = {}
     for result in run.results:
         for quantity in result.quantities:
             source = plain(quantity.source, 120) + (" (estimated)" if quantity.estimated else "")
@@ -95,4 +106,4 @@ def _sources(run: Run) -> tuple[tuple[str, str], ...]:
         for series in result.series:
             source = plain(series.source, 120) + (" (estimated)" if series.estimated else "")
             sources.setdefault(f"{plain(series.name, 60)} over time", {})[source] = None
-    return tuple((name, _varying(list(found))) for name, found in sorted(sources.items()))
+    return tuple((name, _varying(found)) for name, found in sorted(sources.items()))

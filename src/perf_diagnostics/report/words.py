@@ -173,11 +173,21 @@ def below_its_label(headline: str) -> str:
     return told[:1].upper() + told[1:]
 
 
+def without_its_name(signal: str, why: str) -> str:
+    """Why a signal is missing, for a place beside its name, which need not be said again.
+
+    >>> without_its_name("graphs", "graphs was not recorded: what torch.compile compiled")
+    'not recorded: what torch.compile compiled'
+    """
+    return why.removeprefix(f"{signal} was ")
+
+
 def could_not_look(why: str, rules: Sequence[Unchecked]) -> str:
     """Why a rule could not look, or the codes of several that could not for the same reason."""
     if len(rules) > 1:
         return f"{', '.join(rule.code for rule in rules)}: {why}"
-    return f"{rules[0].code} {rules[0].name.replace('-', ' ')}: needs {rules[0].signal}; {why}"
+    rule = rules[0]
+    return f"{rule.code} {rule.name.replace('-', ' ')}: needs {rule.signal}; {without_its_name(rule.signal, why)}"
 
 
 def change_in_code(change: Mapping[str, Json]) -> str:

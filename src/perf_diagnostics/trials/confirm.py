@@ -13,11 +13,20 @@ from perf_diagnostics import __version__
 from perf_diagnostics.diagnose.experiments import Candidate, Experiment, Experiments, LeftOut
 from perf_diagnostics.errors import InvalidSettings, RunError, WorkloadError
 from perf_diagnostics.measure.environment import capture
-from perf_diagnostics.records import Trial, TrialResult
 from perf_diagnostics.store.run_folder import RunFolder
-from perf_diagnostics.trials.confirm_order import Attempt, Standing, asks_the_same, left_out, next_one, standings_of
+from perf_diagnostics.trials.confirm_order import (
+    Attempt,
+    Foreseen,
+    Standing,
+    asks_the_same,
+    foreseen,
+    left_out,
+    next_one,
+    standings_of,
+)
+from perf_diagnostics.trials.confirm_progress import Counted, Started
 from perf_diagnostics.trials.experiments import FOLDER, nested_folder, read_experiments, write_experiments
-from perf_diagnostics.trials.launcher import Launcher, Request, TrialProcess, launcher, preload_for
+from perf_diagnostics.trials.launcher import Launcher, launcher, preload_for
 from perf_diagnostics.trials.pairs import (
     PAIRS,
     experiment_of,
@@ -27,7 +36,6 @@ from perf_diagnostics.trials.pairs import (
     next_number,
     orders,
     same_question,
-    still_to_run,
 )
 from perf_diagnostics.trials.sweep import Progress, Silent, Sweep
 from perf_diagnostics.workloads import registry
@@ -104,24 +112,39 @@ class Confirm:
         if self.time_budget_s is not None:
             self._ends_at = self.clock() + self.time_budget_s
         with self.folder.lock():
-            self._known = read_experiments(self.folder.path) or Experiments(seed=self.seed)
-            planned = self._planned(candidates)
-            if not planned:
+            attempts = self._attempts(candidates)
+            if not attempts:
                 return ConfirmEnd(self._known, interrupted=False)
-            self._took_s = {one.trial.id: took for one in self._known.results if (took := lasted_s(one)) is not None}
-            attempts = [Attempt.of(*one) for one in zip(candidates, planned, strict=True)]
             nested = self._nested_folder()
             workloads = (candidate.base.workload for candidate in candidates)
-            launch = _Started(self.launch or launcher(preload=preload_for(workloads)), self.clock)
-            total = still_to_run(planned, [result.trial.id for result in self._known.results])
-            told = _Counted(self.progress, total, launch, self._took_s)
+            launch = Started(self.launch or launcher(preload=preload_for(workloads)), self.clock)
+            told = Counted(self.progress, launch, self._took_s)
             sweep = Sweep(nested, progress=told, launch=launch, count=False)
             try:
-                interrupted = self._run_all(sweep, attempts)
+                interrupted = self._run_all(sweep, attempts, told)
             finally:
                 if self.launch is None:
                     launch.close()
             return self._end(attempts, interrupted=interrupted)
+
+    def foresee(self, candidates: Sequence[Candidate]) -> tuple[Foreseen, ...]:
+        """What :meth:`run` would do about each candidate if pairs take what is thought of them; nothing runs.
+
+        Raises:
+            InvalidSettings: as :meth:`run`.
+            RunError: the run's experiments cannot be read.
+        """
+        for candidate in candidates:
+            repeatable(candidate)
+        standings = self._standings(self._attempts(candidates))
+        both = zip(standings, foreseen(standings, self.time_budget_s), strict=True)
+        return tuple(Foreseen(standing, pairs) for standing, pairs in both)
+
+    def _attempts(self, candidates: Sequence[Candidate]) -> list[Attempt]:
+        """The candidates with their experiments, after what earlier calls have left was read."""
+        self._known = read_experiments(self.folder.path) or Experiments(seed=self.seed)
+        self._took_s = {one.trial.id: took for one in self._known.results if (took := lasted_s(one)) is not None}
+        return [Attempt.of(*one) for one in zip(candidates, self._planned(candidates), strict=True)]
 
     def _planned(self, candidates: Sequence[Candidate]) -> list[Experiment]:
         """The candidates' experiments: as they were begun, with as many pairs as are asked for now, or new ones."""
@@ -153,9 +176,16 @@ class Confirm:
             notes=("Pairs of trials that try the advice of the run this folder lies in.",),
         )
 
-    def _run_all(self, sweep: Sweep, attempts: Sequence[Attempt]) -> bool:
+    def _run_all(self, sweep: Sweep, attempts: Sequence[Attempt], told: Counted) -> bool:
         """Run pair after pair while one fits; true if that was interrupted."""
-        while (place := next_one(self._standings(attempts), self._left_s())) is not None:
+        while True:
+            standings, left_s = self._standings(attempts), self._left_s()
+            place = next_one(standings, left_s)
+            if place is None:
+                break
+            done = {result.trial.id for result in self._known.results}
+            to_come = zip(attempts, foreseen(standings, left_s), strict=True)
+            told.expect(sum(one.lacking(done, pairs) for one, pairs in to_come))
             before = len(self._known.results)
             if self._run_pair(sweep, attempts[place]):
                 return True
@@ -251,46 +281,3 @@ def _remove_unborn(path: Path) -> None:
                 folder.rmdir()
     except OSError as error:
         raise RunError(f"{path} exists and is no run of experiments: {error.strerror}. Move it away.") from error
-
-
-class _Started:
-    """A launcher that tells how long the starting of trials has taken: the first one waits for the fork server."""
-
-    def __init__(self, launch: Launcher, clock: Callable[[], float]) -> None:
-        self._launch = launch
-        self.clock = clock
-        self.spent_s = 0.0
-
-    def start(self, request: Request) -> TrialProcess:
-        began = self.clock()
-        process = self._launch.start(request)
-        self.spent_s += self.clock() - began
-        return process
-
-    def close(self) -> None:
-        self._launch.close()
-
-
-class _Counted:
-    """Counts over all pairs, where each call of the sweep sees only one, and puts down what each trial took, in s."""
-
-    def __init__(self, progress: Progress, total: int, launch: _Started, took_s: dict[str, float]) -> None:
-        self._progress = progress
-        self._total = total
-        self._number = 0
-        self._launch = launch
-        self._took_s = took_s
-        self._began = (0.0, 0.0)
-
-    def started(self, trial: Trial, *, number: int, total: int, left_s: float | None) -> None:
-        self._number += 1
-        self._began = (self._launch.clock(), self._launch.spent_s)
-        self._progress.started(trial, number=self._number, total=max(self._total, self._number), left_s=left_s)
-
-    def ended(self, result: TrialResult) -> None:
-        began, spent_s = self._began
-        self._took_s[result.trial.id] = self._launch.clock() - began - (self._launch.spent_s - spent_s)
-        self._progress.ended(result)
-
-    def close(self) -> None:
-        self._progress.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perf_diagnostics.diagnose.experiments import Candidate, Experiment, LeftOut
 from perf_diagnostics.diagnose.tried import LEAST_PAIRS
@@ -33,6 +33,10 @@ class Attempt:
     def missing(self, done: Collection[str]) -> list[int]:
         """The numbers of the pairs that lack a result."""
         return [number for number, pair in enumerate(self.pairs) if not all(name in done for name in pair)]
+
+    def lacking(self, done: Collection[str], pairs: int) -> int:
+        """How many trials lack a result in the first so many of the pairs that are missing."""
+        return sum(name not in done for number in self.missing(done)[:pairs] for name in self.pairs[number])
 
     def begun(self, done: Collection[str]) -> bool:
         return any(name in done for pair in self.pairs for name in pair)
@@ -64,6 +68,29 @@ class Standing:
     def least_s(self) -> float:
         """What these will take, in s."""
         return self.short * self.pair_s
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """What a call would do about an experiment: how far it has come, and how many pairs fit into the time."""
+
+    standing: Standing
+    pairs: int
+
+    @property
+    def missing(self) -> int:
+        """Pairs that are planned and have not run; none where no further pair is worth running."""
+        return 0 if self.standing.over else self.standing.planned - self.standing.done
+
+    @property
+    def missing_s(self) -> float:
+        """What these would take, in s."""
+        return self.missing * self.standing.pair_s
+
+    @property
+    def decides(self) -> bool:
+        """Whether the pairs that have run, and those that fit into the time, are what a verdict needs."""
+        return self.pairs >= self.standing.short
 
 
 def least_pairs(planned: int) -> int:
@@ -145,13 +172,15 @@ def slowness(attempts: Sequence[Attempt], results: Mapping[str, TrialResult], to
     return took / foretold if foretold > 0 else 1.0
 
 
-def within(least_s: Iterable[float], budget_s: float) -> int:
-    """How many experiments can get the least pairs within a budget, if they take what is foretold."""
-    count, left_s = 0, budget_s
-    for each_s in least_s:
-        if each_s <= left_s:
-            count, left_s = count + 1, left_s - each_s
-    return count
+def foreseen(standings: Sequence[Standing], left_s: float | None) -> list[int]:
+    """How many further pairs of each experiment run within the time, if every pair takes what is thought of it now."""
+    now, pairs = list(standings), [0] * len(standings)
+    while (place := next_one(now, left_s)) is not None:
+        one = now[place]
+        now[place] = replace(one, done=one.done + 1, begun=True)
+        pairs[place] += 1
+        left_s = None if left_s is None else left_s - one.pair_s
+    return pairs
 
 
 def left_out(candidate: Candidate, standing: Standing, left_s: float) -> LeftOut:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 
 from perf_diagnostics.diagnose.experiments import Candidate, Experiment
@@ -95,9 +95,3 @@ def orders(experiment: Experiment, seed: int) -> tuple[bool, ...]:
 
 def in_order(pair: tuple[Trial, Trial], *, base_first: bool) -> tuple[Trial, Trial]:
     return pair if base_first else (pair[1], pair[0])
-
-
-def still_to_run(experiments: Iterable[Experiment], done: Sequence[str]) -> int:
-    """How many trials of these experiments have no result."""
-    known = set(done)
-    return sum(trial.id not in known for one in experiments for i in range(one.pairs) for trial in one.pair(i))

@@ -1,0 +1,36 @@
+"""The order in which findings are read: the verdict's own, other faults, doubts about the measuring, observations."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from perf_diagnostics.diagnose.finding import Diagnosis, Family, Finding, Severity
+
+
+def in_reading_order(diagnosis: Diagnosis) -> Diagnosis:
+    """The same diagnosis with its findings as a reader needs them.
+
+    The engine names faults of the experiment first, for they decide what can be said at all. A reader wants to know
+    first what the verdict rests on; within each kind the engine's order stays, by the gain that is sure.
+    """
+    first = verdict_finding(diagnosis)
+    rest = [finding for finding in diagnosis.findings if finding is not first]
+    ordered = sorted(rest, key=_place)
+    return dataclasses.replace(diagnosis, findings=(*(() if first is None else (first,)), *ordered))
+
+
+def verdict_finding(diagnosis: Diagnosis) -> Finding | None:
+    """The finding that makes the verdict, which says where it holds and how sure it is; None where none does."""
+    verdict = diagnosis.verdict
+    found = [finding for finding in diagnosis.findings if verdict is not None and finding.code == verdict.code]
+    same = [finding for finding in found if verdict is not None and finding.summary in verdict.summary]
+    return next(iter([*same, *found]), None)
+
+
+def doubts_measuring(finding: Finding) -> bool:
+    """Whether a finding says why the numbers are less sure, and not why the training is slow."""
+    return finding.family is Family.EXPERIMENT and finding.severity is not Severity.INFO
+
+
+def _place(finding: Finding) -> int:
+    return 2 if finding.severity is Severity.INFO else 1 if doubts_measuring(finding) else 0

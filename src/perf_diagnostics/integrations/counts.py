@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from perf_diagnostics.workloads.workload import BatchCount
 
 
@@ -16,21 +18,19 @@ class Counts:
         self.tokens: int | None = 0
         self.padding_tokens: int | None = 0
 
+    @classmethod
+    def of(cls, batches: Iterable[int | BatchCount | None]) -> Counts:
+        """Of these batches; of one that is a plain number the samples are known and nothing else."""
+        counts = cls()
+        for count in batches:
+            counts.add(BatchCount(count) if isinstance(count, int) else count)
+        return counts
+
     def add(self, count: BatchCount | None) -> None:
         self.batches += 1
         self.samples = _sum(self.samples, None if count is None else count.samples)
         self.tokens = _sum(self.tokens, None if count is None else count.tokens)
         self.padding_tokens = _sum(self.padding_tokens, None if count is None else count.padding_tokens)
-
-    def take_back(self, count: BatchCount | None) -> None:
-        """The batch was not trained on after all."""
-        self.batches -= 1
-        if count is not None:
-            self.samples = _sum(self.samples, -count.samples)
-            self.tokens = _sum(self.tokens, None if count.tokens is None else -count.tokens)
-            self.padding_tokens = _sum(
-                self.padding_tokens, None if count.padding_tokens is None else -count.padding_tokens
-            )
 
 
 def _sum(so_far: int | None, more: int | None) -> int | None:

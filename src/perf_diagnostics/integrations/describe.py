@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from perf_diagnostics.integrations.masks import padding_of
 from perf_diagnostics.measure import memory
 from perf_diagnostics.measure.devices import model_of
 from perf_diagnostics.measure.environment import usable_cores
@@ -25,7 +26,7 @@ def count_batch(batch: Any, *, depth: int = 0) -> BatchCount | None:
     """Samples (and tokens) of a batch by its shapes, None where they cannot be told; never waits for a device.
 
     The samples are the rows of the first tensor or the length of the first list. Tokens are counted where a mapping
-    has ``input_ids``, padding where its ``attention_mask`` lies on the CPU.
+    has ``input_ids``, padding where its ``attention_mask`` lies on the CPU and is of the same shape.
     """
     if isinstance(batch, torch.Tensor):
         return _rows(batch.size(0)) if batch.ndim else None
@@ -37,8 +38,8 @@ def count_batch(batch: Any, *, depth: int = 0) -> BatchCount | None:
         ids, mask = batch.get("input_ids"), batch.get("attention_mask")
         if isinstance(ids, torch.Tensor) and ids.ndim:
             padding: int | None = None
-            if isinstance(mask, torch.Tensor) and mask.device.type == "cpu":
-                padding = ids.numel() - int(mask.sum())
+            if isinstance(mask, torch.Tensor) and mask.device.type == "cpu" and mask.shape == ids.shape:
+                padding = padding_of(mask, marks_padding=False)
             return BatchCount(ids.shape[0], ids.numel(), padding)
         batch = list(batch.values())
     if isinstance(batch, Sequence) and batch:
@@ -56,7 +57,10 @@ def _rows(samples: int) -> BatchCount:
 
 def count_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
     """Samples in one call of a model, by its inputs."""
-    found = count_batch(kwargs) if kwargs and not args else count_batch(args)
+    if kwargs and not args:
+        ids = kwargs.get("input_ids")
+        args = (ids,) if isinstance(ids, torch.Tensor) else tuple(kwargs.values())
+    found = count_batch(args)
     return None if found is None else found.samples
 
 

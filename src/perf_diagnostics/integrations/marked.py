@@ -13,16 +13,19 @@ import torch
 from perf_diagnostics.integrations import describe
 from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
+from perf_diagnostics.integrations.called_masks import Call, Copies, MaskReader, count_call
 from perf_diagnostics.integrations.checkpoints import watch_checkpoints
 from perf_diagnostics.integrations.counts import Counts
 from perf_diagnostics.integrations.gradient_looks import GradientLooks
 from perf_diagnostics.integrations.loop_memory import LoopMemory
 from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER, LoopProbe
+from perf_diagnostics.integrations.masked_calls import watch_masks
 from perf_diagnostics.integrations.passes import Passes
 from perf_diagnostics.integrations.recording import Recording
 from perf_diagnostics.integrations.shield import FAULTS, LoopObservations, Shield
 from perf_diagnostics.measure.device_clock import captures, event_source
 from perf_diagnostics.records import Json, Outcome
+from perf_diagnostics.workloads.workload import BatchCount
 
 T = TypeVar("T")
 
@@ -104,7 +107,10 @@ class MarkedLoop:
         self._placed = self._settled = False
         self._in_step = False
         self._passes = 0
-        self._counts = Counts()
+        #: What the batches of the step hold, and its calls where no batch was seen.
+        self._batches: list[int | BatchCount | None] = []
+        self._masked: int | BatchCount | None = 0
+        self._copies = Copies()
         self._micro_steps = 1
         self._batch_samples: int | None = None
         self._training_passes = Passes()
@@ -124,6 +130,23 @@ class MarkedLoop:
         """Note until the end whether activations are computed again."""
         with self.observations.guard("gradient_checkpointing"):
             watch_checkpoints(self._checkpointed, self._patches)
+
+    def watch_masks(self) -> None:
+        """Count padding by the masks that the model is called with, until the end."""
+        with self.observations.guard("padding_tokens"):
+            for model in self._models:
+                watch_masks(model, self._count_masked, self._patches)
+
+    def _count_masked(self, reader: MaskReader, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._off:
+            return
+        try:
+            closure = OPTIMIZER in (self.probe.state.inside, *self.probe.open)
+            self._masked = count_call(
+                self._batches, self._masked, Call(reader, args, kwargs, self._copies.source_of), once=closure
+            )
+        except FAULTS as fault:
+            self._shield.take(fault)
 
     def _checkpointed(self) -> None:
         self._checkpoints = self._checkpoints or self.probe.running
@@ -194,7 +217,7 @@ class MarkedLoop:
         if self._off:
             return
         try:
-            self._counts.add(describe.count_batch(batch))
+            self._batches.append(describe.count_batch(batch))
         except FAULTS as fault:
             self._shield.take(fault)
 
@@ -213,16 +236,21 @@ class MarkedLoop:
             abrupt_ends.remove(self)
 
     def _end_step(self, samples: int | None, tokens: int | None) -> None:
-        counts = self._counts
-        if counts.batches:
+        counts = Counts.of(self._batches)
+        if not counts.batches:  # the samples of the calls are not known
+            held = self._masked if isinstance(self._masked, BatchCount) else BatchCount(0)
+            counts.tokens, counts.padding_tokens = held.tokens, held.padding_tokens
+            tokens = counts.tokens if tokens is None else tokens
+        else:
             self._micro_steps = counts.batches
             samples = counts.samples if samples is None else samples
             tokens = counts.tokens if tokens is None else tokens
         if self._batch_samples is None and samples:
             self._batch_samples = max(1, samples // self._micro_steps)
-        padding = counts.padding_tokens if counts.batches and tokens == counts.tokens else None
+        padding = counts.padding_tokens if tokens == counts.tokens else None
         self.recording.end_step(samples, tokens, padding)
-        self._counts = Counts()
+        self._batches.clear()
+        self._masked = 0
         if not self._settled:
             self._settle()
 

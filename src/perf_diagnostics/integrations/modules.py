@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
+from perf_diagnostics.integrations.called_masks import MaskReader, reader_of
 from perf_diagnostics.integrations.living import living
 from perf_diagnostics.integrations.loop_probe import FORWARD, OTHER, TRAINS, LoopProbe
 from perf_diagnostics.integrations.shield import FAULTS
@@ -33,6 +34,12 @@ class CalledSteps(Protocol):
     def count_rows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called to be trained, and no batch was seen."""
 
+    def count_masked(self, reader: MaskReader, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A model is called to be trained, perhaps with a mask."""
+
+    def may_be_masked(self) -> None:
+        """A model is watched that may be called with a mask."""
+
     def called_beside(self) -> None:
         """A model that nobody trains is called on a batch that was not trained on yet."""
 
@@ -54,7 +61,9 @@ class CallWatch(Protocol):
     def probe(self) -> LoopProbe:
         """Where the calls are marked."""
 
-    def call_begins(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def call_begins(
+        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], reader: MaskReader | None
+    ) -> None:
         """A call begins, perhaps inside something else, and perhaps not to be trained."""
 
     def fails(self, fault: Exception) -> None:
@@ -104,6 +113,9 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
     compiling, grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
     state, around, steps, thread = watch.state, watch.probe.open, watch.steps, watch.thread
     batches, beside = steps.batches, steps.beside
+    reader = reader_of(module)
+    if reader is not None:
+        steps.may_be_masked()
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         module: Any = alive()
@@ -112,7 +124,7 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
             return call(*args, **kwargs)
         try:
             if state.inside != NOTHING or not state.called:
-                watch.call_begins(module, args, kwargs)
+                watch.call_begins(module, args, kwargs, reader)
             elif not module.training or not grad_enabled():
                 state.evaluated = state.unused_wait
                 state.mark(_clock() << BITS | OTHER)
@@ -122,7 +134,9 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
                     steps.trained_on()
                 state.evaluated = state.unused_wait = False
                 state.forwards += 1
-                if not batches:
+                if reader is not None:
+                    steps.count_masked(reader, args, kwargs)
+                elif not batches:
                     steps.count_rows(args, kwargs)
                 state.mark(_clock() << BITS | TRAINS)
                 state.inside = FORWARD
@@ -237,6 +251,11 @@ def _without_graphs(found: Sequence[torch.nn.Module]) -> list[torch.nn.Module]:
     plain = [module for module in found if not issubclass(type(module), torch.fx.GraphModule)]
     held = {id(parameter) for module in plain for parameter in module.parameters()} if graphs else set()
     return plain + [graph for graph in graphs if any(id(parameter) not in held for parameter in graph.parameters())]
+
+
+def stands_in(module: torch.nn.Module) -> Callable[..., Any] | None:
+    """What is called instead of the module's own call by now; None where nothing is."""
+    return module.__dict__.get(_CALL)
 
 
 def is_compiled(module: torch.nn.Module) -> bool:

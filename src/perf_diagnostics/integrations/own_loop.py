@@ -97,6 +97,7 @@ class OwnLoop(Attached):
             abrupt_ends.add(self._loop)
             self._loop.gradients.start()
             self._loop.watch_checkpoints()
+            self._loop.watch_masks()
         super().__init__(self._loop)
 
     def __enter__(self) -> OwnLoop:

@@ -33,7 +33,7 @@ def watch_transfers(watch: Watch, patches: ExitStack) -> None:
 
 
 def _timed(watch: Watch, original: Callable[..., Any], copies: Callable[..., bool]) -> Callable[..., Any]:
-    state, thread, around = watch.state, watch.thread, watch.probe.open
+    state, thread, around, copies_of = watch.state, watch.thread, watch.probe.open, watch.steps.copies
     compiling = torch.compiler.is_dynamo_compiling
 
     @functools.wraps(original)
@@ -53,15 +53,19 @@ def _timed(watch: Watch, original: Callable[..., Any], copies: Callable[..., boo
                 watch.fails(fault)
         if not begun:
             return original(self, *args, **kwargs)
+        copied: Any = None
         try:
-            return original(self, *args, **kwargs)
+            copied = original(self, *args, **kwargs)
         finally:
             try:
                 if state.inside != NOTHING:
                     state.inside = around.pop() if around else NOTHING
                     state.mark(_clock() << BITS | LEAVE)
+                if copies_of.wanted and copied is not None:
+                    copies_of.add(self, copied)
             except FAULTS as fault:
                 watch.fails(fault)
+        return copied
 
     return copy
 

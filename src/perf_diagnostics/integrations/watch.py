@@ -12,6 +12,7 @@ import torch
 from perf_diagnostics.integrations import describe
 from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
+from perf_diagnostics.integrations.called_masks import MaskReader
 from perf_diagnostics.integrations.cycle import Cycle
 from perf_diagnostics.integrations.hindsight import HindsightProbe
 from perf_diagnostics.integrations.loop_memory import LoopMemory
@@ -166,7 +167,9 @@ class Watch:
             self.state.unused_wait = True
             self.batches.append(describe.count_batch(batch))
 
-    def call_begins(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def call_begins(
+        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], reader: MaskReader | None
+    ) -> None:
         """A model is called, perhaps inside something else, and perhaps not to be trained."""
         if self.state.inside == OPTIMIZER:
             self.turns.forget_lost_steps()
@@ -185,7 +188,9 @@ class Watch:
                 self.steps.trained_on()
             state.evaluated = state.unused_wait = False
             state.forwards += 1
-            if not self.batches:
+            if reader is not None:
+                self.steps.count_masked(reader, args, kwargs)
+            elif not self.batches:
                 self.steps.count_rows(args, kwargs)
             probe.enter(TRAINS)
         else:

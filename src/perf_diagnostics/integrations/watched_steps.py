@@ -11,6 +11,7 @@ import torch
 
 from perf_diagnostics.integrations import describe
 from perf_diagnostics.integrations.about import About
+from perf_diagnostics.integrations.called_masks import Call, Copies, MaskReader, count_call
 from perf_diagnostics.integrations.counts import Counts
 from perf_diagnostics.integrations.cycle import IN_BACKWARD, Cycle
 from perf_diagnostics.integrations.hindsight import Held, HindsightProbe
@@ -74,6 +75,10 @@ class WatchedSteps:
         #: Whether calls of what is trained were seen since an optimizer was met that may train something else.
         self._calls_seen = self._told_of_new_models = False
         self._rows = self._row_calls = 0
+        #: What the calls of the step hold by their masks, where no batch was seen.
+        self._masked: int | BatchCount | None = 0
+        #: The copies on a device of what a model may be called with as a mask.
+        self.copies = Copies()
         #: Where on the tape calls begin of models that nobody trains, on a batch that was not trained on yet.
         self.beside: list[int] = []
         #: Batches of the step that was last ended in full, to which the plain ones after it are alike.
@@ -87,6 +92,18 @@ class WatchedSteps:
             self._rows, self._row_calls = self._rows + rows, self._row_calls + 1
         else:
             self._rows, self._row_calls = max(self._rows, rows), 1
+
+    def may_be_masked(self) -> None:
+        """A model is watched that may be called with a mask."""
+        self.copies.wanted = True
+
+    def count_masked(self, reader: MaskReader, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A model is called that may be called with a mask: what that tells of the batch that came last."""
+        if not self.batches:
+            self.count_rows(args, kwargs)
+        once = bool(self.stepping) or len(self._cycle) > 1
+        call = Call(reader, args, kwargs, self.copies.source_of)
+        self._masked = count_call(self.batches, self._masked, call, once=once)
 
     def called_beside(self) -> None:
         """A model that nobody trains is called on a batch that was not trained on yet; that was the last mark."""
@@ -108,7 +125,8 @@ class WatchedSteps:
             self.give_back_batch()
         self._catch_up()
         samples, tokens, padding = self.add_up(batches)
-        self._rows = 0
+        self._rows = self._masked = 0
+        self.copies.forget()
         if self.losses.wanted:
             self.losses.step_ends(self.probe.steps_on_tape)
         else:
@@ -157,12 +175,12 @@ class WatchedSteps:
     def add_up(self, batches: Sequence[int | BatchCount | None]) -> Held:
         """Samples, tokens and padding of a step of several batches, or of none that was seen."""
         if not batches:
-            return self._rows or None, None, None
+            masked = self._masked
+            held = (masked.tokens, masked.padding_tokens) if isinstance(masked, BatchCount) else (None, None)
+            return self._rows or None, *held
         with contextlib.suppress(TypeError):  # the usual ones are plain numbers
             return sum(cast("Sequence[int]", batches)), None, None
-        counts = Counts()
-        for count in batches:
-            counts.add(BatchCount(count) if isinstance(count, int) else count)
+        counts = Counts.of(batches)
         return counts.samples, counts.tokens, counts.padding_tokens
 
     def learn(self, samples: int | None, micro_steps: int) -> None:

@@ -233,3 +233,83 @@ def test_nothing_found_and_nothing_to_say():
     best, why = judged(placed("SWP002", severity=Severity.INFO))
     assert best is None
     assert "no rule found a fault" in why
+
+
+# -- what is named beside the verdict that there is no fault
+
+
+def info(code, low=None, high=None, **more):
+    won = None if high is None else Share((low + high) / 2, low, high)
+    return dataclasses.replace(
+        (item := placed(code, severity=Severity.INFO, **more)),
+        finding=dataclasses.replace(item.finding, name="what-it-is", recoverable=won),
+    )
+
+
+WORK = placed("CMP002", severity=Severity.INFO, claims={"forward": 0.9})
+
+
+def said(*items, **given):
+    best, why = verdict(ranked((WORK, *items), HERE), HERE, **{"opened": True, **given})
+    return why if best is None else best.summary
+
+
+def test_the_largest_info_is_named_after_the_sentence_that_there_is_no_fault():
+    named = "Largest observation: what it is, predicted up to 27 % of a step [MEM007]."
+    assert said(info("MEM007", 0.04, 0.27)) == f"No rule found a fault. {named} summary of CMP002"
+    closed = said(info("MEM007", 0.04, 0.27), opened=False)
+    start = (
+        f"No rule found a fault in what was looked at. {named} What forward and backward do inside (90 % of a step) "
+    )
+    assert closed.startswith(start) and closed.endswith(" opens it. summary of CMP002")
+    best, _ = verdict(ranked((WORK, info("MEM007", 0.04, 0.27)), HERE), HERE, opened=True)
+    assert best.code == "CMP002"  # an info makes no verdict
+
+
+def test_of_several_the_one_of_which_the_most_is_sure_is_named_as_it_is_listed_first():
+    both = (info("INP001", 0.02, 0.3), info("MEM007", 0.04, 0.27))
+    assert "up to 27 % of a step [MEM007]" in said(*both) and "INP001" not in said(*both)
+
+
+def test_a_measured_gain_is_not_called_a_prediction():
+    item = info("MEM007", 0.1, 0.27)
+    won = dataclasses.replace(item.finding.recoverable, measured=True)
+    measured = dataclasses.replace(item, finding=dataclasses.replace(item.finding, recoverable=won))
+    assert "Largest observation: what it is, up to 27 % of a step [MEM007]." in said(measured)
+
+
+def test_work_for_nothing_of_unknown_gain_is_named_where_no_gain_is_known():
+    unused = info("CMP018", confidence=0.3)
+    assert "Largest observation: what it is, of unknown gain [CMP018]." in said(unused)
+    assert "CMP018" not in said(unused, info("MEM007", 0.04, 0.27))
+    assert "of unknown gain [HST011]" in said(info("HST011"))
+    assert said(info("CMP012")) == "No rule found a fault. summary of CMP002"  # of other infos the gain is what counts
+
+
+def test_small_unsure_and_other_infos_are_not_named():
+    alone = "No rule found a fault. summary of CMP002"
+    assert said(info("MEM007", 0.04, 0.1499)) == alone
+    assert "MEM007" in said(info("MEM007", 0.04, 0.15))
+    assert said(info("HST004", 0.0, 0.24)) == alone  # nothing of it is sure
+    assert said(info("EXP007", 0.1, 0.5)) == alone
+    assert said(info("CMP002", 0.1, 0.5)) == alone
+    assert said(info("MEM007", 0.1, 0.5, confidence=0.108)) == alone  # a setting, in few steps, under others' load
+    assert "MEM007" in said(info("MEM007", 0.1, 0.5, confidence=0.18))  # with one doubt less
+    assert said(info("MEM007", 0.1, 0.5, group=THERE)) == alone
+    assert said(info("SWP003", 0.1, 0.5, at_recommended=False)) == alone
+
+
+def test_beside_a_fault_no_info_is_named():
+    assert said(placed("OPT001", 0.1), info("MEM007", 0.1, 0.5)) == "summary of OPT001"
+    unsure = said(placed("OPT001", 0.1, confidence=0.2), info("MEM007", 0.1, 0.5))
+    assert "OPT001" in unsure and "MEM007" not in unsure
+
+
+def test_it_is_named_where_there_is_no_verdict_as_well():
+    largest = "; largest observation: what it is, predicted up to 50 % of a step [MEM007]"
+    item = info("MEM007", 0.1, 0.5)
+    assert said(item, broke_off=True).endswith(f"broke off before its end{largest}")
+    unsure = dataclasses.replace(WORK, finding=dataclasses.replace(WORK.finding, confidence=0.11))
+    for other in ((unsure, item), (item,)):
+        best, why = verdict(ranked(other, HERE), HERE)
+        assert best is None and why.endswith(largest)

@@ -209,14 +209,14 @@ def _computing(share: float, seed: int) -> TrialResult:
 # -- memory
 
 
-def _grown(rise: float, seed: int, *, host: bool, least: float = 0.0) -> TrialResult:
+def _grown(rise: float, seed: int, *, host: bool, least: float = 0.0, steps: int = 120) -> TrialResult:
     """Memory rises in a straight line by this share of its middle, or by ``least`` bytes on a small base."""
-    steps, rng = 120, np.random.default_rng((seed, 37))
-    base, up = (2e9, rise * 2e9) if not least else (80e6, least)
+    rng = np.random.default_rng((seed, 37))
+    base, up = (2e9, rise * 2e9) if not least else (max(80e6, least), least)
     values = base + up * np.linspace(-0.5, 0.5, steps) + 0.0005 * base * rng.standard_normal(steps)
     if host:
         return loop(seed, steps=steps, columns={"host_rss_bytes": values},
-                    quantities={"host_memory_total": 64e9, "host_memory_peak": 3e9})  # fmt: skip
+                    quantities={"host_memory_total": 16e9, "host_memory_peak": 3e9})  # fmt: skip
     return loop(seed, steps=steps, device=GPU, columns={"allocated_bytes": values},
                 quantities={"device_memory_total": 8e9, "device_memory_peak_reserved": 3e9})  # fmt: skip
 
@@ -444,7 +444,14 @@ DOSES: tuple[Dose, ...] = (
     Dose(code="MEM004", limit="least_bytes", build=lambda up, seed: _grown(0, seed, host=False, least=max(up, 1.0))),
     Dose(code="MEM004", limit="least_host_rise", build=lambda rise, seed: _grown(rise, seed, host=True)),
     Dose(
-        code="MEM004", limit="least_host_bytes", build=lambda up, seed: _grown(0, seed, host=True, least=max(up, 1.0))
+        code="MEM004",
+        limit="least_host_bytes",
+        build=lambda up, seed: _grown(0, seed, host=True, least=max(up, 1.0), steps=500),
+    ),
+    Dose(
+        code="MEM004",
+        limit="settling_host_bytes",
+        build=lambda up, seed: _grown(0, seed, host=True, least=max(up, 1.0)),
     ),
     Dose(
         code="MEM006",

@@ -72,6 +72,7 @@ WITHOUT: Mapping[str, str] = {
     "CMP012": "layers are read",
     "MEM004 horizon_steps": _SECOND,
     "MEM004 most_pullback": _SECOND,
+    "MEM004 settling_steps": _COUNT,
     "MEM005": "an info beside SWP001, whose share is dosed",
     "MEM006 least_faults": _COUNT,
     "MEM007 price": "the price in the gain that least_gain limits; that is dosed",

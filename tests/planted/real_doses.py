@@ -218,8 +218,8 @@ MEMORY_SHARE = 0.05
 
 
 def _limit_bytes(control: Seen) -> float:
-    """The rise from which MEM004 speaks: 5 % of the memory, 32 MB at least."""
-    return max(MEMORY_SHARE * float(np.median(_memory(control))), 32e6)
+    """The rise from which MEM004 speaks in so few steps: 5 % of the memory, 64 MB at least."""
+    return max(MEMORY_SHARE * float(np.median(_memory(control))), 64e6)
 
 
 def _memory(seen: Seen) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.diagnose.finding import Severity
-from perf_diagnostics.diagnose.memory_facts import rising_share
+from perf_diagnostics.diagnose.memory_facts import growth, rising_share
 from perf_diagnostics.diagnose.rules.mem004_memory_growth import MemoryGrowth
 from tests.diagnose.answers import ask_trial, clear, found, missing, number
 
@@ -81,3 +81,71 @@ def test_memory_that_grows_by_leaps_is_no_leak():
     assert "did not grow" in clear(host(values, **lengths)).summary
     found(host(400e6 + 0.4e6 * STEP, **lengths))  # the same 120 MB, a little at every step
     found(host(values, tokens=100))  # batches are alike, and still it leaps
+
+
+def of_steps(values):
+    """A process's memory over so many steps, without what takes the reading."""
+    numbers = {"host_memory_peak": float(values.max()), "host_memory_total": 8e9}
+    return ask_trial(RULE, steps=len(values), columns={"host_rss_bytes": values}, quantities=numbers)
+
+
+def test_a_process_may_settle_for_some_hundred_steps():
+    """As a loop that reads an archive at each sample: 40 MB of 440 in 112 steps, and nothing after about 200."""
+    pace = 40e6 / 112
+    settles = 436e6 + pace * np.minimum(np.arange(450), 180)
+    assert number(clear(of_steps(settles[:112])), "rise of host memory over the steps").limit == pytest.approx(64)
+    assert number(clear(of_steps(settles)), "rise of host memory over the steps").limit == pytest.approx(32)
+    found(of_steps(436e6 + pace * np.arange(450)))  # it goes on
+    found(of_steps(436e6 + 2 * pace * np.arange(112)))  # 80 MB are more than what settles
+    assert len(settles[:112]) < RULE.settling_steps <= len(settles)
+
+
+def test_the_second_half_has_to_rise_nearly_as_fast_as_the_first():
+    halves = np.concatenate((np.arange(150) * 1e6, 150e6 + np.arange(150) * 0.75e6))
+    assert growth(1e9 + halves, steps=N).lasting
+    halves[150:] = 150e6 + np.arange(150) * 0.65e6
+    assert not growth(1e9 + halves, steps=N).lasting
+    leap = 1e9 + np.where(np.arange(N) < N // 2, 0, 200e6) + np.arange(N) * 1e4
+    assert not growth(leap, steps=N).lasting  # both halves rise alike, by nothing beside the leap between them
+    assert growth(1e9 + halves[::-1].max() - halves[::-1], steps=N).lasting  # it gets faster
+
+
+def share_found(draw, *, runs: int) -> float:
+    """The part of simulated series that the rule would call a leak if they rose enough."""
+    rng = np.random.default_rng(1)
+    found_ = [growth(draw(rng), steps=N) for _ in range(runs)]
+    return float(np.mean([one.monotone and one.lasting and one.pullback <= RULE.most_pullback for one in found_]))
+
+
+def settling(trials: float, leap: float):
+    """100 MB as ``1 - exp(-t / tau)``, tau so many trials, in leaps of so many bytes, with 0.5 MB of noise."""
+
+    def draw(rng):
+        rise = 100e6 * (1 - np.exp(-STEP / N / trials)) / (1 - np.exp(-1 / trials)) + rng.uniform(0, leap)
+        return 450e6 + np.floor(rise / leap) * leap + 0.5e6 * rng.standard_normal(N)
+
+    return draw
+
+
+def leaking(leap: float):
+    """100 MB in exponentially distributed portions, one a step, in leaps of so many bytes, with 0.5 MB of noise."""
+
+    def draw(rng):
+        rise = np.cumsum(rng.exponential(100e6 / N, N)) + rng.uniform(0, leap)
+        return 450e6 + np.floor(rise / leap) * leap + 0.5e6 * rng.standard_normal(N)
+
+    return draw
+
+
+@pytest.mark.parametrize("trials", [0.25, 0.5, 1.0])
+def test_of_rises_that_fill_up_within_a_trial_or_less_nearly_none_is_a_leak(trials):
+    assert share_found(settling(trials, 1.6e6), runs=40) <= 0.025  # simulated: 0 of 100
+
+
+def test_of_rises_that_fill_up_in_two_trials_or_more_most_look_like_leaks():
+    """Nothing tells them apart: what is to come of them is larger than what came."""
+    assert share_found(settling(2.0, 1.6e6), runs=40) >= 0.9  # simulated: all
+
+
+def test_leaks_in_portions_of_all_sizes_are_found():
+    assert share_found(leaking(1.6e6), runs=40) >= 0.95  # simulated: all

@@ -8,6 +8,7 @@ import pytest
 
 from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
 from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
+from perf_diagnostics.diagnose.trace.cells import Cells
 from perf_diagnostics.diagnose.trace.operators import ENGINE, Operators
 from perf_diagnostics.diagnose.trace.rules.cmp019_gradients_in_forward import GradientsInForward
 from perf_diagnostics.diagnose.trace.rules.hst011_many_small_calls import ManySmallCalls
@@ -130,3 +131,81 @@ def test_of_several_ranks_a_pause_may_be_a_wait_for_another(tmp_path: Path) -> N
     assert operators.calls("forward") == 40  # which ones there are is known all the same
     with pytest.raises(NotMeasured):
         operators.pauses_share()
+
+
+def unrolled(cells: int, each: float, back: float, *, name: str = "aten::lstm_cell", passes: int = 1, tensors: int = 6):
+    """So many recurrent cells in forward and two operators of backward for each of them, and a head of one operator."""
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        at = start
+        for _ in range(passes):
+            begin = at
+            for _ in range(cells // passes):
+                builder.operator(name, at, at + each)
+                builder.operator("aten::linear", at + each / 4, at + each / 2)
+                at += each
+            builder.operator("aten::linear", at, at + 50)
+            at += 50
+            builder.note("forward", begin, at)
+            begin = at
+            builder.operator(f"{ENGINE}NllLossBackward0", at, at + 50)
+            at += 50
+            for _ in range(cells // passes):
+                builder.operator(BACKWARD, at, at + back / 2)
+                builder.operator(f"{ENGINE}TanhBackward0", at + back / 2, at + back)
+                at += back
+            for number in range(tensors):
+                builder.operator("torch::autograd::AccumulateGrad", at - 2 + number / 100, at - 1)
+            builder.note("backward", begin, at)
+        builder.note("optimizer", at, start + STEP)
+        builder.operator("aten::_foreach_add_", at, start + STEP)
+
+    return fill
+
+
+def told(tmp_path: Path, fill):
+    return ask(ManySmallCalls(), repeated(STEP, 5, fill, deviceProperties=[]).facts(tmp_path))
+
+
+def test_recurrent_cells_one_by_one_are_a_loop_over_time_steps(tmp_path: Path) -> None:
+    assert isinstance(told(tmp_path, unrolled(5, 60, 100)), Cleared)  # five time steps
+    finding = told(tmp_path, unrolled(10, 25, 40))
+    # 10 x 25 and 10 x 40 of 1000 us; the head and the loss are not of the loop.
+    assert isinstance(finding, Finding) and finding.severity is Severity.WARNING
+    assert finding.evidence[0].value == pytest.approx(65) and finding.evidence[0].limit == pytest.approx(30)
+    assert finding.claims == pytest.approx({"forward": 0.25, "backward": 0.40})
+    assert "aten::lstm_cell is called 10.0 times a step" in finding.summary
+    assert finding.recoverable is None  # nobody has measured what the whole sequence would take
+    (remedy,) = finding.remedies
+    assert "torch.nn.LSTM" in remedy.says and "feeds its output back" in remedy.says
+
+
+def test_of_cells_and_of_calling_what_speaks_of_more_of_the_step_is_told(tmp_path: Path) -> None:
+    # 11 operators of forward for one tensor: a loop; calling these and 22 of backward takes 33 x 10 of 1000 us.
+    cells = told(tmp_path, unrolled(10, 25, 40, tensors=1))
+    assert cells.evidence[0].value == pytest.approx(65) and "aten::lstm_cell" in cells.summary
+    other = told(tmp_path, unrolled(10, 25, 40, tensors=1, name="aten::linear"))
+    assert other.evidence[0].value == pytest.approx(32.1, abs=0.2) and other.recoverable is not None
+    short = told(
+        tmp_path, unrolled(10, 10, 20, tensors=1)
+    )  # cells: 10 x 30 us; calling them, the head and the loss: 32
+    assert short.evidence[0].value == pytest.approx(32, abs=0.3) and "a loop in Python." in short.summary
+
+
+def test_cells_that_take_little_or_stand_inside_of_another_operator_are_no_loop(tmp_path: Path) -> None:
+    little = told(tmp_path, unrolled(10, 10, 19))  # 29 % of the step
+    assert "cells and what backward" not in " ".join(item.metric for item in little.evidence)
+    whole = told(tmp_path, unrolled(10, 25, 40, name="aten::lstm"))
+    assert "cells and what backward" not in " ".join(item.metric for item in whole.evidence)
+
+
+def test_cells_of_micro_batches_are_counted_by_their_passes(tmp_path: Path) -> None:
+    fill = unrolled(10, 25, 40, passes=2)  # 5 time steps in each
+    cells = Cells.of(Operators.of(repeated(STEP, 5, fill, deviceProperties=[]).facts(tmp_path)))
+    assert cells is not None and (cells.calls, cells.each_pass) == (10, 5)
+    assert list(cells.forward_ns) == [250_000] * 5 and list(cells.backward_ns) == [400_000] * 5
+
+
+def test_gru_and_elman_cells_count_as_well(tmp_path: Path) -> None:
+    for name in ("aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell", "aten::_thnn_fused_lstm_cell"):
+        assert f"{name} is called" in told(tmp_path, unrolled(10, 25, 40, name=name)).summary

@@ -24,9 +24,9 @@ class MemoryGrowth:
 
     What it measures:
         Tensors on the device after each step (the allocator's count), or the process's resident memory: the Theil-Sen
-        slope over the steady steps, where the medians of the thirds rise, the second half still rises, and memory
-        never fell back; where batches differ in length, three of four stretches of the trial have to rise at half its
-        mean pace. With what is free, that is the number of steps until it runs out.
+        slope over the steady steps, where the medians of the thirds rise, the second half rises nearly as fast as the
+        first, and memory never fell back; where batches differ in length, three of four stretches of the trial have to
+        rise at half its mean pace. With what is free, that is the number of steps until it runs out.
 
     Why it matters:
         A leak ends a training, usually at night. Before, it makes the host swap or the allocator retry.
@@ -37,8 +37,9 @@ class MemoryGrowth:
 
     When it is wrong:
         Caches that fill up (file pages are not counted, but a dataset that keeps what it has read is) grow for long and
-        then stop. Sentences that happen to get longer raise the peak, but not what is left after the step. A trial of
-        seconds cannot tell a slow leak from none.
+        then stop: a rise that bends is none, and of few steps a larger one is asked for, but a cache that fills up
+        evenly for longer than the trial looks like a leak. Sentences that happen to get longer raise the peak, but not
+        what is left after the step. A trial of seconds cannot tell a slow leak from none.
     """
 
     code: ClassVar[str] = "MEM004"
@@ -58,6 +59,14 @@ class MemoryGrowth:
     least_host_bytes: int = field(
         default=32_000_000, metadata=limit("the same in bytes", "the same loop: 12 MB, and none after 2,000 steps")
     )
+    settling_steps: int = field(
+        default=400,
+        metadata=limit("steps below which a process may still settle", "twice as many as the longest seen, 200"),
+    )
+    settling_host_bytes: int = field(
+        default=64_000_000,
+        metadata=limit("rise in bytes on the host over fewer steps", "a loop that reads archives: 40 MB, and no more"),
+    )
     horizon_steps: int = field(
         default=200_000, metadata=limit("steps until memory is full from which it is only an observation", "judgement")
     )
@@ -70,8 +79,8 @@ class MemoryGrowth:
         known = [found for where in places if (found := ask(growth_on, facts, where)) is not None]
         if not known:
             growth_on(facts, places[0])  # raises, with the reason
-        growing = [one for one in known if self._grows(one, uneven=facts.lengths_differ)]
-        numbers = tuple(self._number(one) for one in known)
+        growing = [one for one in known if self._grows(one, facts)]
+        numbers = tuple(self._number(one, facts) for one in known)
         if not growing:
             return cleared(self, "memory after a step did not grow", *numbers)
         worst = min(growing, key=lambda one: _steps_left(facts, one) or float("inf"))
@@ -99,28 +108,32 @@ class MemoryGrowth:
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, thin=facts.thin),
         )
 
-    def _grows(self, found: Growth, *, uneven: bool) -> bool:
+    def _grows(self, found: Growth, facts: TrialFacts) -> bool:
         return (
-            found.rise_bytes > self._least(found)
+            found.rise_bytes > self._least(found, facts)
             and found.monotone
             and found.lasting
-            and (found.steady or not uneven)
+            and (found.steady or not facts.lengths_differ)
             and found.pullback <= self.most_pullback
         )
 
-    def _number(self, found: Growth) -> Evidence:
+    def _number(self, found: Growth, facts: TrialFacts) -> Evidence:
         return Evidence(
             metric=f"rise of {found.where} memory over the steps",
             value=found.rise_bytes / 1e6,
             unit="MB",
-            limit=self._least(found) / 1e6,
+            limit=self._least(found, facts) / 1e6,
             n=found.readings,
         )
 
-    def _least(self, found: Growth) -> float:
-        """The rise below which nothing is said: the process's memory also grows while its allocator settles."""
+    def _least(self, found: Growth, facts: TrialFacts) -> float:
+        """The rise below which nothing is said: the process's memory also grows while its allocator settles.
+
+        That does not go on for long: of few steps a larger rise is asked for, of more the second half shows it.
+        """
         if found.where == "host":
-            return max(self.least_host_rise * found.median_bytes, self.least_host_bytes)
+            settling = self.settling_host_bytes if facts.steps < self.settling_steps else 0
+            return max(self.least_host_rise * found.median_bytes, self.least_host_bytes, settling)
         return max(self.least_rise * found.median_bytes, self.least_bytes)
 
 

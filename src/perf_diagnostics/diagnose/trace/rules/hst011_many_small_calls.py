@@ -1,4 +1,4 @@
-"""HST011: forward and backward are so many small operators that calling them takes most of the time."""
+"""HST011: forward and backward are so many small operators, or recurrent cells, that a loop takes most of the time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.statistics import Interval
+from perf_diagnostics.diagnose.trace.cells import Cells
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.operators import Operators
 from perf_diagnostics.diagnose.trace.rule import warn_and_critical
@@ -24,7 +26,9 @@ class ManySmallCalls:
         In a profiler window on the CPU, the operators that the loop's own thread calls in forward and backward, none of
         them inside another: what calling them costs (of each the first microseconds, which an operator on an empty
         tensor takes as well, and the pauses of less than a millisecond before it, in which the interpreter runs) as a
-        share of the step; and how many of them forward calls for each tensor whose gradient the backward writes.
+        share of the step; and how many of them forward calls for each tensor whose gradient the backward writes. Calls
+        of a recurrent cell (``aten::lstm_cell``, ``gru_cell``, …), each of them large, are a loop over time steps: of
+        these it is their whole time and that of the operators that backward calls as often.
 
     Why it matters:
         A loop in Python over time steps, samples or heads calls the same small operators again and again. The processor
@@ -37,8 +41,9 @@ class ManySmallCalls:
     When it is wrong:
         The profiler lengthens each call, most of all short ones. What it cost a step is taken off before this is a
         fault, and where that leaves less than the limit it stays an observation. A recurrence that needs the step
-        before cannot be stacked. Without many calls for each tensor the model is small, which may be as it should be:
-        that is an observation only.
+        before cannot be stacked, and one that feeds its output back through other layers cannot be ``torch.nn.LSTM``;
+        what that would win is not predicted. Without many calls for each tensor the model is small, which may be as it
+        should be: that is an observation only.
     """
 
     code: ClassVar[str] = "HST011"
@@ -51,6 +56,12 @@ class ManySmallCalls:
     call_s: float = field(default=10e-6, metadata=limit("what a call costs of an operator's time, in s", "judgement"))
     repeats: float = field(
         default=10.0, metadata=limit("operators of forward for each trained tensor to call it a loop", "judgement")
+    )
+    cells: float = field(
+        default=10.0, metadata=limit("calls of recurrent cells in a forward pass to call it a loop", "judgement")
+    )
+    cells_share: float = field(
+        default=0.30, metadata=limit("these and their backward over the step to warn from", "judgement")
     )
 
     def check(self, facts: TraceFacts) -> Answer:
@@ -73,11 +84,17 @@ class ManySmallCalls:
             evidence("pauses between operators", facts.share_of(operators.pauses), "%"),
         )
         level = grade(share, warn_and_critical(self.warn_share, self.critical_share))
+        loops = repeated is not None and repeated >= self.repeats
+        cells = Cells.of(operators)
+        if cells is not None and cells.each_pass >= self.cells:
+            of_cells = facts.share_of(cells.forward_ns + cells.backward_ns)
+            found = self._of_cells(facts, cells, of_cells, numbers)
+            if found is not None and (level is None or not loops or of_cells.value > share.value):
+                return found
         counted = f"{significant(calls, 3)} operators of forward and backward"
         if level is None:
             number = evidence("calling operators", share, "%", limit=self.warn_share)
             return cleared(self, f"calling {counted} takes {percent_between(share)} of a step", number, *numbers)
-        loops = repeated is not None and repeated >= self.repeats
         step = duration(facts.step_time_s.value)
         says = (
             f"Calling {counted} takes {percent_between(share)} of a step of {step} under the profiler; "
@@ -97,6 +114,44 @@ class ManySmallCalls:
             confidence=confidence(Tier.DEEP_WINDOW, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
             claims={phase: facts.share_of(ns).value for phase, ns in by_phase.items()},
         )
+
+    def _of_cells(
+        self, facts: TraceFacts, cells: Cells, share: Interval, numbers: tuple[Evidence, ...]
+    ) -> Finding | None:
+        """A loop over time steps, if its cells and their backward take enough of the step."""
+        level = grade(share, ((Severity.WARNING, self.cells_share),))
+        if level is None:
+            return None
+        by_phase = {
+            "forward": facts.share_of(cells.forward_ns).value,
+            "backward": facts.share_of(cells.backward_ns).value,
+        }
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=level.severity,
+            summary=f"{cells.name} is called {significant(cells.calls, 3)} times a step, a loop in Python over time "
+            f"steps; with what backward calls as often it takes {percent_between(share)} of a step of "
+            f"{duration(facts.step_time_s.value)} under the profiler.",
+            scope=facts.label,
+            evidence=(
+                evidence("cells and what backward calls as often", share, "%", limit=level.limit),
+                Evidence(metric="recurrent cells a forward pass", value=cells.each_pass, limit=self.cells),
+                *numbers,
+            ),
+            remedies=(_WHOLE_SEQUENCE,),
+            confidence=confidence(Tier.DEEP_WINDOW, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            claims=by_phase,
+        )
+
+
+_WHOLE_SEQUENCE = Remedy(
+    "Call torch.nn.LSTM, torch.nn.GRU or torch.nn.RNN once on the whole sequence in place of a cell at each time step: "
+    "its loop runs in oneDNN or ATen on the CPU and in cuDNN on a GPU. A recurrence that feeds its output back through "
+    "other layers (a decoder that reads what it wrote, attention in between) cannot; of it, take out of the loop what "
+    "does not need the step before."
+)
 
 
 def _remedies(*, loops: bool) -> tuple[Remedy, ...]:

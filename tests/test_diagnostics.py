@@ -174,6 +174,7 @@ def test_the_users_sampler_decides_what_is_drawn() -> None:
     assert set(data.drawn) == set(range(1, 9))
 
 
+@pytest.mark.slow
 def test_workers_of_the_users_loader_are_used() -> None:
     model, optimizer, loader = parts(num_workers=1, persistent_workers=True)
     profiler = profiler_of(model, optimizer)
@@ -220,6 +221,7 @@ def test_adam_over_cpu_and_a_second_device(monkeypatch: pytest.MonkeyPatch) -> N
     assert {tensor.device.type for state in optimizer.state.values() for tensor in state.values()} == {"cpu"}
 
 
+@pytest.mark.slow
 def test_a_second_run_of_the_same_sizes_can_still_be_plotted() -> None:
     model, optimizer, loader = parts()
     profiler = profiler_of(model, optimizer)

@@ -52,6 +52,7 @@ def test_the_probes_steps_are_taken_a_thousand_at_a_time_and_none_is_lost(overhe
     assert bench.recorded() == 10
 
 
+@pytest.mark.slow
 def test_a_worker_in_its_own_process_says_what_it_ran(overhead) -> None:
     found = overhead.in_a_process("bare", [worker().Length(1, 2), worker().Length(3, 4)], 0.0)
     # Without time for more: a stretch that is not looked at and four turns, settled for at least three steps each.

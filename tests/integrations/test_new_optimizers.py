@@ -69,6 +69,7 @@ def test_an_inner_optimizer_made_for_each_task_is_one_that_takes_turns(tmp_path:
     assert gap is not None and len(table) + int(gap.why.split()[0]) == 40
 
 
+@pytest.mark.slow
 def test_models_made_anew_in_each_step_are_not_looked_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

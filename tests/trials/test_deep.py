@@ -104,6 +104,7 @@ def test_what_takes_too_long_is_refused() -> None:
         list(DeepWindow()(timed(10.0, 121.0)))
 
 
+@pytest.mark.slow
 def test_a_sweep_records_windows_that_its_diagnosis_finds(tmp_path: Path) -> None:
     sentinel = replace(TRIAL, role="sentinel")
     folder = RunFolder.create(

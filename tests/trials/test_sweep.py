@@ -121,6 +121,7 @@ def test_what_goes_wrong_is_an_outcome_with_its_reason(
     assert [result.trial.settings.batch_size for result in end.failed] == [8]
 
 
+@pytest.mark.slow
 def test_a_hanging_trial_is_ended_by_its_deadline(tmp_path: Path, warm: Launcher) -> None:
     hanging = trial("faulty", hang_after=3, length=Length.exactly(50))
     folder, _ = sweep(tmp_path, warm, hanging, trial(batch_size=16), trial_timeout_s=3, grace_s=0.3)

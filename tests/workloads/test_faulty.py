@@ -72,6 +72,7 @@ def test_it_hangs_in_its_batch(monkeypatch) -> None:
     assert min(naps) >= 3600  # and again and again
 
 
+@pytest.mark.slow
 def test_the_process_is_killed_in_its_batch() -> None:
     program = (
         "from tests.workloads.test_faulty import build, steps\n"

@@ -65,16 +65,24 @@ def growth_on(facts: TrialFacts, where: str) -> Growth:
     values = facts.finite_column(name)
     if values.size < LEAST_READINGS:
         raise NotMeasured(name, f"{values.size} readings in the steady steps; growth needs at least {LEAST_READINGS}")
-    return growth(values, steps=facts.steps, where=where)
+    return growth(values, steps=facts.steps, where=where, at=np.flatnonzero(np.isfinite(facts.column(name))))
 
 
-def growth(values: NDArray[Any], *, steps: int, where: str = "host") -> Growth:
-    """The growth of readings, shape ``(readings,)`` in bytes, spread evenly over ``steps``."""
+def growth(values: NDArray[Any], *, steps: int, where: str = "host", at: NDArray[Any] | None = None) -> Growth:
+    """The growth of readings, shape ``(readings,)`` in bytes, over ``steps``.
+
+    ``at`` holds the readings' steps; without it they lie evenly. What is kept is kept by the step, and readings may
+    lie further apart in one half: the halves' paces are compared by the step.
+    """
     series: Float64 = np.asarray(values, dtype=np.float64)
+    places = np.arange(series.size) if at is None else at
     slope = theil_sen_slope(series)
     first, middle, last = (float(np.median(third)) for third in np.array_split(series, 3))
     highest = np.maximum.accumulate(series)
-    early, late = (theil_sen_slope(half) for half in np.array_split(series, 2))
+    early, late = (
+        theil_sen_slope(half) / _spacing(where_read)
+        for half, where_read in zip(np.array_split(series, 2), np.array_split(places, 2), strict=True)
+    )
     return Growth(
         where=where,
         readings=series.size,
@@ -83,9 +91,14 @@ def growth(values: NDArray[Any], *, steps: int, where: str = "host") -> Growth:
         per_step=slope * series.size / steps,
         monotone=first < middle < last,
         steady=rising_share(series) >= LEAST_RISING,
-        lasting=slope > 0 and late >= max(LASTS * early, slope / 2),
+        lasting=slope > 0 and late >= max(LASTS * early, slope / _spacing(places) / 2),
         pullback=float(np.max((highest - series) / np.maximum(highest, 1.0))),
     )
+
+
+def _spacing(places: NDArray[Any]) -> float:
+    """Steps from one reading to the next, on average."""
+    return float(places[-1] - places[0]) / max(1, places.size - 1) or 1.0
 
 
 def rising_share(series: Float64) -> float:

@@ -110,6 +110,15 @@ def test_the_second_half_has_to_rise_nearly_as_fast_as_the_first():
     assert growth(1e9 + halves[::-1].max() - halves[::-1], steps=N).lasting  # it gets faster
 
 
+def test_the_halves_are_compared_by_the_step_wherever_the_readings_lie():
+    """2 MB a step, read at every second step at first and at each one later: 4 MB a reading, then 2."""
+    values = 1e9 + 2e6 * STEP
+    values[np.arange(1, 2 * N // 3, 2)] = np.nan
+    at = np.flatnonzero(np.isfinite(values))
+    assert growth(values[at], steps=N, at=at).lasting and not growth(values[at], steps=N).lasting
+    found(host(values))
+
+
 def share_found(draw, *, runs: int) -> float:
     """The part of simulated series that the rule would call a leak if they rose enough."""
     rng = np.random.default_rng(1)

@@ -30,7 +30,7 @@ def without_scaler(facts: TrialFacts) -> tuple[Remedy, ...]:
     """From float16 to bfloat16, which needs no scaler; none on a device without units for it."""
     if half_precision(facts.word("device_name")) != "bfloat16":
         return ()
-    return (Remedy("Train in bfloat16, which needs no scaler.", {"precision": "bfloat16"}),)
+    return (Remedy(f"Train in bfloat16, which needs no scaler. {CHANGES_TRAINING}", {"precision": "bfloat16"}),)
 
 
 def faster_products(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from perf_diagnostics.diagnose.finding import (
     Cleared,
+    CodeShare,
     Diagnosis,
     Evidence,
     Finding,
@@ -12,7 +13,7 @@ from perf_diagnostics.diagnose.finding import (
     Unchecked,
     Verdict,
 )
-from perf_diagnostics.records import Json
+from perf_diagnostics.records import CodePlace, Json
 
 #: Raised when a key is removed, renamed or changes its meaning; new keys do not raise it.
 SCHEMA_VERSION = 1
@@ -33,6 +34,7 @@ def diagnosis_to_json(diagnosis: Diagnosis) -> dict[str, Json]:
         "unchecked": [_unchecked(unchecked) for unchecked in diagnosis.unchecked],
         "tried": [_tried(tried) for tried in diagnosis.tried],
         "waterfall": None if diagnosis.waterfall is None else _waterfall(diagnosis.waterfall),
+        "lines": [_line(line) for line in diagnosis.lines],
     }
 
 
@@ -63,7 +65,25 @@ def _finding(finding: Finding) -> dict[str, Json]:
         "explains": list(finding.explains),
         "evidence": [_evidence(item) for item in finding.evidence],
         "remedies": [{"says": remedy.says, "change": dict(remedy.change)} for remedy in finding.remedies],
+        "lines": [_line(line) for line in finding.lines],
     }
+
+
+def _line(line: CodeShare) -> dict[str, Json]:
+    return {
+        **_place(line.place),
+        "called": line.called,
+        "callers": [_place(caller) for caller in line.callers],
+        "phase": line.phase,
+        "share": line.share.value,
+        "low": line.share.low,
+        "high": line.share.high,
+        "looks": line.looks,
+    }
+
+
+def _place(place: CodePlace) -> dict[str, Json]:
+    return {"file": place.file, "line": place.line, "function": place.function, "text": place.text}
 
 
 def _evidence(item: Evidence) -> dict[str, Json]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perf_diagnostics.diagnose.statistics import Interval
-from perf_diagnostics.records import Json
+from perf_diagnostics.records import CodePlace, Json
 
 
 class Severity(enum.StrEnum):
@@ -72,13 +72,31 @@ class Share:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CodeShare:
+    """A line of the user's own code, and the share of the step in which the training's thread was seen at it.
+
+    What the line calls counts as well: ``called`` names the library's function it spends most of that in (empty where
+    there is none). ``callers`` are the lines it was called from, the outermost first. ``looks`` is how often it was
+    seen in ``phase``.
+    """
+
+    place: CodePlace
+    callers: tuple[CodePlace, ...]
+    called: str
+    phase: str
+    share: Interval
+    looks: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """A fault that was found, where (``scope``), how bad, how sure, and what a fix could win.
 
     ``batch_sizes`` lists the sizes at which it holds (empty: the whole scope), ``claims`` the share of the step it
     speaks about by phase. ``symptom_of`` names the findings that, if present, are its cause; ``explains``, filled in
     by the engine, the findings that this one is the cause of. The engine also fills in ``group``, the label of the
-    group it is about (empty: the whole run), and whether it holds at the batch at which one would train.
+    group it is about (empty: the whole run), whether it holds at the batch at which one would train, and the ``lines``
+    of the user's code in which the time it claims was seen.
     """
 
     code: str
@@ -97,6 +115,7 @@ class Finding:
     symptom_of: tuple[str, ...] = ()
     group: str = ""
     at_recommended: bool = True
+    lines: tuple[CodeShare, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -213,7 +232,8 @@ class Diagnosis:
     """All answers of all rules on one run; ``verdict`` is None where the evidence is too thin for one.
 
     ``tried`` says what came of the advice that was tried, in the order in which it was; ``waterfall`` where a step at
-    the recommended batch went, if a profiler window of it was recorded.
+    the recommended batch went, if a profiler window of it was recorded. ``lines`` says where in the user's own code
+    the step's time goes, the line with most of it first, and ``looks`` how often that was looked at.
     """
 
     verdict: Verdict | None
@@ -223,6 +243,8 @@ class Diagnosis:
     no_verdict_because: str = ""
     tried: tuple[Tried, ...] = ()
     waterfall: StepWaterfall | None = None
+    lines: tuple[CodeShare, ...] = ()
+    looks: int = 0
 
     @property
     def not_checked(self) -> tuple[Unchecked, ...]:

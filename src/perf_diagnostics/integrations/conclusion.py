@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from perf_diagnostics.integrations import not_shown
 from perf_diagnostics.integrations.about import About
+from perf_diagnostics.integrations.code_watch import CodeWatch
 from perf_diagnostics.integrations.endings import Ending
 from perf_diagnostics.integrations.exchanges import Exchanges
 from perf_diagnostics.integrations.loop_probe import LoopProbe
@@ -40,6 +41,7 @@ class Conclusion:
     probe: LoopProbe
     disk: TrainingFolder
     readings: SteadyReadings
+    code: CodeWatch
     exchanges: Exchanges
     observations: Observations
     course: Course
@@ -68,6 +70,7 @@ class Conclusion:
             finished_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             stop_reason=stop_reason,
             steady=steady,
+            code=self.code.samples(),
         )
 
     def so_far(self, trial: Trial) -> TrialResult:
@@ -86,6 +89,7 @@ class Conclusion:
             environment=dataclasses.replace(self.disk.environment, devices=self.readings.devices),
             started_at=self.disk.started_at.isoformat(timespec="milliseconds"),
             steady=False,
+            code=self.code.samples(),
         )
 
     def rank_energy(self) -> RankEnergy | None:

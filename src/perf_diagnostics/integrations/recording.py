@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from perf_diagnostics.integrations import not_shown, ranks
 from perf_diagnostics.integrations.about import About
+from perf_diagnostics.integrations.code_watch import CodeWatch
 from perf_diagnostics.integrations.conclusion import Conclusion, Course
 from perf_diagnostics.integrations.exchanges import Exchanges
 from perf_diagnostics.integrations.flush_times import FlushTimes
@@ -82,6 +83,7 @@ class Recording:
         self.before_take: Callable[[], None] = _nothing
         self._disk = TrainingFolder(results_dir, name, about, describe=describe, observations=observations)
         self._readings = SteadyReadings(about, observations, clock)
+        self._code = CodeWatch(clock, observations)
         self._pid = os.getpid()
         self._began_ns = self._ended_ns = 0
         self._times = FlushTimes()
@@ -91,6 +93,7 @@ class Recording:
             probe=probe,
             disk=self._disk,
             readings=self._readings,
+            code=self._code,
             exchanges=self.exchanges,
             observations=observations,
             course=self._course,
@@ -267,6 +270,7 @@ class Recording:
             if last is not None and last.wall_ns[-1] < not_shown.LEAST_STEP_NS:
                 self.probe.stop_step_clock()
             self._readings.begin()
+            self._code.begin()
 
     def _prepare(self) -> None:
         """What takes long and need not be done between steps that count: making the run, looking for boards."""
@@ -285,6 +289,7 @@ class Recording:
         probe.end_block()
         self._readings.block_ended()
         self.before_take()
+        self._code.block_ended(probe, counts=not probe.warmup)
         part = probe.take()
         if probe.device_clock != "host":
             self._ended_ns = self.clock()  # the device has done the block's work only now
@@ -321,6 +326,7 @@ class Recording:
             return self.result
         with self.observations.guard("steps"):
             self._close_block()
+        self._code.end()
         sampled = self._course.steady_steps, self._ended_ns
         if self.window is not None:
             self.window.training_ended(in_peace=outcome is Outcome.COMPLETED and not reason)

@@ -114,10 +114,15 @@ def masked_command(command: Sequence[str], person: Person) -> str:
 def allowed_variables(variables: Mapping[str, str], person: Person) -> dict[str, str]:
     """Those environment variables that change how a training runs, by an allow-list; never a token."""
     return {
-        name: person.removed_from(_hidden(variables[name])).replace(_HIDDEN, MASK)
+        name: masked_text(variables[name], person)
         for name in sorted(variables)
         if name in ALLOWED_VARIABLES or _of_allowed_family(name)
     }
+
+
+def masked_text(text: str, person: Person) -> str:
+    """A text without secrets known by their shape, without logins in URLs, and without names of people and machines."""
+    return person.removed_from(_hidden(text)).replace(_HIDDEN, MASK)
 
 
 def _of_allowed_family(name: str) -> bool:

@@ -7,6 +7,7 @@ clock, a file or a device.
 
 from __future__ import annotations
 
+from perf_diagnostics.records.code import CodePath, CodePlace, CodeSamples
 from perf_diagnostics.records.phases import ALL_PHASES, MEASURED_PHASES, Phase
 from perf_diagnostics.records.quantities import QUANTITIES, SERIES, Quantity, Series
 from perf_diagnostics.records.results import Environment, Gap, Outcome, Run, TrialResult
@@ -34,6 +35,9 @@ __all__ = [
     "QUANTITIES",
     "SERIES",
     "Bools",
+    "CodePath",
+    "CodePlace",
+    "CodeSamples",
     "Column",
     "Environment",
     "Float64",

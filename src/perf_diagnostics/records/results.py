@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from perf_diagnostics.records.code import CodeSamples
 from perf_diagnostics.records.quantities import Quantity, Series
 from perf_diagnostics.records.steps import StepTable
 from perf_diagnostics.records.trials import Trial
@@ -77,7 +78,7 @@ class TrialResult:
     ``stop_reason`` says why measuring ended (``half_width``, ``max_steps``, ``time_budget``, or the outcome);
     ``steady`` is false where the warm-up could not be shown to be over. ``facts`` holds plain values about the
     workload (parameters, optimizer class, loader settings), ``provenance`` names the clock or counter behind
-    each family of numbers.
+    each family of numbers. ``code`` says where in the user's own code the time went, where that was looked at.
     """
 
     trial: Trial
@@ -94,6 +95,7 @@ class TrialResult:
     finished_at: str = ""
     stop_reason: str = ""
     steady: bool = True
+    code: CodeSamples | None = None
 
     def quantity(self, name: str) -> Quantity | None:
         """The quantity of that name, or None if it was not measured."""

@@ -25,6 +25,7 @@ from perf_diagnostics.records import (
     Trial,
     TrialResult,
 )
+from perf_diagnostics.store.code_samples import decode_code, encode_code
 from perf_diagnostics.store.fields import Fields, plain
 
 Record: TypeAlias = "Settings | Length | Trial | Quantity | Gap | Environment | TrialResult | Run"
@@ -91,6 +92,7 @@ def _encode_result(result: TrialResult) -> dict[str, Json]:
         "facts": plain(dict(result.facts), "facts"),
         "provenance": plain(dict(result.provenance), "provenance"),
         "environment": encode(result.environment),
+        **({} if result.code is None else {"code": encode_code(result.code)}),
     }
 
 
@@ -206,6 +208,7 @@ def _decode_result(fields: Fields) -> TrialResult:
         finished_at=fields.text("finished_at", ""),
         stop_reason=fields.text("stop_reason", ""),
         steady=fields.flag("steady", default=True),
+        code=decode_code(fields.part("code")) if "code" in fields.values else None,
     )
 
 

@@ -1,0 +1,65 @@
+"""Where in the user's own code a training's thread was seen: lines, the calls that led to them, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodePlace:
+    """A line of the user's own code.
+
+    ``file`` is relative to the folder the training ran in where it lies below it; ``line`` counts from 1; ``function``
+    is the qualified name of the function the line is in; ``text`` the line as it is written, empty where it cannot be
+    read any more.
+    """
+
+    file: str
+    line: int
+    function: str
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodePath:
+    """One way in which the thread was seen to stand in a phase, and how often: ``looks`` and, later on, ``rare`` ones.
+
+    ``places`` are indices into :attr:`CodeSamples.places`, the outermost call first. ``calls`` are the functions of
+    libraries that were running inside of the innermost of these lines, the one it had called first; empty where the
+    line was at work itself, and ``perf_diagnostics`` alone where it was our own watching. ``part`` is ``prepare``
+    between a batch and its forward (in ``other``), ``before_update`` between backward and the update (in
+    ``optimizer``), else empty. A ``late`` look saw the thread a moment after it was due: the thread may have come to
+    the line only in between.
+    """
+
+    phase: str
+    places: tuple[int, ...]
+    looks: int
+    rare: int = 0
+    late: bool = False
+    part: str = ""
+    calls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeSamples:
+    """What a sampler of the thread's stack saw over the steady steps.
+
+    A look stands for ``interval_s`` of the thread's time, the mean time between two of them, and a rare one for
+    ``rare_interval_s``. ``cpu_s`` is the CPU time that looking took in all, in s.
+    """
+
+    places: tuple[CodePlace, ...]
+    paths: tuple[CodePath, ...]
+    interval_s: float
+    rare_interval_s: float
+    cpu_s: float
+
+    @property
+    def looks(self) -> int:
+        """How often the thread was seen in a steady step."""
+        return sum(path.looks + path.rare for path in self.paths)
+
+    def seconds(self, path: CodePath) -> float:
+        """The time that the looks at a path stand for, in s."""
+        return path.looks * self.interval_s + path.rare * self.rare_interval_s

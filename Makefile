@@ -20,7 +20,8 @@ DIAGNOSE = $(PERFDIAG) diagnose '$(RUN)' $(WHERE) $(ARGS)
 REPORT = $(PERFDIAG) report '$(RUN)' $(WHERE) $(ARGS)
 MANIFEST = $(PERFDIAG) manifest
 NOT_FAST := slow or planted or gpu or browser or office
-FAST_TESTS = $(BIN)/pytest -m 'not ($(NOT_FAST))'
+# Two files at a time, a thread each: none of these tests hangs on how long anything takes.
+FAST_TESTS = $(BIN)/pytest -n 2 -m 'not ($(NOT_FAST))'
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -115,6 +116,8 @@ verify-manifest: $(STAMP) ## Check the run folder against its seal
 release: benchmark-all analyse report-full verify-manifest ## Measure, analyse, report, seal and verify in one go
 
 ##@ Work on the code
+test check: export OMP_NUM_THREADS = 1
+
 test: $(STAMP) ## Fast tests, in a few minutes
 	$(FAST_TESTS) $(ARGS)
 

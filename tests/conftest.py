@@ -15,11 +15,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What times real training steps on this machine gets a second try: somebody else may have been busy on it."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What times real training steps on this machine gets a second try: somebody else may have been busy on it.
+
+    What is judged by such times does not run beside other tests at all.
+    """
+    shared = getattr(config, "workerinput", {}).get("workercount", 1) > 1
     for item in items:
         if any(item.get_closest_marker(name) for name in ("slow", "planted")):
             item.add_marker(pytest.mark.flaky(reruns=1))
+        if shared and item.get_closest_marker("planted"):
+            item.add_marker(pytest.mark.skip(reason="measures with nothing beside it: run it without -n"))
 
 
 @pytest.fixture

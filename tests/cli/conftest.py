@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from perf_diagnostics.trials import sweep
-from perf_diagnostics.trials.launcher import ForkedTrial, ForkServer, Request
-
-
-@dataclasses.dataclass(frozen=True)
-class Outlives:
-    """A server that serves the next sweep, too. It was started in another folder, so it is told whole paths."""
-
-    server: ForkServer
-
-    def start(self, request: Request) -> ForkedTrial:
-        return self.server.start(dataclasses.replace(request, directory=str(Path(request.directory).absolute())))
-
-    def close(self) -> None:
-        """The fixture closes it."""
+from perf_diagnostics.trials.launcher import ForkServer
+from tests.outlives import Outlives
 
 
 @pytest.fixture(scope="package")

@@ -57,7 +57,7 @@ def job(tmp_path: Path, planted: str, steps: int = 60) -> tuple[Run, list[subpro
     return folder.read(), ended
 
 
-@pytest.mark.slow
+@pytest.mark.planted
 def test_the_rank_that_waits_for_its_data_is_the_straggler(tmp_path: Path) -> None:
     run, ended = job(tmp_path, "late")
     (result,) = run.results
@@ -76,7 +76,7 @@ def test_the_rank_that_waits_for_its_data_is_the_straggler(tmp_path: Path) -> No
     assert "perf-diagnostics:" in ended[0].stderr and "perf-diagnostics:" not in ended[1].stderr  # rank 0 speaks
 
 
-@pytest.mark.slow
+@pytest.mark.planted
 def test_batches_uneven_in_turn_are_no_straggler(tmp_path: Path) -> None:
     run, _ = job(tmp_path, "in-turn")
     found = {finding.code: finding for finding in diagnose(run).findings}
@@ -84,7 +84,7 @@ def test_batches_uneven_in_turn_are_no_straggler(tmp_path: Path) -> None:
     assert "their samples differ by 50 %" in found["COM004"].summary  # 12 over the mean of 12 and 4, less 1
 
 
-@pytest.mark.slow
+@pytest.mark.planted
 def test_equal_ranks_are_clear(tmp_path: Path) -> None:
     run, _ = job(tmp_path, "even")
     assert {"COM002", "COM004"}.isdisjoint(finding.code for finding in diagnose(run).findings)

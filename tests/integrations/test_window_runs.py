@@ -17,6 +17,7 @@ from perf_diagnostics.store.find import list_runs
 from tests.integrations.planted import PausingLinear, Rows
 from tests.integrations.test_run_script import RUN, both, start, without_last_line
 from tests.integrations.test_window import one_result, why
+from tests.planted.bench import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,7 @@ import torch
 torch.manual_seed(0)
 model = torch.nn.Linear(64, 64)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-loader = torch.utils.data.DataLoader(torch.randn(4 * 3000, 64), batch_size=4)
+loader = torch.utils.data.DataLoader(torch.randn(4 * 1500, 64), batch_size=4)
 how, began, done = sys.argv[1], time.perf_counter(), False
 for number, batch in enumerate(loader):
     loss = model(batch).pow(2).mean()
@@ -56,6 +57,7 @@ def script(folder: Path) -> str:
     return str(path)
 
 
+@pytest.mark.planted
 def test_a_script_says_and_draws_what_it_would(tmp_path: Path) -> None:
     plain, watched = both(tmp_path, script(tmp_path), "plain", options=("--deep",))
     assert watched.stdout == plain.stdout and watched.returncode == plain.returncode == 0
@@ -66,9 +68,9 @@ def test_a_script_says_and_draws_what_it_would(tmp_path: Path) -> None:
         "Inside of forward and backward the profiler window shows" in watched.stderr or "[CMP002]" not in watched.stderr
     )
     table = result.steps[0]
-    assert 3 + 50 < len(table) == 3000
+    assert 3 + 50 < len(table) == 1500
     steady_before = int((~table.columns["warmup"][: int(table.columns["warmup"].nonzero()[0][-1])]).sum())
-    assert steady_before >= 50
+    assert steady_before >= 50  # on a busy machine more of the first steps do not count
 
 
 @pytest.mark.parametrize(
@@ -101,8 +103,8 @@ def test_of_two_ranks_the_first_records_a_window(tmp_path: Path) -> None:
         "d.destroy_process_group()\n",
         encoding="utf-8",
     )
-    two = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python", "--master-port=29653"]
-    ended = start([*two, *RUN, "--deep", "ddp.py"], tmp_path)
+    two = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python"]
+    ended = start([*two, "--master-port", free_port(), *RUN, "--deep", "ddp.py"], tmp_path)
     assert ended.returncode == 0, ended.stderr
     (run,) = list_runs(tmp_path / "results")
     (result,) = run.read().results
@@ -135,6 +137,7 @@ class Unrolled(torch.nn.Module):
         return state
 
 
+@pytest.mark.planted
 @pytest.mark.usefixtures("soon")
 def test_a_loop_in_forward_is_found(tmp_path: Path) -> None:
     model = Unrolled()

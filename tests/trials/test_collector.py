@@ -65,6 +65,7 @@ def test_who_turned_the_collector_off_finds_it_off() -> None:
     assert not gc.isenabled()
 
 
+@pytest.mark.usefixtures("small_ceilings")
 @pytest.mark.parametrize("frozen", [True, None])
 def test_in_a_trial_the_collector_pauses_during_the_steps_only(frozen: bool | None) -> None:
     seen: list[bool] = []

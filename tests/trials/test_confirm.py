@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from perf_diagnostics.cli import main
 from perf_diagnostics.diagnose.candidates import candidates
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.experiments import About, Candidate
@@ -28,6 +29,8 @@ from perf_diagnostics.trials.confirm import Confirm, ConfirmEnd
 from perf_diagnostics.trials.experiments import nested_folder, read_experiments
 from perf_diagnostics.trials.launcher import ForkServer, Request
 from perf_diagnostics.trials.pairs import PAIRS
+from perf_diagnostics.trials.sweep import Sweep
+from tests.outlives import Outlives
 from tests.trials.pretended import Ended, Pretended
 
 MLP: dict[str, Json] = {"width": 16, "depth": 1, "samples": 256}
@@ -55,11 +58,11 @@ def folder(tmp_path: Path) -> RunFolder:
     return run_folder(tmp_path)
 
 
-def run_folder(root: Path, name: str = "run") -> RunFolder:
+def run_folder(root: Path, name: str = "run", *, planned: Trial | None = None) -> RunFolder:
     return RunFolder.create(
         root,
         name,
-        planned=(base(),),
+        planned=(planned or base(),),
         command="test",
         environment=Environment(),
         tool_version="0",
@@ -340,10 +343,19 @@ SLEEPING: dict[str, Json] = {**MLP, "sleep_per_item_ms": 5.0}
 
 @pytest.fixture(scope="module")
 def warm() -> Iterator[ForkServer]:
-    """One server for what is tried here; the whole way below starts its own ones."""
+    """One server for all that is tried here; who is killed below has one of its own."""
     launch = ForkServer(("tests.trials_with_small_ceilings",))
     yield launch
     launch.close()
+
+
+def swept(root: Path, launch: ForkServer) -> RunFolder:
+    """A run of batch 8 of a loader that sleeps, measured in a real process."""
+    length = Length.exactly(30, warmup_steps=3)
+    trial = dataclasses.replace(base("faulty", SLEEPING), length=length)
+    folder = run_folder(root, planned=trial)
+    Sweep(folder, launch=launch).run()
+    return folder
 
 
 def really(root: Path, launch: ForkServer, change: Mapping[str, Json], pairs: int) -> Tried:
@@ -355,7 +367,7 @@ def really(root: Path, launch: ForkServer, change: Mapping[str, Json], pairs: in
     return one
 
 
-@pytest.mark.slow
+@pytest.mark.planted
 def test_two_workers_halve_the_wait_for_a_loader_that_sleeps(tmp_path: Path, warm: ForkServer) -> None:
     """Batch 8 sleeps 40 ms; two workers make a batch each in that time, so that a step takes 20 ms."""
     one = really(tmp_path, warm, {"num_workers": 2, "persistent_workers": True}, 5)
@@ -365,7 +377,7 @@ def test_two_workers_halve_the_wait_for_a_loader_that_sleeps(tmp_path: Path, war
     assert one.base_s > 5e-3  # each sample sleeps 5 ms
 
 
-@pytest.mark.slow
+@pytest.mark.planted
 @pytest.mark.parametrize(
     "change",
     [
@@ -380,69 +392,64 @@ def test_what_does_nothing_to_a_loader_that_sleeps_is_not_confirmed(
     assert one.verdict in (Trying.REFUTED, Trying.INCONCLUSIVE)
 
 
-@pytest.mark.slow
+@pytest.mark.planted
 def test_the_ceiling_of_a_sleeping_loader_is_nearly_the_whole_step(tmp_path: Path, warm: ForkServer) -> None:
     one = really(tmp_path, warm, {"ceiling": "cached_batches"}, 3)
     assert one.ceiling and one.gain.value > 0.7
 
 
-@pytest.mark.slow
-def test_from_a_sweep_to_a_verdict_that_was_measured(tmp_path: Path) -> None:
-    from perf_diagnostics.trials.sweep import Sweep
-
-    trial = Trial(
-        workload="faulty", settings=Settings(batch_size=8), options=SLEEPING, length=Length.exactly(30, warmup_steps=3)
-    )
-    folder = RunFolder.create(
-        tmp_path,
-        "run",
-        planned=(trial,),
-        command="test",
-        environment=Environment(),
-        tool_version="0",
-        now=datetime.now(UTC),
-    )
-    Sweep(folder).run()
+@pytest.mark.planted
+def test_from_a_sweep_to_a_verdict_that_was_measured(tmp_path: Path, warm: ForkServer) -> None:
+    folder = swept(tmp_path, warm)
     run = folder.read()
     before = diagnose(run)
     assert before.verdict.code == "INP001"
     wanted = candidates(run, before, only=["INP001"])
     assert [one.ceiling for one in wanted] == [False, True]
-    Confirm(folder, pairs=4, steps=20).run(wanted)
+    Confirm(folder, pairs=4, steps=20, launch=warm).run(wanted)
     after = diagnose(run, experiments=read_experiments(folder.path))
     assert after.verdict.code == "INP001"
     finding = next(item for item in after.findings if item.code == "INP001")
     assert finding.recoverable.measured and finding.recoverable.low > 0.1
 
 
-CONFIRM = [sys.executable, "-m", "perf_diagnostics", "confirm", "run", "--results-dir", ".", "--quiet", "--pairs", "3"]
+CONFIRM = ["confirm", "run", "--results-dir", ".", "--quiet", "--pairs", "3", "--steps", "10", "--only", "INP001"]
+
+
+def written(root: Path, name: str) -> dict[Path, int]:
+    """When each tried trial's file of this name was written, in ns."""
+    return {path: path.stat().st_mtime_ns for path in root.glob(f"run/confirm/trials/*/{name}")}
 
 
 @pytest.mark.slow
-def test_kill_9_at_random_moments_then_go_on(tmp_path: Path) -> None:
+def test_kill_9_at_random_moments_then_go_on(
+    tmp_path: Path, warm: ForkServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Nothing complete is run twice or lost."""
-    sweep = [sys.executable, "-m", "perf_diagnostics", "sweep", "--workload", "faulty", "--results-dir", "."]
-    sweep += ["--option", "sleep_per_item_ms=5", "--option", "width=16", "--batch-sizes", "8", "--steps", "20"]
-    subprocess.run([*sweep, "--name", "run", "--quiet"], cwd=tmp_path, check=True, stderr=subprocess.DEVNULL)
+    swept(tmp_path, warm)
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "tests.trials.briefly", *CONFIRM]
     randomly = random.Random(1)
     complete: dict[Path, int] = {}
     for begun in (2, 4, 7):
-        command = [*CONFIRM, "--steps", "10", "--only", "INP001"]
-        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         deadline = time.monotonic() + 300
-        while len(list(tmp_path.glob("run/confirm/trials/*/started.json"))) < begun:
+        while len(written(tmp_path, "started.json")) < begun:
             assert process.poll() is None and time.monotonic() < deadline, f"fewer than {begun} trials began"
             time.sleep(0.05)
-        time.sleep(randomly.uniform(0.0, 2.0))
+        time.sleep(randomly.uniform(0.0, 1.5))
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        now = {path: path.stat().st_mtime_ns for path in tmp_path.glob("run/confirm/trials/*/result.json")}
+        now = written(tmp_path, "result.json")
         assert complete.items() <= now.items(), "a complete trial was lost or run again"
         complete = now
-    assert len(complete) >= 6  # of seven that had begun, the last kill found at most one unfinished
-    done = subprocess.run(
-        [*CONFIRM, "--steps", "10", "--only", "INP001"], cwd=tmp_path, check=True, capture_output=True, text=True
-    )
-    now = {path: path.stat().st_mtime_ns for path in tmp_path.glob("run/confirm/trials/*/result.json")}
+    assert 6 <= len(complete) < 12  # of seven that had begun, the last kill found at most one unfinished
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("perf_diagnostics.trials.confirm.launcher", lambda preload: Outlives(warm))
+    assert main(CONFIRM) == 0
+    now = written(tmp_path, "result.json")
     assert complete.items() <= now.items() and len(now) == 12  # a remedy and its ceiling, three pairs each
-    assert "num_workers" in done.stdout
+    assert "num_workers" in capsys.readouterr().out

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from perf_diagnostics.measure.environment import capture
 from perf_diagnostics.records import Length, Settings, Trial
 from perf_diagnostics.trials.measurement import measure
 from perf_diagnostics.workloads.registry import find
+
+pytestmark = pytest.mark.usefixtures("small_ceilings")
 
 
 def test_the_environment_has_the_threads_that_the_trial_ran_with() -> None:
@@ -24,3 +27,33 @@ def test_the_environment_has_the_threads_that_the_trial_ran_with() -> None:
     ).result
     assert environment.threads["torch_intra_op"] == before
     assert result.environment.threads["torch_intra_op"] == result.facts["threads"] == before + 1
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_room_for_shared_memory_is_recorded_where_workers_need_it(workers: int) -> None:
+    trial = Trial(
+        workload="mlp",
+        settings=Settings(batch_size=8, num_workers=workers),
+        options={"width": 8, "depth": 1, "samples": 64},
+        length=Length.exactly(3, warmup_steps=1),
+    )
+    result = measure(trial, lambda settings: find("mlp").build(settings, options=trial.options, seed=0)).result
+    room = [result.value(f"shared_memory_{name}") for name in ("total", "free_before", "free_least")]
+    if workers:
+        assert None not in room and room[0] >= room[1] > 0 and room[0] >= room[2] > 0
+    else:
+        assert room == [None] * 3 and result.gap("shared_memory_total") is None
+
+
+@pytest.mark.parametrize("samples", [16, 64])
+def test_bytes_read_are_told_by_pass_where_there_is_a_second_one(samples: int) -> None:
+    """A step of warm-up and six that count, of 8 samples each."""
+    trial = Trial(
+        workload="mlp",
+        settings=Settings(batch_size=8),
+        options={"width": 8, "depth": 1, "samples": samples},
+        length=Length.exactly(6, warmup_steps=1),
+    )
+    result = measure(trial, lambda settings: find("mlp").build(settings, options=trial.options, seed=0)).result
+    read = [result.value(f"read_bytes_{when}") for when in ("first_pass", "later_passes")]
+    assert (None not in read) == (samples == 16) and result.gap("read_bytes_first_pass") is None

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.measure.devices import DeviceInfo
-from perf_diagnostics.measure.gpu import FAST_SIGNALS, LINK_SIGNALS, SLOW_SIGNALS
+from perf_diagnostics.measure.gpu import BOARD_SIGNALS
 from perf_diagnostics.records import (
     ALL_PHASES,
     MEASURED_PHASES,
@@ -106,7 +106,7 @@ def test_a_trial_comes_to_its_end_with_all_that_a_gpu_tells(results: dict[str, T
     assert known["alloc_retries"] == known["alloc_ooms"] == known["alloc_syncs"] == 0
     assert known["device_memory_peak_allocated"] >= known["memory_peak_backward"] > 0
     series = {one.name for one in result.series}
-    assert {*FAST_SIGNALS, *SLOW_SIGNALS, *LINK_SIGNALS} <= series
+    assert set(BOARD_SIGNALS) <= series
 
 
 def test_nothing_else_is_missing(results: dict[str, TrialResult]) -> None:

@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 import pytest
 
+from perf_diagnostics.cli import main
 from perf_diagnostics.errors import RunError
 from perf_diagnostics.measure.devices import DeviceInfo
 from perf_diagnostics.records import Environment, Json, Length, Outcome, Phase, Settings, Trial, TrialResult
@@ -23,6 +24,7 @@ from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.trials.launcher import ForkServer, FreshInterpreter, Launcher, Request
 from perf_diagnostics.trials.plan import Axes, plan
 from perf_diagnostics.trials.sweep import Sweep, SweepEnd, skipped
+from tests.outlives import Outlives
 from tests.trials.pretended import Pretended
 
 SHORT = Length.exactly(10, warmup_steps=2)
@@ -32,6 +34,7 @@ SHORT = Length.exactly(10, warmup_steps=2)
 def warm() -> Iterator[Launcher]:
     """One fork server for all tests of this file, as one sweep would keep it."""
     launch = ForkServer(("tests.trials_with_small_ceilings",))
+    launch._warm_channel()  # started here and now: no test has changed the folder yet
     yield launch
     launch.close()
 
@@ -215,11 +218,17 @@ def test_two_sweeps_cannot_write_one_run_and_two_runs_do_not_meet(tmp_path: Path
     assert not first.read().results
 
 
-SWEEP = [
-    *(sys.executable, "-m", "perf_diagnostics", "sweep", "--workload", "mlp", "--option", "width=16"),
-    "--no-sentinel",
-    *("--batch-sizes", "1 2 4 8", "--steps", "200", "--name", "run", "--quiet"),
-]
+ROOT = Path(__file__).parents[2]
+SIZES = ["1", "2", "4", "8", "16", "32"]
+
+
+def swept(sizes: list[str], steps: int) -> list[str]:
+    """The command that sweeps so many sizes."""
+    tiny = ["--workload", "mlp", "--option", "width=16", "--no-sentinel", "--name", "run", "--quiet"]
+    return ["sweep", *tiny, "--batch-sizes", *sizes, "--steps", str(steps)]
+
+
+RESUMED = ["sweep", "--resume", "run", "--quiet"]
 
 
 def family(pid: int) -> list[psutil.Process]:
@@ -229,60 +238,78 @@ def family(pid: int) -> list[psutil.Process]:
         return []
 
 
-def started(command: list[str], cwd: Path) -> subprocess.Popen[bytes]:
-    command = [part for text in command for part in (text.split() if text == "1 2 4 8" else [text])]
-    return subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def started(words: list[str], cwd: Path) -> subprocess.Popen[bytes]:
+    """The command in a process of its own, with a server of its own."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "tests.trials.briefly", *words]
+    return subprocess.Popen(command, cwd=cwd, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def wait_for(path: Path, pattern: str, count: int, seconds: float = 60) -> None:
+@pytest.fixture
+def here(tmp_path: Path, warm: ForkServer, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which a command in this process finds the runs of others; it has the warm server."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("perf_diagnostics.trials.sweep.launcher", lambda preload: Outlives(warm))
+    return tmp_path
+
+
+def written(root: Path, name: str) -> dict[Path, int]:
+    """When each trial's file of this name was written, in ns."""
+    return {path: path.stat().st_mtime_ns for path in root.glob(f"results/run/trials/*/{name}")}
+
+
+def wait_for(happened: Callable[[], object], process: subprocess.Popen[bytes], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
-    while len(list(path.glob(pattern))) < count:
-        assert time.monotonic() < deadline, f"{pattern} did not appear {count} times"
+    while not happened():
+        assert process.poll() is None, f"it ended by itself, with {process.returncode}"
+        assert time.monotonic() < deadline, f"it did not happen within {seconds} s"
         time.sleep(0.01)
 
 
 @pytest.mark.slow
-def test_kill_9_at_random_moments_then_resume(tmp_path: Path) -> None:
+def test_kill_9_at_random_moments_then_resume(here: Path) -> None:
     """Nothing complete is run twice or lost, and no trial outlives its sweep."""
     randomly = random.Random(5)
     complete: dict[Path, int] = {}
-    command = SWEEP
-    for attempt in range(6):
-        process = started(command, tmp_path)
-        if attempt == 0:
-            wait_for(tmp_path, "results/run/trials/*/started.json", 1)
-        time.sleep(randomly.uniform(0.0, 4.0))
+    words = swept(SIZES, 200)
+    for in_a_trial in (True, False, True, True):
+        begun = written(here, "started.json")
+        process = started(words, here)
+        if in_a_trial:
+            wait_for(lambda before=begun: written(here, "started.json") != before, process)
+            time.sleep(randomly.uniform(0.0, 0.5))
+        else:
+            time.sleep(randomly.uniform(0.0, 3.0))  # while it starts, most likely
         children = family(process.pid)
         process.kill()
         process.wait()
         _, alive = psutil.wait_procs(children, timeout=5)
         assert not alive, "a trial outlived the sweep that was killed"
-        now = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/run/trials/*/result.json")}
+        now = written(here, "result.json")
         assert complete.items() <= now.items(), "a complete trial was lost or run again"
         complete = now
-        RunFolder.open(tmp_path / "results/run").read()  # readable at every moment
-        command = [*SWEEP[:3], "sweep", "--resume", "run", "--quiet"]
-    assert started(command, tmp_path).wait(120) == 0
-    now = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/run/trials/*/result.json")}
-    assert complete.items() <= now.items()
-    run = RunFolder.open(tmp_path / "results/run").read()
-    assert [result.outcome for result in run.results] == [Outcome.COMPLETED] * 4
+        RunFolder.open(here / "results/run").read()  # readable at every moment
+        words = RESUMED
+    assert len(complete) < len(SIZES)  # something is left
+    assert main(RESUMED) == 0
+    assert complete.items() <= written(here, "result.json").items()
+    run = RunFolder.open(here / "results/run").read()
+    assert [result.outcome for result in run.results] == [Outcome.COMPLETED] * len(SIZES)
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_a_run_that_can_be_reported_and_resumed(tmp_path: Path) -> None:
-    process = started([*SWEEP[:-1], "--steps", "3000"], tmp_path)
-    wait_for(tmp_path, "results/run/trials/*/steps.rank0-001.parquet", 1)
+def test_ctrl_c_leaves_a_run_that_can_be_reported_and_resumed(here: Path) -> None:
+    process = started(swept(["1", "2"], 3000), here)
+    wait_for(lambda: written(here, "steps.rank0-001.parquet"), process)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
-    run = RunFolder.open(tmp_path / "results/run").read()
+    run = RunFolder.open(here / "results/run").read()
     interrupted = [result for result in run.results if result.outcome is Outcome.INTERRUPTED]
     assert len(interrupted) == 1 and len(interrupted[0].steps[0]) > 0
-    assert started([*SWEEP[:3], "report", "run", "--formats", "md"], tmp_path).wait(60) == 0
-    assert "interrupted" in (tmp_path / "results/run/performance_report.md").read_text().lower()
-    complete = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/run/trials/*/result.json")}
-    assert started([*SWEEP[:3], "sweep", "--resume", "run", "--quiet"], tmp_path).wait(120) == 0
-    now = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/run/trials/*/result.json")}
-    assert complete.items() <= now.items()
-    run = RunFolder.open(tmp_path / "results/run").read()
-    assert [result.outcome for result in run.results] == [Outcome.COMPLETED] * 4
+    assert main(["report", "run", "--formats", "md"]) == 0
+    assert "interrupted" in (here / "results/run/performance_report.md").read_text().lower()
+    complete = written(here, "result.json")
+    assert main(RESUMED) == 0
+    assert complete.items() <= written(here, "result.json").items()
+    run = RunFolder.open(here / "results/run").read()
+    assert [result.outcome for result in run.results] == [Outcome.COMPLETED] * 2

@@ -1,0 +1,44 @@
+"""What continuous integration runs: each test once, but those that need a GPU, and what measures by itself."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.test_makefile import MARKERS, commands
+
+RUN = Path(__file__).parents[2] / ".ci" / "run"
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+def pytest_lines() -> list[str]:
+    """The commands that run tests; `make test` is one of them."""
+    lines = RUN.read_text(encoding="utf-8").splitlines()
+    (fast,) = commands("test")
+    assert "make test" in lines
+    return [fast, *(line for line in lines if "bin/pytest " in line)]
+
+
+def selects(line: str, marked: tuple[str, ...]) -> bool:
+    """Whether the command runs a test that has these markers, as its ``-m`` says."""
+    selection = re.search(r"-m (['\"])(.*)\1", line)
+    assert selection is not None, line
+    return bool(eval(selection[2], {name: name in marked for name in MARKERS}))
+
+
+@pytest.mark.parametrize("count", range(len(MARKERS) + 1))
+def test_every_test_runs_once_and_none_that_needs_a_gpu(count: int) -> None:
+    lines = pytest_lines()
+    for marked in itertools.combinations(MARKERS, count):
+        chosen = [line for line in lines if selects(line, marked)]
+        assert len(chosen) == (0 if "gpu" in marked else 1), (marked, chosen)
+
+
+def test_planted_faults_are_measured_with_nothing_beside_them() -> None:
+    lines = [line for line in pytest_lines() if selects(line, ("planted",))]
+    assert lines and not any(" -n " in line or "numprocesses" in line for line in lines)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from perf_diagnostics.integrations import board_sampling
-from perf_diagnostics.integrations.board_sampling import BoardSampling, _Slowing, devices_of
+from perf_diagnostics.integrations import slowing
+from perf_diagnostics.integrations.board_sampling import BoardSampling
+from perf_diagnostics.integrations.slowing import SlowingSampler
+from perf_diagnostics.integrations.used_devices import devices_of
 from perf_diagnostics.measure import boards
 from perf_diagnostics.measure.devices import DeviceInfo
 from perf_diagnostics.measure.gpu import GpuInstrument, gpu_instruments
@@ -213,12 +217,188 @@ def test_a_mig_instance_is_told_as_such() -> None:
 
 
 def test_sampling_grows_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(board_sampling, "SAMPLINGS_A_RATE", 100)
+    monkeypatch.setattr(slowing, "SAMPLINGS_A_RATE", 100)
     host = HostClock()
-    sampler = _Slowing((), Observations(), clock=host)
+    sampler = SlowingSampler((), Observations(), clock=host)
     sampler.start(1)
     for _ in range(24 * 3600):
         host.spend(1000)
         sampler.tick()
     # A rate's samplings last twice as long each time: 100 a doubling, and a day has some ten of them.
     assert 500 < sampler.samplings < 1300
+
+
+# Several boards of one process, and their rest
+
+
+A, B = "GPU-aaaa", "GPU-bbbb"
+T4S = tuple(
+    DeviceInfo(name=f"cuda:{index}", kind="cuda", model="Tesla T4", uuid=uuid) for index, uuid in enumerate((A, B))
+)
+
+
+def of_two_boards(
+    host: HostClock,
+    observations: Observations,
+    used: list[DeviceInfo],
+    *,
+    listed: Sequence[str] = (A, B),
+    silent: str = "",
+    **more: Any,
+) -> BoardSampling:
+    """Sampling of boards of 300 W and 200 W, of a process that uses these devices; one of them may refuse all."""
+    watts = {A: 300.0, B: 200.0}
+
+    def read(uuid: str, signal: str) -> float:
+        if uuid == silent:
+            raise Unreadable("this board does not report it", lasting=True)
+        if signal == "gpu_energy":
+            return watts[uuid] * host.now_ns / S
+        given = {"gpu_power": watts[uuid], "gpu_utilization": 90.0, "gpu_memory_used": 1e9}
+        if signal in given:
+            return given[signal]
+        raise Unreadable(f"no {signal}", lasting=True)
+
+    reader: Any = SimpleNamespace(
+        boards=lambda: tuple(boards.Board(uuid=uuid) for uuid in listed),
+        unlisted=(),
+        read=read,
+        process_memory=lambda uuid: {os.getpid(): 4 if uuid == A else 7},
+    )
+    return BoardSampling(
+        "cuda:0",
+        observations,
+        clock=host,
+        instruments=lambda known, noted: gpu_instruments(known, noted, open_reader=lambda: reader),
+        devices=lambda _name: tuple(used),
+        **more,
+    )
+
+
+def test_all_boards_that_the_process_computes_on_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, observations = HostClock(), Observations()
+    sampling = without_thread(of_two_boards(host, observations, [*T4S]), monkeypatch)
+    sampling.start()
+    sampled(sampling, host, 12)
+    _, quantities = sampling.stop(50, host.now_ns)
+    found = {quantity.name: quantity.value for quantity in quantities}
+    assert found["energy_device"] == pytest.approx(500 * 12)
+    assert found["energy_device_boards"] == 2
+    assert [one["name"] for one in sampling.described] == ["cuda:0", "cuda:1"]
+    # of the memory, each number once: that of the training's own board
+    assert [quantity.value for quantity in quantities if quantity.name == "device_memory_process_peak"] == [4]
+
+
+def test_one_board_of_several_that_cannot_be_read_leaves_no_energy(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, observations = HostClock(), Observations()
+    sampling = without_thread(of_two_boards(host, observations, [*T4S], listed=[A]), monkeypatch)
+    sampling.start()
+    sampled(sampling, host, 12)
+    _, quantities = sampling.stop(50, host.now_ns)
+    assert "energy_device" not in {quantity.name for quantity in quantities}
+    (gap,) = (gap for gap in observations.gaps if gap.signal == "energy_device")
+    assert gap.why.startswith("of 2 devices in use the boards of 1 cannot be read: the driver lists no board GPU-bbbb")
+
+
+def test_one_board_of_several_that_says_nothing_leaves_no_energy(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, observations = HostClock(), Observations()
+    sampling = without_thread(of_two_boards(host, observations, [*T4S], silent=B), monkeypatch)
+    sampling.start()
+    sampled(sampling, host, 12)
+    _, quantities = sampling.stop(50, host.now_ns)
+    assert "energy_device" not in {quantity.name for quantity in quantities}
+    why = "GPU-bbbb: neither its energy counter nor its power could be read"
+    assert Gap("energy_device", why) in observations.gaps
+
+
+def test_a_board_that_is_used_only_later_leaves_no_energy(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, observations, used = HostClock(), Observations(), [T4S[0]]
+    sampling = without_thread(of_two_boards(host, observations, used), monkeypatch)
+    sampling.start()
+    sampled(sampling, host, 12)
+    so_far = sampling.used(host.now_ns)
+    assert so_far is not None and isinstance(so_far.energy, Energy) and so_far.energy.joules == pytest.approx(3600)
+    used.append(T4S[1])
+    _, quantities = sampling.stop(50, host.now_ns)
+    assert "energy_device" not in {quantity.name for quantity in quantities}
+    why = "cuda:1 came into use when the steady steps had begun, and was not read"
+    assert Gap("energy_device", why) in observations.gaps
+
+
+def at_rest(board: str, watts: float, seconds: float) -> list[Series]:
+    """Readings of a board with nothing to do, before the host's clock began."""
+    times = (np.arange(round(seconds * 10)) - round(seconds * 10)) * (S // 10)
+    named = {"gpu_power": watts, "gpu_utilization": 0.0, "gpu_memory_used": 1e9}
+    return [Series(name, "", f"NVML {board}", times, np.full(times.size, value)) for name, value in named.items()]
+
+
+def test_energy_is_published_gross_and_net_of_the_rest_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, observations = HostClock(), Observations()
+    before = (*at_rest(A, 50, 9), *at_rest(B, 30, 8))
+    sampling = without_thread(of_two_boards(host, observations, [*T4S], before=lambda: before), monkeypatch)
+    sampling.start()
+    sampled(sampling, host, 12)
+    so_far = sampling.used(host.now_ns)
+    assert so_far is not None and so_far.rest == {A: pytest.approx(50), B: pytest.approx(30)}
+    _, quantities = sampling.stop(50, host.now_ns)
+    found = {quantity.name: quantity for quantity in quantities}
+    assert found["device_idle_power"].value == pytest.approx(80)
+    assert found["device_idle_power"].source == f"NVML ({A}, {B}), at rest outside of the steps"
+    assert found["energy_device_net"].value == pytest.approx((500 - 80) * 12)
+    assert "device_idle_power" not in {gap.signal for gap in observations.gaps}
+
+
+def test_without_the_rest_of_every_board_the_energy_is_gross_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, observations = HostClock(), Observations()
+    before = (*at_rest(A, 50, 9), *at_rest(B, 30, 3))
+    sampling = without_thread(of_two_boards(host, observations, [*T4S], before=lambda: before), monkeypatch)
+    sampling.start()
+    sampled(sampling, host, 12)
+    _, quantities = sampling.stop(50, host.now_ns)
+    assert {"energy_device"} == {q.name for q in quantities} & {
+        "energy_device",
+        "energy_device_net",
+        "device_idle_power",
+    }
+    (gap,) = (gap for gap in observations.gaps if gap.signal == "device_idle_power")
+    assert gap.why.startswith("insufficient_window: GPU-bbbb was seen with nothing to do")
+    assert gap.why.endswith(
+        "for 2.9 s at most outside of the steps; a baseline takes 7 s; nor did it rest for long enough when they were "
+        "over"
+    )
+
+
+def test_a_rest_after_the_last_step_is_a_baseline_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, observations = HostClock(), Observations()
+    drawn = {"watts": 300.0, "used": 90.0, "joules": 0.0}
+    reader: Any = SimpleNamespace(
+        boards=lambda: (boards.Board(uuid=A),),
+        unlisted=(),
+        read=lambda _uuid, signal: {
+            "gpu_energy": drawn["joules"],
+            "gpu_power": drawn["watts"],
+            "gpu_utilization": drawn["used"],
+        }.get(signal, 1e9),
+        process_memory=lambda _uuid: {},
+    )
+    sampling = without_thread(
+        BoardSampling(
+            "cuda:0",
+            observations,
+            clock=host,
+            instruments=lambda known, noted: gpu_instruments(known, noted, open_reader=lambda: reader),
+            devices=lambda _name: T4S[:1],
+        ),
+        monkeypatch,
+    )
+    sampling.start()
+    for watts, used, seconds in ((300.0, 90.0, 12), (45.0, 0.0, 14)):
+        drawn.update(watts=watts, used=used)
+        for _ in range(seconds * 5):
+            drawn["joules"] += watts / 5
+            sampled(sampling, host, 0.2)
+    ended_ns = host.now_ns - 14 * S
+    _, quantities = sampling.stop(50, ended_ns)
+    found = {quantity.name: quantity.value for quantity in quantities}
+    assert found["device_idle_power"] == pytest.approx(45)
+    assert found["energy_device_net"] == pytest.approx((300 - 45) * 12, rel=0.02)

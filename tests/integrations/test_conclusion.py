@@ -25,6 +25,7 @@ def conclusion(*, several: bool, readings: Any = None) -> Conclusion:
         probe=nothing,
         disk=disk,
         readings=readings,
+        code=nothing,
         exchanges=nothing,
         observations=nothing,
         course=Course(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from perf_diagnostics.integrations import exchanges as module
+from perf_diagnostics.integrations.bucket_views import gradient_memory
 from perf_diagnostics.integrations.exchanges import LOOKS, Exchanges
 from perf_diagnostics.measure.observation import Observations
-from perf_diagnostics.records import StepTable
+from perf_diagnostics.records import Json, StepTable
 
 
 @pytest.fixture
@@ -77,6 +78,68 @@ def test_a_real_exchange_stands_beside_the_step_after_it() -> None:
     assert (table.columns["exchange_hidden_ns"][told] <= table.columns["exchange_ns"][told]).all()
     memory = table.columns["host_rss_bytes"]
     assert np.isnan(memory[:-1]).all() and memory[-1] > 1e6
+
+
+class TwoHeads(torch.nn.Module):
+    """20 parameters of a body and 5 of each head, of which one is used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Linear(4, 4)
+        self.heads = torch.nn.ModuleList(torch.nn.Linear(4, 1) for _ in range(2))
+        self.head = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.heads[self.head](self.body(x))  # type: ignore[no-any-return]
+
+
+def told_of(model: torch.nn.Module, *, heads: tuple[int, ...] = (0, 0, 0, 0), **options: bool) -> Mapping[str, Json]:
+    """The facts of a training with one step a head, each of which is looked at with its gradients still there."""
+    ddp = DistributedDataParallel(model, **options)
+    exchanges = Exchanges(Observations())
+    exchanges.modules = lambda: [ddp]
+    for step, head in enumerate(heads, start=1):
+        ddp.zero_grad()
+        ddp.module.head = head
+        ddp(torch.ones(2, 4)).sum().backward()
+        exchanges.look(step)
+    return exchanges.facts()
+
+
+@pytest.mark.usefixtures("group")
+def test_the_memory_of_gradients_beside_the_buckets_is_measured() -> None:
+    assert told_of(torch.nn.Linear(4, 4))["ddp_gradients_beside_bytes"] == 80  # 16 + 4 of 4 bytes
+    views = told_of(torch.nn.Linear(4, 4), gradient_as_bucket_view=True)
+    assert views["ddp_gradient_as_bucket_view"] is True and "ddp_gradients_beside_bytes" not in views
+    used = told_of(TwoHeads(), find_unused_parameters=True)
+    assert used["ddp_gradients_beside_bytes"] == 100 and used["ddp_unused_parameter_bytes"] == 20
+
+
+@pytest.mark.usefixtures("group")
+def test_gradients_that_are_gone_are_not_measured_as_none() -> None:
+    ddp = DistributedDataParallel(torch.nn.Linear(4, 4))
+    exchanges = Exchanges(Observations())
+    exchanges.modules = lambda: [ddp]
+    for step in (1, 2, 3):
+        ddp(torch.ones(2, 4)).sum().backward()
+        ddp.zero_grad()
+        exchanges.look(step)
+    assert "ddp_gradients_beside_bytes" not in exchanges.facts() and exchanges.facts()["ddp_gradient_bytes"] == 80
+
+
+def test_memory_that_gradients_share_is_counted_once() -> None:
+    model = torch.nn.Linear(4, 4)
+    memory = torch.zeros(20)
+    model.weight.grad, model.bias.grad = memory[:16].view(4, 4), memory[16:]
+    assert gradient_memory(model) == 80
+
+
+@pytest.mark.usefixtures("group")
+def test_whether_the_same_parameters_are_unused_in_all_steps_is_told_where_ddp_looks_for_them() -> None:
+    assert told_of(TwoHeads(), find_unused_parameters=True)["ddp_can_set_static_graph"] is True
+    turns = told_of(TwoHeads(), heads=(0, 0, 1, 0), find_unused_parameters=True)
+    assert turns["ddp_can_set_static_graph"] is False
+    assert "ddp_can_set_static_graph" not in told_of(torch.nn.Linear(4, 4))
 
 
 def steps(count: int) -> StepTable:

@@ -119,3 +119,51 @@ def test_a_body_that_nobody_trains_gets_gradients_all_the_same(
     model = Net()
     facts = how(model, torch.optim.SGD(model.heads[0].parameters(), lr=0.01), tmp_path)
     assert [facts[name] for name in NUMBERS] == [0, 9, 40, 160]
+
+
+@pytest.mark.slow
+def test_optimizers_that_take_turns_in_lightning_are_told_of_one_by_one(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
+    from perf_diagnostics.integrations.lightning import PerformanceDiagnosticsCallback
+
+    class Contest(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        """A judge, stepped twice for each step of the forger, of whose heads one is not in the loss."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+            self.judge, self.forger = torch.nn.Linear(1, 1), TwoHeads()
+
+        def training_step(self, batch: dict[str, torch.Tensor], number: int) -> None:
+            of_judge, of_forger = self.optimizers()
+            for _ in range(2):
+                of_judge.zero_grad()
+                self.manual_backward(self.judge(self.forger(batch["x"]).detach()).mean())
+                of_judge.step()
+            of_forger.zero_grad()
+            self.manual_backward(-self.judge(self.forger(batch["x"])).mean())
+            of_forger.step()
+
+        def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+            return [torch.optim.Adam(self.judge.parameters()), torch.optim.SGD(self.forger.parameters(), lr=0.01)]
+
+    callback = PerformanceDiagnosticsCallback(results_dir=tmp_path / "results", quiet=True)
+    trainer = lightning.Trainer(
+        callbacks=[callback],
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(Contest(), DataLoader(rows(), batch_size=4))
+    assert callback.diagnostics.run is not None
+    facts = callback.diagnostics.run.results[0].facts
+    told = [
+        (one["optimizer"], one["trains"], one["turns"], one["gradients_used"], one["unused_parameters"])
+        for one in facts["gradients_of_optimizers"]  # type: ignore[union-attr]
+    ]
+    assert told == [("Adam", "Contest.judge", 2, 2, 0), ("SGD", "Contest.forger", 1, 49, 9)]
+    assert [facts[name] for name in NUMBERS] == [9, 2 + 49, 0, 0]
+    assert not any(optimizer._optimizer_step_post_hooks for optimizer in trainer.optimizers)

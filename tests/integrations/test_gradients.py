@@ -111,19 +111,124 @@ def test_one_step_is_too_little_to_tell(tmp_path: Path) -> None:
     assert not set(NUMBERS) & set(facts)
 
 
-def test_optimizers_that_take_turns_are_not_looked_at(tmp_path: Path) -> None:
-    """When the second one has stepped the gradients of the first one may be gone: nothing is told of either."""
-    one, other = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)
-    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in (one, other)]
-    loader = DataLoader(TensorDataset(torch.randn(40, 4)), batch_size=4)
-    with attach([one, other], optimizers, results_dir=tmp_path, quiet=True) as seen:
-        for (x,) in loader:
-            for model, optimizer in zip((one, other), optimizers, strict=True):
-                model(x).sum().backward()
+class Forger(torch.nn.Module):
+    """40 parameters, and a head of 9 whose output nobody judges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.aside = torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        body: torch.Tensor = self.body(x)
+        self.aside(body)
+        return body
+
+
+def contest(folder: Path, how: str, *, critics: int = 1, steps: int = 8, keep: bool = True) -> Mapping[str, Json]:
+    """A GAN: a judge of 9 parameters, stepped so often by Adam, and a forger, stepped once by SGD.
+
+    Without ``keep`` the forger's optimizer lets go of its gradients at the end of its step.
+    """
+    judge, forger = torch.nn.Linear(8, 1), Forger()
+
+    class Clears(torch.optim.SGD):
+        def step(self, closure=None):
+            super().step(closure)
+            if not keep:
+                self.zero_grad()
+
+    of_judge, of_forger = torch.optim.Adam(judge.parameters()), Clears(forger.parameters(), lr=0.01)
+    loader = DataLoader(TensorDataset(torch.randn(4 * steps * critics, 8)), batch_size=4)
+
+    def train() -> None:
+        for at, (x,) in enumerate(loader, start=1):
+            of_judge.zero_grad()
+            (judge(forger(torch.randn(4, 4)).detach()).mean() - judge(x).mean()).backward()
+            of_judge.step()
+            if at % critics == 0:
+                of_forger.zero_grad()
+                (-judge(forger(torch.randn(4, 4))).mean()).backward()
+                of_forger.step()
+
+    if how == "attach":
+        with attach([judge, forger], [of_judge, of_forger], results_dir=folder, quiet=True) as seen:
+            train()
+        assert seen.steps == steps
+        return seen.run.results[0].facts
+    with run_here(folder) as session:
+        train()
+    return session.watch.recording.result.facts
+
+
+@pytest.mark.parametrize(("how", "critics"), [("attach", 1), ("attach", 3), ("run", 1)])
+def test_optimizers_that_take_turns_are_told_of_one_by_one(tmp_path: Path, how: str, critics: int) -> None:
+    facts = contest(tmp_path, how, critics=critics)
+    judges = {"optimizer": "Adam", "trains": "Linear", "place": 1, "turns": critics}
+    forgers = {"optimizer": "Clears", "trains": "Forger", "place": 2, "turns": 1}
+    same = {"optimizer_implementation": "single", "sparse_gradients": 0}
+    assert facts["optimizers_in_turn"] == 2
+    assert facts["gradients_of_optimizers"] == [
+        {**judges, **same, "gradients_used": 9, "unused_parameters": 0},
+        {**forgers, **same, "gradients_used": 40, "unused_parameters": 9},
+    ]
+    # Of all: the judge's gradients by the forger's backward are held by somebody.
+    assert [facts[name] for name in NUMBERS] == [9, 9 + 40, 0, 0]
+
+
+def test_where_one_of_several_keeps_no_gradients_only_the_other_is_told_of(tmp_path: Path) -> None:
+    facts = contest(tmp_path, "attach", keep=False)
+    assert facts["optimizers_in_turn"] == 2 and not set(NUMBERS) & set(facts)
+    (judges,) = facts["gradients_of_optimizers"]
+    assert judges["optimizer"] == "Adam" and judges["place"] == 1
+
+
+def test_several_optimizers_of_one_model_are_told_apart_by_its_parts_and_share_what_both_hold(tmp_path: Path) -> None:
+    model = TwoHeads()
+    both = [*model.body.parameters(), *model.heads[0].parameters()]
+    optimizers = [torch.optim.SGD(model.body.parameters(), lr=0.01), torch.optim.SGD(both, lr=0.01)]
+    with attach(model, optimizers, results_dir=tmp_path, quiet=True) as seen:
+        for _ in range(6):
+            model(torch.randn(4, 4)).sum().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+            model.zero_grad()
+    facts = seen.run.results[0].facts
+    assert [one["trains"] for one in facts["gradients_of_optimizers"]] == [
+        "TwoHeads.body",
+        "TwoHeads.body, TwoHeads.heads",
+    ]
+    assert [one["gradients_used"] for one in facts["gradients_of_optimizers"]] == [40, 49]
+    assert facts["gradients_used"] == 49  # the body's once
+
+
+def test_a_third_models_gradients_are_used_by_none_of_several(tmp_path: Path) -> None:
+    teacher, students = torch.nn.Linear(4, 1), [torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in students]
+    with attach([*students, teacher], optimizers, results_dir=tmp_path, quiet=True) as seen:
+        for _ in range(6):
+            x = torch.randn(4, 4)
+            for model, optimizer in zip(students, optimizers, strict=True):
+                torch.nn.functional.mse_loss(model(x), teacher(x)).backward()
                 optimizer.step()
                 optimizer.zero_grad()
     facts = seen.run.results[0].facts
-    assert seen.steps == 10 and not set(NUMBERS) & set(facts)
+    assert [facts[name] for name in NUMBERS] == [0, 10, 5, 20]
+
+
+def test_the_table_of_one_of_several_optimizers_is_told_with_its_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedding_gradients, "LEAST_NUMBERS", 1600)
+    plain, words = torch.nn.Linear(4, 1), Words(sparse=False)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in (plain, words)]
+    with attach([plain, words], optimizers, results_dir=tmp_path, quiet=True) as seen:
+        for _ in range(6):
+            for model, optimizer in zip((plain, words), optimizers, strict=True):
+                model(torch.randn(4, 4)).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+    facts = seen.run.results[0].facts
+    assert facts["embedding_gradient_optimizer"] == 2 and facts["embedding_rows_touched"] == 4
 
 
 class Words(torch.nn.Module):

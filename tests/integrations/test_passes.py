@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from perf_diagnostics.integrations import OwnLoop
 from perf_diagnostics.integrations.attached import attach
 from perf_diagnostics.integrations.passes import Passes
+from perf_diagnostics.measure import pass_reads
 from perf_diagnostics.records import TrialResult
 from perf_diagnostics.store.find import list_runs
 
@@ -83,3 +84,65 @@ def test_a_marked_loop_counts_as_well(tmp_path: Path, anew: bool, loaders: int) 
     (folder,) = list_runs(tmp_path)
     facts = folder.read().results[0].facts
     assert (facts["passes"], facts["loaders"]) == (3, loaders)
+
+
+class Disk:
+    """16 rows that are read from storage at first, 1 MB each."""
+
+    def __init__(self) -> None:
+        self.known: set[int] = set()
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        self.known.add(row)
+        return torch.zeros(4)
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_what_is_read_in_the_first_pass_is_told_from_what_later_ones_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: bool
+) -> None:
+    """Also from what an evaluation reads between them."""
+    disk, held_out = Disk(), Disk()
+    monkeypatch.setattr(
+        pass_reads, "read_from_storage", lambda _root, _pids: 1_000_000 * len(disk.known) + 7 * len(held_out.known)
+    )
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches, others = DataLoader(disk, batch_size=2), DataLoader(held_out, batch_size=2)
+    if marked:
+        with OwnLoop(results_dir=tmp_path) as loop:
+            for _ in range(3):
+                for _batch in loop.batches(batches):
+                    with loop.step():
+                        pass
+                list(others)
+    else:
+        with attach(model, optimizer, results_dir=tmp_path):
+            for _ in range(3):
+                model.train()
+                for batch in batches:
+                    optimizer.zero_grad()
+                    model(batch).sum().backward()
+                    optimizer.step()
+                model.eval()
+                with torch.no_grad():
+                    for batch in others:
+                        model(batch)
+    (folder,) = list_runs(tmp_path)
+    (result,) = folder.read().results
+    # Of 8 steps three are warm-up; the later passes read nothing, and the evaluation 16 rows.
+    read = [result.value(f"read_bytes_{when}") for when in ("first_pass", "later_passes")]
+    assert read == [10_000_000, 7 * 16]
+
+
+def test_one_pass_alone_is_no_comparison(tmp_path: Path) -> None:
+    with OwnLoop(results_dir=tmp_path) as loop:
+        for _batch in loop.batches(loader()):
+            with loop.step():
+                pass
+    (folder,) = list_runs(tmp_path)
+    (result,) = folder.read().results
+    assert result.value("read_bytes_first_pass") is None and result.gap("read_bytes_first_pass") is None

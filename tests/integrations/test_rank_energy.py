@@ -21,6 +21,7 @@ from perf_diagnostics.store.run_folder import RunFolder
 from tests.planted.bench import free_port
 
 S = 1_000_000_000
+NO_REST = Gap("device_idle_power", "it never rested")
 BEGAN, ENDED = ClockReading(10 * S, 1010 * S), ClockReading(30 * S, 1030 * S)
 SCRIPT = Path(__file__).parent / "scripts" / "ranks_energy.py"
 UUIDS = ("GPU-aaaaaaaa-0000-0000-0000-000000000000", "GPU-bbbbbbbb-0000-0000-0000-000000000000")
@@ -30,7 +31,7 @@ def test_what_a_rank_read_is_written_with_its_curve_and_baseline() -> None:
     times = np.arange(9, 32, 0.1)
     counter = Series("gpu_energy", "J", "NVML GPU-a", np.round(times * 1e9).astype(np.int64), 250 * times)
     used = energy((counter,), window_start_ns=10 * S, window_end_ns=30 * S, steps=1, idle_power_w={"GPU-a": 40.0})
-    written = rank_energy(Used(BEGAN, ENDED, used), rank=3, origin_ns=9 * S)
+    written = rank_energy(Used(BEGAN, ENDED, used, {"GPU-a": 40.0}), None, rank=3, origin_ns=9 * S)
     assert (written.rank, written.origin_ns, written.began, written.ended) == (3, 9 * S, BEGAN, ENDED)
     assert (written.host, written.clock) == (HostIdentity.here().host, HostIdentity.here().clock)
     (board,) = written.boards
@@ -45,7 +46,7 @@ def test_what_a_rank_read_is_written_with_its_curve_and_baseline() -> None:
 
 def test_what_a_rank_could_not_read_is_written_with_its_reason() -> None:
     gap = Gap("energy_device", "no NVIDIA driver library")
-    written = rank_energy(Used(BEGAN, ENDED, gap), rank=1, origin_ns=0)
+    written = rank_energy(Used(BEGAN, ENDED, gap, NO_REST), None, rank=1, origin_ns=0)
     assert (written.boards, written.gaps) == ((), (gap,))
 
 
@@ -53,9 +54,9 @@ def test_a_board_without_a_baseline_is_written_with_the_reason() -> None:
     times = np.arange(9, 32, 0.1)
     power = Series("gpu_power", "W", "NVML GPU-a", np.round(times * 1e9).astype(np.int64), np.full(times.size, 250.0))
     used = energy((power,), window_start_ns=10 * S, window_end_ns=30 * S, steps=1)
-    written = rank_energy(Used(BEGAN, ENDED, used), rank=1, origin_ns=0)
+    written = rank_energy(Used(BEGAN, ENDED, used, NO_REST), None, rank=1, origin_ns=0)
     assert (written.boards[0].idle_power_w, written.boards[0].uncertainty_j) == (None, None)
-    assert [gap.signal for gap in written.gaps] == ["device_idle_power"]
+    assert written.gaps == (NO_REST,)
 
 
 def of_two_ranks(tmp_path: Path, planted: str, steps: int, *, status: int = 0) -> TrialResult:
@@ -81,7 +82,7 @@ def of_two_ranks(tmp_path: Path, planted: str, steps: int, *, status: int = 0) -
 
 @pytest.mark.slow
 def test_the_boards_of_two_processes_add_up(tmp_path: Path) -> None:
-    result = of_two_ranks(tmp_path, "two", 900)
+    result = of_two_ranks(tmp_path, "two", 700)
     assert result.gap("energy_device") is None
     window_s, steps = result.value("energy_device_window_s"), result.value("energy_device_steps")
     assert window_s is not None and steps is not None and 5 < window_s < 60
@@ -95,11 +96,18 @@ def test_the_boards_of_two_processes_add_up(tmp_path: Path) -> None:
     # and what is told of it: 500 W over 16 samples a step
     assert figures_of(result).energy_per_sample_j == pytest.approx(500 * window_s / (steps * 16), rel=0.03)
     assert result.gap("energy_of_other_ranks") is None
+    # 170 W of the machine that both share, once
+    cpu_window_s = result.value("energy_cpu_window_s")
+    assert cpu_window_s == window_s
+    assert result.value("energy_cpu") == pytest.approx(170 * window_s, rel=0.02)
+    source = result.quantities[[q.name for q in result.quantities].index("energy_cpu")].source
+    assert source == "RAPL package + dram, whole machine, 1 host of 2 ranks"
+    assert result.gap("energy_cpu") is None
 
 
 @pytest.mark.slow
 def test_two_processes_on_one_board_are_counted_once(tmp_path: Path) -> None:
-    result = of_two_ranks(tmp_path, "shared", 500)
+    result = of_two_ranks(tmp_path, "shared", 250)
     window_s = result.value("energy_device_window_s")
     assert window_s is not None
     assert result.value("energy_device") == pytest.approx(300 * window_s, rel=0.1)
@@ -108,7 +116,7 @@ def test_two_processes_on_one_board_are_counted_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_process_without_a_driver_leaves_no_total(tmp_path: Path) -> None:
-    result = of_two_ranks(tmp_path, "absent", 500)
+    result = of_two_ranks(tmp_path, "absent", 250)
     assert result.value("energy_device") is None
     gap = result.gap("energy_device")
     assert gap is not None and gap.why == (
@@ -121,7 +129,7 @@ def test_a_process_without_a_driver_leaves_no_total(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_of_processes_that_were_killed_the_energy_until_their_last_writing_is_known(tmp_path: Path) -> None:
-    result = of_two_ranks(tmp_path, "killed", 800, status=-9)
+    result = of_two_ranks(tmp_path, "killed", 700, status=-9)
     assert result.outcome is Outcome.INTERRUPTED
     window_s = result.value("energy_device_window_s")
     assert window_s is not None, result.gap("energy_device")

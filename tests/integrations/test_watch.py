@@ -202,6 +202,16 @@ def test_worker_processes_feed_a_watched_loader(tmp_path: Path) -> None:
     assert result.steps[0].samples.tolist() == [4] * 16
     assert result.facts["num_workers"] == 1 and result.facts["persistent_workers"] is True
     assert result.steps[0].columns["epoch"].tolist() == [0] * 8 + [1] * 8
+    room = [result.value(f"shared_memory_{name}") for name in ("total", "free_before", "free_least")]
+    assert None not in room and room[0] >= room[1] > 0 and room[0] >= room[2] > 0
+
+
+def test_without_workers_nobody_asks_for_the_room_they_would_need(tmp_path: Path) -> None:
+    model, optimizer, loader = parts()
+    with attach(model, optimizer, loader, results_dir=tmp_path) as seen:
+        train(model, optimizer, loader)
+    result = seen.run.results[0]
+    assert result.value("shared_memory_total") is None and result.gap("shared_memory_total") is None
 
 
 def test_turned_off_nothing_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

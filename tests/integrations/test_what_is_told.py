@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,10 @@ import torch
 from perf_diagnostics.integrations import OwnLoop, attach
 from perf_diagnostics.integrations.loop_probe import BACKWARD
 from perf_diagnostics.integrations.shield import LoopObservations
+from perf_diagnostics.integrations.telling import tell
+from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.testing import run_of, trial_of
+from tests.code_lines import WAITING, diagnosis_of, waiting
 
 
 class Stopped(Exception):
@@ -114,3 +119,14 @@ def test_a_loop_inside_a_watched_one_shows_it_none_of_our_own_steps(tmp_path: Pa
         optimizer.step()
     assert backwards == 5
     assert len(diagnostics.run.results[0].steps[0]) == 9
+
+
+def test_the_line_at_the_end_says_where_in_the_code_the_time_goes(monkeypatch, capsys) -> None:
+    recording = SimpleNamespace(run=run_of(trial_of()), folder=None)
+    for diagnosis, told in (
+        (WAITING, "The training waits for data 28 % of each step. At train.py:9: `x = x * 1.01`. [INP001]"),
+        (diagnosis_of(waiting()), "The training waits for data 28 % of each step. [INP001]"),
+    ):
+        monkeypatch.setattr("perf_diagnostics.diagnose.engine.diagnose", lambda *_, found=diagnosis, **__: found)
+        tell(recording, Observations())
+        assert capsys.readouterr().err == f"perf-diagnostics: not written: {told}\n"

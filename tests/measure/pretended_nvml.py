@@ -35,6 +35,9 @@ class PretendedBoard:
     temperature: int = 71
     reasons: int = 0x4
     received_kb_per_s: int = 6_200_000
+    #: ns since the driver was loaded.
+    thermal_violation_ns: int = 7_000_000_000
+    power_violation_ns: int = 9_000_000_000
     link_generation: int = 3
     link_width: int = 8
     link_generation_max: int = 3
@@ -191,6 +194,17 @@ def _throughput(board: PretendedBoard, counter: Any, out: Any) -> int:
     return SUCCESS
 
 
+def _violation(board: PretendedBoard, policy: Any, out: Any) -> int:
+    counts = {
+        pynvml.NVML_PERF_POLICY_POWER: board.power_violation_ns,
+        pynvml.NVML_PERF_POLICY_THERMAL: board.thermal_violation_ns,
+    }
+    if policy.value not in counts:
+        return int(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    out._obj.referenceTime, out._obj.violationTime = 1, counts[policy.value]
+    return SUCCESS
+
+
 _OF_NO_BOARD = {
     "nvmlInitWithFlags",
     "nvmlShutdown",
@@ -226,6 +240,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "nvmlDeviceGetCurrentClocksThrottleReasons": _number("reasons"),
     "nvmlDeviceGetComputeRunningProcesses_v2": _processes,
     "nvmlDeviceGetComputeRunningProcesses_v3": _processes,
+    "nvmlDeviceGetViolationStatus": _violation,
     "nvmlDeviceGetPcieThroughput": _throughput,
     "nvmlDeviceGetCurrPcieLinkGeneration": _number("link_generation"),
     "nvmlDeviceGetCurrPcieLinkWidth": _number("link_width"),

@@ -104,6 +104,7 @@ def test_own_lines_come_innermost_first_with_what_the_innermost_has_called() -> 
 def test_a_librarys_frames_around_own_code_are_no_calls_of_it() -> None:
     stack = seen(through_a_library)
     assert lines(stack) == ["wait", "<lambda>", "through_a_library"]
+    assert (stack.via[0], stack.via[-1]) == ("json.dumps", "json.encoder.JSONEncoder.iterencode")
     assert stack.calls == ("threading.Event.wait", "threading.Condition.wait")
 
 

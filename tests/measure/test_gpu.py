@@ -8,14 +8,7 @@ import pytest
 from perf_diagnostics.measure import memory
 from perf_diagnostics.measure.boards import Board, PowerKind
 from perf_diagnostics.measure.devices import DeviceInfo
-from perf_diagnostics.measure.gpu import (
-    FAST_SIGNALS,
-    LINK_SIGNALS,
-    PROCESS_MEMORY,
-    SLOW_SIGNALS,
-    GpuInstrument,
-    gpu_instruments,
-)
+from perf_diagnostics.measure.gpu import BOARD_SIGNALS, PROCESS_MEMORY, GpuInstrument, gpu_instruments
 from perf_diagnostics.measure.nvml import NvmlReader
 from perf_diagnostics.measure.observation import Observations, Sampler, Unreadable
 from perf_diagnostics.measure.power import Energy, EnergyMethod, energy
@@ -39,9 +32,7 @@ class Reader:
     unlisted: tuple[str, ...] = ()
 
     def __init__(self, **readings: float | Exception) -> None:
-        self.readings: dict[str, float | Exception] = (
-            dict.fromkeys((*FAST_SIGNALS, *SLOW_SIGNALS, *LINK_SIGNALS), 1.0) | readings
-        )
+        self.readings: dict[str, float | Exception] = dict.fromkeys(BOARD_SIGNALS, 1.0) | readings
         self.by_pid: dict[int, int] = {}
         self.asked: list[str] = []
 
@@ -110,6 +101,40 @@ def test_energy_counts_from_the_trials_beginning() -> None:
     instrument.sample(50 * MS)
     (series,) = (one for one in instrument.stop()[0] if one.name == "gpu_energy")
     assert series.values.tolist() == [0.0, 30.5]
+
+
+@pytest.mark.parametrize(("signal", "field"), [("gpu_thermal_violation", "thermal"), ("gpu_power_violation", "power")])
+def test_time_under_a_limit_counts_from_the_trials_beginning(signal: str, field: str) -> None:
+    """By the driver's own total, each half second."""
+    board, observations = PretendedBoard(uuid="GPU-aa"), Observations()
+    with pretended(PretendedLibrary([board])) as nvml:
+        (only,) = gpu_instruments([gpu(0, "aa")], observations, open_reader=lambda: NvmlReader(nvml))
+        only.start(100)
+        for time_ms in range(0, 1001, 100):
+            only.sample(time_ms * MS)
+            more = getattr(board, f"{field}_violation_ns") + 25 * MS
+            setattr(board, f"{field}_violation_ns", more)
+        found = {one.name: one for one in only.stop()[0]}
+    assert found[signal].times_ns.tolist() == [0, 500 * MS, 1000 * MS]
+    assert found[signal].values.tolist() == pytest.approx([0.0, 0.125, 0.25]) and found[signal].unit == "s"
+    other = ({"gpu_thermal_violation", "gpu_power_violation"} - {signal}).pop()
+    assert found[other].values.tolist() == [0.0, 0.0, 0.0]  # measured: it never held it back
+
+
+def test_a_board_that_does_not_count_violations_leaves_gaps_and_its_reasons_are_still_sampled() -> None:
+    board, observations = PretendedBoard(uuid="GPU-aa"), Observations()
+    board.refusals["nvmlDeviceGetViolationStatus"] = int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    with pretended(PretendedLibrary([board])) as nvml:
+        (only,) = gpu_instruments([gpu(0, "aa")], observations, open_reader=lambda: NvmlReader(nvml))
+        only.start(100)
+        for time_ms in (0, 500, 1000):
+            only.sample(time_ms * MS)
+        found = {one.name: one for one in only.stop()[0]}
+    assert not {"gpu_thermal_violation", "gpu_power_violation"} & set(found)
+    why = "GPU-aa: this board does not report it"
+    for signal in ("gpu_thermal_violation", "gpu_power_violation"):
+        assert Gap(signal, why) in observations.gaps  # once: it was asked once
+    assert found["gpu_throttle_reasons"].values.tolist() == [4, 4, 4]
 
 
 def test_a_signal_the_board_does_not_report_is_asked_once_and_the_others_go_on() -> None:
@@ -247,7 +272,7 @@ def test_without_a_driver_library_each_signal_has_its_gap() -> None:
 
     observations = Observations()
     assert gpu_instruments([gpu(0, "aa")], observations, open_reader=none_here) == ()
-    signals = (*FAST_SIGNALS, *SLOW_SIGNALS, *LINK_SIGNALS, PROCESS_MEMORY)
+    signals = (*BOARD_SIGNALS, PROCESS_MEMORY)
     assert observations.gaps == tuple(Gap(signal, "no NVIDIA driver library") for signal in signals)
 
 

@@ -46,6 +46,8 @@ def test_every_signal_is_read_in_its_unit() -> None:
         assert reader.read(UUID, "gpu_pcie_received") == 6.2e9  # 6,200,000 KB/s
         assert reader.read(UUID, "gpu_pcie_generation") == 3
         assert reader.read(UUID, "gpu_pcie_width") == 8
+        assert reader.read(UUID, "gpu_thermal_violation") == 7.0  # 7,000,000,000 ns
+        assert reader.read(UUID, "gpu_power_violation") == 9.0
         assert reader.process_memory(UUID) == {10: 5, 11: 7}
 
 

@@ -1,6 +1,8 @@
 """The guard: whatever an instrument raises becomes one gap a signal, and the others go on."""
 
+import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -293,3 +295,23 @@ def test_a_reading_that_hangs_does_not_hang_the_end(monkeypatch: pytest.MonkeyPa
         assert observations.gaps == (Gap("sampling", "a reading did not return within 0.02 s of the end"),)
     finally:
         released.set()
+
+
+def test_a_guard_keeps_nothing_of_its_caller_alive() -> None:
+    """Not even until Python's collector runs: a script's optimizer must be gone when the script lets it go."""
+
+    class Thing:
+        pass
+
+    def caller() -> weakref.ref[Thing]:
+        thing = Thing()
+        with Observations().guard("signal") as attempt:
+            raise Unreadable("no such counter")
+        assert attempt.failed
+        return weakref.ref(thing)
+
+    gc.disable()
+    try:
+        assert caller()() is None
+    finally:
+        gc.enable()

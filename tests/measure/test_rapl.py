@@ -111,6 +111,44 @@ def test_a_counter_that_starts_again_is_no_wrap_and_no_energy(tmp_path: Path) ->
     assert observations.gaps == (Gap("cpu_power", why), Gap("energy_cpu", why))
 
 
+def test_how_the_energy_of_each_domain_came_together_is_known(tmp_path: Path) -> None:
+    powercap = Powercap(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "dram"})
+    instrument = RaplInstrument(tmp_path)
+    instrument.start(1)
+    for second, package, memory in (
+        (0, RANGE_UJ - 10_000_000, 0),
+        (2, 90_000_000, 8_000_000),
+        (3, 190_000_000, 8_000_000),
+    ):
+        powercap.set_uj("intel-rapl:0", package)
+        powercap.set_uj("intel-rapl:0:0", memory)
+        instrument.sample(s(second))
+        assert (instrument.domains() == ()) is (second == 0)  # one reading is no energy
+    package, memory = instrument.domains()
+    assert (package.domain, memory.domain) == ("intel-rapl:0 package-0", "intel-rapl:0:0 dram")
+    assert package.curve.times_ns.tolist() == memory.curve.times_ns.tolist() == [s(0), s(2), s(3)]
+    assert package.curve.joules.tolist() == pytest.approx([0, 100, 200])  # over the wrap: 10 J before it and 90 J after
+    assert memory.curve.joules.tolist() == pytest.approx([0, 8, 8])
+
+
+def test_a_counter_that_nobody_read_for_too_long_may_have_wrapped_twice(tmp_path: Path) -> None:
+    """262 kJ are 131 s at 2 kW: over less than that a wrap can be told, over more nobody knows how many there were."""
+    powercap = Powercap(tmp_path, {"intel-rapl:0": "package-0"})
+    for seconds, told in ((130, True), (132, False)):
+        observations = Observations()
+        instrument = Guarded(RaplInstrument(tmp_path), observations)
+        powercap.set_uj("intel-rapl:0", 0)
+        instrument.start(1)
+        instrument.sample(s(0))
+        instrument.sample(s(1))
+        powercap.set_uj("intel-rapl:0", 20_000_000_000)
+        instrument.sample(s(1 + seconds))
+        _, quantities = instrument.stop()
+        assert [one.value for one in quantities] == ([pytest.approx(20_000), 1 + seconds] if told else [])
+        why = "package-0: nobody read the counter for 132 s, in which it may have wrapped more than once"
+        assert [gap.why.startswith(why) for gap in observations.gaps] == ([] if told else [True, True])
+
+
 def test_a_processor_that_used_nothing_is_a_measured_zero(tmp_path: Path) -> None:
     Powercap(tmp_path, {"intel-rapl:0": "package-0"})
     instrument = RaplInstrument(tmp_path)

@@ -19,7 +19,7 @@ from tests.measure.kernel_files import machine
 from tests.measure.simulated_device import HostClock
 
 TRIAL, LOOP, OTHER, WORKER, GRANDCHILD = 50, 57, 58, 61, 62
-OWN = ("loop_cpu_share", "loop_run_delay_share", "process_run_delay_share")
+OWN = ("loop_cpu_share", "loop_run_delay_share", "process_cpu_share", "process_run_delay_share")
 
 #: Milliseconds that a thread ran and was delayed, by process and thread.
 Times = Mapping[tuple[int, int], tuple[float, float]]
@@ -41,7 +41,16 @@ class Machine:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.host = HostClock()
-        self.counting = RunDelay(TRIAL, root=root, workers=lambda _pid: (), thread=lambda: LOOP, clock=self.host)
+        #: CPU time of the trial's process, in ns.
+        self.process_ns = 0
+        self.counting = RunDelay(
+            TRIAL,
+            root=root,
+            workers=lambda _pid: (),
+            thread=lambda: LOOP,
+            clock=self.host,
+            process_time=lambda: self.process_ns,
+        )
         self.observations = Observations()
 
     def threads(self, times: Times, children: Mapping[int, Iterable[int]] = {}) -> None:
@@ -58,6 +67,9 @@ class Machine:
         self.counting.begin()
         self.host.spend(wall_ms)
         self.threads(after, children)
+        self.process_ns += int(
+            sum(times[0] - before.get(one, (0,))[0] for one, times in after.items() if one[0] == TRIAL) * 1e6
+        )
         self.counting.end()
 
     def found(self) -> dict[str, float]:
@@ -79,6 +91,7 @@ def test_the_loop_s_thread_its_process_and_its_workers_are_told_apart(made_up: M
         {
             "loop_cpu_share": 0.5,  # 600 - 100 ms of 1,000; the first thread, which stood still, is not the loop's
             "loop_run_delay_share": 0.3,  # 305 - 5 ms of 1,000
+            "process_cpu_share": 0.6,  # 500 + 100 ms of 1,000
             "process_run_delay_share": 0.4,  # 300 + 100 ms of 300 + 100 delayed and 500 + 100 run
             "worker_run_delay_share": 0.25,  # 100 ms of 100 and 300
         }
@@ -89,7 +102,7 @@ def test_the_loop_s_thread_its_process_and_its_workers_are_told_apart(made_up: M
 def test_a_delay_of_zero_is_a_measurement(made_up: Machine) -> None:
     made_up.block({(TRIAL, LOOP): (100, 5)}, {(TRIAL, LOOP): (200, 5)}, wall_ms=400)
     found = made_up.found()
-    assert found == pytest.approx(dict(zip(OWN, (0.25, 0.0, 0.0), strict=True)))
+    assert found == pytest.approx(dict(zip(OWN, (0.25, 0.0, 0.25, 0.0), strict=True)))
     assert made_up.observations.gaps == ()  # no workers: nothing about them is missing
 
 
@@ -129,6 +142,17 @@ def test_what_lies_between_blocks_does_not_count(made_up: Machine) -> None:
     found = made_up.found()
     assert found["loop_run_delay_share"] == pytest.approx(0.1)  # 20 of 200 ms
     assert found["loop_cpu_share"] == pytest.approx(0.9)
+
+
+def test_threads_that_begin_and_end_within_a_block_count_for_the_process(made_up: Machine) -> None:
+    made_up.threads({(TRIAL, LOOP): (100, 0)})
+    made_up.counting.begin()
+    made_up.host.spend(1000)
+    made_up.threads({(TRIAL, LOOP): (300, 0)})
+    made_up.process_ns += 700_000_000  # 500 ms of them by a thread that has ended
+    made_up.counting.end()
+    found = made_up.found()
+    assert (found["loop_cpu_share"], found["process_cpu_share"]) == pytest.approx((0.2, 0.7))
 
 
 def test_workers_of_an_epoch_come_and_go(made_up: Machine) -> None:

@@ -20,7 +20,15 @@ CODE = CodeSamples(
         CodePlace(file="model.py", line=3, function="Net.forward"),
     ),
     paths=(
-        CodePath(phase="forward", places=(0, 1), looks=7, rare=2, calls=("torch.nn.functional.linear",)),
+        CodePath(
+            phase="forward",
+            places=(0, 1),
+            looks=7,
+            rare=2,
+            late=True,
+            calls=("torch.nn.functional.linear",),
+            via=("a.b",),
+        ),
         CodePath(phase="other", part="prepare", places=(), looks=1),
     ),
     interval_s=0.025,

@@ -189,12 +189,16 @@ def test_one_integrated_board_leaves_the_sum_without_an_uncertainty() -> None:
 
 
 def test_energy_above_idle_takes_the_baseline_of_every_board() -> None:
-    known = {0: rank(0, board(A, 300, 100, 120, idle_power_w=50.0)), 1: rank(1, board(B, 200, 100, 120))}
+    never = (Gap("device_idle_power", "it never rested"),)
+    known = {0: rank(0, board(A, 300, 100, 120, idle_power_w=50.0)), 1: rank(1, board(B, 200, 100, 120), gaps=never)}
     assert joined(known).value("energy_device_net") is None
+    why = "of 2 boards the idle power of 1 is not known. rank 1: it never rested"
+    assert joined(known).gap("device_idle_power") == Gap("device_idle_power", why)
     known[1] = rank(1, board(B, 200, 100, 120, idle_power_w=30.0))
     result = joined(known)
     assert result.value("energy_device_net") == pytest.approx(10_000 - 80 * 20)
     assert result.value("device_idle_power") == pytest.approx(80)
+    assert result.gap("device_idle_power") is None
 
 
 # What is missing

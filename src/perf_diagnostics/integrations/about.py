@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from perf_diagnostics.measure.pass_reads import PassReads
 from perf_diagnostics.records import Json, Precision, Quantity
 
 
@@ -13,7 +14,8 @@ class About:
 
     ``samples`` is the batch's size as it was seen, None where nobody could tell; ``why_unseen`` says, for phases by
     name, why they could not be seen, for those that never were; ``notes`` are sentences for the run's record.
-    ``loader_facts`` are those of the training's loader, which go on while it does.
+    ``loader_facts`` are those of the training's loader, which go on while it does. Whoever sees a pass over the data
+    that trains begin or end tells ``pass_reads``.
     """
 
     workload: str
@@ -25,3 +27,4 @@ class About:
     quantities: list[Quantity] = field(default_factory=list)
     why_unseen: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    pass_reads: PassReads = field(default_factory=PassReads)

@@ -76,6 +76,7 @@ def attach_accelerator(
     from perf_diagnostics.integrations import checkpoints, loader_patches, patches
     from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
     from perf_diagnostics.integrations.accelerated_watch import AcceleratedWatch
+    from perf_diagnostics.integrations.boards_at_rest import boards_at_rest
     from perf_diagnostics.integrations.describe import class_name
     from perf_diagnostics.integrations.own_cost import with_own_cost
     from perf_diagnostics.integrations.prepared import without_left_over
@@ -90,6 +91,7 @@ def attach_accelerator(
     )
     watch.recording.with_own_cost = with_own_cost
     abrupt_ends.add(watch)
+    boards_at_rest.begin()
     if deep:
         watch.recording.record_window()
     ending = Outcome.COMPLETED, "", "loop_ended"

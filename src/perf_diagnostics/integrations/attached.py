@@ -94,6 +94,7 @@ def attach(
 
     from perf_diagnostics.integrations import checkpoints, loader_patches, patches, transfers
     from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
+    from perf_diagnostics.integrations.boards_at_rest import boards_at_rest
     from perf_diagnostics.integrations.describe import class_name
     from perf_diagnostics.integrations.endings import ending_of
     from perf_diagnostics.integrations.own_cost import with_own_cost
@@ -115,6 +116,7 @@ def attach(
     if deep:
         watch.recording.record_window()
     abrupt_ends.add(watch)
+    boards_at_rest.begin()
     ending, pid = (Outcome.COMPLETED, "", "loop_ended"), os.getpid()
     with contextlib.ExitStack() as installed:
         with watch.observations.guard("steps"):

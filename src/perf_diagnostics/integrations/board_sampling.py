@@ -1,46 +1,42 @@
-"""Samples the GPU's board from a thread of its own while a training that is not ours goes on, and counts its energy."""
+"""Samples the boards of GPUs from a thread of its own while somebody's training goes on, and counts their energy."""
 
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from perf_diagnostics.measure.devices import DeviceInfo, InstalledTorch
+from perf_diagnostics.integrations.slowing import SlowingSampler
+from perf_diagnostics.integrations.used_devices import devices_of
+from perf_diagnostics.measure.devices import DeviceInfo
 from perf_diagnostics.measure.environment import device_facts
 from perf_diagnostics.measure.gpu import GpuInstrument, gpu_instruments
-from perf_diagnostics.measure.observation import Instrument, Observations, Readings, Sampler, SamplingThread
+from perf_diagnostics.measure.observation import Instrument, Observations, Readings, SamplingThread
 from perf_diagnostics.measure.power import Energy, energy
+from perf_diagnostics.measure.resting import Rest, rest_of
 from perf_diagnostics.records import Gap, Json, Quantity, Series
 from perf_diagnostics.records.energies import ClockReading
 
-#: Rarer than around a trial, whose idle parent samples: here the thread takes turns with the training's own.
-INTERVAL_NS = 200_000_000
-
-#: After every so many samplings (the first time after 67 minutes) it reads half as often: a day's samples stay 10 MB.
-SAMPLINGS_A_RATE = 20_000
-
-#: Why there is no energy above idle.
-NO_REST = "the baseline takes a device that rests before the steps, and a training of the user's own is not stopped"
+#: Why there is no energy above idle where there was nothing to look at before the steps.
+NOT_SEEN = Gap("device_idle_power", "no board was in use before the steps, whose rest is the baseline")
 
 
 @dataclass(frozen=True)
 class Used:
-    """What the boards used from one moment to another, or why that is not known."""
+    """What the boards used from one moment to another, or why that is not known.
+
+    ``rest`` is the idle power of each board in W by UUID, or why it is not known of all of them.
+    """
 
     began: ClockReading
     ended: ClockReading
     energy: Energy | Gap
+    rest: dict[str, float] | Gap
 
 
-def devices_of(device: str) -> tuple[DeviceInfo, ...]:
-    """The accelerator of that name as torch describes it in this process; none for the CPU."""
-    if device.startswith("cpu"):
-        return ()
-    torch = InstalledTorch()
-    return tuple(one for one in (*torch.cuda(), *torch.others()) if one.name == device)
+def _nothing_before() -> tuple[Series, ...]:
+    return ()
 
 
 class BoardSampling:
@@ -51,7 +47,8 @@ class BoardSampling:
         observations: where what cannot be read is noted.
         clock: host clock in ns, the steps'.
         instruments: makes what is read; default: the board's own.
-        devices: finds the device of a name.
+        devices: finds the device of a name, first, and the others that this process computes on.
+        before: what was read of the boards before the steps.
         wall_clock: time of day in ns, since 1970.
     """
 
@@ -63,24 +60,33 @@ class BoardSampling:
         clock: Callable[[], int],
         instruments: Callable[[Sequence[DeviceInfo], Observations], tuple[Instrument, ...]] = gpu_instruments,
         devices: Callable[[str], tuple[DeviceInfo, ...]] = devices_of,
+        before: Callable[[], tuple[Series, ...]] = _nothing_before,
         wall_clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._observations = observations
         self._clock = clock
         self._wall_clock = wall_clock
-        self._sampler: _Slowing | None = None
+        self._device = device
+        self._devices = devices
+        self._before = before
+        self._known: tuple[DeviceInfo, ...] = ()
+        self._boards: tuple[GpuInstrument, ...] = ()
+        self._at_rest: dict[str, Rest | Gap] | None = None
+        self._sampler: SlowingSampler | None = None
         self._thread: SamplingThread | None = None
         self._began = ClockReading(0, 0)
         self._used: Used | None = None
-        #: The device as an environment records it, with its board's driver and limits; nothing for a CPU.
+        #: The devices as an environment records them, the training's first, with their boards' driver and limits;
+        #: nothing for a CPU.
         self.described: tuple[dict[str, Json], ...] = ()
         found: tuple[Instrument, ...] = ()
         with observations.guard("gpu_power"):
-            known = devices(device)
-            found = instruments(known, observations)
-            self.described = device_facts(known, (one.board for one in found if isinstance(one, GpuInstrument)))
+            self._known = devices(device)
+            found = instruments(self._known, observations)
+            self._boards = tuple(one for one in found if isinstance(one, GpuInstrument))
+            self.described = device_facts(self._known, (one.board for one in self._boards))
         if found:
-            self._sampler = _Slowing(found, observations, clock=clock)
+            self._sampler = SlowingSampler(found, observations, clock=clock)
             self._thread = SamplingThread(self._sampler, observations)
 
     def start(self) -> None:
@@ -98,16 +104,23 @@ class BoardSampling:
         """End, and give what was read: series, and the energy of the window until ``until_ns``, over ``steps``."""
         if self._thread is None:
             return (), ()
-        series, quantities = self._thread.stop()
-        self._observations.note("device_idle_power", NO_REST)
+        series, sampled = self._thread.stop()
+        # Of several boards the training's own comes first, and it is its memory that is told.
+        quantities = {one.name: one for one in reversed(sampled)}.values()
         found: tuple[Quantity, ...] = ()
         with self._observations.guard("energy_device"):
-            used = self._energy(series, until_ns, steps)
-            self._used = Used(self._began, self._at(until_ns), used)
+            rest = self._rest(series, until_ns)
+            if isinstance(rest, Gap):
+                self._observations.note(rest.signal, rest.why)
+            else:
+                source = f"NVML ({', '.join(rest)}), at rest outside of the steps"
+                found = (Quantity("device_idle_power", sum(rest.values()), "W", source),)
+            used = self._energy(series, until_ns, steps, rest)
+            self._used = Used(self._began, self._at(until_ns), used, rest)
             if isinstance(used, Gap):
                 self._observations.note(used.signal, used.why)
             else:
-                found = used.quantities()
+                found = (*found, *used.quantities())
                 if used.cross_check is not None:
                     self._observations.note(used.cross_check.signal, used.cross_check.why)
         return series, (*quantities, *found)
@@ -120,15 +133,56 @@ class BoardSampling:
         if self._used is not None:
             return self._used
         until_ns = max(until_ns, self._began.host_ns)
+        rest = self._rest((), until_ns)
         if self._sampler is None:
-            return Used(self._began, self._at(until_ns), Gap("energy_device", self._why_unread()))
-        series = self._sampler.energy_so_far()
+            return Used(self._began, self._at(until_ns), Gap("energy_device", self._why_unread()), rest)
+        series = self._sampler.meanwhile(lambda: tuple(one for board in self._boards for one in board.energy_so_far()))
         if series is None:
             return None
-        return Used(self._began, self._at(until_ns), self._energy(series, until_ns, 1))
+        return Used(self._began, self._at(until_ns), self._energy(series, until_ns, 1, rest), rest)
 
-    def _energy(self, series: Sequence[Series], until_ns: int, steps: int) -> Energy | Gap:
-        return energy(series, window_start_ns=self._began.host_ns, window_end_ns=until_ns, steps=steps)
+    def _energy(
+        self, series: Sequence[Series], until_ns: int, steps: int, rest: dict[str, float] | Gap
+    ) -> Energy | Gap:
+        missing = self._not_sampled()
+        if missing:
+            return Gap("energy_device", missing)
+        return energy(
+            series,
+            window_start_ns=self._began.host_ns,
+            window_end_ns=until_ns,
+            steps=steps,
+            boards=[one.board.uuid for one in self._boards],
+            idle_power_w=None if isinstance(rest, Gap) else rest,
+        )
+
+    def _not_sampled(self) -> str:
+        """Why the boards that are read are not all that the training computes on; empty where they are."""
+        without = len([one for one in self._known if one.kind == "cuda"]) - len(self._boards)
+        if self._boards and without > 0:
+            return f"of {len(self._known)} devices in use the boards of {without} cannot be read: {self._why_unread()}"
+        now = self._known
+        with self._observations.guard("device_use"):
+            now = self._devices(self._device)
+        later = [one.name for one in now if one.name not in {known.name for known in self._known}]
+        return f"{', '.join(later)} came into use when the steady steps had begun, and was not read" if later else ""
+
+    def _rest(self, series: Sequence[Series], until_ns: int) -> dict[str, float] | Gap:
+        """The idle power of each board in W: from its rest before the steps or, where there was none, after them."""
+        before = self._before() if self._at_rest is None else ()
+        if before:
+            self._at_rest = {one.board.uuid: rest_of(one.board.uuid, before) for one in self._boards}
+        found: dict[str, float] = {}
+        for board in (one.board.uuid for one in self._boards):
+            rest = NOT_SEEN if self._at_rest is None else self._at_rest[board]
+            if isinstance(rest, Gap) and series:
+                later = rest_of(board, series, after_ns=until_ns)
+                why = f"{rest.why}; nor did it rest for long enough when they were over"
+                rest = Gap(rest.signal, why) if isinstance(later, Gap) else later
+            if isinstance(rest, Gap):
+                return rest
+            found[board] = rest.power_w
+        return found or Gap("device_idle_power", self._why_unread())
 
     def _why_unread(self) -> str:
         """What was noted when the boards were looked for."""
@@ -138,31 +192,3 @@ class BoardSampling:
     def _at(self, host_ns: int) -> ClockReading:
         """A moment of the host clock, not long ago, on both clocks."""
         return ClockReading(host_ns, self._wall_clock() - (self._clock() - host_ns))
-
-
-class _Slowing(Sampler):
-    """A sampler that reads half as often after every so many samplings, and gives what was read while it goes on."""
-
-    def __init__(
-        self, instruments: Sequence[Instrument], observations: Observations, *, clock: Callable[[], int]
-    ) -> None:
-        super().__init__(instruments, observations, clock=clock, interval_ns=INTERVAL_NS)
-        self._slower_at = SAMPLINGS_A_RATE
-        self._boards = tuple(one for one in instruments if isinstance(one, GpuInstrument))
-        self._reading = threading.Lock()
-
-    def tick(self, now_ns: int | None = None) -> int:
-        with self._reading:
-            if self.samplings >= self._slower_at:
-                self._slower_at += SAMPLINGS_A_RATE
-                self._interval_ns *= 2
-            return super().tick(now_ns)
-
-    def energy_so_far(self) -> tuple[Series, ...] | None:
-        """What tells the boards' energy until now; None while the other thread reads, which may take 20 ms or hang."""
-        if not self._reading.acquire(blocking=False):
-            return None
-        try:
-            return tuple(series for board in self._boards for series in board.energy_so_far())
-        finally:
-            self._reading.release()

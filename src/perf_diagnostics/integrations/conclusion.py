@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 
 from perf_diagnostics.integrations import not_shown
 from perf_diagnostics.integrations.about import About
-from perf_diagnostics.integrations.code_watch import CodeWatch
 from perf_diagnostics.integrations.endings import Ending
 from perf_diagnostics.integrations.exchanges import Exchanges
 from perf_diagnostics.integrations.loop_probe import LoopProbe
 from perf_diagnostics.integrations.steady_readings import SteadyReadings
 from perf_diagnostics.integrations.training_folder import TrainingFolder
+from perf_diagnostics.measure.code_watch import CodeWatch
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Gap, Json, Outcome, Quantity, StepTable, Trial, TrialResult
 from perf_diagnostics.records.energies import RankEnergy
@@ -61,7 +61,7 @@ class Conclusion:
             reason=reason,
             steps=(steps,),
             series=self.readings.series,
-            quantities=(*self._told_quantities(), *self._measured_quantities(cut_ns)),
+            quantities=(*self._told_quantities(), *self._measured_quantities(cut_ns), *self._began(steps)),
             gaps=(*self._gaps(steps), *self.observations.gaps),
             facts={**self.about.facts, **self._rank_facts()},
             provenance={"host_clock": "perf_counter_ns", "device_clock": self.probe.device_clock},
@@ -110,6 +110,13 @@ class Conclusion:
         backend = meeting.backends.get(self.about.device.partition(":")[0])
         known: dict[str, Json] = {} if backend is None else {"backend": backend}
         return {"ranks": meeting.ranks, **known, **self.exchanges.facts()}
+
+    def _began(self, steps: StepTable) -> list[Quantity]:
+        """When the first steady step began, on the clock of the boards' series."""
+        if not self.readings.series or not len(steps.steady):
+            return []
+        began_ns = self.probe.origin_ns + int(steps.steady.columns["start_ns"][0])
+        return [Quantity("steps_began_s", began_ns / 1e9, "s", "perf_counter_ns")]
 
     def _measured_quantities(self, cut_ns: int) -> list[Quantity]:
         found: list[Quantity] = []

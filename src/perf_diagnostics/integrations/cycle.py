@@ -42,6 +42,11 @@ class Cycle:
         return len(self._usual)
 
     @property
+    def turns(self) -> dict[int, int]:
+        """How often each optimizer steps in a step of the loop, by identity."""
+        return dict(self._usual)
+
+    @property
     def missing(self) -> set[int]:
         """Those that are expected in the step that is under way."""
         return set(self._usual) - set(self._now)

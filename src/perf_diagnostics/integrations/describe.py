@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 
@@ -176,8 +176,25 @@ def facts_of(
 
 def class_name(model: torch.nn.Module) -> str:
     """The model's own class, without the wrappers of torch.compile and data parallelism."""
+    return type(_unwrapped(model)).__name__
+
+
+def trained_by(models: Iterable[torch.nn.Module], held: Collection[int]) -> str:
+    """What an optimizer trains that holds parameters of these identities: models, or parts of them by their names."""
+    found: list[str] = []
+    for model in models:
+        inner, name = _unwrapped(model), class_name(model)
+        if all(id(parameter) in held for parameter in inner.parameters()):
+            found.append(name)
+        else:
+            parts = ((part, module.parameters()) for part, module in inner.named_children())
+            found += [f"{name}.{part}" for part, has in parts if any(id(parameter) in held for parameter in has)]
+    return ", ".join(dict.fromkeys(found))
+
+
+def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
     inner: Any = model
     for attribute in ("_orig_mod", "module"):
         held = getattr(inner, "_modules", {}).get(attribute)
         inner = inner if held is None else held
-    return type(inner).__name__
+    return cast(torch.nn.Module, inner)

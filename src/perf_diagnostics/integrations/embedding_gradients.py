@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +30,11 @@ class TableGradient:
     rows_touched: int
 
     @property
+    def untouched(self) -> float:
+        """How many of its numbers lie in rows that the step did not touch."""
+        return self.numbers * (1 - self.rows_touched / self.rows)
+
+    @property
     def facts(self) -> dict[str, Json]:
         """Plain values by the names of ``TrialResult.facts``."""
         return {
@@ -45,10 +50,14 @@ def is_sparse(gradient: torch.Tensor) -> bool:
     return gradient.layout is not torch.strided
 
 
-def largest_dense(models: Iterable[torch.nn.Module]) -> TableGradient | None:
+def largest_dense(models: Iterable[torch.nn.Module], *, without: Collection[int] = ()) -> TableGradient | None:
     """The dense gradient of an embedding table with the most rows that nothing was added to; None without a large one.
 
     On a device this waits for it, so it is for one of the first steps, once.
+
+    Args:
+        models: whose tables are looked at.
+        without: parameters whose turn this is not, by identity.
     """
     found: list[TableGradient] = []
     for model in models:
@@ -58,9 +67,11 @@ def largest_dense(models: Iterable[torch.nn.Module]) -> TableGradient | None:
             # By the type alone: of a gradient that is spread over several processes each sees its own rows.
             if type(gradient) is not torch.Tensor or gradient.numel() < LEAST_NUMBERS or is_sparse(gradient):
                 continue
+            if id(weight) in without:
+                continue
             if gradient.device.type not in ("cpu", "cuda") or captures(gradient.device):
                 continue
             touched = int((gradient[:, :_COLUMNS] != 0).any(dim=1).sum())
             named = f"{name}.weight" if name else "weight"
             found.append(TableGradient(named, gradient.numel(), gradient.shape[0], touched))
-    return max(found, key=lambda one: one.numbers * (1 - one.rows_touched / one.rows), default=None)
+    return max(found, key=lambda one: one.untouched, default=None)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
+from perf_diagnostics.integrations.bucket_views import gradient_memory, same_graph_so_far
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Json, StepTable
 
@@ -29,6 +30,9 @@ _EACH_UP_TO, _THEN_EACH = 10, 100
 LOOKS = 14
 #: If nobody had a model that exchanges by then, there is none.
 _FOUND_BY = 6
+
+#: In its first step DDP's buckets are those it began with, and its graph has nothing to be compared with.
+_FIRST = 1
 
 _COLUMNS = ("exchange_ns", "exchange_hidden_ns")
 _NEVER = 2**62
@@ -57,6 +61,8 @@ class Exchanges:
         self._counted: list[tuple[int, int]] = []
         self._before: tuple[int, Mapping[str, Any]] | None = None
         self._timed_any = False
+        self._beside_buckets: int | None = None
+        self._same_graph: bool | None = None
 
     def look(self, steps: int) -> None:
         """After so many steps: what has DDP written down? It tells of an exchange when the next one begins."""
@@ -64,6 +70,8 @@ class Exchanges:
             log = self._read()
             if log and not (self._counted and self._counted[-1][0] >= steps):
                 self._note(steps, int(log.get("iteration", 0)), log)
+        with self._observations.guard("ddp_gradients_beside_bytes"):
+            self._look_at_options(steps)
         self.next_look = self._when(steps)
 
     def _note(self, steps: int, iteration: int, log: Mapping[str, Any]) -> None:
@@ -83,6 +91,16 @@ class Exchanges:
         if took_ns > 0:
             self._timed_any = True
             self._timed.append((steps, took_ns, min(max(hidden_ns, 0.0), took_ns)))
+
+    def _look_at_options(self, steps: int) -> None:
+        """What do gradients hold beside the buckets (once), and were the same parameters unused in all steps so far?"""
+        ddp = None if self._ddp is None else self._ddp()
+        if ddp is None or steps <= _FIRST:
+            return
+        if self._beside_buckets is None and not self._log.get("gradient_as_bucket_view"):
+            self._beside_buckets = gradient_memory(ddp)
+        if self._log.get("find_unused_parameters"):
+            self._same_graph = same_graph_so_far(ddp)
 
     def _when(self, steps: int) -> int:
         """When DDP will have written down more, by its count so far."""
@@ -145,6 +163,12 @@ class Exchanges:
             found[f"ddp_{option}"] = bool(log.get(option))
         if self._timed_any and "unused_parameter_size" in log:
             found["ddp_unused_parameter_bytes"] = int(log["unused_parameter_size"])
+        for fact, value in (
+            ("ddp_gradients_beside_bytes", self._beside_buckets),
+            ("ddp_can_set_static_graph", self._same_graph),
+        ):
+            if value is not None:
+                found[fact] = value
         found["ddp_buckets_rebuilt"] = bool(log.get("has_rebuilt_buckets") or log.get("rebuilt_bucket_sizes"))
         return found | self._exchanges_per_step()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
+from perf_diagnostics.integrations.boards_at_rest import boards_at_rest
 from perf_diagnostics.integrations.endings import Ending
 from perf_diagnostics.integrations.marked import MarkedLoop
 from perf_diagnostics.integrations.own_cost import with_own_cost
@@ -53,6 +54,7 @@ class FrameworkLoop:
         )
         self.marked.recording.with_own_cost = with_own_cost
         abrupt_ends.add(self.marked)
+        boards_at_rest.begin()
         self.marked.gradients.start()
         self.marked.watch_checkpoints()
         self.patches = ExitStack()

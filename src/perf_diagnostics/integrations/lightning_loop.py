@@ -40,6 +40,7 @@ def new_loop(trainer: Any, module: Any, name: str | None, results_dir: Path) -> 
         model=module,
         optimizer=optimizers[0] if optimizers else None,
     )
+    loop.marked.gradients.in_turn(optimizers[1:])
     loop.marked.recording.exchanges.modules = lambda: [trainer.strategy.model]
     package = type(trainer).__module__.partition(".")[0]
     version = getattr(sys.modules.get(package), "__version__", "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from perf_diagnostics.integrations.step_state import NOTHING, StepState
 from perf_diagnostics.measure.beside_steps import MemoryReading, SpacedMemory
 from perf_diagnostics.measure.device_clock import DeviceClock, EventSource
-from perf_diagnostics.measure.moments import phases_at
 from perf_diagnostics.measure.probe import Probe
 from perf_diagnostics.measure.tape import (
     ABANDON,
@@ -115,10 +114,6 @@ class LoopProbe(Probe):
         """How often the phase was entered since the last take, steps that have not ended included."""
         marks = np.frombuffer(self._marks, dtype=np.int64) if self._marks else np.empty(0, np.int64)
         return int(np.count_nonzero(marks & (1 << BITS) - 1 == code))
-
-    def phases_at(self, times_ns: Sequence[int]) -> list[tuple[str, str] | None]:
-        """Where moments of the steps since the last take lie, as :func:`.moments.phases_at` says it."""
-        return phases_at(self._marks, times_ns, bridged=self._bridged, recomputes=self._recomputes)
 
     def enter(self, code: int) -> None:
         """A phase begins, as an index into ALL_PHASES; OTHER marks what must not count as the phase around it.

@@ -196,6 +196,24 @@ class MarkedLoop:
         except FAULTS as fault:
             self._shield.take(fault)
 
+    def pass_begins(self, epoch: int) -> None:
+        """A framework begins a pass over the data, by its own count."""
+        if self._off:
+            return
+        try:
+            self.probe.epoch = epoch
+            self.about.pass_reads.pass_begins()
+        except FAULTS as fault:
+            self._shield.take(fault)
+
+    def pass_ended(self) -> None:
+        """The wait that has just ended brought no batch."""
+        self.probe.pass_ended()
+        try:
+            self.about.pass_reads.pass_ended()
+        except FAULTS as fault:
+            self._shield.take(fault)
+
     def timed(self, loader: Iterable[T]) -> Iterator[T]:
         """The batches, each wait for one timed."""
         self.begins(DATA_WAIT)
@@ -203,6 +221,7 @@ class MarkedLoop:
             self.probe.epoch = self._passes
             self._passes += 1
             try:
+                self.about.pass_reads.pass_begins()
                 self._training_passes.begin(loader)
                 self.about.loader_facts = self._training_passes.facts
             except FAULTS as fault:
@@ -314,6 +333,6 @@ class _Timed(Iterator[T]):
         finally:
             self._loop.ends(DATA_WAIT, raised=False)
             if not came:
-                self._loop.probe.pass_ended()
+                self._loop.pass_ended()
         self._loop.count(batch)
         return batch

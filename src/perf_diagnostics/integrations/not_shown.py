@@ -18,7 +18,6 @@ _NOT_IN_A_TRAINING = {
     "flops_per_step": "operations are counted for the trials of a sweep only",
     "traffic_bytes_per_step": "operations are counted for the trials of a sweep only",
     "before_update_ns": "where in the optimizer the update begins was not seen",
-    "energy_cpu": "the processor's energy is read beside the trials of a sweep only",
     "tokens": "the batches have no input_ids, and no mask of padding was seen, to count tokens by",
     "padding_tokens": "neither the batches nor the model's calls have a mask that is certain to be one of padding, on "
     "the CPU or copied from there",

@@ -69,6 +69,7 @@ class OptimizerTurns:
         if before is not None:
             self.cycle.rename(before, this)
             self._first.rename(before, this)
+            self._steps.trained.gradients.rename(before, this)
             self._forget(before)
         if len(self.met) >= _MOST_MET:
             for gone in [one for one, held in self.met.items() if held() is None]:
@@ -171,7 +172,9 @@ class OptimizerTurns:
         if not self.cycle.decided and not self._named:
             self._steps.losses.pass_over()
         if settled.ends:
-            self._steps.end()
+            self._steps.end(optimizer)
+        elif self.cycle.decided:
+            self._steps.look_at_gradients(optimizer)
 
     def look_ahead(self, *, read_all: bool) -> None:
         """A pass over data begins, and nobody knows what it is for: what will be trained?

@@ -79,6 +79,7 @@ class OwnLoop(Attached):
         self._loop: MarkedLoop | None = None
         if not disabled():
             from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
+            from perf_diagnostics.integrations.boards_at_rest import boards_at_rest
             from perf_diagnostics.integrations.marked import MarkedLoop
             from perf_diagnostics.integrations.own_cost import with_own_cost
 
@@ -95,6 +96,7 @@ class OwnLoop(Attached):
             if deep:
                 self._loop.recording.record_window()
             abrupt_ends.add(self._loop)
+            boards_at_rest.begin()
             self._loop.gradients.start()
             self._loop.watch_checkpoints()
             self._loop.watch_masks()

@@ -80,6 +80,11 @@ class StepParts:
         """The part that was added last, while it is not on disk."""
         return self._unwritten[-1] if self._unwritten else None
 
+    def forget(self) -> None:
+        """Let the steps so far go, as long as none of them is on disk."""
+        if not self._files:
+            self._kept, self._kept_steps, self._unwritten, self.steps = [], 0, [], 0
+
     def add(self, part: StepTable) -> None:
         """Take the next steps."""
         self.steps += len(part)

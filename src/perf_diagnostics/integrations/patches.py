@@ -121,7 +121,7 @@ def _step_begins(
 
 def _step_ends(watch: Watch) -> Callable[[Any, Any, Any], None]:
     """What torch calls after an optimizer's step."""
-    state, around, steps, turns = watch.state, watch.probe.open, watch.steps, watch.turns
+    state, probe, around, steps, turns = watch.state, watch.probe, watch.probe.open, watch.steps, watch.turns
     cycle, batches, stepping = turns.cycle, steps.batches, steps.stepping
 
     def ends(optimizer: Any, _args: Any, _kwargs: Any) -> None:
@@ -140,6 +140,8 @@ def _step_ends(watch: Watch) -> Callable[[Any, Any, Any], None]:
                 state.mark(now << BITS | LEAVE)
                 if not cycle.decided:
                     turns.first_turn_ends(this)
+                elif probe.warmup:
+                    steps.look_at_gradients(this)
             elif (  # the loop's step ends, too; was it like the one before?
                 now < state.due_ns
                 and now - state.ended_ns < QUICK_NS
@@ -154,7 +156,7 @@ def _step_ends(watch: Watch) -> Callable[[Any, Any, Any], None]:
                 state.unused_wait = False
                 batches.clear()
             else:
-                steps.end()
+                steps.end(this)
         except FAULTS as fault:
             watch.fails(fault)
 

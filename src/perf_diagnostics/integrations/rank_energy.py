@@ -1,41 +1,53 @@
-"""What a rank of several says about the energy of its boards: the words for the file beside its steps."""
+"""What a rank of several says about the energy of its boards and processors, in the file beside its steps."""
 
 from __future__ import annotations
 
-from perf_diagnostics.integrations.board_sampling import NO_REST, Used
+from perf_diagnostics.integrations.board_sampling import Used
+from perf_diagnostics.integrations.processor_energy import ProcessorUse
 from perf_diagnostics.measure.host_identity import HostIdentity
 from perf_diagnostics.measure.power import BoardEnergy
 from perf_diagnostics.records import Gap
-from perf_diagnostics.records.energies import BoardUse, RankEnergy
+from perf_diagnostics.records.energies import BoardUse, DomainUse, RankEnergy
 
 
-def rank_energy(used: Used, *, rank: int, origin_ns: int) -> RankEnergy:
-    """The rank's file: its boards with their curves, or the reason why there are none.
+def rank_energy(boards: Used | None, processors: ProcessorUse | None, *, rank: int, origin_ns: int) -> RankEnergy:
+    """The rank's file: its boards and its host's processors with their curves, or the reasons why there are none.
 
     Args:
-        used: what was read of its boards.
+        boards: what was read of its boards; None for a training on the CPU.
+        processors: what was read of the processors; None where there are no counters, for which the record has a gap.
         rank: whose.
         origin_ns: host clock at 0 of the times of its steps.
+
+    Raises:
+        ValueError: there is neither.
     """
+    window = boards or processors
+    if window is None:
+        raise ValueError(f"Rank {rank} has read neither boards nor processors, and has nothing to write.")
     identity = HostIdentity.here()
-    boards: tuple[BoardUse, ...] = ()
-    gaps: tuple[Gap, ...] = ()
-    if isinstance(used.energy, Gap):
-        gaps = (used.energy,)
-    else:
-        boards = tuple(_use(board, used.energy.window_s) for board in used.energy.boards)
-        gaps = () if used.energy.cross_check is None else (used.energy.cross_check,)
-        if any(board.idle_power_w is None for board in boards):
-            gaps = (*gaps, Gap("device_idle_power", NO_REST))
+    uses: tuple[BoardUse, ...] = ()
+    gaps: list[Gap] = []
+    energy = None if boards is None else boards.energy
+    if isinstance(energy, Gap):
+        gaps.append(energy)
+    elif boards is not None and energy is not None:
+        uses = tuple(_use(board, energy.window_s) for board in energy.boards)
+        gaps += [gap for gap in (energy.cross_check, boards.rest) if isinstance(gap, Gap)]
+    domains = () if processors is None else processors.domains
+    if isinstance(domains, Gap):
+        gaps.append(domains)
+        domains = ()
     return RankEnergy(
         rank=rank,
         host=identity.host,
         clock=identity.clock,
-        began=used.began,
-        ended=used.ended,
+        began=window.began,
+        ended=window.ended,
         origin_ns=origin_ns,
-        boards=boards,
-        gaps=gaps,
+        boards=uses,
+        processors=tuple(DomainUse(one.domain, one.curve.thinned()) for one in domains),
+        gaps=tuple(gaps),
     )
 
 

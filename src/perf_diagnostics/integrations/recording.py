@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from perf_diagnostics.integrations import not_shown, ranks
 from perf_diagnostics.integrations.about import About
-from perf_diagnostics.integrations.code_watch import CodeWatch
 from perf_diagnostics.integrations.conclusion import Conclusion, Course
 from perf_diagnostics.integrations.exchanges import Exchanges
 from perf_diagnostics.integrations.flush_times import FlushTimes
 from perf_diagnostics.integrations.loop_probe import LoopProbe
 from perf_diagnostics.integrations.steady_readings import SteadyReadings
 from perf_diagnostics.integrations.training_folder import WARM_UP_STEPS, TrainingFolder
+from perf_diagnostics.measure.code_watch import CodeWatch
 from perf_diagnostics.measure.device_clock import EventSource
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Outcome, Run, TrialResult
@@ -119,6 +119,7 @@ class Recording:
         """Time the device from here on; call it between steps. The steps so far are dropped: they lack its clock."""
         self.before_take()
         self.probe.use_events(events)
+        self._disk.parts.forget()
         self.steps = 0
         self.exchanges.forget()
         self._began_ns = self._ended_ns = self.clock()

@@ -81,6 +81,7 @@ class Session:
     def _watch_torch(self) -> None:
         from perf_diagnostics.integrations import checkpoints, loader_patches, patches, transfers
         from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
+        from perf_diagnostics.integrations.boards_at_rest import boards_at_rest
         from perf_diagnostics.integrations.own_cost import with_own_cost
         from perf_diagnostics.integrations.watch import Watch
 
@@ -89,6 +90,7 @@ class Session:
         if self._deep:
             watch.recording.record_window()
         abrupt_ends.add(watch)
+        boards_at_rest.begin()
         self.watch = watch
         with watch.observations.guard("steps"):
             patches.watch_backward(watch, self._installed)

@@ -41,6 +41,7 @@ def tell(recording: Recorded, observations: Observations, notes: Iterable[str] =
 
 def _verdict(recording: Recorded, observations: Observations) -> str:
     from perf_diagnostics.diagnose.engine import diagnose
+    from perf_diagnostics.diagnose.verdict_place import verdict_place
 
     run = recording.run
     if run is None:
@@ -49,5 +50,8 @@ def _verdict(recording: Recorded, observations: Observations) -> str:
     where = "not written" if recording.folder is None else os.path.relpath(recording.folder.path)
     diagnosis = diagnose(run, traces=None if recording.folder is None else recording.folder.traces())
     found = diagnosis.verdict
-    told = f"no verdict: {diagnosis.no_verdict_because}" if found is None else f"{found.summary} [{found.code}]"
+    if found is None:
+        told = f"no verdict: {diagnosis.no_verdict_because}"
+    else:
+        told = f"{found.summary} {verdict_place(diagnosis)} [{found.code}]"
     return f"{where}: {' '.join(told.split())}"

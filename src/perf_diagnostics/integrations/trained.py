@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
@@ -13,7 +13,7 @@ import torch
 from perf_diagnostics.integrations import describe
 from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.beside_models import BesideModels
-from perf_diagnostics.integrations.gradients import Gradients
+from perf_diagnostics.integrations.gradients import ALONE, Gradients
 from perf_diagnostics.integrations.living import Living, living
 from perf_diagnostics.integrations.modules import TimedCalls, outermost, parts_of
 from perf_diagnostics.records import Json
@@ -75,7 +75,8 @@ class Trained:
         self.loader_facts: dict[str, Json] = {}
         #: Whether torch.utils.checkpoint was called.
         self.checkpoints = False
-        self._gradients = Gradients()
+        #: What the gradients of the first steps are like.
+        self.gradients = Gradients()
 
     @property
     def main(self) -> Callable[[], torch.nn.Module | None] | None:
@@ -214,10 +215,20 @@ class Trained:
         self._searched_ns += time.thread_time_ns() - began_ns
         return found
 
-    def look_at_gradients(self) -> None:
-        """A step of one optimizer has ended: which parameters have gradients, and are they used?"""
+    def look_at_gradients(self, turn: int = ALONE) -> None:
+        """A step of one optimizer has ended: which parameters have gradients, and are they used?
+
+        Args:
+            turn: who it was, by identity, where several take turns.
+        """
         models = (*self.everything, *self.beside.modules)
-        self._gradients.look(models, _alive(self.optimizers.values()), _alive(self._living))
+        stepped, living = _alive(self.optimizers.values()), _alive(self._living)
+        if turn == ALONE:
+            self.gradients.look(models, stepped, living)
+            return
+        here = [one for one in stepped if id(one) == turn]
+        if here:
+            self.gradients.look(models, here, [one for one in (*stepped, *living) if id(one) != turn], turn=turn)
 
     def let_go(self) -> None:
         """Time no calls any more."""
@@ -235,8 +246,8 @@ class Trained:
         stepped = {id(parameter) for parameter in describe.parameters_of((), optimizers)}
         return [m for m in self.modules if any(id(parameter) in stepped for parameter in m.parameters())]
 
-    def tell(self, about: About, *, takes_turns: bool) -> None:
-        """Fill in what is known by now; ``takes_turns`` where several optimizers do."""
+    def tell(self, about: About, *, turns: Mapping[int, int]) -> None:
+        """Fill in what is known by now; ``turns`` says how often each optimizer steps in a step of the loop."""
         optimizers = _alive(self.optimizers.values())
         models = _alive(self._models) or self._models_of(optimizers) or self.modules
         parameters = describe.parameters_of(models, optimizers)
@@ -248,8 +259,8 @@ class Trained:
         about.samples = self.batch_samples
         about.quantities = describe.sizes(parameters, device)
         about.facts = {
-            "accumulation_steps": 1 if takes_turns else self.usual_micro_steps,
+            "accumulation_steps": 1 if len(turns) != 1 else self.usual_micro_steps,
             **describe.facts_of(models, optimizers, device, checkpoints=self.checkpoints),
-            **self._gradients.facts,
+            **self.gradients.facts(turns),
             **self.loader_facts,
         }

@@ -136,6 +136,7 @@ class Watch:
         self.pass_trains = training = self.trains_now() or (known and torch.is_grad_enabled())
         if training:
             self._training_passes.begin(loader)
+            self.about.pass_reads.pass_begins()
             self.trained.loader_facts = self.about.loader_facts = self._training_passes.facts
         self.probe.enter(DATA_WAIT if training else OTHER)
         if training:
@@ -166,6 +167,8 @@ class Watch:
         if batch is not None:
             self.state.unused_wait = True
             self.batches.append(describe.count_batch(batch))
+        elif not self.state.fetches_ahead:  # else the first batch is not told either
+            self.about.pass_reads.pass_ended()
 
     def call_begins(
         self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], reader: MaskReader | None

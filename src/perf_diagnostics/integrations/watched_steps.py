@@ -14,6 +14,7 @@ from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.called_masks import Call, Copies, MaskReader, count_call
 from perf_diagnostics.integrations.counts import Counts
 from perf_diagnostics.integrations.cycle import IN_BACKWARD, Cycle
+from perf_diagnostics.integrations.gradients import ALONE
 from perf_diagnostics.integrations.hindsight import Held, HindsightProbe
 from perf_diagnostics.integrations.loop_memory import LoopMemory
 from perf_diagnostics.integrations.losses import Losses, scales_losses
@@ -118,8 +119,14 @@ class WatchedSteps:
         self.probe.turn_into_forward(self.beside)
         self.beside.clear()
 
-    def end(self) -> None:
-        """The loop's step ends with what its last optimizer has just done."""
+    def look_at_gradients(self, optimizer: int) -> None:
+        """In the first steps: an optimizer's turn has ended, by identity, and its gradients are still there."""
+        if self.probe.warmup and not self.recording.profiling and optimizer != IN_BACKWARD:
+            with self._observations.guard("gradients"):
+                self.trained.look_at_gradients(ALONE if self._cycle.alone == optimizer else optimizer)
+
+    def end(self, optimizer: int = IN_BACKWARD) -> None:
+        """The loop's step ends with what its last optimizer has just done, given by identity if it has a turn."""
         state, batches = self.state, self.batches
         if state.evaluated:
             self.give_back_batch()
@@ -139,9 +146,7 @@ class WatchedSteps:
         if self._looks_for_models:
             self.recording.lose_step(self._look_for_models)
         else:
-            if self.probe.warmup and not self.recording.profiling and self._cycle.alone not in (None, IN_BACKWARD):
-                with self._observations.guard("gradients"):
-                    self.trained.look_at_gradients()
+            self.look_at_gradients(optimizer)
             self.recording.end_step(samples, tokens, padding)
         if not self._known:
             self.learn(samples, micro_steps or self._row_calls)
@@ -259,7 +264,7 @@ class WatchedSteps:
 
     def describe(self) -> None:
         with self._observations.guard("facts"):
-            self.trained.tell(self._about, takes_turns=len(self._cycle) != 1)
+            self.trained.tell(self._about, turns=self._cycle.turns)
 
     def find_main(self) -> None:
         """The first of the models is the one that is looked at at each fetch."""

@@ -43,7 +43,7 @@ _MOST_FRAMES = 400
 MOST_OWN_FRAMES = 12
 
 #: Libraries' functions inside of the innermost own line that are kept at most; the innermost of them are left out.
-MOST_CALLS = 8
+MOST_CALLS = 16
 
 #: Ways to stand somewhere that are told apart; whatever comes after is not looked at by line.
 MOST_STACKS = 4096
@@ -54,11 +54,13 @@ class Stack:
     """Where a thread stood: the user's lines, the innermost first, and the libraries' functions inside of them.
 
     ``calls`` are these functions with their modules, the one that the innermost line had called first; those that only
-    call others on are left out, and of many the innermost ones.
+    call others on are left out, and of many the innermost ones. ``via`` are those through which the innermost line was
+    called from the others, the outermost first.
     """
 
     lines: tuple[tuple[CodeType, int], ...]
     calls: tuple[str, ...]
+    via: tuple[str, ...] = ()
 
 
 NOWHERE = Stack((), ())
@@ -160,6 +162,8 @@ class CodeSampling:
         kind_of, is_wrapper = self._own.kind_of, self._is_wrapper
         lines: list[tuple[CodeType, int]] = []
         calls: list[FrameType] = []
+        via: list[FrameType] = []
+        beyond: list[FrameType] = []
         key: list[int] = []
         innermost: Kind | None = None
         for _ in range(_MOST_FRAMES):
@@ -172,19 +176,25 @@ class CodeSampling:
                 line = frame.f_lineno or code.co_firstlineno
                 lines.append((code, line))
                 key += (id(code), line)
+                via += beyond
+                beyond = []
                 if len(lines) == MOST_OWN_FRAMES:
                     break
             elif kind is Kind.STARTER:
                 break
-            elif not lines and kind is Kind.LIBRARY and not is_wrapper(code):
+            elif kind is Kind.LIBRARY and lines:
+                beyond.append(frame)
+            elif kind is Kind.LIBRARY and not is_wrapper(code):
                 calls.append(frame)
             frame = frame.f_back
         ours = innermost is Kind.OURS
         outer = [] if ours else calls[: -MOST_CALLS - 1 : -1]
-        key += (id(call.f_code) for call in outer)
+        inner = via[: -MOST_CALLS - 1 : -1]
+        key += (id(call.f_code) for call in (*outer, *inner))
         number = self._numbers.get((ours, *key))
         if number is None:
-            number = self._new((ours, *key), Stack(tuple(lines), (OURS,) if ours else tuple(map(_name, outer))), outer)
+            named = (OURS,) if ours else tuple(map(_name, outer))
+            number = self._new((ours, *key), Stack(tuple(lines), named, tuple(map(_name, inner))), [*outer, *inner])
         due, self._due_ns = self._due_ns, None
         behind_ns = 0 if due is None else now - due
         late = behind_ns > _LATE_NS and not self._forced_ns[0] <= behind_ns <= self._forced_ns[1]

@@ -102,7 +102,7 @@ class CpuTime:
             busy_s=_busy_s(self._root, self._cores, self._ticks),
             pressure=_pressure_s(self._root),
             throttle=cpu_throttle(root=self._root),
-            read_bytes=_read_bytes(self._root, (self._pid, *workers)),
+            read_bytes=read_from_storage(self._root, (self._pid, *workers)),
         )
 
     def _times(self, pid: int) -> tuple[float, float] | None:
@@ -211,7 +211,11 @@ def _own_groups(root: Path) -> tuple[Path, ...]:
     return tuple(folder for folder in cgroup_folders("cpu", root=root)[:1] if (folder / "cpu.pressure").exists())
 
 
-def _read_bytes(root: Path, pids: Iterable[int]) -> int | None:
+def read_from_storage(root: Path, pids: Iterable[int]) -> int | None:
+    """Bytes that these processes have had fetched from storage so far; None where the kernel does not say.
+
+    What the page cache held is not in it, and what a child read that was waited for is in its parent's (proc(5)).
+    """
     total, seen = 0, False
     for pid in pids:
         for line in (_text(root / "proc" / str(pid) / "io") or "").splitlines():

@@ -22,6 +22,15 @@ SLOW_INTERVAL_NS = 200_000_000
 LINK_SIGNALS = ("gpu_pcie_received", "gpu_pcie_generation", "gpu_pcie_width")
 LINK_INTERVAL_NS = 500_000_000
 
+#: Totals of the driver: what one reading misses, the next one holds. They need be no denser than trials are long.
+VIOLATION_SIGNALS = ("gpu_thermal_violation", "gpu_power_violation")
+
+#: They run since the driver was loaded; their series count from the trial's beginning.
+_COUNTERS = ("gpu_energy", *VIOLATION_SIGNALS)
+
+#: All that is read of the board itself.
+BOARD_SIGNALS = (*FAST_SIGNALS, *SLOW_SIGNALS, *LINK_SIGNALS, *VIOLATION_SIGNALS)
+
 PROCESS_MEMORY = "gpu_memory_process"
 USED_MEMORY = "gpu_memory_used"
 
@@ -50,7 +59,7 @@ def gpu_instruments(
     wanted = [device for device in devices if device.kind == "cuda"]
     reader: BoardReader | None = None
     for device in wanted:
-        with observations.guard(*FAST_SIGNALS, *SLOW_SIGNALS, *LINK_SIGNALS, PROCESS_MEMORY):
+        with observations.guard(*BOARD_SIGNALS, PROCESS_MEMORY):
             reader = open_reader() if reader is None else reader
             board = match_board(
                 reader.boards(), uuid=device.uuid, pci_bus_id=device.pci_bus_id, unlisted=reader.unlisted
@@ -77,14 +86,14 @@ class GpuInstrument:
     ) -> None:
         self.board = board
         self.name = f"NVML {board.uuid}"
-        self.signals = (*FAST_SIGNALS, *SLOW_SIGNALS, *LINK_SIGNALS, PROCESS_MEMORY)
+        self.signals = (*BOARD_SIGNALS, PROCESS_MEMORY)
         self._reader = reader
         self._observations = observations
         self._tree = ProcessTree() if tree is None else tree
         self._tracks = {signal: Track(signal, self._source(signal)) for signal in self.signals}
         self._alive = set(self.signals)
         self._failed_in_a_row = dict.fromkeys(self.signals, 0)
-        self._energy_before_j: float | None = None
+        self._before: dict[str, float] = {}
         self._slow_due_ns: int | None = None
         self._link_due_ns: int | None = None
         self._foreign = _Foreign()
@@ -101,7 +110,7 @@ class GpuInstrument:
             self._foreign.add(readings[USED_MEMORY], readings[PROCESS_MEMORY])
         if self._link_due_ns is None or now_ns >= self._link_due_ns:
             self._link_due_ns = now_ns + LINK_INTERVAL_NS
-            for signal in LINK_SIGNALS:
+            for signal in (*LINK_SIGNALS, *VIOLATION_SIGNALS):
                 self._read(signal, now_ns)
 
     def stop(self) -> Readings:
@@ -142,11 +151,7 @@ class GpuInstrument:
         if signal == PROCESS_MEMORY:
             return self._process_memory_bytes(now_ns)
         value = self._reader.read(self.board.uuid, signal)
-        if signal == "gpu_energy":
-            # The counter runs since the driver was loaded; the series counts from the trial's beginning.
-            self._energy_before_j = value if self._energy_before_j is None else self._energy_before_j
-            return value - self._energy_before_j
-        return value
+        return value - self._before.setdefault(signal, value) if signal in _COUNTERS else value
 
     def _process_memory_bytes(self, now_ns: int) -> float | None:
         """Memory of the trial's processes; None until the driver has named one of them for the first time."""

@@ -231,6 +231,19 @@ def _pcie_width(nvml: Any, handle: Any) -> float:
     return float(nvml.nvmlDeviceGetCurrPcieLinkWidth(handle))
 
 
+def _thermal_violation_s(nvml: Any, handle: Any) -> float:
+    return _violation_s(nvml, handle, nvml.NVML_PERF_POLICY_THERMAL)
+
+
+def _power_violation_s(nvml: Any, handle: Any) -> float:
+    return _violation_s(nvml, handle, nvml.NVML_PERF_POLICY_POWER)
+
+
+def _violation_s(nvml: Any, handle: Any, policy: int) -> float:
+    # violationTime is in ns (NVML API reference, nvmlViolationTime_t), since the driver was loaded.
+    return float(nvml.nvmlDeviceGetViolationStatus(handle, policy).violationTime) / 1e9
+
+
 _READINGS: Mapping[str, _Reading] = {
     "gpu_energy": _energy_j,
     "gpu_utilization": _utilization_percent,
@@ -241,6 +254,8 @@ _READINGS: Mapping[str, _Reading] = {
     "gpu_pcie_received": _pcie_received_bytes_per_s,
     "gpu_pcie_generation": _pcie_generation,
     "gpu_pcie_width": _pcie_width,
+    "gpu_thermal_violation": _thermal_violation_s,
+    "gpu_power_violation": _power_violation_s,
 }
 
 

@@ -117,7 +117,8 @@ class Observations:
         try:
             yield attempt
         except Exception as problem:  # noqa: BLE001 - the only one: a failing instrument must never end a trial
-            attempt.problem = problem
+            # Its traceback holds this frame, which holds it: whoever called would live on until Python's collector ran.
+            attempt.problem = problem.with_traceback(None)
             for signal in signals:
                 self.note(signal, in_words(problem))
 

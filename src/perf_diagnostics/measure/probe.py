@@ -22,7 +22,7 @@ from __future__ import annotations
 import gc
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from perf_diagnostics.measure.beside_steps import QUICK_NS, CompiledGraphs, MemoryReading, SpacedMemory
 from perf_diagnostics.measure.columns import UNTOLD, cpu_columns, device_columns, device_row, spread, told_columns
 from perf_diagnostics.measure.device_clock import DeviceClock, DeviceStep, EventSource
+from perf_diagnostics.measure.moments import phases_at
 from perf_diagnostics.measure.spans import AWAKE_NS, DOUBT_NS, Span, Wait
 from perf_diagnostics.measure.tape import (
     BACKWARD,
@@ -245,6 +246,10 @@ class Probe:
         self.blocks_wall_ns.append(end - self._block_start)
         self._running = False
         gc.callbacks.remove(self._on_gc)
+
+    def phases_at(self, times_ns: Sequence[int]) -> list[tuple[str, str] | None]:
+        """Where moments of the steps since the last take lie, as :func:`.moments.phases_at` says it."""
+        return phases_at(self._marks, times_ns, bridged=self._bridged, recomputes=self._recomputes)
 
     def read_memory_every(self, interval_ns: int) -> None:
         """From now on read the memory at the ends of steps that lie so far apart (0: of every step)."""

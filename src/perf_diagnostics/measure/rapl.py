@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from perf_diagnostics.measure.observation import Readings, Track, Unreadable
 from perf_diagnostics.records import Quantity
+from perf_diagnostics.records.energies import DomainUse, EnergyCurve
 
 POWERCAP = Path("/sys/class/powercap")
 
@@ -21,6 +25,11 @@ class RaplDomain:
     name: str
     folder: Path
     range_uj: int
+
+    @property
+    def label(self) -> str:
+        """``intel-rapl:0:0 dram``: one domain of this machine, and no other."""
+        return f"{self.folder.name} {self.name}"
 
     def read_uj(self) -> int:
         return int(_read(self.folder / "energy_uj"))
@@ -63,9 +72,8 @@ class RaplInstrument:
         self._powercap = powercap
         self._domains: tuple[RaplDomain, ...] = ()
         self._last_uj: list[int] = []
-        self._first_ns: int | None = None
-        self._last_ns: int | None = None
-        self._total_uj = 0
+        self._knots_ns = array("q")
+        self._joules: list[array[float]] = []
         self._complete = True
         self._track = Track("cpu_power", "RAPL")
 
@@ -85,30 +93,51 @@ class RaplInstrument:
         self._complete = False
         # All or none: a sum without one package would look like a drop in power. The counters keep what was missed.
         readings_uj = [domain.read_uj() for domain in self._domains]
-        if self._last_ns is None:
-            self._last_uj, self._first_ns, self._last_ns = readings_uj, now_ns, now_ns
-        elif now_ns > self._last_ns:
-            elapsed_ns = now_ns - self._last_ns
-            used_uj = sum(
+        if not self._knots_ns:
+            self._joules = [array("d", [0.0]) for _ in self._domains]
+            self._knots_ns.append(now_ns)
+            self._last_uj = readings_uj
+        elif now_ns > self._knots_ns[-1]:
+            elapsed_ns = now_ns - self._knots_ns[-1]
+            used_uj = [
                 _used_uj(domain, before, now, elapsed_ns)
                 for domain, before, now in zip(self._domains, self._last_uj, readings_uj, strict=True)
-            )
-            self._last_uj, self._last_ns = readings_uj, now_ns
-            self._total_uj += used_uj
-            self._track.append(now_ns, used_uj / elapsed_ns * 1e3)  # µJ per ns is kW
+            ]
+            for joules, used in zip(self._joules, used_uj, strict=True):
+                joules.append(joules[-1] + used / 1e6)
+            self._knots_ns.append(now_ns)
+            self._last_uj = readings_uj
+            self._track.append(now_ns, sum(used_uj) / elapsed_ns * 1e3)  # µJ per ns is kW
         self._complete = True
 
+    def domains(self) -> tuple[DomainUse, ...]:
+        """How the energy of each domain came together since the first reading; none before the second one."""
+        if len(self._knots_ns) < 2:
+            return ()
+        times_ns = np.array(self._knots_ns, dtype=np.int64)
+        return tuple(
+            DomainUse(domain.label, EnergyCurve(times_ns, np.array(joules, dtype=np.float64)))
+            for domain, joules in zip(self._domains, self._joules, strict=True)
+        )
+
     def stop(self) -> Readings:
-        if not len(self._track) or self._first_ns is None or self._last_ns is None:
+        if not len(self._track):
             raise Unreadable("the counters were not read twice; energy is the difference of two readings")
-        energy = Quantity("energy_cpu", self._total_uj / 1e6, "J", self.source)
-        window = Quantity("energy_cpu_window_s", (self._last_ns - self._first_ns) / 1e9, "s", self.source)
+        total_j = sum(joules[-1] for joules in self._joules)
+        energy = Quantity("energy_cpu", total_j, "J", self.source)
+        window = Quantity("energy_cpu_window_s", (self._knots_ns[-1] - self._knots_ns[0]) / 1e9, "s", self.source)
         # Where the last reading failed the sum ends before the sampled time does; the gap says why.
         return (self._track.series(),), (energy, window) if self._complete else ()
 
 
 def _used_uj(domain: RaplDomain, before_uj: int, now_uj: int, elapsed_ns: int) -> int:
     """Microjoules between two readings. A counter that went back has wrapped (it takes minutes), or started again."""
+    if elapsed_ns / 1e3 * MOST_DOMAIN_POWER_W >= domain.range_uj:  # W times µs are µJ
+        raise Unreadable(
+            f"{domain.name}: nobody read the counter for {elapsed_ns / 1e9:.3g} s, in which it may have wrapped more "
+            "than once (was the process stopped?)",
+            lasting=True,
+        )
     if now_uj >= before_uj:
         return now_uj - before_uj
     used = now_uj - before_uj + domain.range_uj

@@ -5,6 +5,8 @@ time that the thread ran (the first; Documentation/scheduler/sched-stats.rst of 
 What of the wall time is neither of both, a thread was blocked: disk, network, lock, sleep, Python's lock. The file of
 a process, ``/proc/<pid>/schedstat``, is that of its first thread alone.
 
+Beside them the process's own CPU clock is read: threads that begin and end within a block are in it, and in no file.
+
 Not in it: what a hypervisor takes from a virtual machine's cores, which counts as running here.
 
 No step pays for it: there are two readings a block of steps, before its first one begins and after its last one has
@@ -64,6 +66,7 @@ class _Reading:
     """All threads at one moment, and the loop's among them; those that cannot be read are absent."""
 
     at_ns: int
+    process_ns: int
     loop: _Thread
     own: Mapping[_Thread, Scheduled]
     workers: Mapping[_Thread, Scheduled]
@@ -74,6 +77,7 @@ class _Sums:
     """What the blocks so far add up to."""
 
     wall_ns: int = 0
+    process_ns: int = 0
     blocks: int = 0
     lost_blocks: int = 0
     with_workers: bool = False
@@ -94,6 +98,7 @@ class RunDelay:
         workers: finds the descendants of a process where the kernel has no lists of children.
         thread: the number of the calling thread, which is the loop's in :meth:`begin`.
         clock: host clock in ns.
+        process_time: CPU time of the trial's process so far, in ns, those of its threads that have ended included.
     """
 
     def __init__(
@@ -104,12 +109,14 @@ class RunDelay:
         workers: Callable[[int], Iterable[int]] = worker_pids,
         thread: Callable[[], int] = threading.get_native_id,
         clock: Callable[[], int] = time.perf_counter_ns,
+        process_time: Callable[[], int] = time.process_time_ns,
     ) -> None:
         self._pid = os.getpid() if pid is None else pid
         self._proc = root / "proc"
         self._workers = workers
         self._thread = thread
         self._clock = clock
+        self._process_time = process_time
         self._before: _Reading | None = None
         self._sums = _Sums()
 
@@ -130,6 +137,7 @@ class RunDelay:
             return
         sums.blocks += 1
         sums.wall_ns += after.at_ns - before.at_ns
+        sums.process_ns += after.process_ns - before.process_ns
         sums.loop += last.since(first)
         sums.own += _since(before.own, after.own)
         sums.workers += _since(before.workers, after.workers)
@@ -140,7 +148,7 @@ class RunDelay:
         sums = self._sums
         if not sums.blocks and not sums.lost_blocks:
             return ()
-        names = ["loop_cpu_share", "loop_run_delay_share", "process_run_delay_share"]
+        names = ["loop_cpu_share", "loop_run_delay_share", "process_cpu_share", "process_run_delay_share"]
         names += ["worker_run_delay_share"] if sums.with_workers else []  # without any there is nothing to miss
         if why := _why_not(sums):
             for name in names:
@@ -149,6 +157,7 @@ class RunDelay:
         found = {
             "loop_cpu_share": min(1.0, sums.loop.ran_ns / sums.wall_ns),
             "loop_run_delay_share": min(1.0, sums.loop.delayed_ns / sums.wall_ns),
+            "process_cpu_share": sums.process_ns / sums.wall_ns,
             "process_run_delay_share": sums.own.delay_share,
         }
         if sums.workers.ready_ns:
@@ -158,10 +167,10 @@ class RunDelay:
         return tuple(Quantity(name, value, QUANTITIES[name][0], _FILE) for name, value in found.items())
 
     def _read(self, loop: _Thread) -> _Reading:
-        at_ns = self._clock()
+        at_ns, process_ns = self._clock(), self._process_time()
         own = dict(self._threads(self._pid))
         workers = {thread: times for pid in self._descendants() for thread, times in self._threads(pid)}
-        return _Reading(at_ns, loop, own, workers)
+        return _Reading(at_ns, process_ns, loop, own, workers)
 
     def _threads(self, pid: int) -> Iterator[tuple[_Thread, Scheduled]]:
         for tid in self._tids(pid):

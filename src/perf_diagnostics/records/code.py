@@ -26,7 +26,8 @@ class CodePath:
 
     ``places`` are indices into :attr:`CodeSamples.places`, the outermost call first. ``calls`` are the functions of
     libraries that were running inside of the innermost of these lines, the one it had called first; empty where the
-    line was at work itself, and ``perf_diagnostics`` alone where it was our own watching. ``part`` is ``prepare``
+    line was at work itself, and ``perf_diagnostics`` alone where it was our own watching. ``via`` are those through
+    which the innermost line was called from the others, the outermost first. ``part`` is ``prepare``
     between a batch and its forward (in ``other``), ``before_update`` between backward and the update (in
     ``optimizer``), else empty. A ``late`` look saw the thread a moment after it was due: the thread may have come to
     the line only in between.
@@ -39,6 +40,7 @@ class CodePath:
     late: bool = False
     part: str = ""
     calls: tuple[str, ...] = ()
+    via: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,6 +78,14 @@ class BoardUse:
 
 
 @dataclass(frozen=True)
+class DomainUse:
+    """Energy of one RAPL domain of a machine: ``intel-rapl:0 package-0``, or the ``dram`` of a package."""
+
+    domain: str
+    curve: EnergyCurve = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True)
 class ClockReading:
     """One moment on two clocks of a process: the one its steps are stamped with, and the time of day (since 1970)."""
 
@@ -87,11 +95,13 @@ class ClockReading:
 
 @dataclass(frozen=True, kw_only=True)
 class RankEnergy:
-    """What one rank of a training says about the energy of its boards, over the window ``began`` to ``ended``.
+    """What one rank of a training says about the energy of its boards and of its host's processors.
+
+    Both are over the window ``began`` to ``ended``. ``processors`` belong to the host: every rank on it reads the same.
 
     ``host`` is the same for all processes of a machine until it starts again, and names it to nobody; ``clock`` is the
     same for those whose host clocks show the same time. ``origin_ns`` is that clock at 0 of the ``start_ns`` of the
-    rank's steps. Without boards ``gaps`` says why. ``final`` is false as long as the training goes on.
+    rank's steps. Without boards, or processors, ``gaps`` says why. ``final`` is false as long as the training goes on.
     """
 
     rank: int
@@ -101,6 +111,7 @@ class RankEnergy:
     ended: ClockReading
     origin_ns: int
     boards: tuple[BoardUse, ...] = ()
+    processors: tuple[DomainUse, ...] = ()
     gaps: tuple[Gap, ...] = ()
     final: bool = False
 

@@ -19,6 +19,7 @@ def encode_code(code: CodeSamples) -> dict[str, Json]:
             "part": path.part,
             "places": list(path.places),
             "calls": list(path.calls),
+            "via": list(path.via),
             "looks": path.looks,
             "rare": path.rare,
             "late": path.late,
@@ -49,7 +50,8 @@ def decode_code(fields: Fields) -> CodeSamples:
             phase=one.text("phase"),
             part=one.text("part"),
             places=_numbers(one, len(places)),
-            calls=_texts(one),
+            calls=_texts(one, "calls"),
+            via=_texts(one, "via"),
             looks=one.whole("looks"),
             rare=one.whole("rare"),
             late=one.flag("late"),
@@ -77,8 +79,8 @@ def _numbers(fields: Fields, known: int) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _texts(fields: Fields) -> tuple[str, ...]:
-    values = fields.need("calls")
+def _texts(fields: Fields, key: str) -> tuple[str, ...]:
+    values = fields.need(key)
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise RecordError(f"{fields.where}: the key 'calls' should hold a list of texts, not {values!r:.80}.")
+        raise RecordError(f"{fields.where}: the key {key!r} should hold a list of texts, not {values!r:.80}.")
     return tuple(map(str, values))

@@ -13,17 +13,35 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.records import Float64, Gap, Int64, Json, Quantity, StepTable, TrialResult
+from perf_diagnostics.records import Float64, Gap, Json, Quantity, StepTable, TrialResult
 from perf_diagnostics.records.energies import BoardUse, RankEnergy
-from perf_diagnostics.store.joint_time import JointTime
+from perf_diagnostics.store.common_window import (
+    CommonWindow,
+    NoTotal,
+    common_window,
+    listed,
+    ranks_of,
+    require_none_missing,
+    times,
+)
+from perf_diagnostics.store.processors_of_ranks import PROCESSORS_OWN, with_processors_of_ranks
 
 #: Numbers of a result that speak of the boards of one rank until those of all are known.
-RANKS_OWN = frozenset(
+_BOARDS_OWN = frozenset(
     {
-        *("energy_device", "energy_device_net", "energy_device_uncertainty", "energy_device_window_s"),
+        *(
+            "energy_device",
+            "device_idle_power",
+            "energy_device_net",
+            "energy_device_uncertainty",
+            "energy_device_window_s",
+        ),
         *("energy_device_steps", "energy_device_samples", "energy_device_boards", "energy_device_ranks"),
     }
 )
+
+#: Numbers of a result that speak of one rank, its boards or its host, until those of all are known.
+RANKS_OWN = _BOARDS_OWN | PROCESSORS_OWN
 
 #: Two sources of a board's energy contradict each other.
 _CROSS_CHECK = "energy_cross_check"
@@ -33,10 +51,6 @@ _LARGEST_DISAGREEMENT = 0.10
 
 #: A source names so many boards, and says how many more there are.
 _NAMED = 8
-
-
-class _NoTotal(Exception):
-    """Why the energies that are there do not add up to one of the training."""
 
 
 @dataclass(frozen=True)
@@ -50,23 +64,18 @@ class _Reading:
     uncertainty_j: float | None
 
 
-@dataclass(frozen=True)
-class _Window:
-    """The common window: its ends as each rank's own clock shows them, and the first rank's whole steps in it."""
-
-    ends_ns: Mapping[int, tuple[int, int]]
-    steps: int
-    seconds: float
-
-
 def with_energy_of_ranks(result: TrialResult, found: Mapping[int, RankEnergy | Gap]) -> TrialResult:
-    """A result with the energy of all its ranks in the place of that of one.
+    """A result with the energy of all its ranks in the place of that of one: that of boards and processors.
 
     Args:
         result: with the step table of each rank.
         found: what each rank has written, by rank; where nobody has, the result stays as it is.
     """
-    if not found:
+    return with_processors_of_ranks(_with_boards_of_ranks(result, found), found)
+
+
+def _with_boards_of_ranks(result: TrialResult, found: Mapping[int, RankEnergy | Gap]) -> TrialResult:
+    if not _speaks_of_boards(result, found):
         return result
     energies = {rank: one for rank, one in found.items() if isinstance(one, RankEnergy)}
     quantities: tuple[Quantity, ...] = ()
@@ -77,31 +86,35 @@ def with_energy_of_ranks(result: TrialResult, found: Mapping[int, RankEnergy | G
         if gap.signal == _CROSS_CHECK
     ]
     try:
-        _require_all(found, _count(result, found))
-        window = _common_window(energies, result.steps)
+        _require_all(found, ranks_of(result, found))
+        window = common_window(energies, result.steps)
         readings = _readings(energies, window.ends_ns)
         gaps += _contradictions(readings)
         chosen = {board: _best(of_board) for board, of_board in readings.items()}
         samples = _samples(energies, result.steps, window.ends_ns)
         quantities = tuple(_quantities(chosen, window, samples, energies))
+        if result.gap("device_idle_power") is None:  # else rank 0 has said why
+            gaps += _without_baseline(chosen, energies)
         by_board = [
             _told(chosen[board], [one.rank for one in of_board], window.seconds) for board, of_board in readings.items()
         ]
-    except _NoTotal as refusal:
+    except NoTotal as refusal:
         gaps.append(Gap("energy_device", str(refusal)))
         by_board = _told_alone(energies.values())
     return dataclasses.replace(
         result,
-        quantities=(*(q for q in result.quantities if q.name not in RANKS_OWN), *quantities),
+        quantities=(*(q for q in result.quantities if q.name not in _BOARDS_OWN), *quantities),
         gaps=(*(gap for gap in result.gaps if gap.signal != "energy_device"), *gaps),
         facts={**result.facts, "energy_by_board": by_board} if by_board else result.facts,
     )
 
 
-def _count(result: TrialResult, found: Mapping[int, object]) -> int:
-    """How many ranks the training has, by whoever knows of the most."""
-    told = [result.facts.get("ranks"), result.trial.options.get("ranks")]
-    return max(len(result.steps), *(rank + 1 for rank in found), *(n for n in told if isinstance(n, int)))
+def _speaks_of_boards(result: TrialResult, found: Mapping[int, RankEnergy | Gap]) -> bool:
+    """Whether boards are to be added up: ranks on the CPU tell their processors' energy only."""
+    told = [one for one in found.values() if isinstance(one, RankEnergy)]
+    if any(one.boards or any(gap.signal == "energy_device" for gap in one.gaps) for one in told):
+        return True
+    return len(told) < len(found) and not result.trial.settings.device.startswith("cpu")
 
 
 def _require_all(found: Mapping[int, RankEnergy | Gap], ranks: int) -> None:
@@ -114,50 +127,9 @@ def _require_all(found: Mapping[int, RankEnergy | Gap], ranks: int) -> None:
         elif isinstance(one, Gap):
             why.setdefault(one.why, []).append(rank)
         elif not one.boards:
-            why.setdefault(one.gaps[0].why if one.gaps else "it has read no board", []).append(rank)
-    if why:
-        missing = sum(map(len, why.values()))
-        reasons = "; ".join(f"rank {_listed(those)}: {reason}" for reason, those in why.items())
-        raise _NoTotal(f"no total, for of {ranks} ranks the energy of {missing} is missing. {reasons}")
-
-
-def _listed(ranks: Sequence[int]) -> str:
-    """``1, 3-7``."""
-    parts: list[list[int]] = []
-    for rank in ranks:
-        if parts and parts[-1][-1] == rank - 1:
-            parts[-1].append(rank)
-        else:
-            parts.append([rank])
-    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
-
-
-def _common_window(energies: Mapping[int, RankEnergy], tables: Sequence[StepTable]) -> _Window:
-    time = JointTime(energies)
-    start_ns, end_ns = time.shared()
-    if end_ns <= start_ns:
-        raise _NoTotal("no total, for the ranks' windows have no time in common")
-    first = min(energies)
-    began, ended = time.on_clock_of(first, start_ns), time.on_clock_of(first, end_ns)
-    starts_ns, ends_ns = _times(energies[first], tables)
-    whole = np.flatnonzero((starts_ns >= began) & (ends_ns <= ended))
-    if not whole.size:
-        raise _NoTotal(f"no total, for no whole step of rank {first} lies in the window that all ranks share")
-    start_ns = time.joint(first, int(starts_ns[whole[0]]))
-    end_ns = time.joint(first, int(ends_ns[whole[-1]]))
-    ends = {rank: (time.on_clock_of(rank, start_ns), time.on_clock_of(rank, end_ns)) for rank in energies}
-    return _Window(ends, len(whole), (end_ns - start_ns) / 1e9)
-
-
-def _times(energy: RankEnergy, tables: Sequence[StepTable]) -> tuple[Int64, Int64]:
-    """When each of a rank's steps began and ended, on its host clock; those of the warm-up are among them."""
-    table = tables[energy.rank] if energy.rank < len(tables) else StepTable.empty()
-    starts = table.get("start_ns")
-    if starts is None or not len(table):
-        raise _NoTotal(f"no total, for when the steps of rank {energy.rank} began is not in the record")
-    walls = table.get("host_wall_ns")
-    began = starts + energy.origin_ns
-    return began, began + (table.wall_ns if walls is None else walls)
+            told = next((gap.why for gap in one.gaps if gap.signal == "energy_device"), "it has read no board")
+            why.setdefault(told, []).append(rank)
+    require_none_missing(why, ranks)
 
 
 def _samples(
@@ -166,7 +138,7 @@ def _samples(
     """Samples of all ranks in the window; of a step that lies across its end, the part that lies inside."""
     total = 0.0
     for rank, energy in energies.items():
-        starts_ns, ends_ns = _times(energy, tables)
+        starts_ns, ends_ns = times(energy, tables)
         inside = np.minimum(ends_ns, ends[rank][1]) - np.maximum(starts_ns, ends[rank][0])
         part: Float64 = np.clip(inside, 0, None) / np.maximum(ends_ns - starts_ns, 1)
         total += float((part * tables[rank].samples).sum())
@@ -181,7 +153,7 @@ def _readings(energies: Mapping[int, RankEnergy], ends: Mapping[int, tuple[int, 
         for use in energy.boards:
             window_s = (ended_ns - began_ns) / 1e9
             if window_s < use.least_window_s * (1 - 1e-6):
-                raise _NoTotal(
+                raise NoTotal(
                     f"insufficient_window: the ranks share a window of {window_s:.3g} s, and {use.board} (rank {rank}) "
                     f"asks for {use.least_window_s:.3g} s; measure longer"
                 )
@@ -201,13 +173,23 @@ def _contradictions(readings: Mapping[str, Sequence[_Reading]]) -> list[Gap]:
     for board, of_board in readings.items():
         least, most = min(one.joules for one in of_board), max(one.joules for one in of_board)
         if most - least > _LARGEST_DISAGREEMENT * most:
-            ranks = _listed([one.rank for one in of_board])
+            ranks = listed([one.rank for one in of_board])
             says.append(f"{board}: ranks {ranks} share it and read between {least:.6g} J and {most:.6g} J")
     return [Gap(_CROSS_CHECK, "; ".join(says))] if says else []
 
 
+def _without_baseline(chosen: Mapping[str, _Reading], energies: Mapping[int, RankEnergy]) -> list[Gap]:
+    """Why there is no energy above idle where the idle power of some boards is known, and that of others is not."""
+    lacking = [one.rank for one in chosen.values() if one.use.idle_power_w is None]
+    if not lacking or len(lacking) == len(chosen):
+        return []
+    told = (gap.why for rank in lacking for gap in energies[rank].gaps if gap.signal == "device_idle_power")
+    why = f"of {_counted(len(chosen), 'board')} the idle power of {len(lacking)} is not known"
+    return [Gap("device_idle_power", f"{why}. rank {listed(lacking)}: {next(told, 'it gives no reason')}")]
+
+
 def _quantities(
-    chosen: Mapping[str, _Reading], window: _Window, samples: float, energies: Mapping[int, RankEnergy]
+    chosen: Mapping[str, _Reading], window: CommonWindow, samples: float, energies: Mapping[int, RankEnergy]
 ) -> Iterable[Quantity]:
     readings = list(chosen.values())
     source = _source(chosen, energies)

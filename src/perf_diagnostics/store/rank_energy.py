@@ -11,7 +11,7 @@ import numpy as np
 
 from perf_diagnostics.errors import RecordError
 from perf_diagnostics.records import Gap, Json
-from perf_diagnostics.records.energies import BoardUse, ClockReading, EnergyCurve, RankEnergy
+from perf_diagnostics.records.energies import BoardUse, ClockReading, DomainUse, EnergyCurve, RankEnergy
 from perf_diagnostics.store.documents import document, open_document
 from perf_diagnostics.store.fields import Fields
 from perf_diagnostics.store.files import read_json, to_json, write_atomic
@@ -61,6 +61,7 @@ def _encode(energy: RankEnergy) -> dict[str, Json]:
         "window": {"began": _moment(energy.began), "ended": _moment(energy.ended)},
         "steps_origin_ns": energy.origin_ns,
         "boards": [_encode_board(board) for board in energy.boards],
+        "processors": [{"domain": one.domain, "curve": _encode_curve(one.curve)} for one in energy.processors],
         "gaps": [{"signal": gap.signal, "why": gap.why} for gap in energy.gaps],
         "final": energy.final,
     }
@@ -79,8 +80,12 @@ def _encode_board(board: BoardUse) -> dict[str, Json]:
         "idle_power_w": board.idle_power_w,
         "least_window_s": board.least_window_s,
         "passed_over": board.passed_over,
-        "curve": {"times_ns": board.curve.times_ns.tolist(), "joules": board.curve.joules.tolist()},
+        "curve": _encode_curve(board.curve),
     }
+
+
+def _encode_curve(curve: EnergyCurve) -> dict[str, Json]:
+    return {"times_ns": curve.times_ns.tolist(), "joules": curve.joules.tolist()}
 
 
 def _decode(fields: Fields, rank: int) -> RankEnergy:
@@ -95,6 +100,9 @@ def _decode(fields: Fields, rank: int) -> RankEnergy:
         ended=_decode_moment(window.part("ended")),
         origin_ns=_time_ns(fields, "steps_origin_ns"),
         boards=tuple(_decode_board(board) for board in fields.parts("boards")),
+        processors=tuple(
+            DomainUse(one.text("domain"), _decode_curve(one.part("curve"))) for one in fields.parts("processors")
+        ),
         gaps=tuple(Gap(gap.text("signal"), gap.text("why")) for gap in fields.parts("gaps")),
         final=fields.flag("final"),
     )

@@ -1,5 +1,7 @@
 """Two processes of one training on the CPU, whose boards a pretended driver below nvidia-ml-py counts the energy of.
 
+The processors of their machine draw 150 W, and their memory 20 W, by a pretended /sys/class/powercap.
+
 RANK and WORLD_SIZE come from the environment, as torchrun sets them. Arguments: the results folder, the store's file,
 what is planted (``two``: a board each; ``shared``: one board; ``absent``: rank 1 has no driver; ``killed``: both are
 killed at the end), how many steps of 10 ms.
@@ -21,9 +23,9 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from perf_diagnostics.integrations import attach, board_sampling, steady_readings
+from perf_diagnostics.integrations import attach, processor_energy, slowing, steady_readings
 from perf_diagnostics.integrations.board_sampling import BoardSampling
-from perf_diagnostics.measure import energy_methods
+from perf_diagnostics.measure import energy_methods, rapl
 from perf_diagnostics.measure.devices import DeviceInfo
 from tests.measure.pretended_nvml import PretendedBoard, PretendedLibrary, pretended
 
@@ -89,13 +91,30 @@ def device(_name: str) -> tuple[DeviceInfo, ...]:
     return (DeviceInfo(name="cuda:0", kind="cuda", model="Tesla T4", uuid=own.removeprefix("GPU-")),)
 
 
+def processors() -> None:
+    """The counters' files lie in the results folder; what they show is told by the machine's clock."""
+    folder = Path(STORE).with_name(f"powercap{RANK}")
+    for zone, name in (("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "dram")):
+        (folder / zone).mkdir(parents=True)
+        (folder / zone / "name").write_text(name, encoding="ascii")
+        (folder / zone / "max_energy_range_uj").write_text("262143328850", encoding="ascii")
+    watts = {"package-0": 150, "dram": 20}
+    rapl.RaplDomain.read_uj = (  # type: ignore[method-assign]
+        lambda domain: time.perf_counter_ns() * watts[domain.name] // 1000 % domain.range_uj
+    )
+    patched: Any = processor_energy
+    patched.RaplInstrument = functools.partial(rapl.RaplInstrument, folder)
+    patched.LEAST_WINDOW_S = energy_methods.LEAST_WINDOW_S
+
+
 def main() -> None:
     torch.set_num_threads(1)
     patched: Any = steady_readings
     patched.BoardSampling = functools.partial(BoardSampling, devices=device)
-    board_sampling.INTERVAL_NS = 50_000_000
+    slowing.INTERVAL_NS = 50_000_000
     if PLANTED != "two":  # that one keeps to the least window of 5 s
         energy_methods.LEAST_WINDOW_S, energy_methods.LEAST_UPDATES = 1.0, 10
+    processors()
     import pynvml
 
     missing = pynvml.NVML_ERROR_LIBRARY_NOT_FOUND if PLANTED == "absent" and RANK == 1 else pynvml.NVML_SUCCESS

@@ -47,7 +47,9 @@ def headline_numbers(facts: TrialFacts) -> Mapping[str, float]:
         "throughput_samples_per_s": None if throughput is None else throughput.value,
         "step_time_s": None if step is None else step.value,
     }
-    shares = {f"share/{phase}": share.value for phase in ALL_PHASES if (share := ask(facts.share, phase)) is not None}
+    shares = {
+        f"share/{phase}": share.value for phase in ALL_PHASES if (share := ask(facts.whole_share, phase)) is not None
+    }
     return {name: value for name, value in numbers.items() if value is not None} | shares
 
 

@@ -8,6 +8,7 @@ from perf_diagnostics.cli.tried_text import gain_text
 from perf_diagnostics.diagnose.facts import Interval
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Unchecked
 from perf_diagnostics.testing import trial_of
+from tests.code_lines import CELL, WAITING, diagnosis_of, share, waiting
 
 
 def test_large_numbers_have_no_exponent():
@@ -36,3 +37,38 @@ def test_an_interval_that_says_nothing_is_not_told():
     assert gain_text(Interval(0.479, 0.44, 0.512, 5)) == "47.9 % (44.0 to 51.2 %)"
     # Student's t of two pairs, 12.7 standard errors wide.
     assert gain_text(Interval(-0.144, -115.2, 0.989, 2)) == "-14.4 % (no interval worth the name)"
+
+
+def test_the_verdict_and_its_finding_say_where_in_the_code():
+    lines = diagnosis_text(WAITING).splitlines()
+    assert lines[:2] == [
+        "Verdict: The training waits for data 28 % of each step. At train.py:9: `x = x * 1.01`. [INP001]",
+        "",
+    ]
+    assert (
+        "  Seen at train.py:9 in Data.__getitem__: `x = x * 1.01` (23 % of a step), called from train.py:41." in lines
+    )
+    nowhere = diagnosis_text(diagnosis_of(waiting()))
+    assert nowhere.startswith("Verdict: The training waits for data 28 % of each step. [INP001]\n")
+    assert "Seen at" not in nowhere
+
+
+def test_what_a_line_calls_is_told_where_its_text_does_not_say_it():
+    told = " ".join(diagnosis_text(diagnosis_of(waiting(CELL), CELL)).split())
+    assert "called from train.py:42, calls torch.nn.modules.rnn.GRUCell.forward." in told
+
+
+def test_source_text_cannot_reach_the_terminal_as_anything_else():
+    line = share("print('\x1b[2J\u202e')", file="a\x07.py")
+    told = diagnosis_text(diagnosis_of(waiting(line), line))
+    assert "a\ufffd.py:9: `print('\ufffd[2J\ufffd')`" in told
+    assert told.replace("\n", "").isprintable()
+
+
+def test_at_a_lines_end_a_number_keeps_its_unit_and_a_name_its_hyphens():
+    why = f"{'x' * 85} 65 % of it {'y' * 76} gradient-free work"  # 65 and gradient- alone would fit
+    assert diagnosis_text(Diagnosis(verdict=None, no_verdict_because=why)).splitlines() == [
+        f"No verdict: {'x' * 85}",
+        f"  65 % of it {'y' * 76}",
+        "  gradient-free work",
+    ]

@@ -9,6 +9,7 @@ import pytest
 
 from perf_diagnostics.diagnose.finding import (
     Cleared,
+    CodeShare,
     Diagnosis,
     Evidence,
     Family,
@@ -19,7 +20,9 @@ from perf_diagnostics.diagnose.finding import (
     Unchecked,
     Verdict,
 )
+from perf_diagnostics.diagnose.statistics import Interval
 from perf_diagnostics.records import (
+    CodePlace,
     Environment,
     Gap,
     Length,
@@ -396,6 +399,15 @@ def hostile(name: str) -> tuple[Run, Diagnosis]:
         environment=Environment(host={name: name}, variables={name: name}),
         notes=(name,),
     )
+    place = CodePlace(file=name, line=3, function=name, text=name)
+    line = CodeShare(
+        place=place,
+        callers=(place,),
+        called=f"{name}.unsaid",
+        phase="forward",
+        share=Interval(0.2, 0.1, 0.3, 40),
+        looks=40,
+    )
     finding = Finding(
         code=name,
         name=name,
@@ -406,12 +418,15 @@ def hostile(name: str) -> tuple[Run, Diagnosis]:
         evidence=(Evidence(metric=name, value=name, unit=name, source=name),),
         remedies=(Remedy(name, {name: name}),),
         recoverable=Share(0.1, 0.05, 0.2),
+        lines=(line,),
     )
     diagnosis = Diagnosis(
         verdict=Verdict(name, name, Family.INPUT, name),
         findings=(finding,),
         cleared=(Cleared(name, name, name),),
         unchecked=(Unchecked(name, name, name, name),),
+        lines=(line,),
+        looks=40,
     )
     return run, diagnosis
 

@@ -44,8 +44,14 @@ def of(*findings: Finding) -> tuple[str, ...]:
 def test_the_first_advice_of_a_finding_stands_with_the_number_that_was_held_against_a_limit() -> None:
     (change,) = changes_of(Diagnosis(verdict=None, findings=(finding(),)))
     assert (change.says, change.code) == ("Do 1.", "num_workers=1")
-    assert change.because == "“wait” is 30.0 %, limit 20 %, from 7 values (INP001)"
+    assert change.because == "the wait is 30.0 % (limit 20 %, from 7 values; INP001)"
     assert change.key == "finding INP001 w on cpu, batch 8" and change.tried == ""
+
+
+def test_a_count_has_no_decimals() -> None:
+    threads = (Evidence(metric="threads at work", value=16.0, limit=2.0),)
+    (change,) = changes_of(Diagnosis(verdict=None, findings=(finding(evidence=threads),)))
+    assert change.because == "the number of threads at work is 16 (limit 2; INP001)"
 
 
 def test_what_was_tried_and_decides_nothing_is_said_so_beside_the_prediction() -> None:

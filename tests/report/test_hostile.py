@@ -55,11 +55,12 @@ def test_in_markdown_they_make_no_markup(name, hostile_reports):
     assert "<script" not in text
     assert "<img" not in text
     assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", text)
-    assert not re.search(r"(?<!\\)`", text)
+    # What is left without source text that holds no sign of markup.
+    assert not re.search(r"(?<!\\)`", re.sub(r"(?<!\\)`[^`<>&|\n]+`", "", text))
     for line in text.splitlines():
         if line.startswith("|"):
             columns = len(re.findall(r"(?<!\\)\|", line))
-            assert columns in (4, *range(8, 20)), line
+            assert columns in (4, 6, *range(8, 20)), line
     assert re.findall(r"^# .*", text, flags=re.M)[1:] == []  # one title, none smuggled in
 
 

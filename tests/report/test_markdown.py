@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from perf_diagnostics.report.markdown import md, render_markdown
+from perf_diagnostics.report.markdown import render_markdown
+from perf_diagnostics.report.markdown_text import md
 from perf_diagnostics.report.words import cell
 
 

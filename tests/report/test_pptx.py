@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 import shutil
@@ -17,7 +18,7 @@ import pytest
 
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.errors import FormatUnavailable
-from perf_diagnostics.report import finding_slides, table_slides
+from perf_diagnostics.report import finding_slides, paged_slides, table_slides
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
 from perf_diagnostics.report.pptx import render_pptx
 from perf_diagnostics.report.slide_layout import BODY, Box, Grid, Line, cut, height_in, paged
@@ -250,6 +251,37 @@ def test_a_table_is_set_smaller_before_a_text_is_cut():
     for text, width in zip(grid.rows[0], smaller.widths(11.0), strict=True):
         assert cut(text, width, smaller.size) == text
     assert cut("y" * 38, grid.widths(11.0)[1], grid.size) != "y" * 38
+
+
+def test_in_tall_rows_a_long_text_takes_two_lines_before_it_is_cut():
+    # 7 in hold 96 letters of 10.5 pt at 0.6 of it beside the margins: (7 x 72 - 8) / (10.5 x 0.6) = 78.7.
+    where = " ".join(f"batch-{i:02}" for i in range(12))  # 107 letters
+    assert cut(where, 7.0, 10.5, 2) == where and cut(where, 7.0, 10.5).endswith("…")
+    words = " ".join("word" for _ in range(40))  # 199 letters; a line holds 15 words, 74 letters
+    assert cut(words, 7.0, 10.5, 2) == " ".join(["word"] * 30) + "…"
+    grid = Grid([("Code", ""), ("Where", "")], [["A", "short"], ["B", "x " * 120]], [False] * 2, "t", tall=True)
+    low, high = grid.row_heights(7.0)
+    assert (low, high) == pytest.approx((12 * 1.95 / 72, 12 * (1.95 + 1.3) / 72))
+    assert dataclasses.replace(grid, tall=False).row_heights(7.0) == pytest.approx([low, low])
+
+
+def test_a_table_is_spread_evenly_and_no_part_is_higher_than_its_box():
+    rows = [[f"r{i}", "x " * (120 if i % 3 == 0 else 2)] for i in range(31)]
+    grid = Grid([("Code", ""), ("Where", "")], rows, [False] * 2, "t", tall=True)
+    parts = grid.paged(7.0, 4.0)
+    assert [row for part in parts for row in part.rows] == rows
+    heights = [part.head_height_in + sum(part.row_heights(7.0)) for part in parts]
+    # 11 rows of 0.54 in and 20 of 0.325 in under heads of 0.325 in: 12.5 in, 3.675 a part.
+    assert len(parts) == 4 and max(heights) <= 4.0 and min(heights) > 2.5
+
+
+def test_the_last_slide_of_a_text_does_not_hold_a_rest():
+    line = Line("x", 12, space_after=4)
+    full = int(BODY.height / height_in(line, BODY.width))
+    assert [len(page) for page in paged_slides._pages([line] * (full + 1))] == [full + 1]  # set a little smaller
+    pages = paged_slides._pages([line] * (2 * full - 2))
+    assert [len(page) for page in pages] == [full - 1, full - 1] and pages[0][0].size == 12  # no slide is saved
+    assert paged_slides._pages([line]) == [[line]]
 
 
 def test_a_finding_that_nearly_fits_stays_on_one_slide():

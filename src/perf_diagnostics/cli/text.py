@@ -6,8 +6,11 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from perf_diagnostics.cli.tried_text import tried_text
+from perf_diagnostics.diagnose.code_words import seen_at
+from perf_diagnostics.diagnose.verdict_place import verdict_place
 from perf_diagnostics.report.gains import fix
 from perf_diagnostics.report.reading_order import in_reading_order
+from perf_diagnostics.report.words import tie
 
 if TYPE_CHECKING:
     from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding
@@ -22,7 +25,7 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     """Verdict, findings with evidence and remedies, what was cleared, what could not be checked."""
     lines = [_verdict(diagnosis), ""]
     for finding in in_reading_order(diagnosis).findings:
-        lines += [*_finding(finding), ""]
+        lines += [*_finding(finding, diagnosis), ""]
     if diagnosis.tried:
         lines += ["Tried:", *(f"  {line}" for line in tried_text(diagnosis.tried).splitlines()), ""]
     if diagnosis.cleared:
@@ -48,12 +51,15 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
 def _verdict(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict is None:
         return "\n".join(_wrapped(f"No verdict: {diagnosis.no_verdict_because or 'the evidence is too thin.'}"))
-    return "\n".join(_wrapped(f"Verdict: {diagnosis.verdict.summary} [{diagnosis.verdict.code}]"))
+    parts = (f"Verdict: {diagnosis.verdict.summary}", verdict_place(diagnosis), f"[{diagnosis.verdict.code}]")
+    return "\n".join(_wrapped(" ".join(part for part in parts if part)))
 
 
-def _finding(finding: Finding) -> list[str]:
+def _finding(finding: Finding, diagnosis: Diagnosis) -> list[str]:
     lines = _wrapped(f"{finding.severity.upper()}  {finding.name} ({finding.code}, {finding.scope})")
     lines += _wrapped(finding.summary, indent="  ")
+    for seen in seen_at(finding, diagnosis):
+        lines += _wrapped(f"{seen.words()}.", indent="  ")
     if finding.recoverable is not None:
         lines += _wrapped(fix(finding), indent="  ")
     lines += [f"    {evidence_line(evidence)}" for evidence in finding.evidence]
@@ -83,5 +89,6 @@ def legible(value: float) -> str:
 
 
 def _wrapped(text: str, *, indent: str = "") -> list[str]:
-    plain = " ".join(text.split())
-    return textwrap.wrap(plain, _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ") or [""]
+    plain = tie(" ".join(text.split()))
+    lines = textwrap.wrap(plain, _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines] or [""]

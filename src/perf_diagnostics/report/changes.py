@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from perf_diagnostics.diagnose.evidence_words import sentence, unit_words
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding, Severity, Tried, Trying
 from perf_diagnostics.diagnose.tried import UNSURE, better
 from perf_diagnostics.records import Json
@@ -105,20 +106,21 @@ def _result(one: Tried) -> str:
 
 
 def because(finding: Finding) -> str:
-    """The number that made the finding: the first that was held against a limit, else the first.
+    """The number that made the finding, in a clause: the first that was held against a limit, else the first.
 
-    ``“exposed data wait” is 89.6 %, limit 20 %, from 185 values (INP001)``
+    ``waiting for data takes 89.6 % of the step (limit 20 %, from 185 values; INP001)``
     """
     held = [item for item in finding.evidence if item.limit is not None] or list(finding.evidence[:1])
-    return f"{_in_words(held[0])} ({finding.code})" if held else f"{finding.name.replace('-', ' ')} ({finding.code})"
+    return _in_words(held[0], finding.code) if held else f"{finding.name.replace('-', ' ')} ({finding.code})"
 
 
-def _in_words(item: Evidence) -> str:
-    unit = "" if item.unit in ("", "1") else f" {item.unit}"
-    parts = [f"“{plain(item.metric, 80)}” is {plain(number(item.value), 60)}{unit}"]
-    parts += [] if item.limit is None else [f"limit {item.limit:g}{unit}"]
-    parts += [] if item.n is None else [f"from {counted(item.n, 'value')}"]
-    return ", ".join(parts)
+def _in_words(item: Evidence, code: str) -> str:
+    value, counts = item.value, item.unit in ("", "1")
+    whole = int(value) if counts and isinstance(value, float) and value.is_integer() else value
+    said = sentence(plain(item.metric, 80), plain(number(whole), 60), item.unit)
+    notes = [] if item.limit is None else [f"limit {item.limit:g}{unit_words(item.unit)}"]
+    notes += [] if item.n is None else [f"from {counted(item.n, 'value')}"]
+    return f"{said} ({', '.join(notes)}{'; ' if notes else ''}{code})"
 
 
 def finding_key(finding: Finding) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from perf_diagnostics.diagnose.comparison import Comparison
 from perf_diagnostics.diagnose.gates import Check
 from perf_diagnostics.report.comparison_words import HEADINGS, NUMERIC, cells, headline, method, run_line, sections
-from perf_diagnostics.report.markdown import md
+from perf_diagnostics.report.markdown_text import md
 
 
 def comparison_markdown(comparison: Comparison, checks: Sequence[Check] = ()) -> str:

@@ -60,7 +60,7 @@ def figures_of(result: TrialResult) -> TrialFigures:
     """The figures of one trial, over its steady steps."""
     facts = TrialFacts.of(result)
     times = {phase: ask(facts.phase_time_s, phase) for phase in ALL_PHASES}
-    shares = {phase: ask(facts.share, phase) for phase in ALL_PHASES}
+    shares = {phase: ask(facts.whole_share, phase) for phase in ALL_PHASES}
     return TrialFigures(
         result=result,
         steps=facts.steps,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from perf_diagnostics.diagnose.finding import Evidence, Finding
+from perf_diagnostics.diagnose.code_words import seen_at
+from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding
+from perf_diagnostics.diagnose.verdict_place import verdict_finding
 from perf_diagnostics.report.gains import fix
 from perf_diagnostics.report.paged_slides import text_slides
 from perf_diagnostics.report.slide_layout import BODY, Box, Grid, Line, height_in, paged
@@ -15,7 +17,11 @@ from perf_diagnostics.report.words import DASH, between, change_in_code, number,
 _EVIDENCE_ROWS = 6
 
 
-def finding_slides(deck: Deck, finding: Finding) -> None:
+def finding_slides(deck: Deck, finding: Finding, diagnosis: Diagnosis) -> None:
+    """What was found, what a fix wins, what to try, and the evidence; of the verdict's finding its lines of code.
+
+    These are left out where they would take another slide.
+    """
     name = finding.name.replace("-", " ")
     title = f"{finding.code} {name} ({finding.severity})"
     lines = [Line(finding.scope, 14, "muted"), Line(finding.summary, 18, space_after=8)]
@@ -29,9 +35,14 @@ def finding_slides(deck: Deck, finding: Finding) -> None:
     ]
     shown = finding.evidence[:_EVIDENCE_ROWS]
     room = BODY.height - (0.4 + 0.34 * (len(shown) + 1) if shown else 0)
-    pages = _pages(lines, Box(BODY.left, BODY.top, BODY.width, room))
+    box = Box(BODY.left, BODY.top, BODY.width, room)
+    pages = _pages(lines, box)
+    if finding is verdict_finding(diagnosis):
+        seen = [Line(f"{one.words()}.", 15, space_after=8) for one in seen_at(finding, diagnosis)]
+        longer = _pages([*lines[:2], *seen, *lines[2:]], box)
+        pages = longer if len(longer) == len(pages) else pages
     for index, page in enumerate(pages):
-        slide = deck.slide(title, _finding_notes(finding))
+        slide = deck.slide(title, _finding_notes(finding, diagnosis))
         severity = "accent" if finding.severity == "info" else str(finding.severity)
         deck.block(slide, Box(0.4, 0.55, 0.09, 0.65), severity)
         deck.text(slide, Box(BODY.left, BODY.top, BODY.width, room), page)
@@ -63,7 +74,7 @@ def _pages(lines: Sequence[Line], box: Box) -> list[list[Line]]:
     return paged(lines, box)
 
 
-def observation_slides(deck: Deck, findings: Sequence[Finding]) -> None:
+def observation_slides(deck: Deck, findings: Sequence[Finding], diagnosis: Diagnosis) -> None:
     """Findings that ask for nothing, several on a slide; their evidence stands in the notes."""
     lines = []
     for finding in findings:
@@ -71,7 +82,7 @@ def observation_slides(deck: Deck, findings: Sequence[Finding]) -> None:
         lines.append(Line(plain(f"{finding.code} {name}, {finding.scope}", 160), 14, bold=True, space_after=2))
         advice = " ".join(remedy.says for remedy in finding.remedies)
         lines.append(Line(plain(f"{finding.summary} {advice}".strip(), 420), 13, space_after=9))
-    text_slides(deck, "Further observations", lines, "\n\n".join(map(_finding_notes, findings)))
+    text_slides(deck, "Further observations", lines, "\n\n".join(_finding_notes(one, diagnosis) for one in findings))
 
 
 _EVIDENCE = [(head, "") for head in ("Evidence", "Value", "95 % interval", "Limit", "Unit", "n", "Source")]
@@ -83,7 +94,9 @@ def _evidence(item: Evidence) -> tuple[str, ...]:
     return (item.metric, number(item.value), interval, number(item.limit), item.unit, number(item.n), item.source)
 
 
-def _finding_notes(finding: Finding) -> str:
-    lines = [finding.summary, f"Where: {finding.scope}. Confidence {100 * finding.confidence:.0f} %.", "Evidence:"]
+def _finding_notes(finding: Finding, diagnosis: Diagnosis) -> str:
+    lines = [finding.summary, f"Where: {finding.scope}. Confidence {100 * finding.confidence:.0f} %."]
+    lines += [f"{seen.words()}." for seen in seen_at(finding, diagnosis)]
+    lines.append("Evidence:")
     lines += ["; ".join(part for part in _evidence(item) if part and part != DASH) for item in finding.evidence]
     return "\n".join(lines)

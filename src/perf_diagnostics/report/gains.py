@@ -14,8 +14,9 @@ def gain(share: Share) -> str:
     """
     ends = between(100 * share.low, 100 * share.high)
     if share.measured:
-        return f"wins {percent(share.value)} of the time a sample takes ({ends} %), measured in this run"
-    return f"could win back {percent(share.value)} of the step's time ({ends} %), predicted, not measured"
+        doubt = ", uncertain" if share.low <= 0 else ""
+        return f"wins {percent(share.value)} of the time a sample takes ({ends} %), measured in this run{doubt}"
+    return f"could win back {percent(share.value)} of the step's time ({ends} %), {known(share)}"
 
 
 def fix(finding: Finding) -> str:
@@ -69,5 +70,10 @@ def saved_time(share: Share) -> str:
 
 
 def known(share: Share) -> str:
-    """How a gain is known."""
-    return "measured" if share.measured else "predicted, not measured"
+    """How a gain is known; one whose interval includes 0 is uncertain.
+
+    >>> known(Share(0.2, 0.0, 0.4)), known(Share(0.2, 0.1, 0.3, measured=True))
+    ('uncertain: predicted, not measured', 'measured')
+    """
+    how = "measured" if share.measured else "predicted, not measured"
+    return f"uncertain: {how}" if share.low <= 0 else how

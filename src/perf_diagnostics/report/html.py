@@ -9,16 +9,19 @@ from typing import Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from perf_diagnostics.diagnose import code_words
 from perf_diagnostics.diagnose.finding import Finding, Severity
+from perf_diagnostics.diagnose.verdict_place import verdict_finding, verdict_seen
 from perf_diagnostics.records import Json
 from perf_diagnostics.report import gains, words
 from perf_diagnostics.report.changes import finding_key
+from perf_diagnostics.report.code_table import CODE, code_rows
 from perf_diagnostics.report.json import as_json
 from perf_diagnostics.report.method import beside_not_checked
 from perf_diagnostics.report.model import Basis, Chart, ChartKind, Report, ReportTable
 from perf_diagnostics.report.palette import DARK, LIGHT, PRINTED, THEMED, Ink, css_variables
-from perf_diagnostics.report.reading_order import doubts_measuring, verdict_finding
-from perf_diagnostics.report.signs import gain_bar, severity_sign, verdict_severity
+from perf_diagnostics.report.reading_order import doubts_measuring
+from perf_diagnostics.report.signs import gain_bar, severity_sign, share_bar, verdict_severity
 from perf_diagnostics.report.sizes_table import SIZES
 from perf_diagnostics.report.svg import svg
 from perf_diagnostics.report.templates import templates_dir
@@ -59,6 +62,7 @@ def environment() -> Environment:
         "saved_time": gains.saved_time,
         "known": gains.known,
         "fix": gains.fix,
+        "seen_at": code_words.seen_at,
         "cell": words.cell,
         "tie": words.tie,
         "change": words.change_in_code,
@@ -116,6 +120,11 @@ class _PlacedSection:
     charts: list[_Drawn]
     tables: list[_Placed]
 
+    @property
+    def is_code(self) -> bool:
+        """Whether it is about the user's code, which stands right behind the findings."""
+        return any(item.table.key == CODE for item in self.tables)
+
 
 def _sections(report: Report, drawn: list[_Drawn], placed: list[_Placed], medium: Medium) -> list[_PlacedSection]:
     """The sections; on paper without charts of a single category, which say no more than the table below them."""
@@ -169,7 +178,11 @@ def _context(report: Report, medium: Medium) -> dict[str, Any]:
         "headline": words.below_its_label(report.headline),
         "verdict_finding": verdict_finding(report.diagnosis),
         "icon": lambda severity: severity_sign(str(severity), ink),
+        "verdict_seen": verdict_seen(report.diagnosis),
+        "code_key": CODE,
+        "code_rows": code_rows(report.diagnosis),
         "gain_bar": lambda share: gain_bar(share, ink),
+        "share_bar": lambda row: share_bar(row.line.phase, row.length, ink),
     }
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.experiments import Experiments
 from perf_diagnostics.diagnose.facts import TrialFacts, ask
+from perf_diagnostics.diagnose.verdict_place import verdict_place
 from perf_diagnostics.records import ALL_PHASES, Outcome, Phase, Run, StepTable, TrialResult
 from perf_diagnostics.report.words import counted, plain
 
@@ -94,7 +95,7 @@ def _recent(result: TrialResult, table: StepTable) -> TrialFacts:
 
 def _shares(facts: TrialFacts) -> Iterable[tuple[Phase, float]]:
     for phase in ALL_PHASES:
-        share = ask(facts.share, phase)
+        share = ask(facts.whole_share, phase)
         if share is not None:
             yield phase, share.value
 
@@ -110,4 +111,4 @@ def _verdict_so_far(run: Run, experiments: Experiments | None) -> str:
     found = diagnose(dataclasses.replace(run, results=so_far), experiments=experiments)
     if found.verdict is None:
         return plain(f"no verdict: {found.no_verdict_because}", 300)
-    return plain(f"{found.verdict.summary} [{found.verdict.code}]", 300)
+    return plain(f"{plain(found.verdict.summary, 300)} {verdict_place(found)} [{found.verdict.code}]")

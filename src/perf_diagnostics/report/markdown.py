@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
-from perf_diagnostics.diagnose.finding import Evidence, Finding
+from perf_diagnostics.diagnose.code_words import seen_at
+from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding
+from perf_diagnostics.diagnose.verdict_place import verdict_seen
+from perf_diagnostics.report.code_table import CODE, code_rows
 from perf_diagnostics.report.gains import fix, saving
+from perf_diagnostics.report.markdown_text import md, md_code
 from perf_diagnostics.report.model import Change, Report, ReportTable
 from perf_diagnostics.report.reading_order import doubts_measuring
 from perf_diagnostics.report.sizes_table import SIZES
@@ -26,26 +29,14 @@ from perf_diagnostics.report.words import (
 #: A column of text is padded to this width at most, so that one long reason does not push all rows off the screen.
 _PADDED = 36
 
-# Signs that start markup wherever they stand; an underscore does only at a word's edge.
-_MARKUP = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
-_BLOCK = re.compile(r"^(#{1,6}|[-+=>]|\d+[.)])(?=[\s=]|$)")
+#: Cells of the longest bar.
+_BAR_CELLS = 12
 
 
 def render_markdown(report: Report) -> str:
     """The report as Markdown, in the same reading order as the page."""
     report = clean(report)
     return "\n".join(_lines(report)).rstrip() + "\n"
-
-
-def md(text: str) -> str:
-    """Text with every sign escaped that Markdown or HTML would take for markup.
-
-    >>> print(md("a|b <b>*x*</b> data_wait"))
-    a\\|b &lt;b&gt;\\*x\\*&lt;/b&gt; data_wait
-    """
-    escaped = _MARKUP.sub(lambda found: f"\\{found[0]}", text.replace("&", "&amp;"))
-    escaped = escaped.replace("<", "&lt;").replace(">", "&gt;")
-    return _BLOCK.sub(lambda found: found[0][:-1] + "\\" + found[0][-1], escaped)
 
 
 def render_short_markdown(report: Report) -> str:
@@ -72,6 +63,9 @@ def _opening(report: Report) -> Iterator[str]:
     for alert in report.alerts:
         yield from (f"> **Warning:** {md(alert)}", "")
     yield from ("## Verdict", "", f"**{md(report.headline)}**", "")
+    if (seen := verdict_seen(report.diagnosis)) is not None:
+        told = f": {md_code(seen.source)}" if seen.source else ""
+        yield from (f"{md(f'{seen.lead} {seen.where}')}{told}{md(seen.beside)}.", "")
     if report.diagnosis.verdict is not None:
         yield from (f"{md(report.diagnosis.verdict.code)} {md(report.diagnosis.verdict.name)}", "")
     if report.changes:
@@ -101,11 +95,16 @@ def _change(place: int, change: Change) -> Iterator[str]:
 def _lines(report: Report) -> Iterator[str]:
     yield from _opening(report)
     yield from _findings(report)
+    for table in report.tables:
+        if table.key == CODE:
+            yield from _code(report, table)
     yield from _charts(report)
     for table in report.tables:
         if table.key not in ("findings", "trials", SIZES) and not table.section:
             yield from _table(table)
     for section in report.sections:
+        if any(table.key == CODE for table in section.tables):
+            continue
         yield from (f"## {md(section.title)}", "")
         yield from (f"- {md(chart.takeaway)}" for chart in section.charts if chart.takeaway)
         yield from ("",) * any(chart.takeaway for chart in section.charts)
@@ -146,7 +145,7 @@ def _findings(report: Report) -> Iterator[str]:
     doubts = [finding for finding in report.diagnosis.findings if doubts_measuring(finding)]
     about = [finding for finding in report.diagnosis.findings if not doubts_measuring(finding)]
     for finding in about:
-        yield from _finding(finding)
+        yield from _finding(finding, report.diagnosis)
     if doubts and not about:
         yield from ("No rule found a fault in the training itself.", "")
     cleared = [f"{rule.code} {rule.name.replace('-', ' ')}: {rule.summary}" for rule in report.diagnosis.cleared]
@@ -161,13 +160,15 @@ def _findings(report: Report) -> Iterator[str]:
         yield from ("## Doubts about the measuring", "")
         yield from ("Not why the training is slow, but why these numbers are less sure than they could be.", "")
     for finding in doubts:
-        yield from _finding(finding)
+        yield from _finding(finding, report.diagnosis)
 
 
-def _finding(finding: Finding) -> Iterator[str]:
+def _finding(finding: Finding, diagnosis: Diagnosis) -> Iterator[str]:
     name = finding.name.replace("-", " ")
     yield from (f"### {md(finding.code)} {md(name)} ({finding.severity})", "", f"Where: {md(finding.scope)}", "")
     yield from (md(finding.summary), "")
+    for seen in seen_at(finding, diagnosis):
+        yield from (f"{seen.words(md, md_code)}.", "")
     if finding.recoverable is not None:
         yield from (fix(finding), "")
     if finding.evidence:
@@ -199,6 +200,22 @@ def _table(table: ReportTable, level: int = 2) -> Iterator[str]:
     yield ""
     if table.note:
         yield from (md(table.note), "")
+
+
+def _code(report: Report, table: ReportTable) -> Iterator[str]:
+    """The lines of the user's code with a bar each; ``table`` holds their note."""
+    yield from (f"## {md(table.title)}", "")
+    yield from ("| Phase | Share of a step | | Line | Source |", "| --- | ---: | --- | --- | --- |")
+    for row in code_rows(report.diagnosis):
+        ends = f" ({row.ends})" if row.ends else ""
+        where = f"{row.where}{f' in {row.function}' if row.function else ''}"
+        where += "".join(f", called from {caller}" if not n else f", {caller}" for n, caller in enumerate(row.callers))
+        called = f"; calls {row.called}" if row.called else ""
+        yield (
+            f"| {row.phase} | {row.share}{ends} | {'█' * max(1, round(_BAR_CELLS * row.length))} "
+            f"| {md(where + called)} | {md_code(row.source) if row.source else ''} |"
+        )
+    yield from ("", md(table.note), "")
 
 
 def _list(title: str, items: Sequence[str], level: int = 2) -> Iterator[str]:

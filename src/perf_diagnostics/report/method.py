@@ -104,7 +104,8 @@ def _statistics(figures: Sequence[TrialFigures]) -> str:
         "Throughput is all samples over all wall time of the steady steps, never a mean of rates. Intervals are 95 %: "
         "of a hundred such measurements about ninety-five would hold the true mean in theirs. They come from the means "
         "of consecutive batches of steps (Student's t), because neighbouring step times are "
-        f"alike and single steps would make them too narrow.{pooling}"
+        "alike and single steps would make them too narrow. Single long pauses are in all times and totals; a phase "
+        f"that a finding speaks about is judged by the time between those that are not its own.{pooling}"
     )
 
 

@@ -86,10 +86,13 @@ class Chart:
 
 @dataclass(frozen=True)
 class TableColumn:
+    """What stands in a column; ``code`` where that is source text."""
+
     label: str
     unit: str = ""
     numeric: bool = True
     digits: int = 3
+    code: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from perf_diagnostics.report.model import Chart
-from perf_diagnostics.report.slide_layout import BODY, Box, Line, height_in, paged
+from perf_diagnostics.report.slide_layout import BODY, Box, Line, balanced, height_in, paged
 from perf_diagnostics.report.slides import Deck
 from perf_diagnostics.report.words import number, plain
 
 
 def text_slides(deck: Deck, title: str, lines: Sequence[Line], notes: str = "") -> None:
-    pages = paged(lines, BODY) if lines else []
+    pages = _pages(lines) if lines else []
     for index, page in enumerate(pages):
         slide = deck.slide(title if len(pages) == 1 else f"{title} ({index + 1} of {len(pages)})", notes)
         deck.text(slide, BODY, page)
+
+
+def _pages(lines: Sequence[Line]) -> list[list[Line]]:
+    """A little smaller where that saves a slide; else spread evenly, so that the last slide does not hold a rest."""
+    pages = paged(lines, BODY)
+    if len(pages) > 1:
+        for factor in (0.95, 0.9):
+            smaller = paged([replace(line, size=line.size * factor) for line in lines], BODY)
+            if len(smaller) < len(pages):
+                return smaller
+    return balanced(lambda height: paged(lines, replace(BODY, height=height)), BODY.height)
 
 
 def chart_slide(deck: Deck, chart: Chart) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.verdict_place import verdict_place
 from perf_diagnostics.errors import FormatUnavailable
+from perf_diagnostics.report.code_table import CODE, code_on_a_slide
 from perf_diagnostics.report.finding_slides import finding_slides, observation_slides
 from perf_diagnostics.report.gains import saving
 from perf_diagnostics.report.method import beside_not_checked
@@ -43,8 +45,9 @@ def render_pptx(report: Report) -> bytes:
         table_slides(deck, table)
     for finding in report.diagnosis.findings:
         if finding.severity is not Severity.INFO:
-            finding_slides(deck, finding)
-    observation_slides(deck, [f for f in report.diagnosis.findings if f.severity is Severity.INFO])
+            finding_slides(deck, finding, report.diagnosis)
+    observations = [f for f in report.diagnosis.findings if f.severity is Severity.INFO]
+    observation_slides(deck, observations, report.diagnosis)
     trials = [table for table in report.tables if table.key == "trials"]
     for table in report.tables:
         if table not in overview and table not in trials and table.key != SIZES and not table.section:
@@ -62,7 +65,7 @@ def _section(deck: Deck, section: Section) -> None:
         if not chart.is_one_group:
             chart_slide(deck, chart)
     for table in section.tables:
-        table_slides(deck, table)
+        table_slides(deck, code_on_a_slide(table) if table.key == CODE else table)
 
 
 def _moment(text: str) -> datetime | None:
@@ -76,7 +79,8 @@ def _moment(text: str) -> datetime | None:
 
 def _opening(deck: Deck, report: Report) -> None:
     """Title, verdict and key figures: what one slide has to say if it is the only one shown."""
-    notes = "\n".join((report.headline, "", *report.answer))
+    place = verdict_place(report.diagnosis)
+    notes = "\n".join((f"{report.headline} {place}".strip(), "", *report.answer))
     slide = deck.slide(report.title, notes)
     deck.text(slide, Box(0.65, 1.2, WIDTH_IN - 1.3, 0.35), [Line(report.subtitle, 14, "muted", space_after=0)])
     severity = verdict_severity(report)
@@ -88,7 +92,10 @@ def _opening(deck: Deck, report: Report) -> None:
         label = f"Verdict  {report.diagnosis.verdict.code} {report.diagnosis.verdict.name}"
     headline = below_its_label(report.headline)
     size = 24 if len(headline) <= 170 else 18 if len(headline) <= 330 else 15
-    lines = [Line(plain(label, 100), 13, "muted"), Line(plain(headline, 470), size, bold=True, space_after=0)]
+    lines = [Line(plain(label, 100), 13, "muted"), Line(plain(headline, 470), size, bold=True, space_after=4)]
+    at = [Line(place, 14, space_after=0)] if place else []
+    if sum(height_in(line, WIDTH_IN - 1.6) for line in (*lines, *at)) <= 1.95:
+        lines += at
     tall = min(1.95, sum(height_in(line, WIDTH_IN - 1.6) for line in lines))
     deck.block(slide, Box(0.65, 1.9, 0.09, tall), "muted" if severity == "none" else severity)
     deck.text(slide, Box(0.95, 1.9, WIDTH_IN - 1.6, 1.95), lines)

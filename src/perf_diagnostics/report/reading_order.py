@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Finding, Severity
+from perf_diagnostics.diagnose.verdict_place import verdict_finding
 
 
 def in_reading_order(diagnosis: Diagnosis) -> Diagnosis:
@@ -17,14 +18,6 @@ def in_reading_order(diagnosis: Diagnosis) -> Diagnosis:
     rest = [finding for finding in diagnosis.findings if finding is not first]
     ordered = sorted(rest, key=_place)
     return dataclasses.replace(diagnosis, findings=(*(() if first is None else (first,)), *ordered))
-
-
-def verdict_finding(diagnosis: Diagnosis) -> Finding | None:
-    """The finding that makes the verdict, which says where it holds and how sure it is; None where none does."""
-    verdict = diagnosis.verdict
-    found = [finding for finding in diagnosis.findings if verdict is not None and finding.code == verdict.code]
-    same = [finding for finding in found if verdict is not None and finding.summary in verdict.summary]
-    return next(iter([*same, *found]), None)
 
 
 def doubts_measuring(finding: Finding) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.report.board_table import board_table
+from perf_diagnostics.report.code_table import code_table
 from perf_diagnostics.report.figures import Arm
 from perf_diagnostics.report.model import Chart, ReportTable
 from perf_diagnostics.report.rank_table import rank_table
@@ -31,6 +32,7 @@ def section_tables(arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[ReportTab
     """The sections' tables that have rows; their order is that of the sections."""
     drawn = [arm for arm in arms if arm.points]
     tables = [
+        code_table(drawn, diagnosis),
         window_table(diagnosis),
         operator_table(diagnosis),
         work_table(drawn),

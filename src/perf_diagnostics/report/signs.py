@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perf_diagnostics.diagnose.finding import Severity, Share
 from perf_diagnostics.report.model import Report
-from perf_diagnostics.report.palette import THEMED, Ink
+from perf_diagnostics.report.palette import THEMED, Ink, series_mark
 
 _SHAPES = {
     "critical": ("M5 1h6l4 4v6l-4 4H5l-4-4V5z", "M8 4v5M8 11v1.5"),
@@ -34,6 +34,15 @@ def gain_bar(share: Share, ink: Ink = THEMED) -> str:
         f'<path d="M4 10h192M4 6v8M196 6v8" stroke="{ink.role("muted")}" fill="none"/>'
         f'<path d="M{low:.1f} 10H{max(high, low + 1):.1f}" stroke="{accent}" stroke-width="10" opacity="0.45"/>'
         f'<path d="M{value:.1f} 1v18" stroke="{accent}" stroke-width="2.5"/></svg>'
+    )
+
+
+def share_bar(phase: str, length: float, ink: Ink = THEMED) -> str:
+    """A bar of a length in 0…1 in a phase's colour; the number always stands beside it."""
+    width = max(1.5, 120 * min(1.0, max(0.0, length)))
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 120 8" width="120" height="8" aria-hidden="true">'
+        f'<rect x="0" y="0" width="{width:.1f}" height="8" rx="1.5" fill="{ink.mark(series_mark(phase, 0))}"/></svg>'
     )
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from perf_diagnostics.report.words import plain
+
+T = TypeVar("T")
 
 WIDTH_IN, HEIGHT_IN = 13.333, 7.5
 
@@ -32,7 +36,7 @@ BODY = Box(0.65, 1.45, WIDTH_IN - 1.3, HEIGHT_IN - 1.45 - 0.55)
 
 @dataclass(frozen=True)
 class Line:
-    """One paragraph; ``colour`` is the name of a role of the palette."""
+    """One paragraph; ``colour`` is the name of a role of the palette, ``mono`` for source text."""
 
     text: str
     size: float = 16
@@ -40,6 +44,7 @@ class Line:
     bold: bool = False
     bullet: bool = False
     space_after: float = 6
+    mono: bool = False
 
 
 def lines_needed(line: Line, width_in: float) -> int:
@@ -79,15 +84,27 @@ def paged(lines: Sequence[Line], box: Box) -> list[list[Line]]:
     return pages
 
 
+def balanced(fill: Callable[[float], list[T]], height_in: float) -> list[T]:
+    """Pages of about equal height: as ``fill`` makes them for the lowest height that takes no more of them."""
+    pages = fill(height_in)
+    lower = (fill(height_in * part / 40) for part in range(16, 40))
+    return pages if len(pages) == 1 else next((some for some in lower if len(some) == len(pages)), pages)
+
+
 @dataclass(frozen=True)
 class Grid:
-    """A table as text: heads with their units, rows, which columns hold numbers, and what it shows in a sentence."""
+    """A table as text: heads with their units, rows, which columns hold numbers, and what it shows in a sentence.
+
+    ``mono`` says which columns hold source text (default: none). In a row that is ``tall`` long words take two lines.
+    """
 
     heads: Sequence[tuple[str, str]]
     rows: Sequence[Sequence[str]]
     numeric: Sequence[bool]
     says: str
     small: bool = False
+    mono: Sequence[bool] = ()
+    tall: bool = False
 
     def fitted(self, width_in: float) -> Grid:
         """The same table in smaller letters where some of its texts would be cut in a width."""
@@ -98,21 +115,37 @@ class Grid:
         """Size of the text: smaller where there are many columns."""
         return 12.0 if len(self.heads) <= 9 and not self.small else 10.5
 
-    @property
-    def row_height_in(self) -> float:
-        return self.size * 1.95 / 72
+    def row_heights(self, width_in: float) -> list[float]:
+        """How high each row stands in a table of that width, in inches."""
+        widths = self.widths(width_in)
+        return [self.size * (1.95 + LEADING * (self.tall and self._takes_two(row, widths))) / 72 for row in self.rows]
+
+    def _takes_two(self, row: Sequence[str], widths: Sequence[float]) -> bool:
+        return any(
+            not numeric and len(textwrap.wrap(text, letters_in(width, self.size))) > 1
+            for text, width, numeric in zip(row, widths, self.numeric, strict=True)
+        )
 
     @property
     def head_height_in(self) -> float:
         return self.size * (3.1 if any(unit for _, unit in self.heads) else 1.95) / 72
 
-    def rows_in(self, height_in: float) -> int:
-        """How many rows fit under the heads into a height."""
-        return max(1, int((height_in - self.head_height_in) / self.row_height_in))
+    def paged(self, width_in: float, height_in: float) -> list[Grid]:
+        """As many tables as it takes for each to stand in a box, the rows spread evenly."""
+        heights = self.row_heights(width_in)
 
-    @property
-    def height_in(self) -> float:
-        return self.head_height_in + len(self.rows) * self.row_height_in
+        def fill(height: float) -> list[list[Sequence[str]]]:
+            pages: list[list[Sequence[str]]] = [[]]
+            left = height - self.head_height_in
+            for row, taken in zip(self.rows, heights, strict=True):
+                if taken > left + 1e-9 and pages[-1]:
+                    pages.append([])
+                    left = height - self.head_height_in
+                pages[-1].append(row)
+                left -= taken
+            return pages
+
+        return [replace(self, rows=rows) for rows in balanced(fill, height_in)]
 
     def widths(self, width_in: float) -> list[float]:
         """A width for each column by its longest text, stretched a little; where room is short the widest give way."""
@@ -145,6 +178,16 @@ def _capped(wanted: Sequence[float], width_in: float) -> list[float]:
     return list(wanted)
 
 
-def cut(text: str, width_in: float, size: float) -> str:
-    """A text that fits into a table column of that width."""
-    return plain(text, max(2, int((width_in * 72 - 2 * MARGIN) / (size * LETTER))))
+def letters_in(width_in: float, size: float) -> int:
+    """How many letters fit into a line of a table column of that width."""
+    return max(2, int((width_in * 72 - 2 * MARGIN) / (size * LETTER)))
+
+
+def cut(text: str, width_in: float, size: float, lines: int = 1) -> str:
+    """A text that fits into so many lines of a table column of that width."""
+    letters = letters_in(width_in, size)
+    wrapped = textwrap.wrap(text, letters)
+    if lines == 1 or len(wrapped) <= lines:
+        return plain(text, lines * letters)
+    *whole, last = wrapped[:lines]
+    return " ".join([*whole, f"{last[: letters - 1].rstrip()}…"])

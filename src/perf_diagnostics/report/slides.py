@@ -83,6 +83,8 @@ class Deck:
             run = paragraph.add_run()
             run.text = f"•  {line.text}" if line.bullet else line.text
             run.font.size, run.font.bold = Pt(line.size), line.bold
+            if line.mono:
+                run.font.name = _MONO
             run.font.color.rgb = rgb(getattr(LIGHT, line.colour))
 
     def block(self, slide: Any, box: Box, colour: str) -> None:
@@ -104,7 +106,8 @@ class Deck:
         size = grid.size
         widths = grid.widths(box.width)
         graphic = slide.shapes.add_table(len(grid.rows) + 1, len(widths), 0, 0, Inches(sum(widths)), Inches(1))
-        self._place(graphic, Box(box.left, box.top, sum(widths), grid.height_in))
+        heights = grid.row_heights(box.width)
+        self._place(graphic, Box(box.left, box.top, sum(widths), grid.head_height_in + sum(heights)))
         describe(graphic, grid.says)
         table = graphic.table
         table.horz_banding = False
@@ -112,24 +115,25 @@ class Deck:
         for column, width in zip(table.columns, widths, strict=True):
             column.width = Inches(width)
         table.rows[0].height = Inches(grid.head_height_in)
-        for row in list(table.rows)[1:]:
-            row.height = Inches(grid.row_height_in)
+        for row, height in zip(list(table.rows)[1:], heights, strict=True):
+            row.height = Inches(height)
         for c, (label, unit) in enumerate(grid.heads):
             lines = [Line(cut(part, widths[c], size), size, "muted", space_after=0) for part in (label, unit) if part]
             self._fill(table.cell(0, c), lines or [Line("", size)], right=grid.numeric[c])
         for r, cells in enumerate(grid.rows):
             for c, text in enumerate(cells):
-                line = Line(cut(text, widths[c], size), size, space_after=0)
-                self._fill(table.cell(r + 1, c), [line], right=grid.numeric[c])
+                shown = cut(text, widths[c], size, 2 if grid.tall and not grid.numeric[c] else 1)
+                line = Line(shown, size, space_after=0, mono=bool(grid.mono) and grid.mono[c])
+                self._fill(table.cell(r + 1, c), [line], right=grid.numeric[c], middle=True)
 
-    def _fill(self, cell: Any, lines: Sequence[Line], *, right: bool) -> None:
+    def _fill(self, cell: Any, lines: Sequence[Line], *, right: bool, middle: bool = False) -> None:
         from pptx.enum.text import MSO_ANCHOR
         from pptx.util import Pt
 
         self._write(cell.text_frame, lines, right=right)
         cell.margin_left = cell.margin_right = Pt(MARGIN)
         cell.margin_top = cell.margin_bottom = Pt(2)
-        cell.vertical_anchor = MSO_ANCHOR.BOTTOM
+        cell.vertical_anchor = MSO_ANCHOR.MIDDLE if middle else MSO_ANCHOR.BOTTOM
         cell.fill.background()
         underline_cell(cell, LIGHT.line[1:])
 
@@ -142,6 +146,9 @@ class Deck:
         self._deck.save(written)
         return stable(written.getvalue())
 
+
+#: As wide as its stand-ins on every system.
+_MONO = "Courier New"
 
 #: The built-in table style without colours and lines.
 _NO_STYLE = "{2D5ABB26-0587-4C30-8999-92F81FD0307C}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from perf_diagnostics.diagnose.verdict_place import verdict_place
 from perf_diagnostics.report.gains import saving
 from perf_diagnostics.report.model import Cell, Change, Report, ReportTable
 from perf_diagnostics.report.signs import verdict_severity
@@ -51,7 +52,8 @@ def _verdict(report: Report) -> Iterator[str]:
     if verdict is None:
         yield from _wrapped(report.headline)
     else:
-        yield from _wrapped(f"VERDICT ({verdict_severity(report)})  {report.headline} [{verdict.code} {verdict.name}]")
+        told = " ".join(part for part in (report.headline, verdict_place(report.diagnosis)) if part)
+        yield from _wrapped(f"VERDICT ({verdict_severity(report)})  {told} [{verdict.code} {verdict.name}]")
 
 
 def _sentences(report: Report) -> Iterator[str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import replace
 
 from perf_diagnostics.report.model import ReportTable
 from perf_diagnostics.report.slide_layout import BODY, HEIGHT_IN, Box, Grid, Line
@@ -21,10 +19,11 @@ def table_slides(deck: Deck, table: ReportTable) -> None:
     """A table over as many slides as it needs; a wide one is cut into columns, its first two on every slide."""
     rows = [[cell(value, column) for value, column in zip(row, table.columns, strict=True)] for row in table.rows]
     heads = [(column.label, column.unit) for column in table.columns]
-    numeric = [column.numeric for column in table.columns]
+    numeric, code = [column.numeric for column in table.columns], [column.code for column in table.columns]
     if len(rows) == 1 and len(heads) > _COLUMNS:  # one row that is too long is told from the top down
         rows = [[label, value, unit] for (label, unit), value in zip(heads, rows[0], strict=True)]
-        heads, numeric = [("What", ""), ("Value", ""), ("Unit", "")], [False, True, False]
+        heads = [("What", ""), ("Value", ""), ("Unit", "")]
+        numeric, code = [False, True, False], [False] * 3
     grids = []
     for columns in _column_parts(len(heads)):
         whole = Grid(
@@ -32,8 +31,10 @@ def table_slides(deck: Deck, table: ReportTable) -> None:
             [[row[i] for i in columns] for row in rows],
             [numeric[i] for i in columns],
             f"Table: {table.title}",
+            mono=[code[i] for i in columns],
+            tall=True,
         ).fitted(BODY.width)
-        grids += [replace(whole, rows=some) for some in _evenly(whole.rows, whole.rows_in(BODY.height - 0.35))]
+        grids += whole.paged(BODY.width, BODY.height - 0.35)
     for index, grid in enumerate(grids):
         title = table.title if len(grids) == 1 else f"{table.title} ({index + 1} of {len(grids)})"
         slide = deck.slide(title, f"{table.note} A dash means: not measured.{_in_full(grid)}")
@@ -66,13 +67,6 @@ def _in_full(grid: Grid) -> str:
         if not numeric and len(text) > _CUT_FROM
     ]
     return "".join(f"\n{words}" for words in dict.fromkeys(told))
-
-
-def _evenly(rows: Sequence[Sequence[str]], most: int) -> list[Sequence[Sequence[str]]]:
-    """The rows in stretches of about equal length, each of ``most`` at most."""
-    pages = max(1, math.ceil(len(rows) / most))
-    length = math.ceil(len(rows) / pages)
-    return [rows[i : i + length] for i in range(0, len(rows), max(1, length))]
 
 
 def _column_parts(count: int) -> list[list[int]]:

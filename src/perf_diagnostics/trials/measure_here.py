@@ -96,6 +96,7 @@ def measure_here(
                 lambda settings: parts.training(settings, dataloader),
                 budget_s=budget_s,
                 floor_budget_s=floor_budget_s,
+                own_code=True,
             )
         finally:
             readings = thread.stop()

@@ -15,6 +15,7 @@ import torch
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.measure import memory
 from perf_diagnostics.measure.allocator import AllocatorState, allocator_statistics
+from perf_diagnostics.measure.code_watch import CodeWatch
 from perf_diagnostics.measure.cpu_time import CpuTime
 from perf_diagnostics.measure.device_clock import event_source
 from perf_diagnostics.measure.devices import model_of
@@ -22,10 +23,22 @@ from perf_diagnostics.measure.environment import with_threads_of_now
 from perf_diagnostics.measure.host_memory import swapped_bytes, tree_footprint
 from perf_diagnostics.measure.model_scan import scan
 from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.measure.pass_reads import PassReads
 from perf_diagnostics.measure.probe import Probe
 from perf_diagnostics.measure.run_delay import RunDelay
+from perf_diagnostics.measure.shared_memory import SharedMemory
 from perf_diagnostics.measure.step_memory import StepMemory
-from perf_diagnostics.records import Environment, Json, Outcome, Quantity, Settings, StepTable, Trial, TrialResult
+from perf_diagnostics.records import (
+    CodeSamples,
+    Environment,
+    Json,
+    Outcome,
+    Quantity,
+    Settings,
+    StepTable,
+    Trial,
+    TrialResult,
+)
 from perf_diagnostics.trials.afterwards import Timed, look_afterwards
 from perf_diagnostics.trials.ceilings import matmul_ceiling, memory_bandwidth
 from perf_diagnostics.trials.collector import collector
@@ -63,6 +76,7 @@ class _Notes:
     facts: dict[str, Json] = field(default_factory=dict)
     provenance: dict[str, str] = field(default_factory=dict)
     observations: Observations = field(default_factory=Observations)
+    code: CodeSamples | None = None
 
     def quantity(self, name: str, value: float | None, unit: str, source: str) -> None:
         if value is not None:
@@ -81,6 +95,7 @@ def measure(
     clock: Callable[[], int] = time.perf_counter_ns,
     directory: Path | None = None,
     deep: bool = False,
+    own_code: bool = False,
     on_measured: Callable[[Measurement], None] = lambda _measurement: None,
 ) -> Measurement:
     """Build the workload, measure it, and return the result; whatever the workload raises becomes the outcome.
@@ -96,6 +111,7 @@ def measure(
         clock: host clock in ns.
         directory: where passes after the timed steps may write files of their own.
         deep: record a profiler window after the timed steps.
+        own_code: look at which lines of the workload's code the steps spend their time.
         on_measured: called with what there is when the timed steps are over and the passes after them begin, so that
             a pass that ends the process, or outlasts its time, loses no more than itself.
     """
@@ -122,6 +138,7 @@ def measure(
             environment=environment or Environment(),
             stop_reason=measured.stop_reason or str(outcome),
             steady=measured.steady,
+            code=notes.code,
         )
         return Measurement(result, measured.parts, measured.window_ns, measured.window_steps, idle_window_ns)
 
@@ -161,7 +178,8 @@ def measure(
             )
             between_blocks()
             measured = loop.measured
-            counters = _Counters(loop, device, training_step, peaks)
+            code = CodeWatch(clock, notes.observations) if own_code else None
+            counters = _Counters(loop, device, training_step, peaks, probe=probe, code=code)
             try:
                 loop.run()
             finally:
@@ -276,8 +294,19 @@ def _describe(training: Training, settings: Settings, device: torch.device, note
 class _Counters:
     """Counters of the process and of the device's allocator, from the last warm-up step to the end."""
 
-    def __init__(self, loop: Loop, device: torch.device, training_step: TrainingStep, peaks: WarmUpPeaks) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        device: torch.device,
+        training_step: TrainingStep,
+        peaks: WarmUpPeaks,
+        *,
+        probe: Probe,
+        code: CodeWatch | None,
+    ) -> None:
         self._loop = loop
+        self._code = code
+        self._probe = probe
         self._device = device
         self._before: memory.ProcessCounters | None = None
         self._allocator_before: AllocatorState | None = None
@@ -288,20 +317,39 @@ class _Counters:
         self._delay = RunDelay()
         self._began_ns: int | None = None
         loop.on_measuring = self.begin
-        loop.on_steady_block = self._delay.begin, self._delay.end
+        self._shared = SharedMemory()
+        self._reads = PassReads()
+        self._reads.pass_begins()  # the first one begins with the first step
+        training_step.on_pass = self._reads.pass_begins
+        loop.on_steady_block = self._delay.begin, self._block_ended
 
     def begin(self) -> None:
         self._peaks.end()
         self._before = memory.ProcessCounters.now() if os.name == "posix" else None
         self._allocator_before = self._allocator()
         self._scale_before = self._training_step.loss_scale
+        self._reads.begin()
         self._began_ns = time.perf_counter_ns()
         self._cpu.begin()
+        if self._code is not None:
+            self._code.begin()
+
+    def _block_ended(self) -> None:
+        self._delay.end()
+        if self._code is not None:
+            self._code.block_ended(self._probe, counts=True)
+        self._shared.look()
 
     def finish(self, notes: _Notes) -> None:
+        if self._code is not None:
+            self._code.end()
+            notes.code = self._code.samples()
+        if notes.facts.get("num_workers"):
+            notes.quantities.extend(self._shared.quantities(notes.observations))
         if self._began_ns is not None:
             with notes.observations.guard("process_cpu_s"):
                 notes.quantities.extend(self._cpu.finish(notes.observations))
+            notes.quantities.extend(self._reads.quantities(notes.observations))
             # Steps found to be warm-up afterwards are in the counters, so their window is not that of the steady steps.
             notes.facts["cpu_window_s"] = (time.perf_counter_ns() - self._began_ns) / 1e9
             with notes.observations.guard("loop_run_delay_share"):

@@ -188,6 +188,8 @@ class TrainingStep:
         self._updates = settings.ceiling != "no_optimizer"
         self._non_blocking = bool(training.facts.get("pin_memory"))
         self._batches = EndlessBatches(training.batches, on_epoch=self._begin_epoch)
+        #: Called where the next pass over the data begins, inside the wait for its first batch.
+        self.on_pass: Callable[[], None] = _nothing
         self._autocast = _autocast(settings.precision, device)
         self._scaler = _scaler(settings.precision, device)
         self._overwritten = settings.compile_mode in _GRAPH_MODES and device.type != "cpu"
@@ -262,6 +264,7 @@ class TrainingStep:
 
     def _begin_epoch(self, epoch: int) -> None:
         self._probe.epoch = epoch
+        self.on_pass()
 
 
 def on_device(training: Training, device: torch.device, batch: Any) -> Any:
@@ -351,3 +354,7 @@ def compiled(training: Training, settings: Settings) -> Training:
         return training
     model: Any = torch.compile(training.model, mode=settings.compile_mode)
     return dataclasses.replace(training, model=model)
+
+
+def _nothing() -> None:
+    """Nobody counts passes."""

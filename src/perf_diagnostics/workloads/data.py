@@ -150,13 +150,16 @@ def rebatched(loader: DataLoader[Any], settings: Settings, device: torch.device)
     if loader.num_workers and asked.get("num_workers") != 0:
         kept.update(prefetch_factor=loader.prefetch_factor, persistent_workers=loader.persistent_workers)
     merged = settings.replace(**{**kept, **asked})
+    in_order: dict[str, Any] = {"in_order": loader.in_order} if hasattr(loader, "in_order") else {}  # from torch 2.6 on
     return DataLoader(
         loader.dataset,
         collate_fn=loader.collate_fn,
         timeout=loader.timeout if merged.num_workers else 0,
         worker_init_fn=loader.worker_init_fn,
+        # How workers start is most of what a short pass costs, and some data sets cannot be forked.
+        multiprocessing_context=loader.multiprocessing_context if merged.num_workers else None,
         generator=loader.generator,
-        **{**loader_arguments(merged, device), **batching},
+        **{**loader_arguments(merged, device), **batching, **in_order},
     )
 
 

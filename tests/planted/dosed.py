@@ -61,10 +61,11 @@ def _unclosed(error: float, seed: int) -> TrialResult:
 
 
 def _rising(rise: float, seed: int) -> TrialResult:
-    """A straight rise over 600 steps, of this share of the middle, on correlated scatter of 4 %."""
+    """A straight rise of backward over 600 steps, of this share of the middle step, on correlated scatter of 4 %."""
     steps = 600
-    return loop(seed, steps=steps, mood=lambda rng, n: drifting(rng, n) - 0.03 * np.linspace(0, 1, n)
-                + rise * (np.linspace(0, 1, n) - 0.5))  # fmt: skip
+    line = np.linspace(0, 1, steps)
+    return loop(seed, steps=steps, mood=lambda rng, n: drifting(rng, n) - 0.03 * line,
+                added={Phase.BACKWARD: rise * _STEP_S * (line - 0.5)})  # fmt: skip
 
 
 def _scattered(noise: float, seed: int) -> TrialResult:
@@ -141,11 +142,13 @@ def _epochs(share: float, seed: int) -> TrialResult:
     return loop(seed, added={Phase.DATA_WAIT: more}, columns={"epoch": (at + 10) // 20}, facts=_LOADS)
 
 
-def _cold(ratio: float, seed: int) -> TrialResult:
-    """The first 40 of 120 steps wait for a disk."""
+def _cold(ratio: float, seed: int, *, times: float = 100.0) -> TrialResult:
+    """The first 40 of 120 steps wait for a disk, and read so many times the bytes of the others from it."""
     more = np.where(np.arange(STEPS) < 40, (ratio - 1) * _STEP_S, 0.0)
+    first = 43 * 1e6  # with those of the warm-up
     return loop(seed, added={Phase.DATA_WAIT: more}, columns={"epoch": np.arange(STEPS) // 40}, facts=_LOADS,
-                quantities={"read_bytes": 1e9})  # fmt: skip
+                quantities={"read_bytes_first_pass": first, "read_bytes_later_passes": 80 * 1e6 / max(times, 1e-3)},
+                )  # fmt: skip
 
 
 def _handing_over(share: float, seed: int) -> TrialResult:
@@ -376,6 +379,7 @@ DOSES: tuple[Dose, ...] = (
     Dose(code="INP004", limit="times", scale="ratio", build=lambda times, seed: _two_workers(0.0, seed, times=times)),
     Dose(code="INP005", limit="warn_share", build=_epochs),
     Dose(code="INP006", limit="slower", build=_cold, severity=INFO, scale="ratio"),
+    Dose(code="INP006", limit="more_bytes", severity=INFO, build=lambda times, seed: _cold(2.0, seed, times=times)),
     *_shares("INP008", _handing_over, info_share=INFO, warn_share=WARNING),
     *_shares("XFR001", _of(Phase.TRANSFER, **_F16), info_share=INFO, warn_share=WARNING, critical_share=CRITICAL),
     Dose(code="XFR002", limit="info_share", build=_of(Phase.TRANSFER, **_F16), severity=INFO),

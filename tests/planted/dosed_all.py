@@ -18,6 +18,7 @@ _COUNT = "how much evidence it takes, not how large a fault is"
 #: Limits (or whole rules) without a dose, and why.
 WITHOUT: Mapping[str, str] = {
     "EXP004 thirds": _SECOND,
+    "EXP004 moves": _SECOND,
     "EXP004 least_steps": _COUNT,
     "EXP004 trusted_steps": _COUNT,
     "EXP007 explained": _SECOND,

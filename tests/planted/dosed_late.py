@@ -260,6 +260,11 @@ def _accumulating(needless: float, seed: int, *, exchanges: float = 4.0) -> Tria
     return exchanging(min(0.9, exposed), seed, per_step=max(exchanges, 1e-3), facts={"accumulation_steps": 4})
 
 
+def _beside_buckets(size: float, seed: int) -> TrialResult:
+    """Two ranks whose gradients hold so many bytes beside their buckets."""
+    return exchanging(0.0, seed, facts={"ddp_gradient_as_bucket_view": False, "ddp_gradients_beside_bytes": size})
+
+
 def _scaled(efficiency: float, seed: int) -> Run:
     """One rank, and four of which each trains this part of what the one does; three processes each."""
     results = []
@@ -416,6 +421,7 @@ DOSES: tuple[Dose, ...] = (
     Dose(code="COM010", limit="least_pauses", build=_second_rank),
     Dose(code="COM010", limit="least_pause", build=_in_turn),
     Dose(code="COM010", limit="warn_share", build=_apart),
+    Dose(code="COM011", limit="least_bytes", severity=INFO, build=_beside_buckets),
 )
 
 

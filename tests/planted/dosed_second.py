@@ -47,6 +47,25 @@ def _allocator(seed: int, *, held: float, used: float, retries: float) -> TrialR
     )
 
 
+def _handed_through(used: float, seed: int) -> TrialResult:
+    """This part of the 64 MB that a Docker container has for shared memory is in use."""
+    free = 64e6 * (1 - min(1.0, used))
+    room = {"shared_memory_total": 64e6, "shared_memory_free_before": 64e6, "shared_memory_free_least": free}
+    return loop(seed, facts={"num_workers": 2, "prefetch_factor": 2}, quantities=room)
+
+
+def _staged(rate: float, seed: int) -> TrialResult:
+    """Batches that are not pinned are copied for a tenth of the step, at this part of the 24 GB/s of pinned ones."""
+    seconds = 0.1 * _STEP_S
+    return loop(
+        seed,
+        {Phase.TRANSFER: seconds},
+        device=GPU,
+        facts={"pin_memory": False},
+        quantities={"host_to_device_bandwidth": 24e9, "copies_in_transfer_bytes": rate * 24e9 * seconds},
+    )
+
+
 def _micro_batches(used: float, seed: int) -> Run:
     """Two batches accumulated, whose fixed cost is half of a step, with this part of the memory in use."""
     return sweep_of(
@@ -144,6 +163,8 @@ def _moving(part: float, seed: int) -> TrialResult:
 
 DOSES: tuple[Dose, ...] = (
     Dose(code="INP008", limit="computing_share", scale="room", build=_handing_over),
+    Dose(code="XFR002", limit="slow_rate", severity=INFO, scale="falls", most=1.0, build=_staged),
+    Dose(code="MEM010", limit="full_share", scale="room", build=_handed_through),
     Dose(code="HST005", limit="longest", severity=INFO, build=_one_pause),
     Dose(
         code="MEM002",

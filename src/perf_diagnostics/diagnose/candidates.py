@@ -11,6 +11,7 @@ from perf_diagnostics.diagnose.experiments import CEILING_OF, About, Candidate
 from perf_diagnostics.diagnose.facts import Group, SweepFacts, ask
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rules import RULES
+from perf_diagnostics.diagnose.sixteen_bits import half_format
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.records import Run, Trial, TrialResult
 
@@ -81,7 +82,7 @@ def _of(finding: Finding, group: Group) -> Iterator[Candidate]:
         return
     for remedy in _remedies(finding, base.trial):
         settings = _changed(base.trial, remedy)
-        if settings is None or settings == base.trial.settings:
+        if settings is None or settings == base.trial.settings or _has_no_units(base, remedy):
             continue
         yield Candidate(
             about=(About(finding.code, finding.group, finding.recoverable),),
@@ -91,6 +92,11 @@ def _of(finding: Finding, group: Group) -> Iterator[Candidate]:
             step_s=_step_s(base),
             start_s=(base.value("setup_s") or 0.0) + (base.value("first_step_s") or 0.0),
         )
+
+
+def _has_no_units(base: TrialResult, remedy: Remedy) -> bool:
+    """Whether a remedy, of whichever package's rule, asks for bfloat16 on a device without units for it."""
+    return remedy.change.get("precision") == "bfloat16" and half_format(base) == "float16"
 
 
 def _changed(base: Trial, remedy: Remedy) -> object:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from perf_diagnostics.diagnose.asked_for import asked_for
 from perf_diagnostics.diagnose.asking import Placed, ask_all, void_trials
+from perf_diagnostics.diagnose.code_shares import all_code_shares, claimed_lines
 from perf_diagnostics.diagnose.deep import (
     WINDOWS_ALONE,
     Window,
@@ -19,7 +20,7 @@ from perf_diagnostics.diagnose.deep import (
 )
 from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
 from perf_diagnostics.diagnose.experiments import Experiments
-from perf_diagnostics.diagnose.facts import SweepFacts, ask
+from perf_diagnostics.diagnose.facts import SweepFacts, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Severity
 from perf_diagnostics.diagnose.followed import held_against_run
 from perf_diagnostics.diagnose.indirect import with_indirect_gains
@@ -68,9 +69,10 @@ def diagnose(
     if windows or rules is None:  # who chooses rules is not told what windows would have answered
         replies = with_windows(replies, ask_windows(windows, sound, thresholds))
     primary = None if sound.primary is None else sound.primary.label
+    about = _trial_about(sound, primary)
     tried = () if experiments is None else tried_of(experiments)
     predicted = capped_by_loader(with_indirect_gains(tempered(replies.placed), sound), sound)
-    told = held_against_run(_told_where(predicted), sound, tried)
+    told = held_against_run(_told_where(_with_lines(predicted, sound)), sound, tried)
     ordered = ranked(with_tried(told, tried), primary)
     opened = waterfall(windows, sound)
     if primary is None:
@@ -93,6 +95,8 @@ def diagnose(
         no_verdict_because=why,
         tried=tried,
         waterfall=opened,
+        lines=() if about is None else all_code_shares(about),
+        looks=0 if about is None or about.result.code is None else about.result.code.looks,
     )
 
 
@@ -105,6 +109,22 @@ def _told_where(placed: Sequence[Placed]) -> list[Placed]:
         )
         for item in placed
     ]
+
+
+def _with_lines(placed: Sequence[Placed], sound: SweepFacts) -> list[Placed]:
+    """The findings with the lines of the user's code in which the time they speak about was seen."""
+    told: list[Placed] = []
+    for item in placed:
+        about = _trial_about(sound, item.group)
+        lines = () if about is None else claimed_lines(item.finding, about)
+        told.append(dataclasses.replace(item, finding=dataclasses.replace(item.finding, lines=lines)))
+    return told
+
+
+def _trial_about(sound: SweepFacts, label: str | None) -> TrialFacts | None:
+    """The trial at which one would train of the group of that label (None: the primary one)."""
+    group = sound.primary if label is None else next((one for one in sound.groups if one.label == label), None)
+    return group.recommended.trials[0] if group is not None and group.points else None
 
 
 def _opened(windows: Mapping[str, Window], sound: SweepFacts) -> bool:
@@ -128,7 +148,7 @@ def _largest_parts(sound: SweepFacts) -> str:
     if group is None or not group.points:
         return ""
     facts = group.recommended.trials[0]
-    shares = [(share.value, phase) for phase in ALL_PHASES if (share := ask(facts.share, phase)) is not None]
+    shares = [(share.value, phase) for phase in ALL_PHASES if (share := ask(facts.whole_share, phase)) is not None]
     parts = [f"{percent(share)} {str(phase).replace('_', ' ')}" for share, phase in sorted(shares, reverse=True)[:3]]
     return f"; a step of {duration(facts.step_time_s.value)} is {listing(parts)}" if parts else ""
 

@@ -58,7 +58,7 @@ class Point:
         return self.pooled(lambda trial: trial.phase_time_s(phase))
 
     def share(self, phase: Phase) -> Interval:
-        return self.pooled(lambda trial: trial.share(phase))
+        return self.pooled(lambda trial: trial.whole_share(phase)).within(0.0, 1.0)
 
     def pooled(self, question: Callable[[TrialFacts], Interval]) -> Interval:
         """The answer to a question over all repeats; NotMeasured if any of them cannot answer."""

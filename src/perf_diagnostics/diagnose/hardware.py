@@ -34,13 +34,24 @@ def peak(device_name: str | None) -> Peak | None:
     return PEAKS.get(name)
 
 
-def half_precision(device_name: str | None) -> str:
-    """The 16-bit format to train in on a device: bfloat16, or float16 where the sheet has no units for bfloat16.
+#: The first compute capability whose tensor cores multiply bfloat16 (CUDA C++ Programming Guide, compute capabilities).
+_BFLOAT16_SINCE = (8, 0)
 
-    There (a T4, a P100, a V100) torch computes bfloat16 by way of float32, slower than float32 itself.
 
+def half_precision(device_name: str | None, capability: tuple[int, int] | None = None) -> str | None:
+    """The 16-bit format to train in on a device: bfloat16, or float16 where there are no units for bfloat16.
+
+    There (a T4, an RTX 2080, a P100, a V100) torch computes bfloat16 by way of float32, slower than float32 itself. The
+    compute capability of a device of CUDA decides; without it the sheet does, and without either nothing is known.
+
+    >>> half_precision("NVIDIA GeForce RTX 2080 Ti", (7, 5)), half_precision("a device of tomorrow", (12, 0))
+    ('float16', 'bfloat16')
     >>> half_precision("Tesla T4"), half_precision("NVIDIA L4"), half_precision("a device of tomorrow")
-    ('float16', 'bfloat16', 'bfloat16')
+    ('float16', 'bfloat16', None)
     """
+    if capability is not None:
+        return "bfloat16" if capability >= _BFLOAT16_SINCE else "float16"
     sheet = peak(device_name)
-    return "float16" if sheet is not None and sheet.bfloat16 is None and sheet.float16 is not None else "bfloat16"
+    if sheet is None:
+        return None
+    return "float16" if sheet.bfloat16 is None and sheet.float16 is not None else "bfloat16"

@@ -13,6 +13,7 @@ from perf_diagnostics.records import Bools, Float64, Series
 #: Clocks event reasons of NVML (nvml.h, nvmlClocksEventReason*).
 IDLE, POWER_CAP = 0x1, 0x4
 HARDWARE_SLOWDOWN, SOFTWARE_THERMAL, HARDWARE_THERMAL, POWER_BRAKE = 0x8, 0x20, 0x40, 0x80
+THERMAL = SOFTWARE_THERMAL | HARDWARE_THERMAL
 
 #: What keeps a device waiting: the causes of low utilisation, of low clocks and of energy spent on waiting.
 KEEPS_WAITING = (
@@ -22,6 +23,15 @@ KEEPS_WAITING = (
 
 #: Samples come every 200 ms; with fewer than ten in the steps a share of them says nothing.
 LEAST_SAMPLES = 10
+
+#: The driver's totals by the reasons that they count: for these bits they say how long, and samples only how often.
+TOTALS = {THERMAL: "gpu_thermal_violation", POWER_CAP: "gpu_power_violation"}
+
+#: Readings of a total must hold so much of the steps between them, and so many seconds (as many as samples need).
+_LEAST_PART, _LEAST_S = 0.5, 2.0
+
+#: A total grows no faster than time does; driver and host may read their clocks that much apart.
+_MOST_SHARE = 1.05
 
 
 @dataclass(frozen=True)
@@ -39,12 +49,21 @@ class Reasons:
         """The part of the samples in which any of these bits was set, 0…1."""
         return self.interval(mask).value
 
-    def interval(self, mask: int) -> Interval:
-        """The same, as far as so many looks at the driver can tell."""
-        return proportion(int(np.count_nonzero((self.bits.astype(np.int64) & mask) != 0)), self.samples)
+    def interval(self, mask: int, *, but: int = 0) -> Interval:
+        """The same, as far as so many looks at the driver can tell; ``but`` leaves out samples with one of these."""
+        bits = self.bits.astype(np.int64)
+        return proportion(int(np.count_nonzero(((bits & mask) != 0) & ((bits & but) == 0))), self.samples)
 
 
-def within_steps(facts: TrialFacts, name: str) -> Series:
+@dataclass(frozen=True)
+class HeldDown:
+    """The part of the busy time of the steady steps for which the driver counted one cause of a low clock."""
+
+    share: Interval
+    source: str
+
+
+def within_steps(facts: TrialFacts, name: str, *, least: int = LEAST_SAMPLES) -> Series:
     """A sampled series cut to the steady steps.
 
     Raises:
@@ -55,12 +74,41 @@ def within_steps(facts: TrialFacts, name: str) -> Series:
     if series is None or not series.values.size:
         raise facts.missing(name, f"{name} was not sampled")
     began_ns = facts.quantity("steps_began_s") * 1e9
-    starts = facts.column("start_ns")
-    length_ns = float(starts[-1] - starts[0]) + float(facts.column("wall_ns")[-1])
-    inside: Bools = (series.times_ns >= began_ns) & (series.times_ns <= began_ns + length_ns)
-    if int(inside.sum()) < LEAST_SAMPLES:
-        raise NotMeasured(name, f"{int(inside.sum())} samples in the steady steps; this needs at least {LEAST_SAMPLES}")
+    inside: Bools = (series.times_ns >= began_ns) & (series.times_ns <= began_ns + _length_ns(facts))
+    if int(inside.sum()) < least:
+        raise NotMeasured(name, f"{int(inside.sum())} samples in the steady steps; this needs at least {least}")
     return Series(series.name, series.unit, series.source, series.times_ns[inside], series.values[inside])
+
+
+def _length_ns(facts: TrialFacts) -> float:
+    """From the first steady step's begin to the last one's end."""
+    starts = facts.column("start_ns")
+    return float(starts[-1] - starts[0]) + float(facts.column("wall_ns")[-1])
+
+
+def held_down(facts: TrialFacts, mask: int) -> HeldDown | None:
+    """For how much of its busy time the driver held the clock down for these reasons, by its own total (NVML).
+
+    The total misses no spell between two samples: what counts are its readings at both ends of the steps. None where it
+    was not read at both, or cannot be right: it ran backwards (the driver was loaded anew) or faster than time. None as
+    well where samples surely name the reason more often: the total is of the time below the application clocks (NVML
+    API reference, nvmlPerfPolicyType_t), and a board may be held below its maximum and above those.
+    """
+    total = ask(lambda: within_steps(facts, TOTALS[mask], least=2))
+    if total is None:
+        return None
+    seconds = float(total.times_ns[-1] - total.times_ns[0]) / 1e9
+    if seconds < max(_LEAST_S, _LEAST_PART * _length_ns(facts) / 1e9) or (np.diff(total.values) < 0).any():
+        return None
+    counted_s = float(total.values[-1] - total.values[0])
+    reasons, used = ask(busy_reasons, facts), ask(within_steps, facts, "gpu_utilization")
+    busy = 1.0 if used is None else float((used.values > 0).mean())
+    if counted_s > _MOST_SHARE * seconds or not busy:
+        return None
+    exact = min(1.0, counted_s / seconds / busy)
+    if reasons is not None and (reasons.interval(mask).low or 0.0) > exact:
+        return None
+    return HeldDown(Interval(exact, exact, exact, int(total.values.size)), total.source)
 
 
 def busy_reasons(facts: TrialFacts) -> Reasons:

@@ -6,8 +6,8 @@ from perf_diagnostics.diagnose import roofline
 from perf_diagnostics.diagnose.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.hardware import half_precision
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, Named, cleared, evidence
+from perf_diagnostics.diagnose.sixteen_bits import EITHER, half_format
 from perf_diagnostics.diagnose.wording import percent, significant
 from perf_diagnostics.records import Phase
 
@@ -22,13 +22,15 @@ def in_16_bits(facts: TrialFacts, *, because: str = "") -> tuple[Remedy, ...]:
     """
     if not facts.on_accelerator or roofline.computes_in(facts) in (*roofline.HALF, roofline.DOUBLE):
         return ()
-    name = half_precision(facts.word("device_name"))
+    name = half_format(facts.result)
+    if name is None:
+        return (Remedy(f"Train {EITHER}{because}. {CHANGES_TRAINING}"),)
     return (Remedy(f"Train in {name}{because}. {CHANGES_TRAINING}", {"precision": name}),)
 
 
 def without_scaler(facts: TrialFacts) -> tuple[Remedy, ...]:
     """From float16 to bfloat16, which needs no scaler; none on a device without units for it."""
-    if half_precision(facts.word("device_name")) != "bfloat16":
+    if half_format(facts.result) != "bfloat16":
         return ()
     return (Remedy(f"Train in bfloat16, which needs no scaler. {CHANGES_TRAINING}", {"precision": "bfloat16"}),)
 

@@ -13,6 +13,7 @@ from perf_diagnostics.diagnose import run_delay
 from perf_diagnostics.diagnose.excess import phase_parts
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Remedy
+from perf_diagnostics.diagnose.kinds_of_work import kind_of_work
 from perf_diagnostics.diagnose.outliers import Cause
 from perf_diagnostics.diagnose.time_series import Period, lost_ratio, period_of
 from perf_diagnostics.records import Bools, Float64, Phase
@@ -172,6 +173,9 @@ def against(facts: TrialFacts, phase: Phase | None) -> tuple[Remedy, ...]:
                 "back (empty_cache)."
             ),
         )
+    seen = kind_of_work(facts, Phase.OTHER)
+    if seen is not None:
+        return (seen.kind.remedy,)
     found = (
         Remedy("If it saves or evaluates: asynchronously or less often, or elsewhere."),
         Remedy("If it logs or computes metrics: in another thread, with nothing written to disk inside the step."),

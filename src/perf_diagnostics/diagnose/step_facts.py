@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,7 @@ from perf_diagnostics.diagnose.not_measured import NotMeasured
 from perf_diagnostics.diagnose.recorded import Recorded, ask
 from perf_diagnostics.diagnose.spread import Spread, spread_of
 from perf_diagnostics.diagnose.statistics import Interval, mean_interval
-from perf_diagnostics.records import ALL_PHASES, Float64, Phase
+from perf_diagnostics.records import ALL_PHASES, Bools, Float64, Phase
 
 NS_PER_S = 1e9
 
@@ -72,20 +73,15 @@ class StepFacts(Recorded):
 
     def phase_time_s(self, phase: Phase) -> Interval:
         """Mean time of a phase in a step, in s; over all phases these add up to the mean step time."""
-        return mean_interval(self._phase(phase)).scaled(1 / NS_PER_S)
+        return _reaching_zero(mean_interval(self._phase(phase)).scaled(1 / NS_PER_S))
 
-    def share(self, phase: Phase) -> Interval:
+    def whole_share(self, phase: Phase) -> Interval:
         """A phase's time over the wall time of the same steps; over all phases, ``other`` included, these make 1."""
         return self.ratio(f"{phase}", self._phase(phase), self._time_line[1]).within(0.0, 1.0)
 
-    def joint_share(self, *phases: Phase) -> Interval:
-        """The share of several phases together."""
-        times = np.sum([self._phase(phase) for phase in phases], axis=0)
-        return self.ratio("phases", times, self._time_line[1]).within(0.0, 1.0)
-
     def host_time_s(self, phase: Phase) -> Interval:
         """Mean time the host spent in a phase, in s; on a device that is the time to queue its work."""
-        return mean_interval(self.host_column(phase)).scaled(1 / NS_PER_S)
+        return _reaching_zero(mean_interval(self.host_column(phase)).scaled(1 / NS_PER_S))
 
     @cached_property
     def closure_error(self) -> float:
@@ -133,13 +129,25 @@ class StepFacts(Recorded):
         times = {phase: values for phase, values in found.items() if values is not None}
         if not times:
             raise self.missing("phases", "the loop marks no phase")
-        whole = np.all([np.isfinite(values) for values in times.values()], axis=0)
-        if not whole.any():
+        timed = self._timed
+        if not timed.any():
             raise self.missing("phases", "no step has all of its phases timed")
-        return {phase: values[whole] for phase, values in times.items()}, wall[whole]
+        return {phase: values[timed] for phase, values in times.items()}, wall[timed]
+
+    @cached_property
+    def _timed(self) -> Bools:
+        """Which steady steps have all of their phases timed."""
+        found = [values for phase in ALL_PHASES if (values := self.table.phase_ns(phase)) is not None]
+        timed: Bools = np.all([np.isfinite(values) for values in found], axis=0)
+        return timed
 
     def _phase(self, phase: Phase) -> NDArray[Any]:
         times, _ = self._time_line
         if phase not in times:
             raise self.missing(f"host_{phase}_ns", f"the loop does not mark its {phase}")
         return times[phase]
+
+
+def _reaching_zero(measured: Interval) -> Interval:
+    """The same with a lower end of no less than 0, below which no time lies; a value that does (an overlap) stands."""
+    return measured.within(min(0.0, measured.value), math.inf)

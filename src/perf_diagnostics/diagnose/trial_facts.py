@@ -9,23 +9,20 @@ import numpy as np
 
 from perf_diagnostics.diagnose import stability
 from perf_diagnostics.diagnose.not_measured import NotMeasured
-from perf_diagnostics.diagnose.outliers import Outliers, outliers, throttled_steps
+from perf_diagnostics.diagnose.own_shares import TREND_STEPS, OwnShares
 from perf_diagnostics.diagnose.possible import without_impossible
 from perf_diagnostics.diagnose.recorded import ask
 from perf_diagnostics.diagnose.statistics import Interval, mean_interval, squared_correlation
-from perf_diagnostics.diagnose.step_facts import NS_PER_S, StepFacts
-from perf_diagnostics.records import ALL_PHASES, Phase, StepTable, TrialResult
+from perf_diagnostics.diagnose.step_facts import NS_PER_S
+from perf_diagnostics.records import Phase, StepTable, TrialResult
 
 #: Under so few steps a number is a hint; under :data:`LEAST_STEPS` it is no evidence at all.
 INDICATIVE_STEPS = 5
 LEAST_STEPS = 3
 
-#: A trend or a correlation needs at least so many steps to be told from noise.
-TREND_STEPS = 20
-
 
 @dataclass(frozen=True, eq=False)
-class TrialFacts(StepFacts):
+class TrialFacts(OwnShares):
     """One trial's steady steps, seen through the questions a rule may ask.
 
     Times are in s, memory in bytes, shares in 0…1. What was not measured raises :class:`NotMeasured` with the gap
@@ -154,20 +151,6 @@ class TrialFacts(StepFacts):
     def noise(self) -> float:
         """Scaled median absolute deviation of the step times over their median."""
         return stability.relative_noise(self._ticking(INDICATIVE_STEPS))
-
-    @cached_property
-    def outliers(self) -> Outliers:
-        """The steps that took much longer than the others, and what their excess went to."""
-        self._possible(TREND_STEPS)
-        timed = ask(lambda: self._time_line) is not None
-        found = {phase: self.table.phase_ns(phase) for phase in ALL_PHASES} if timed else {}
-        series, began_s = self.result.series_named("gpu_throttle_reasons"), ask(self.quantity, "steps_began_s")
-        return outliers(
-            self.table,
-            {phase: times for phase, times in found.items() if times is not None},
-            throttled=None if series is None or began_s is None else throttled_steps(self.table, series, began_s),
-            on_processor=not self.on_accelerator,
-        )
 
     @cached_property
     def outlier_lost_share(self) -> float:

@@ -47,14 +47,12 @@ def update_share(facts: TrialFacts) -> Interval:
     """The share of the step that the update takes; on a device, or where it is not told apart, the optimizer's."""
     if ask(before_update_ns, facts) is None:
         return facts.optimizer_share
-    return facts.ratio("optimizer", update_ns(facts), facts.column("wall_ns")).within(0.0, 1.0)
+    return facts.own_share(Phase.OPTIMIZER, update_ns(facts))
 
 
 def update_s(facts: TrialFacts) -> float:
-    """The mean time of that in a step, in s."""
-    if ask(before_update_ns, facts) is None:
-        return facts.phase_time_s(Phase.OPTIMIZER).value
-    return float(update_ns(facts).mean()) / NS_PER_S
+    """The mean time of that in a step, in s; pauses that are not its own are none of it."""
+    return update_share(facts).value * facts.step_time_s.value
 
 
 def typical_ns(times_ns: Float64) -> Float64:

@@ -76,7 +76,8 @@ def test_without_the_queue_a_device_is_not_judged():
 
 
 def test_lower_precision_is_proposed_on_a_device_in_float32_only():
-    assert {"precision": "bfloat16"} in changes(found(ask(0.9, device="cuda:0")))
+    known = {"device_name": "NVIDIA A100-SXM4-80GB"}
+    assert {"precision": "bfloat16"} in changes(found(ask(0.9, device="cuda:0", facts=known)))
     assert {"precision": "bfloat16"} not in changes(found(ask(0.9)))
 
 

@@ -36,3 +36,9 @@ def test_at_the_limit_it_warns():
 
 def test_nobody_looked_is_not_none():
     assert "nobody looked" in str(missing(ask_trial(RULE, forward=0.03)))
+
+
+def test_where_one_of_several_optimizers_showed_none_it_is_not_known_whether_somebody_uses_them():
+    told = {"place": 1, "turns": 1, "sparse_gradients": 0, "unused_parameters": 0, "gradients_used": 10}
+    facts = {"optimizers_in_turn": 2, "gradients_of_optimizers": [told]}
+    assert "of 2 optimizers that take turns 1 showed" in str(missing(ask_trial(RULE, forward=0.03, facts=facts)))

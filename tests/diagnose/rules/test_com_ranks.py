@@ -169,6 +169,7 @@ def test_looking_for_unused_parameters_is_said() -> None:
     assert isinstance(some, Cleared) and "2 MB of them found" in some.summary
     first = check(DdpOptions(), wrapped(**ddp, ddp_find_unused_parameters=True, unused_parameters=8))
     assert isinstance(first, Cleared) and "CMP018" in first.summary
+    assert "not the same" not in some.summary  # nobody knows
     all_used = check(DdpOptions(), wrapped(**ddp, ddp_find_unused_parameters=True, unused_parameters=0))
     assert isinstance(all_used, Finding)
     with pytest.raises(NotApplicable):
@@ -177,3 +178,25 @@ def test_looking_for_unused_parameters_is_said() -> None:
         check(DdpOptions(), wrapped(**ddp))
     with pytest.raises(NotMeasured, match="nobody looked"):
         check(DdpOptions(), trial_of())
+
+
+def searching(**facts: object) -> TrialResult:
+    """DDP that looks for unused parameters, and what it found."""
+    return wrapped(data_parallel="DistributedDataParallel", ddp_find_unused_parameters=True, **facts)
+
+
+def test_the_same_unused_parameters_in_every_step_are_a_static_graph_that_nobody_declared() -> None:
+    for unused in ({"ddp_unused_parameter_bytes": 2_000_000}, {"unused_parameters": 8}):
+        found = check(DdpOptions(), searching(**unused, ddp_can_set_static_graph=True))
+        assert isinstance(found, Finding) and found.severity is Severity.INFO and found.recoverable is None
+        assert "the same in each so far" in found.summary and "static_graph=True" in found.remedies[0].says
+    changing = check(DdpOptions(), searching(ddp_unused_parameter_bytes=2_000_000, ddp_can_set_static_graph=False))
+    assert isinstance(changing, Cleared) and changing.summary.endswith("2 MB of them found, not the same in all steps")
+
+
+def test_a_static_graph_is_advised_only_where_it_saves_the_search() -> None:
+    declared = check(DdpOptions(), searching(ddp_unused_parameter_bytes=2_000_000, ddp_static_graph=True))
+    assert isinstance(declared, Cleared) and "first step alone" in declared.summary
+    all_used = check(DdpOptions(), searching(ddp_unused_parameter_bytes=0, ddp_can_set_static_graph=True))
+    assert isinstance(all_used, Finding) and "Leave find_unused_parameters out" in all_used.remedies[0].says
+    assert not any("static_graph" in remedy.says for remedy in all_used.remedies)

@@ -142,3 +142,30 @@ def test_workers_that_hardly_get_a_core_are_at_work_all_the_same():
     clear(counted_delay(0.3, workers=8, threads=1, workers_delay=0.0))
     finding = found(counted_delay(0.3, workers=8, threads=1, workers_delay=0.95))
     assert number(finding, "threads at work").value == 9
+
+
+def busy(others_s: float, cpu_s: float):
+    """16 threads on two cores for 10 s; its computing thread runs for 0.03 of 0.1 s."""
+    facts = {"threads": 16, "cpu_count": 2}
+    counted = {"involuntary_switches": 30_000, "measured_wall_s": 10.0, "process_cpu_s": cpu_s}
+    counted |= {"workers_cpu_s": 0.0, "other_cpu_s": others_s}
+    return found(ask_trial(RULE, forward=0.1, facts=facts, quantities=counted, columns={"thread_cpu_ns": 0.03e9}))
+
+
+def test_beside_others_nothing_of_the_gain_is_sure_however_much_the_process_ran_itself():
+    alone, contended = busy(0.2, 19.0), busy(5.0, 14.0)
+    # 2,143 switches a second of CPU time are fewer than the 3,000 a second of wall time.
+    assert "of their own CPU time" not in contended.summary
+    assert alone.recoverable.low == pytest.approx(0.3 * 0.7)
+    assert contended.recoverable.low == 0.0
+    assert contended.recoverable.high == alone.recoverable.high == pytest.approx(0.7)
+
+
+def test_others_that_the_scheduler_counted_make_the_gain_unsure_and_its_upper_end_wider():
+    # For 0.6 of the time without a core its own threads ran 5 s and others 7: 0.25 and 0.35 of the time.
+    finding = found(counted_delay(0.6, others_s=5.0))
+    own = number(finding, "computing thread without a core for the trial's own threads").value / 100
+    assert own < 0.6
+    assert finding.recoverable.low == 0.0 and finding.recoverable.high == pytest.approx(0.6)
+    assert "others, so that nothing of the gain is sure" in finding.summary
+    assert "others" not in found(counted_delay(0.6)).summary

@@ -70,3 +70,87 @@ def test_what_the_loop_waited_for_in_vain_is_said():
     assert summary.endswith("given up after 43 steps: torch.compile was still compiling.")
     quiet = {"warmup_ended": "its least steps were done and nothing compiled or allocated any more"}
     assert "had not settled" in found(ask_trial(RULE, steps=50, steady=False, facts=quiet)).summary
+
+
+# -- where it lies
+
+
+def phases(forward, backward, *, steps=600, seed=3, **trial):
+    """Steps of 1 s, half forward and half backward, each of which takes so much more of itself at the end."""
+    rng = np.random.default_rng(seed)
+    line = np.linspace(0, 1, steps)
+    times = {
+        f"host_{name}_ns": 0.5e9 * (1 + rise * line) * (1 + 0.02 * rng.standard_normal(steps))
+        for name, rise in (("forward", forward), ("backward", backward))
+    }
+    columns = times | {"wall_ns": sum(times.values())}
+    return ask_trial(RULE, steps=steps, forward=0.5, backward=0.5, columns=columns, **trial)
+
+
+def test_a_phase_that_grows_alone_is_named_and_is_worth_a_warning():
+    finding = found(phases(0.4, 0.0))
+    assert finding.severity is Severity.WARNING
+    assert finding.summary.endswith("over the trial, 100 % of it in the forward pass.")
+    # The thirds' middles: 0.5 x (1 + 0.4 / 6) of 1.033 s, and 0.5 x (1 + 0.4 x 5 / 6) of 1.167 s.
+    first = number(finding, "forward, of a step in the first third")
+    last = number(finding, "forward, of a step in the last third")
+    assert (first.value, last.value) == pytest.approx((51.6, 57.1), abs=0.3)
+
+
+def test_phases_that_grow_alike_are_rather_the_machine():
+    finding = found(phases(0.4, 0.4))
+    assert finding.severity is Severity.INFO
+    assert "in all phases alike: as clocks, others' load or longer batches make it" in finding.summary
+    assert not any("third" in one.metric and "of a step" in one.metric for one in finding.evidence)
+
+
+def test_shares_that_move_by_less_than_half_of_the_way_do_not_count():
+    # Forward is half of the step and 53 % of the drift: 7 % of the way to all of it. Then 80 %: 60 % of the way.
+    assert found(phases(0.4, 0.35)).severity is Severity.INFO
+    assert found(phases(0.4, 0.1)).severity is Severity.WARNING
+
+
+def test_one_phase_alone_is_not_all_phases_alike():
+    line = 1e9 * np.linspace(1, 1.4, 600)
+    finding = found(ask_trial(RULE, steps=600, forward=1.0, columns={"host_forward_ns": line, "wall_ns": line}))
+    assert finding.severity is Severity.WARNING and "alike" not in finding.summary
+
+
+def test_what_cannot_be_placed_is_not_said_to_lie_in_all_phases_alike():
+    """Steps so uneven that neither is shown: the rule warns as it does without phases, and names nothing."""
+    rng = np.random.default_rng(8)
+    line = np.linspace(0, 1, 600)
+    forward = 0.5e9 * (1 + 0.3 * line) * np.exp(1.2 * rng.standard_normal(600))
+    columns = {"host_forward_ns": forward, "host_backward_ns": 0.5e9 + 0.3e9 * line}
+    columns["wall_ns"] = columns["host_forward_ns"] + columns["host_backward_ns"]
+    finding = found(ask_trial(RULE, steps=600, forward=0.5, backward=0.5, columns=columns))
+    assert finding.severity is Severity.WARNING and finding.summary.endswith("over the trial.")
+
+
+def test_a_phase_that_is_nearly_all_of_the_step_is_told_as_well():
+    # 90 % of the step; all of the drift is the whole way from 0.9 to 1.
+    rng = np.random.default_rng(4)
+    line = np.linspace(0, 1, 600)
+    forward = (0.9e9 + 0.4e9 * line) * (1 + 0.02 * rng.standard_normal(600))
+    backward = 0.1e9 * (1 + 0.02 * rng.standard_normal(600))
+    columns = {"host_forward_ns": forward, "host_backward_ns": backward, "wall_ns": forward + backward}
+    finding = found(ask_trial(RULE, steps=600, forward=0.9, backward=0.1, columns=columns))
+    assert finding.severity is Severity.WARNING
+    assert finding.summary.endswith("100 % of it in the forward pass.")
+
+
+def test_a_drift_that_falls_is_told_in_the_same_way():
+    finding = found(phases(0.0, -0.4))
+    assert finding.severity is Severity.WARNING and "fell" in finding.summary
+    assert "of it in the backward pass" in finding.summary
+
+
+def test_without_phases_the_number_of_steps_decides():
+    nobody = ["host_forward_ns", "host_backward_ns", "host_data_wait_ns", "host_transfer_ns", "host_optimizer_ns"]
+    line = 1e9 * np.linspace(1, 1.4, 600)
+    finding = found(ask_trial(RULE, steps=600, columns={"wall_ns": line}, without=nobody))
+    assert finding.severity is Severity.WARNING and finding.summary.endswith("over the trial.")
+
+
+def test_few_steps_are_only_mentioned_wherever_it_lies():
+    assert found(phases(0.6, 0.0, steps=200)).severity is Severity.INFO

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from perf_diagnostics.diagnose.rules.inp004_bursty_loader import BurstyLoader
 from perf_diagnostics.diagnose.rules.inp005_epoch_restart import EpochRestart
 from perf_diagnostics.diagnose.rules.inp006_cold_cache import ColdCache
 from perf_diagnostics.diagnose.rules.inp008_worker_hand_over import WorkerHandOver
+from perf_diagnostics.records import Length, StepTable
 from perf_diagnostics.testing import run_of, trial_of
 from tests.diagnose.answers import ask_trial, changes, clear, found, missing, number
 
@@ -418,27 +421,82 @@ def test_without_passes_there_is_no_begin_of_one():
 # -- INP006
 
 
-def cold(first_wait, *, read=1e9, epoch=None):
+#: 30 steps a pass, of which the first one reads 1 MB a step and the others nothing.
+READ = {"read_bytes_first_pass": 33e6, "read_bytes_later_passes": 0.0}
+
+
+def cold(first_wait, *, read=READ, epoch=None, **trial):
+    """3 warm-up steps and 30 of a first pass, which waits so long in each, then two passes without a wait."""
     step = np.arange(90)
     return waiting_for(
         ColdCache(),
         np.where(step < 30, first_wait, 0.0),
         columns={"epoch": step // 30 if epoch is None else epoch},
-        quantities={} if read is None else {"read_bytes": read},
+        quantities=read,
+        **trial,
     )
+
+
+def reads(first, later):
+    """So many bytes a step: of 33 steps in the first pass, and of 60 in later ones."""
+    return {"read_bytes_first_pass": 33 * first, "read_bytes_later_passes": 60 * later}
 
 
 def test_a_first_pass_that_reads_from_disk_is_mentioned():
     finding = found(cold(0.05))  # 0.15 against 0.10 s
     assert finding.severity is Severity.INFO
     assert number(finding, "step of the first pass over later ones").value == pytest.approx(1.5)
+    assert number(finding, "read from storage a step of the first pass").value == pytest.approx(1e6)
+    assert finding.summary == (
+        "In the first pass over the data a step takes 1.5 times as long as later, 100 % of the difference waiting for "
+        "data: 1.0 MB a step were read from storage then, 0 MB in later passes."
+    )
 
 
 def test_nothing_read_or_no_slower_is_no_cold_cache():
-    clear(cold(0.05, read=0.0))
+    nothing = clear(cold(0.05, read=reads(0.0, 0.0)))
+    assert "hardly read anything from storage" in nothing.summary
+    clear(cold(0.05, read=reads(4000.0, 0.0)))  # less than a page a step
+    found(cold(0.05, read=reads(4200.0, 0.0)))
     clear(cold(0.02))
-    assert missing(cold(0.05, read=None)).signal == "read_bytes"
+    reply = missing(cold(0.05, read={}, gaps={"read_bytes_first_pass": "/proc/<pid>/io cannot be read"}))
+    assert (reply.signal, reply.why) == ("read_bytes_first_pass", "/proc/<pid>/io cannot be read")
     assert missing(cold(0.05, epoch=0)).signal == "epoch"
+
+
+@pytest.mark.parametrize("times", [0.5, 1.0, 2.9])
+def test_a_loader_that_reads_as_much_in_each_pass_is_slow_and_not_cold(times):
+    reply = clear(cold(0.05, read=reads(1e6, 1e6 / times)))
+    assert "does not stay in memory" in reply.summary
+    assert number(reply, "read from storage a step of the first pass").limit == pytest.approx(3e6 / times)
+
+
+def test_three_times_the_bytes_are_a_cold_cache():
+    assert "0.33 MB in later passes" in found(cold(0.05, read=reads(1e6, 1e6 / 3.05))).summary
+
+
+def test_a_first_pass_that_was_cut_off_as_warm_up_is_still_told():
+    """A cold pass looks like a long warm-up; what was asked for as such, and compiling, are left out all the same."""
+    step = np.arange(93)  # three of warm-up
+    waits = np.where(step < 33, 0.05, 0.0)
+    waits[:3], waits[7] = 5.0, 9.0
+    columns = {
+        "wall_ns": 1e8 + waits * 1e9,
+        "host_data_wait_ns": waits * 1e9,
+        "epoch": np.maximum(0, step - 3) // 30,
+        "graphs": (step >= 7).astype(int),
+        "warmup": step < 40,
+    }
+    result = trial_of(steps=53, warmup_steps=40, facts=CORES, quantities=READ)
+    table = StepTable({**result.steps[0].columns, **{name: np.asarray(values) for name, values in columns.items()}})
+    length = Length.exactly(53, warmup_steps=3)
+    result = dataclasses.replace(result, steps=(table,), trial=dataclasses.replace(result.trial, length=length))
+    finding = found(ColdCache().check(TrialFacts.of(result)))
+    assert number(finding, "step of the first pass over later ones").value == pytest.approx(1.5)
+
+
+def test_bytes_without_waiting_are_no_cold_cache():
+    clear(cold(0.0, read=reads(1e9, 0.0)))
 
 
 # -- INP008

@@ -80,3 +80,48 @@ def test_no_table_is_not_applicable_and_nobody_looked_is_not_measured():
 def test_what_cannot_be_is_not_measured():
     assert "cannot be" in str(missing(ask(300_000)))
     assert "no optimizer holds the table" in str(missing(ask(gradients_used=1_000_000)))
+
+
+def turn(
+    place: int, used: int, *, turns: int = 1, sparse: int = 0, kind: str = "Adam", implementation: str = "foreach"
+):
+    return {
+        "place": place,
+        "optimizer": kind,
+        "optimizer_implementation": implementation,
+        "trains": "Net",
+        "turns": turns,
+        "unused_parameters": 0,
+        "gradients_used": used,
+        "sparse_gradients": sparse,
+    }
+
+
+def in_turn(*told: dict[str, object], holder: int | None = 2):
+    return ask(
+        optimizers_in_turn=2,
+        gradients_of_optimizers=list(told),
+        gradients_used=sum(one["gradients_used"] for one in told),
+        embedding_gradient_optimizer=holder,
+    )
+
+
+def test_of_optimizers_of_one_kind_the_table_counts_as_often_as_its_own_one_steps():
+    # In a step 3 x 2 million numbers of the first one's are updated and once 10 million, of which 8 are the table:
+    # 0.4 of the step, 8 of 16 of it, 0.9 of that of rows that were not touched.
+    finding = found(in_turn(turn(1, 2_000_000, turns=3), turn(2, 10_000_000)))
+    assert number(finding, "update of untouched rows").value == pytest.approx(18.0)
+    assert changes(finding) == [{"optimizer_implementation": "fused"}]
+    # 3 x 10 million, of which 3 x 8 are the table, beside 2 million: 0.4 x 24 / 32 x 0.9.
+    often = found(in_turn(turn(1, 2_000_000), turn(2, 10_000_000, turns=3, implementation="fused")))
+    assert number(often, "update of untouched rows").value == pytest.approx(27.0)
+    assert changes(often) == []
+
+
+def test_optimizers_of_several_kinds_do_not_tell_what_the_tables_update_takes():
+    assert "several kinds" in str(missing(in_turn(turn(1, 2_000_000, kind="SGD"), turn(2, 10_000_000))))
+    # One whose gradients are all sparse updates a few rows only.
+    aside = turn(1, 2_000_000, sparse=2_000_000, kind="SparseAdam")
+    assert number(found(in_turn(aside, turn(2, 10_000_000))), "update of untouched rows").value == pytest.approx(28.8)
+    assert "which of the optimizers" in str(missing(in_turn(turn(1, 2_000_000), turn(2, 10_000_000), holder=None)))
+    assert "CMP017" in str(missing(in_turn(turn(1, 20_000_000), turn(2, 10_000), holder=2)))

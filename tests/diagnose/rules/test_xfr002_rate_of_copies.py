@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.rules.xfr001_transfer_bound import TransferBound
 from perf_diagnostics.diagnose.rules.xfr002_pageable_copies import PageableCopies
+from perf_diagnostics.diagnose.wording import percent
 from tests.diagnose.answers import ask_trial, clear, found, number
 
 
@@ -18,12 +20,39 @@ def ask(rate=None, *, pinned=False, copies=0.1):
     return ask_trial(PageableCopies(), device="cuda:0", quantities=quantities, **trial)
 
 
-@pytest.mark.parametrize("rate", [0.25, 0.6, 1.0])
+@pytest.mark.parametrize("rate", [0.0, 0.25, 0.59])
 def test_pinning_wins_what_the_copies_are_slower(rate):
     finding = found(ask(rate))
     assert finding.severity is Severity.INFO
-    assert number(finding, "rate of copies, of that from pinned memory").value == pytest.approx(100 * rate)
+    shown = number(finding, "rate of copies, of that from pinned memory")
+    assert (shown.value, shown.limit) == pytest.approx((100 * rate, 60.0))
     assert finding.recoverable.high == pytest.approx(0.1 * (1 - rate))
+    assert f"at {percent(rate)} of the rate from pinned memory" in finding.summary
+
+
+@pytest.mark.parametrize("rate", [0.61, 0.8, 1.0, 1.3])
+def test_copies_that_are_nearly_as_fast_as_from_pinned_memory_are_clear(rate):
+    reply = clear(ask(rate))
+    assert number(reply, "rate of copies, of that from pinned memory").value == pytest.approx(100 * min(rate, 1.0))
+    assert "of the rate from pinned memory" in reply.summary
+
+
+def test_without_the_rate_from_pinned_memory_the_copies_time_decides():
+    trial = {"transfer": 0.1, "forward": 0.9, "facts": {"pin_memory": False}}
+    bytes_only = {"copies_in_transfer_bytes": 2e9}
+    finding = found(ask_trial(PageableCopies(), device="cuda:0", quantities=bytes_only, **trial))
+    assert "rate" not in finding.summary and finding.recoverable is None
+
+
+def test_slow_copies_that_take_no_time_are_clear():
+    assert "take 0.4 % of a step" in clear(ask(0.25, copies=0.004)).summary
+
+
+def test_the_rate_stands_beside_copies_that_hold_the_device_up():
+    quantities = {"host_to_device_bandwidth": 20e9, "copies_in_transfer_bytes": 0.3 * 20e9 * 0.4}
+    trial = {"transfer": 0.4, "forward": 0.6, "facts": {"pin_memory": False}}
+    finding = found(ask_trial(TransferBound(), device="cuda:0", quantities=quantities, **trial))
+    assert number(finding, "rate of copies, of that from pinned memory").value == pytest.approx(30)
 
 
 def test_without_the_bytes_no_gain_is_claimed():

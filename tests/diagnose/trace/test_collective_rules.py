@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from perf_diagnostics.diagnose.facts import NotApplicable
-from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
 from perf_diagnostics.diagnose.trace.collectives import collectives
 from perf_diagnostics.diagnose.trace.events import Kind
+from perf_diagnostics.diagnose.trace.passes import passes_of
 from perf_diagnostics.diagnose.trace.rules.cmp014_tiny_kernels import TinyKernels
 from perf_diagnostics.diagnose.trace.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.trace.rules.com003_little_overlap import RunsAlone
@@ -159,6 +160,145 @@ def test_where_the_host_launches_late_nothing_can_overlap(tmp_path: Path) -> Non
             builder.kernel(at + 601, at + 607, at + 907, name=NCCL, stream=20)
 
     assert "host sets the pace" in clear(ask(RunsAlone(), repeated(STEP, 5, fill).facts(tmp_path))).summary
+
+
+ENGINE = "autograd::engine::evaluate_function: "
+
+
+def accumulating(
+    batches: int,
+    *,
+    exchanged: str = "last",
+    annotated: bool = False,
+    last_ms: float | None = None,
+    parameters: int = 3,
+    exchange_ms: float = 4.0,
+    messages: int = 1,
+    steps: int = 6,
+) -> TraceBuilder:
+    """Steps of so many batches, 6 ms of computing in all, a third of it forward; then the exchange, all of it exposed.
+
+    The host is a step ahead of the device. Of each batch ``parameters`` gradients are written, in as many nodes with a
+    pause between. Gradients are exchanged, in so many messages, after the ``last`` batch, after ``each``, or by
+    ``hand``, after the last backward pass; which has ``last_ms``, if given, of the 4 ms that all of them compute.
+    """
+    length = 6000 + 1000 * exchange_ms
+    builder = TraceBuilder()
+    for step in range(steps):
+        builder.step(step, step * length, (step + 1) * length)
+    # The device begins when the host's first step ends.
+    for step in range(-1, steps):
+        host, at = step * length + 10, (step + 1) * length
+        each = 4000 / batches
+        backwards = [each] * batches
+        if last_ms is not None:
+            backwards = [(4000 - 1000 * last_ms) / (batches - 1)] * (batches - 1) + [1000 * last_ms]
+        for batch, backward in enumerate(backwards):
+            forward = 2000 / batches
+            builder.operator("aten::linear", host, host + 20)
+            builder.kernel(host + 5, at, at + forward, name=POINTWISE)
+            host, at = host + 50, at + forward
+            began = host
+            for _ in range(parameters):
+                builder.operator(f"{ENGINE}AddmmBackward0", host, host + 20, tid=BACKWARD)
+                builder.kernel(host + 5, at, at + backward / parameters, name=POINTWISE, tid=BACKWARD)
+                builder.operator(f"{ENGINE}torch::autograd::AccumulateGrad", host + 22, host + 30, tid=BACKWARD)
+                builder.operator("torch::autograd::AccumulateGrad", host + 23, host + 29, tid=BACKWARD)
+                host, at = host + 40, at + backward / parameters
+            if annotated:
+                builder.note("backward", began, host)
+            last = batch == batches - 1
+            if exchanged == "each" or last:
+                took = 1000 * exchange_ms / (batches if exchanged == "each" else 1)
+                launched = host + 60 if exchanged == "hand" else host - 12
+                for n in range(messages):
+                    begins = at + n * took / messages
+                    builder.kernel(launched + n, begins, begins + took / messages, name=NCCL, stream=20, tid=BACKWARD)
+                at += took
+            host += 100
+    return builder
+
+
+def room(builder: TraceBuilder, tmp_path: Path) -> float:
+    """The share of the step, in %, that is exposed and that computing could hide."""
+    answer = ask(RunsAlone(), builder.facts(tmp_path))
+    assert isinstance(answer, Finding | Cleared), answer
+    return float(number(answer, "exposed, and computing could hide it").value)
+
+
+@pytest.mark.parametrize("annotated", [False, True])
+def test_of_accumulated_batches_only_the_last_ones_backward_can_hide_the_exchange(
+    annotated: bool, tmp_path: Path
+) -> None:
+    """4 of 10 ms are exposed. A third of the 6 ms of computing is 2 ms, of which one of three batches has 0.67 ms."""
+    finding = found(ask(RunsAlone(), accumulating(3, annotated=annotated).facts(tmp_path)))
+    assert number(finding, "exposed communication").value == pytest.approx(40, abs=0.1)
+    assert number(finding, "exposed, and computing could hide it").value == pytest.approx(6.67, abs=0.01)
+    assert number(finding, "backward passes a step").value == 3
+    assert number(finding, "backward passes that communicate").value == pytest.approx(100 / 3)
+    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.0667, abs=0.001)
+
+
+def test_one_of_many_backward_passes_has_too_little_to_hide_anything(tmp_path: Path) -> None:
+    answer = clear(ask(RunsAlone(), accumulating(8).facts(tmp_path)))  # 2 ms / 8 of 10 ms
+    assert number(answer, "exposed, and computing could hide it").value == pytest.approx(2.5, abs=0.05)
+    assert "of the 8 backward passes of a step those that exchange compute too little" in answer.summary
+
+
+def test_what_each_batch_exchanges_its_own_backward_can_hide(tmp_path: Path) -> None:
+    """Four exchanges of 1 ms, each beside a batch that has 0.5 ms for it: 2 ms."""
+    assert room(accumulating(4, exchanged="each"), tmp_path) == pytest.approx(20.0, abs=0.1)
+
+
+def test_each_exchange_is_held_against_its_own_pass_and_not_against_their_sum(tmp_path: Path) -> None:
+    """The last of two passes has 3 of the 4 ms, so 1.5 of 2 ms to hide in, and the first one 0.5; 1 ms each."""
+    assert room(accumulating(2, exchanged="each", last_ms=3.0, exchange_ms=2.0), tmp_path) == pytest.approx(
+        100 * (0.5 + 1.0) / 8, abs=0.1
+    )
+
+
+def test_a_pass_counts_by_what_it_computes(tmp_path: Path) -> None:
+    """Of four passes the last one has 2 of the 4 ms: 1 of the 2 ms, and not a quarter."""
+    assert room(accumulating(4, last_ms=2.0), tmp_path) == pytest.approx(10.0, abs=0.1)
+
+
+def test_an_exchange_by_hand_after_the_last_pass_could_have_been_beside_it(tmp_path: Path) -> None:
+    assert room(accumulating(4, exchanged="hand"), tmp_path) == pytest.approx(5.0, abs=0.05)
+
+
+def test_without_accumulation_all_computing_counts_as_before(tmp_path: Path) -> None:
+    finding = found(ask(RunsAlone(), accumulating(1).facts(tmp_path)))
+    assert number(finding, "exposed, and computing could hide it").value == pytest.approx(20.0, abs=0.1)
+    assert not any("backward passes" in item.metric for item in finding.evidence)
+
+
+def test_one_gradient_that_is_accumulated_is_one_gradient(tmp_path: Path) -> None:
+    one = ask(RunsAlone(), accumulating(4, parameters=1).facts(tmp_path))
+    assert isinstance(one, NotApplicable) and "one gradient" in one.why
+
+
+def test_the_passes_of_each_step_are_found_with_what_they_compute_and_exchange(tmp_path: Path) -> None:
+    passes = passes_of(accumulating(4).facts(tmp_path))
+    assert passes is not None and passes.a_step == 4 and passes.step.size == 4 * 7
+    # 1 ms of backward each; of each step's four passes the last one's 4 ms of communication is exposed.
+    assert passes.computing_ns.tolist() == pytest.approx([1_000_000] * 28, rel=1e-3)
+    assert passes.exposed_ns.tolist() == pytest.approx([0, 0, 0, 4_000_000] * 7, rel=1e-3)
+    assert passes.messages.tolist() == [0, 0, 0, 1] * 7 and passes.exchanging == 0.25
+
+
+@pytest.mark.parametrize(("messages", "one_by_one"), [(24, True), (6, False)])
+def test_gradients_that_are_accumulated_are_counted_once_for_each_exchange(
+    messages: int, one_by_one: bool, tmp_path: Path
+) -> None:
+    """24 gradients, 48 times added to in a step of two batches, and exchanged after the last batch alone."""
+    builder = accumulating(2, parameters=24, messages=messages)
+    finding = found(ask(CommunicationBound(), builder.facts(tmp_path)))
+    says = f"24 gradients and {messages} all-reduces a backward pass"
+    assert (says in finding.remedies[0].says) is one_by_one
+
+
+def test_traces_without_the_engines_operators_tell_of_no_passes(tmp_path: Path) -> None:
+    assert passes_of(exchanging(4, 0, gradients=3).facts(tmp_path)) is None
 
 
 def taking_turns(rank: int, *, computing: bool, world: int = 3, steps: int = 9) -> TraceBuilder:

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 FAULTS = (
     *("none", "sleeping-loader", "short-epochs", "collector", "stall", "save", "anomaly", "single-optimizer"),
-    *("dense-table", "sparse-table"),
+    *("dense-table", "sparse-table", "waits"),
 )
 given = argparse.ArgumentParser()
 given.add_argument("--fault", choices=FAULTS, default="none")
@@ -56,11 +56,21 @@ class Table(torch.nn.Module):
         return self.top(self.rows((x[:, 0].abs() * 30_000).long()))
 
 
+class Asks(torch.nn.Sequential):
+    """Layers that ask a service first, which answers after 20 ms."""
+
+    def forward(self, x):
+        time.sleep(0.02)
+        return super().forward(x)
+
+
 short = args.fault == "short-epochs"
 loader = DataLoader(Vectors(10 * BATCH if short else 4096), BATCH, shuffle=True, num_workers=int(short))
 many = args.fault == "single-optimizer"
 tabled = args.fault.endswith("-table")
 model = Table() if tabled else layers(24, 80) if many else layers(512, 3)
+if args.fault == "waits":
+    model = Asks(*model)
 optimizer = (
     torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
     if many

@@ -28,6 +28,7 @@ from perf_diagnostics.diagnose.rules.com007_backend import Backend
 from perf_diagnostics.diagnose.rules.com008_ddp_options import DdpOptions
 from perf_diagnostics.diagnose.rules.com009_exchange_each_micro_batch import ExchangeEachMicroBatch
 from perf_diagnostics.diagnose.rules.com010_pauses_out_of_step import PausesOutOfStep
+from perf_diagnostics.diagnose.rules.com011_gradients_beside_buckets import GradientsBesideBuckets
 from perf_diagnostics.diagnose.rules.cpu001_oversubscribed_threads import OversubscribedThreads
 from perf_diagnostics.diagnose.rules.cpu002_far_from_the_device import FarFromTheDevice
 from perf_diagnostics.diagnose.rules.cpu003_cpu_quota_throttled import CpuQuotaThrottled
@@ -50,6 +51,7 @@ from perf_diagnostics.diagnose.rules.hst006_time_outside_phases import TimeOutsi
 from perf_diagnostics.diagnose.rules.hst007_recompiles import Recompiles
 from perf_diagnostics.diagnose.rules.hst008_debug_settings import DebugSettings
 from perf_diagnostics.diagnose.rules.hst010_tiny_operations import TinyOperations
+from perf_diagnostics.diagnose.rules.hst012_waits_inside_work import WaitsInsideWork
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
 from perf_diagnostics.diagnose.rules.inp002_slow_batches import SlowBatches
 from perf_diagnostics.diagnose.rules.inp003_too_few_workers import TooFewWorkers
@@ -67,6 +69,7 @@ from perf_diagnostics.diagnose.rules.mem006_swapping import Swapping
 from perf_diagnostics.diagnose.rules.mem007_checkpointing import Checkpointing
 from perf_diagnostics.diagnose.rules.mem008_uneven_rank_memory import UnevenRankMemory
 from perf_diagnostics.diagnose.rules.mem009_memory_model import MemoryModel
+from perf_diagnostics.diagnose.rules.mem010_shared_memory_full import SharedMemoryFull
 from perf_diagnostics.diagnose.rules.opt001_optimizer_heavy import OptimizerHeavy
 from perf_diagnostics.diagnose.rules.opt002_zero_grad_memset import ZeroGradMemset
 from perf_diagnostics.diagnose.rules.opt003_optimizer_synchronises import OptimizerSynchronises
@@ -129,6 +132,7 @@ RULES: tuple[Rule, ...] = (
     Recompiles(),
     DebugSettings(),
     TinyOperations(),
+    WaitsInsideWork(),
     OptimizerHeavy(),
     ZeroGradMemset(),
     OptimizerSynchronises(),
@@ -165,6 +169,7 @@ RULES: tuple[Rule, ...] = (
     Checkpointing(),
     UnevenRankMemory(),
     MemoryModel(),
+    SharedMemoryFull(),
     VariableShape(),
     LongSteps(),
     Jitter(),
@@ -189,4 +194,5 @@ RULES: tuple[Rule, ...] = (
     DdpOptions(),
     ExchangeEachMicroBatch(),
     PausesOutOfStep(),
+    GradientsBesideBuckets(),
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose import processor, roofline, run_delay
+from perf_diagnostics.diagnose.blocked import blocked
 from perf_diagnostics.diagnose.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence
@@ -18,6 +19,9 @@ from perf_diagnostics.records import Phase
 
 #: A core of which others use no more than this is free: the sampler and the system take 1 to 2 %. A judgement.
 NEARLY_A_CORE = 0.2
+
+#: From this part of forward and backward on in which the loop's thread was surely blocked, they are not called work.
+BLOCKED_PART = 0.1
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class ComputeBound:
         the device is not computing but waiting for launches; steps in which it ran dry, with its queue empty at nearly
         all borders, tell, and where nobody measured the former this rule abstains. The fixed cost of small batches
         (Python, dispatch) lies in these two phases too; SWP001 tells it apart. How close the arithmetic comes to what
-        the hardware can do is not said.
+        the hardware can do is not said. On a CPU a thread that sleeps or waits inside of them takes their time, too: it
+        is said where the scheduler's count shows it (HST012).
     """
 
     code: ClassVar[str] = "CMP002"
@@ -101,17 +106,32 @@ def _summary(facts: TrialFacts, share: float, forward: float, backward: float) -
     first, second = (("backward", backward), ("forward", forward))
     if forward > backward:
         first, second = second, first
-    where = "the device's" if facts.on_accelerator else "the CPU's"
-    says = (
-        f"{percent(share)} of a step of {duration(facts.step_time_s.value)} is {where} own work: "
-        f"{percent(first[1])} in the {first[0]} and {percent(second[1])} in the {second[0]} pass"
-    )
+    whole = f"{percent(share)} of a step of {duration(facts.step_time_s.value)}"
+    each = f"{percent(first[1])} in the {first[0]} and {percent(second[1])} in the {second[0]} pass"
+    held = ask(blocked, facts, (Phase.FORWARD, Phase.BACKWARD))
+    if held is not None and held.sure.value >= BLOCKED_PART * share:
+        says = f"{whole} lie in forward and backward ({each}), and for at least {percent(held.sure.value)} of the step"
+        return f"{says} the loop's thread was blocked there and computed nothing."
+    says = f"{whole} is {'the device' if facts.on_accelerator else 'the CPU'}'s own work: {each}"
     threads, cores = ask(facts.number, "threads"), ask(facts.number, "cpu_count")
-    if facts.on_accelerator or threads is None or cores is None:
+    if facts.on_accelerator:
+        return f"{says}.{_gaps(facts)}"
+    if threads is None or cores is None:
         return f"{says}."
     if threads > cores:
         return f"{says}, with {threads:g} threads on {cores:g} cores."
     return f"{says}, on {threads:g} of {cores:g} cores."
+
+
+def _gaps(facts: TrialFacts) -> str:
+    """What a queue that is empty at most borders leaves open: its events count the gaps between kernels as well."""
+    empty = ask(lambda: facts.queue_empty_rate)
+    if empty is None or empty.value < roofline.DRY:
+        return ""
+    return (
+        f" Its queue was empty at {percent(empty.value)} of the borders between phases, so that part of this time may "
+        "be waiting for launches."
+    )
 
 
 def _cores(facts: TrialFacts) -> tuple[Evidence, ...]:

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose import roofline
 from perf_diagnostics.diagnose.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Family, Remedy
-from perf_diagnostics.diagnose.hardware import half_precision
 from perf_diagnostics.diagnose.products import faster_products
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, limit
+from perf_diagnostics.diagnose.sixteen_bits import half_format
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class SinglePrecision:
         at batch 1, where the host sets the pace.
 
     What to try:
-        Train in bfloat16 (float16 with gradient scaling on devices without it).
+        Train in bfloat16 from compute capability 8.0 on; float16 with gradient scaling on devices without units for it.
 
     When it is wrong:
         Sheets promise more than kernels hold; products may take less of the time than of the operations. Where
@@ -52,7 +52,7 @@ class SinglePrecision:
         if precision in (*roofline.HALF, roofline.DOUBLE):
             return cleared(self, f"it computes in {precision}")
         sheet, now = roofline.sheet(facts), roofline.sheet_flops(facts)
-        name = half_precision(facts.word("device_name"))
+        name = half_format(facts.result) or roofline.HALF[0]  # never "or": a device with a sheet has a format
         faster = (sheet.flops(name) or 0.0) / now
         return faster_products(
             self,

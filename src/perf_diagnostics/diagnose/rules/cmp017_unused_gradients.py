@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence
+from perf_diagnostics.diagnose.gradient_facts import require_all_told
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.wording import percent
 from perf_diagnostics.records import Phase
@@ -31,7 +32,9 @@ class UnusedGradients:
 
     When it is wrong:
         A script that updates these parameters itself, or reads their gradients, uses them; nobody sees that. An
-        optimizer that is made later in the training is not known yet. How long it takes is not measured.
+        optimizer that is made later in the training is not known yet. How long it takes is not measured. What one
+        optimizer's backward computes for another one's parameters (a generator's for its critic's) is held by somebody
+        and not counted, also where the other one lets go of it.
     """
 
     code: ClassVar[str] = "CMP017"
@@ -46,6 +49,7 @@ class UnusedGradients:
 
     def check(self, facts: TrialFacts) -> Answer:
         if "gradients_nobody_uses" not in facts.result.facts:
+            require_all_told(facts.result, "gradients_nobody_uses")
             raise NotMeasured("gradients_nobody_uses", "nobody looked at the gradients of the first steps")
         unheld = facts.number("gradients_nobody_uses")
         held = facts.number("gradients_used")

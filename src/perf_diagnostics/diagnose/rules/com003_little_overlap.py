@@ -23,7 +23,8 @@ class LittleOverlap:
         each exchange ran while the backward pass still computed, and how much more the backward pass could have hidden:
         its own one, of the batches that a step accumulates, and all but what is sent last (of a single tensor that is
         everything). In a trace: how much of all collectives ran beside computing, and what a third of the computing
-        that runs alone could have hidden.
+        that runs alone could have hidden; where a step accumulates batches, of each exchange what the backward pass
+        that it belongs to has of that.
 
     Why it matters:
         DistributedDataParallel sends a bucket of gradients as soon as the last of its parameters is done, and the
@@ -32,8 +33,8 @@ class LittleOverlap:
 
     What to try:
         Buckets smaller than all gradients together (``bucket_cap_mb``), so that the first ones leave early; no
-        ``find_unused_parameters=True``, with which buckets keep the order in which modules were registered;
-        ``static_graph=True`` where the graph is the same in every step.
+        ``find_unused_parameters=True``, with which buckets keep the order in which modules were registered, unless the
+        graph is the same in every step and declared so (``static_graph=True``).
 
     When it is wrong:
         Where the backward pass is short against the exchange there is nothing to hide it behind; the gain allows for
@@ -127,10 +128,11 @@ def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
     known = facts.result.facts
     found = [_smaller_buckets(facts)]
     if known.get("ddp_find_unused_parameters") is True and known.get("ddp_buckets_rebuilt") is not True:
-        says = "Leave find_unused_parameters out if no parameter is unused: with it, buckets are never put in the order"
-        found.insert(0, Remedy(f"{says} in which gradients become complete."))
-    elif known.get("ddp_static_graph") is not True:
-        found.append(Remedy("Where every step has the same graph: DistributedDataParallel(…, static_graph=True)."))
+        says = (
+            "Leave find_unused_parameters out if no parameter is unused, or where the same ones are in every step add"
+        )
+        order = "static_graph=True: otherwise buckets are never put in the order in which gradients become complete."
+        found.insert(0, Remedy(f"{says} {order}"))
     if known.get("ddp_gradient_as_bucket_view") is not True:
         found.append(Remedy("gradient_as_bucket_view=True saves the copy of all gradients out of the buckets."))
     return tuple(found)

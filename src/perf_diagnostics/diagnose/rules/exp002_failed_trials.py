@@ -11,8 +11,8 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.asked_for import asked_for, lost_sentinels
 from perf_diagnostics.diagnose.facts import Group, NotMeasured, SweepFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.hardware import half_precision
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared
+from perf_diagnostics.diagnose.sixteen_bits import EITHER, half_format
 from perf_diagnostics.diagnose.wording import counted, listing
 from perf_diagnostics.records import Outcome, TrialResult
 
@@ -95,11 +95,10 @@ def _severity(results: tuple[TrialResult, ...]) -> Severity:
     return Severity.WARNING if unexpected else Severity.INFO
 
 
-def _device_name(group: Group) -> str | None:
-    """The device's name, from whichever of the group's trials recorded it."""
+def _half_format(group: Group) -> str | None:
+    """The 16-bit format of the group's device, from whichever of its trials recorded enough to tell."""
     results = [trial.result for trial in group.trials] + list(group.failures)
-    names = [name for result in results if isinstance(name := result.facts.get("device_name"), str)]
-    return names[0] if names else None
+    return next((found for result in results if (found := half_format(result)) is not None), None)
 
 
 def _ran_out(group: Group) -> bool:
@@ -160,8 +159,10 @@ def _remedies(facts: SweepFacts) -> list[Remedy]:
             )
         )
         if group.on_accelerator and group.settings.get("precision") == "float32":
-            half = half_precision(_device_name(group))
-            found.append(Remedy(f"{group.label}: train in {half}. {CHANGES_TRAINING}", {"precision": half}))
+            half = _half_format(group)
+            how = EITHER if half is None else f"in {half}"
+            change = {} if half is None else {"precision": half}
+            found.append(Remedy(f"{group.label}: train {how}. {CHANGES_TRAINING}", change))
     if any(result.outcome is Outcome.TIMEOUT for result in facts.unfinished):
         found.append(Remedy("Give each trial a larger time budget, or ask for fewer steps."))
     return found

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.rule import Answer, cleared, limit
+from perf_diagnostics.diagnose.moving_shares import PartOfDrift, parts_of_drift
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.stability import Drift
+from perf_diagnostics.diagnose.stalls import PLACES
 from perf_diagnostics.diagnose.wording import percent
+
+#: From this part of a drift on a phase is named for it.
+_MOST = 0.5
 
 #: How the fact ``warmup_ended`` begins where the causes of the warm-up still acted when measuring began.
 GIVEN_UP = "given up"
@@ -23,7 +29,9 @@ class Unsteady:
         Whether the end of the warm-up could be shown (compilation and allocation stood still before the first
         measured step, and MSER-5 found a steady part in the step times), and the trend over the steady steps:
         Theil-Sen slope times their number over the median, with the medians of the three thirds rising or falling
-        throughout and the outer two at least 8 % apart. A trend takes 50 steps.
+        throughout and the outer two at least 8 % apart. A trend takes 50 steps. And whether the phases' shares of the
+        step moved from the first third to the last, by what each phase contributes to the change: surely another part
+        than its share is, and at least half of the way to all of the change, or to none of it.
 
     Why it matters:
         A mean over a warm-up or a drift is the mean of two different things, and comparing it with another trial's
@@ -35,9 +43,11 @@ class Unsteady:
 
     When it is wrong:
         On shared machines other people's load looks like drift: with 180 steps, 2 of 19 untouched controls drifted
-        by more than 20 %. Under 500 steps a drift is therefore only mentioned. Steps that are alike to their neighbours
-        drift by chance: simulated at 10 % of scatter and AR(1) with rho 0.6, 6 % of steady series of 100 steps do, and
-        25 % would of 20.
+        by more than 20 %. Under 500 steps a drift is therefore only mentioned, and so is one in which all phases take
+        part alike: clocks and other users slow all of a step, and so may longer batches. Where that cannot be told, as
+        without timed phases, the number of steps alone decides. Steps that are alike to their neighbours drift by
+        chance: simulated at 10 % of scatter and AR(1) with rho 0.6, 6 % of steady series of 100 steps do, and 25 %
+        would of 20.
     """
 
     code: ClassVar[str] = "EXP004"
@@ -50,6 +60,9 @@ class Unsteady:
     )
     thirds: float = field(
         default=0.08, metadata=limit("change from the first third's median to the last's", "pilot of planted drifts")
+    )
+    moves: float = field(
+        default=0.5, metadata=limit("how far a phase's part of the drift is from its share of the step", "judgement")
     )
     least_steps: int = field(
         default=50, metadata=limit("steps from which a trend is looked at", "the catalogue's 50; see When it is wrong")
@@ -72,11 +85,15 @@ class Unsteady:
             return cleared(
                 self, f"step time changed by {percent(drift.rise)} over the trial", *self._numbers(facts, drift)
             )
-        severity = Severity.WARNING if facts.steps >= self.trusted_steps else Severity.INFO
+        parts = ask(parts_of_drift, facts) or ()
+        moved = tuple(one for one in parts if one.moves(self.moves))
+        # Where nobody can tell whether shares moved, the number of steps alone decides.
+        alike = sum(one.is_much for one in parts) > 1 and all(one.stays(self.moves) for one in parts)
+        trusted = facts.steps >= self.trusted_steps and not alike
         way = "rose" if drift.rise > 0 else "fell"
-        return self._finding(
-            facts, severity, f"The step time {way} by {percent(abs(drift.rise))} over the trial.", drift
-        )
+        where = _ALIKE if alike else _where(moved)
+        says = f"The step time {way} by {percent(abs(drift.rise))} over the trial{where}."
+        return self._finding(facts, Severity.WARNING if trusted else Severity.INFO, says, drift, moved)
 
     def _drift(self, facts: TrialFacts) -> Drift:
         facts.column("wall_ns", least=self.least_steps)
@@ -86,7 +103,9 @@ class Unsteady:
         apart = max(drift.last_over_first, 1 / drift.last_over_first) - 1
         return drift.monotone and abs(drift.rise) > self.rise and apart > self.thirds
 
-    def _finding(self, facts: TrialFacts, severity: Severity, says: str, drift: Drift | None) -> Finding:
+    def _finding(
+        self, facts: TrialFacts, severity: Severity, says: str, drift: Drift | None, moved: Sequence[PartOfDrift] = ()
+    ) -> Finding:
         return Finding(
             code=self.code,
             name=self.name,
@@ -94,7 +113,7 @@ class Unsteady:
             severity=severity,
             summary=says,
             scope=facts.label,
-            evidence=self._numbers(facts, drift),
+            evidence=(*self._numbers(facts, drift), *(number for one in moved for number in _shares(one))),
             remedies=(
                 Remedy(
                     "Measure longer, after a longer warm-up; look for what changes: clocks, lengths, growing lists."
@@ -114,6 +133,27 @@ class Unsteady:
             ),
             Evidence(metric="last third over first", value=drift.last_over_first, limit=1 + self.thirds, n=facts.steps),
         )
+
+
+#: Said of a drift in which all phases take part.
+_ALIKE = ", in all phases alike: as clocks, others' load or longer batches make it"
+
+
+def _where(moved: Sequence[PartOfDrift]) -> str:
+    """The phase in which most of a drift surely lies."""
+    for one in moved:
+        if one.part.surely_at_least(_MOST):
+            return f", {percent(min(1.0, one.part.value))} of it {PLACES[one.phase]}"
+    return ""
+
+
+def _shares(moved: PartOfDrift) -> tuple[Evidence, Evidence]:
+    """A phase's share of the step at both ends of the trial."""
+    name = str(moved.phase).replace("_", " ")
+    return (
+        evidence(f"{name}, of a step in the first third", moved.first.within(0.0, 1.0), "%"),
+        evidence(f"{name}, of a step in the last third", moved.last.within(0.0, 1.0), "%"),
+    )
 
 
 def _why(facts: TrialFacts) -> str:

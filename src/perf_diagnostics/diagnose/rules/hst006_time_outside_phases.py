@@ -12,6 +12,7 @@ from perf_diagnostics.diagnose.advice import PROFILER_WINDOW
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.kinds_of_work import Work, kind_of_work
 from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import Float64, Phase
@@ -42,7 +43,9 @@ class TimeOutsidePhases:
 
     When it is wrong:
         In a loop without a loader, making the batches lies here, and nothing of it is surely won.
-        Where in the loop the time lies is not told: preprocessing after ``next()`` (INP007) looks like logging.
+        Where the thread's stack was not looked at, what the time is spent on is not told: preprocessing after
+        ``next()`` (INP007) looks like logging. Where it was, a kind of work is named by the libraries' functions that
+        it calls, if it has at least half of this time.
         What a loop does not mark counts as other, and in steps of a few milliseconds so does the measuring itself.
         Where the scheduler counted that the loop's thread lacked a core, what others can have taken of this time is not
         held against the loop; what then is left uncertain is only mentioned.
@@ -90,19 +93,20 @@ class TimeOutsidePhases:
             numbers.append(evidence("of it surely computing", computing, "%", limit=self.computing_share))
         busy = computing is not None and computing.value >= self.computing_share
         batches = _makes_batches(facts) and moved < share.value / 2
+        work = kind_of_work(facts, Phase.OTHER) if moved < share.value / 2 else None
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=found.severity,
             summary=f"{percent_between(share)} of each step lie outside of loading, {_copying(facts)}forward, "
-            f"backward and optimizer{_kind(computing, busy=busy, robbed=run_delay.robbed(facts))}."
+            f"backward and optimizer{_kind(computing, work, busy=busy, robbed=run_delay.robbed(facts))}."
             + (" No loader was seen: making the batches is part of that." if batches else "")
             + _in_transfer(moved, share.value)
             + outside_of_all.says,
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=_remedies(facts, busy=busy, on_batches=moved >= share.value / 2),
+            remedies=_remedies(facts, work, busy=busy, on_batches=moved >= share.value / 2),
             recoverable=recoverable(
                 own.reaching(outside_of_all.own_at_most), self.family, realised=0.0 if batches else None
             ),
@@ -186,7 +190,9 @@ def _in_transfer(moved: float, share: float) -> str:
     )
 
 
-def _kind(computing: Interval | None, *, busy: bool, robbed: bool) -> str:
+def _kind(computing: Interval | None, work: Work | None, *, busy: bool, robbed: bool) -> str:
+    if work is not None:
+        return f"; {percent(work.part)} of that is {work.kind.name} ({work.line.file}:{work.line.line})"
     if computing is None:
         return ""
     if busy:
@@ -201,8 +207,10 @@ def _makes_batches(facts: TrialFacts) -> bool:
     return facts.table.host_ns(Phase.DATA_WAIT) is None
 
 
-def _remedies(facts: TrialFacts, *, busy: bool, on_batches: bool) -> tuple[Remedy, ...]:
+def _remedies(facts: TrialFacts, work: Work | None, *, busy: bool, on_batches: bool) -> tuple[Remedy, ...]:
     """What can be about the time outside of the phases: of workers only with a loader, or with batches to make."""
+    if work is not None:
+        return (work.kind.remedy,)
     where = Remedy(f"To see which function it is, mark the loop's parts, or record {PROFILER_WINDOW}.")
     log = Remedy("If it is logging, metrics or saving: less often, or in another thread.")
     if _makes_batches(facts) and not on_batches:

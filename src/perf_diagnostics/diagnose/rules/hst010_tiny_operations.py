@@ -89,7 +89,7 @@ class TinyOperations:
         if not each.surely_below(self.short_s) or work.value < self.work_share:
             says = f"forward and backward take {duration(each.value)} for each of {counted(int(tensors), 'tensor')}"
             return cleared(self, says + _robbed(running) + self._one_size(facts, each.value), *numbers)
-        calling = min(1.0, self.call_s / each.value)
+        calling = 1.0 if each.value <= self.call_s else self.call_s / each.value
         update = ask(facts.share, Phase.OPTIMIZER)
         fixed = calling * work.value + (0.0 if update is None else update.value)
         return Finding(

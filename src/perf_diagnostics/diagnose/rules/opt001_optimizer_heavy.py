@@ -223,7 +223,9 @@ def _tensors_s(facts: TrialFacts) -> float:
 
 
 def _above_floor(share: Interval, seconds: float, floor_s: float | None) -> Interval:
-    return share if floor_s is None else share.scaled(max(0.0, 1 - floor_s / seconds))
+    if floor_s is None:
+        return share
+    return share.scaled(0.0 if seconds <= floor_s else 1 - floor_s / seconds)
 
 
 def _summary(facts: TrialFacts, share: Interval, seconds: float, floor_s: float | None) -> str:

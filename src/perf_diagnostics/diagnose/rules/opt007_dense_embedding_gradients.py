@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts import Interval, NotApplicable, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import KAPPA_UNMEASURED, Tier, confidence, recoverable
+from perf_diagnostics.diagnose.gradient_facts import OptimizerGradients, optimizers_in_turn, require_all_told
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.update_facts import update_share
 from perf_diagnostics.diagnose.wording import percent, percent_between
@@ -58,6 +59,7 @@ class DenseEmbeddingGradients:
         known = facts.result.facts
         if "embedding_rows" not in known:
             if "sparse_gradients" not in known:
+                require_all_told(facts.result, "embedding_rows")
                 raise NotMeasured("embedding_rows", "nobody looked at the gradients of embedding tables")
             raise NotApplicable("embedding_rows", "no embedding table of a million numbers has a dense gradient")
         untouched, part = _untouched(facts), _part(facts)
@@ -101,14 +103,36 @@ def _untouched(facts: TrialFacts) -> float:
 def _part(facts: TrialFacts) -> float:
     """The part of the numbers that the optimizer updates which is the table, 0…1; those with sparse gradients are few.
 
+    Where several of one kind take turns, what each of them updates counts as often as it steps in a step of the loop.
+
     Raises:
-        NotMeasured: the table is larger than all that is updated, so that no optimizer holds it.
+        NotMeasured: the table is larger than all that is updated, so that no optimizer holds it; or optimizers of
+            several kinds take turns, whose updates of a number do not take the same time.
     """
     table, held = facts.number("embedding_gradient_numbers"), facts.number("gradients_used")
     dense = held - (ask(facts.number, "sparse_gradients") or 0.0)
-    if table > dense:
+    several = optimizers_in_turn(facts.result)
+    turns = 1
+    if several:
+        if len({one.kind for one in several if one.used > one.sparse}) > 1:
+            raise NotMeasured("embedding_gradient_numbers", "optimizers of several kinds share the update's time")
+        holder = _holder(facts)
+        turns, most = holder.turns, holder.used - holder.sparse
+        dense = float(sum((one.used - one.sparse) * one.turns for one in several))
+    else:
+        most = int(dense)
+    if table > most:
         raise NotMeasured("embedding_gradient_numbers", "no optimizer holds the table that the gradient is of (CMP017)")
-    return table / dense
+    return table * turns / dense
+
+
+def _holder(facts: TrialFacts) -> OptimizerGradients:
+    """The one of several optimizers after whose steps the table's gradient was seen."""
+    place = ask(facts.number, "embedding_gradient_optimizer")
+    for one in optimizers_in_turn(facts.result):
+        if one.place == place:
+            return one
+    raise NotMeasured("embedding_gradient_numbers", "which of the optimizers holds the table was not recorded")
 
 
 def _with_backward(facts: TrialFacts, lost: Interval) -> Interval:
@@ -119,11 +143,14 @@ def _with_backward(facts: TrialFacts, lost: Interval) -> Interval:
 
 
 def _remedies(facts: TrialFacts, part: float) -> tuple[Remedy, ...]:
-    kind, name = facts.word("optimizer") or "", facts.word("embedding_gradient_of") or "the table"
+    kind, implementation = facts.word("optimizer") or "", facts.word("optimizer_implementation")
+    if optimizers_in_turn(facts.result):
+        kind, implementation = _holder(facts).kind, _holder(facts).implementation
+    name = facts.word("embedding_gradient_of") or "the table"
     takes = {"SGD": "SGD takes such gradients as they are", "Adagrad": "Adagrad takes such gradients as they are"}
     how = takes.get(kind, "torch.optim.SparseAdam for the table, today's optimizer for the rest")
     found = [Remedy(f"Make {name} with sparse=True: {how}. {CHANGES_TRAINING}"), _TELLS]
-    if kind in ("Adam", "AdamW") and facts.word("optimizer_implementation") != "fused":
+    if kind in ("Adam", "AdamW") and implementation != "fused":
         found.append(
             Remedy(
                 f"Or update {percent(part)} of the numbers less dearly: the fused implementation.",

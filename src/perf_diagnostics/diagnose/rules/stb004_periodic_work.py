@@ -8,9 +8,11 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.kinds_of_work import kind_of_work
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.stalls import PLACES, against, explained_by_length, rhythm_outside, stalls_of
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
+from perf_diagnostics.records import Phase
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,9 @@ class PeriodicWork:
             phase, part = found.place
             numbers.append(Evidence(metric=f"of it in {phase}", value=part * 100, unit="%"))
             where, remedies = f", {percent(part)} of it {PLACES[phase]}", against(facts, phase)
+            work = kind_of_work(facts, phase) if phase is Phase.OTHER else None
+            if work is not None:
+                where += f", mostly {work.kind.name}"
         return Finding(
             code=self.code,
             name=self.name,

@@ -9,6 +9,7 @@ from perf_diagnostics.diagnose import roofline
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.link_facts import pinned_rate_share
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.wording import percent_between
 from perf_diagnostics.records import Phase
@@ -102,6 +103,9 @@ def _numbers(facts: TrialFacts, starved: Interval | None) -> tuple[Evidence, ...
     pinned = facts.result.facts.get("pin_memory")
     if isinstance(pinned, bool):
         found.append(Evidence(metric="pinned host memory", value="yes" if pinned else "no"))
+    rate = ask(pinned_rate_share, facts)
+    if rate is not None:
+        found.append(Evidence(metric="rate of copies, of that from pinned memory", value=rate * 100, unit="%"))
     return tuple(found)
 
 

@@ -20,7 +20,8 @@ class PageableCopies:
 
     What it measures:
         Whether the loader pins its batches, and the share of the step that the copies to the device take. Where both
-        were measured, how fast they are against large copies from pinned memory, which is what pinning could win.
+        were measured, how fast they are against large copies from pinned memory: what is missing is what pinning could
+        win, and from 60 % of that rate on it is not said to be a fault.
 
     Why it matters:
         A copy from pageable memory goes through a staging buffer and holds the host up; it is slower and cannot run
@@ -31,8 +32,8 @@ class PageableCopies:
         ``pin_memory=True`` in the loader and ``non_blocking=True`` in the copy.
 
     When it is wrong:
-        Pinning costs host memory and time of its own; for a few small copies it gains nothing. A loop that pins its
-        batches itself is not seen to do so.
+        Pinning costs host memory and time of its own; for a few small copies it gains nothing, and these are slower
+        than large ones from pinned memory, too. That a loop pins its batches itself is seen by their rate only.
     """
 
     code: ClassVar[str] = "XFR002"
@@ -43,6 +44,10 @@ class PageableCopies:
     info_share: float = field(
         default=0.005,
         metadata=limit("share of the step that copies take to mention", "judgement; public pair: 1 to 2 %"),
+    )
+
+    slow_rate: float = field(
+        default=0.60, metadata=limit("rate of the copies over that from pinned memory, below it", "the catalogue: 60 %")
     )
 
     def check(self, facts: TrialFacts) -> Answer:
@@ -59,16 +64,19 @@ class PageableCopies:
             return cleared(self, "batches are copied from pinned memory", *numbers)
         rate = ask(pinned_rate_share, facts)
         if rate is not None:
-            numbers += (Evidence(metric="rate of copies, of that from pinned memory", value=rate * 100, unit="%"),)
+            numbers += (_rate(rate, self.slow_rate),)
         if share.value < self.info_share:
             return cleared(self, f"copies to the device take {percent_between(share)} of a step", *numbers)
+        if rate is not None and rate >= self.slow_rate:
+            return cleared(self, f"copies go at {percent(rate)} of the rate from pinned memory", *numbers)
+        slower = "" if rate is None else f", at {percent(rate)} of the rate from pinned memory"
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=Severity.INFO,
             summary="Batches are copied to the device from memory that is not pinned; the copies take "
-            f"{percent(share.value)} of the step.",
+            f"{percent(share.value)} of the step{slower}.",
             scope=facts.label,
             evidence=numbers,
             remedies=(Remedy("Pin the host's memory and copy non_blocking.", {"pin_memory": True}),),
@@ -81,3 +89,8 @@ class PageableCopies:
             ),
             claims={str(Phase.TRANSFER): share.value},
         )
+
+
+def _rate(rate: float, slow_rate: float) -> Evidence:
+    name = "rate of copies, of that from pinned memory"
+    return Evidence(metric=name, value=rate * 100, unit="%", limit=slow_rate * 100)

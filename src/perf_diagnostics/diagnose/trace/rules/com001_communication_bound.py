@@ -14,6 +14,7 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, lim
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.collectives import Collectives, collectives, exposed_share
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.passes import passes_of
 from perf_diagnostics.diagnose.trace.rule import found
 from perf_diagnostics.diagnose.wording import percent, percent_between, significant
 
@@ -35,7 +36,7 @@ class CommunicationBound:
         Hidden communication costs nothing. What is exposed, every rank waits for, and it grows with the job.
 
     What to try:
-        Larger or earlier gradient buckets and a static graph, so that the exchange starts during the backward pass;
+        Gradient buckets that are complete early, so that the exchange starts during the backward pass;
         gradient accumulation without synchronising every micro-step; compression of gradients; a faster network path.
         Many small messages: bundle them, for each costs a latency however little it moves.
 
@@ -138,25 +139,36 @@ def _numbers(facts: TraceFacts, messages: Collectives) -> tuple[Evidence, ...]:
 
 def _remedies(facts: TraceFacts, messages: Collectives, *, bundling: bool) -> tuple[Remedy, ...]:
     """What fits what is exchanged; fewer messages first, where they are small or as many as there are gradients."""
-    gradients = facts.gradients_a_step or 0
     if messages.mostly == "route":
         return (
             Remedy("Let what each rank is sent overlap with computing that does not need it: fetch a batch ahead."),
             Remedy("Send less: exchange embeddings or experts' tokens in a lower precision."),
         )
-    if gradients >= _MANY and messages.all_reduces >= _ONE_BY_ONE * gradients * messages.steps:
+    gradients, reduced, a_pass = _of_one_pass(facts, messages)
+    if gradients >= _MANY and reduced >= _ONE_BY_ONE * gradients:
         first = Remedy(
             f"Exchange gradients in buckets, as DistributedDataParallel does: there are {gradients:,.0f} gradients and "
-            f"{messages.all_reduces / messages.steps:,.0f} all-reduces a step."
+            f"{reduced:,.0f} all-reduces a {a_pass}."
         )
     elif bundling:
         first = Remedy("Bundle messages: larger buckets (bucket_cap_mb), or fewer and larger sharded units.")
     elif messages.mostly == "shard":
         first = Remedy("Gather the next unit's parameters while this one computes (prefetch), in fewer, larger units.")
     else:
-        first = Remedy("Start the exchange earlier: smaller first bucket, static_graph, gradient_as_bucket_view.")
+        first = Remedy(
+            "Start the exchange earlier: smaller buckets, and no find_unused_parameters=True without static_graph=True."
+        )
     return (
         first,
         Remedy("With gradient accumulation, synchronise in the last micro-step only (no_sync)."),
         Remedy("Send less: compress gradients, or shard the optimizer."),
     )
+
+
+def _of_one_pass(facts: TraceFacts, messages: Collectives) -> tuple[float, float, str]:
+    """Gradients and all-reduces of a step, or, where it accumulates batches, of a backward pass that exchanges."""
+    gradients, reduced = facts.gradients_a_step or 0.0, messages.all_reduces / messages.steps
+    passes = passes_of(facts)
+    if passes is None or not passes.accumulate or not passes.exchanging:
+        return gradients, reduced, "step"
+    return gradients / passes.a_step, reduced / (passes.a_step * passes.exchanging), "backward pass"

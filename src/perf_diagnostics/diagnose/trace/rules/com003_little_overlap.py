@@ -17,6 +17,7 @@ from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.collectives import collectives
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.passes import Passes, passes_of
 from perf_diagnostics.diagnose.wording import percent
 from perf_diagnostics.records import Int64
 
@@ -24,7 +25,10 @@ _REMEDIES: Mapping[str, tuple[Remedy, ...]] = MappingProxyType(
     {
         "reduce": (
             Remedy("Make the buckets smaller, so that the first ones leave early: bucket_cap_mb, 25 by default."),
-            Remedy("Where every step has the same graph: DistributedDataParallel(…, static_graph=True)."),
+            Remedy(
+                "Leave find_unused_parameters out, or where every step has the same graph add static_graph=True: with "
+                "the first alone, buckets are never put in the order in which gradients become complete."
+            ),
         ),
         "shard": (Remedy("Gather the next unit's parameters while this one computes (prefetch)."),),
         "route": (
@@ -62,21 +66,24 @@ class RunsAlone:
             raise NotApplicable("communication", "no collective kernel lies in the steps")
         exposed = facts.share(Part.COMMUNICATION)
         overlap = 1 - exposed.value / talking.value
-        if facts.gradients_a_step == 1:
+        accumulating = _accumulating(facts)
+        gradients = facts.gradients_a_step
+        if gradients is not None and round(gradients / (accumulating.a_step if accumulating else 1.0)) == 1:
             raise NotApplicable("communication", "a step has one gradient, complete only when the backward pass ends")
-        room = facts.share_of(np.minimum(facts.per_step_ns(Part.COMMUNICATION), self._beside(facts)))
+        room = facts.share_of(self._room(facts, accumulating))
         numbers = (
             Evidence(metric="overlap with computation", value=overlap * 100, unit="%",
                      limit=self.limits.least_overlap * 100),
             evidence("exposed communication", exposed, "%", limit=self.limits.exposed_share),
             evidence("exposed, and computing could hide it", room, "%", limit=self.limits.room_share),
+            *_passes(accumulating),
         )  # fmt: skip
         if overlap >= self.limits.least_overlap or exposed.value < self.limits.exposed_share:
             says = f"{percent(overlap)} of the communication is hidden, {percent(exposed.value)} of a step is not"
             return cleared(self, says, *numbers)
         level = grade(room, ((Severity.WARNING, self.limits.room_share),))
         if level is None:
-            return cleared(self, "there is too little computing to hide more of the communication", *numbers)
+            return cleared(self, _too_little(accumulating), *numbers)
         if facts.prompt_share >= self.starved_share:
             return cleared(self, "the host sets the pace: what it launches late cannot overlap", *numbers)
         sure = level.sure and exposed.surely_at_least(self.limits.exposed_share)
@@ -95,7 +102,40 @@ class RunsAlone:
             claims={str(Part.COMMUNICATION): room.value},
         )
 
-    def _beside(self, facts: TraceFacts) -> Int64:
-        """In each step the computing that could run beside communication and does not, in ns."""
+    def _room(self, facts: TraceFacts, accumulating: Passes | None) -> Int64:
+        """In each step the exposed communication that computing could hide, in ns.
+
+        Of accumulated batches each one's backward pass can hide what it exchanges itself, and nothing else.
+        """
         alone = facts.split.parts[Part.COMPUTE] - facts.split.communicating
-        return (alone.within(facts.steps.windows) * self.hiding_share).astype(np.int64)
+        beside = (alone.within(facts.steps.windows) * self.hiding_share).astype(np.int64)
+        exposed = facts.per_step_ns(Part.COMMUNICATION)
+        if accumulating is None:
+            return np.minimum(exposed, beside)
+        # Passes before the first window, and after the last one, compute as well.
+        all_of_them = float(beside.mean()) / accumulating.a_step * accumulating.step.size
+        return np.minimum(exposed, accumulating.room_ns(len(facts.steps), all_of_them))
+
+
+def _accumulating(facts: TraceFacts) -> Passes | None:
+    """The backward passes of a step, where there are several and gradients are what is exchanged."""
+    if collectives(facts).mostly not in (None, "reduce"):
+        return None
+    passes = passes_of(facts)
+    return passes if passes is not None and passes.accumulate else None
+
+
+def _passes(accumulating: Passes | None) -> tuple[Evidence, ...]:
+    if accumulating is None:
+        return ()
+    return (
+        Evidence(metric="backward passes a step", value=accumulating.a_step),
+        Evidence(metric="backward passes that communicate", value=accumulating.exchanging * 100, unit="%"),
+    )
+
+
+def _too_little(accumulating: Passes | None) -> str:
+    if accumulating is None:
+        return "there is too little computing to hide more of the communication"
+    each = f"{accumulating.a_step:.3g}"
+    return f"of the {each} backward passes of a step those that exchange compute too little to hide more of it"

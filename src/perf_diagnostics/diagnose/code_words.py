@@ -1,0 +1,154 @@
+"""How lines of the user's own code are told: a file and its line, the source text, who called it and what it calls."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from perf_diagnostics.diagnose.finding import CodeShare, Diagnosis, Finding
+from perf_diagnostics.diagnose.wording import percent
+from perf_diagnostics.records import CodePlace
+
+#: Columns of a terminal that a source text takes in a sentence, a place, and the name of a function.
+SOURCE_COLUMNS = 60
+_PLACE_LETTERS = 48
+_NAME_LETTERS = 60
+
+#: Of the lines of a finding those are told with at least this part of what the first one has.
+_BESIDE_THE_FIRST = 1 / 3
+
+#: Names that say less about what is called than the class they belong to.
+_SAYS_LITTLE = re.compile(r"forward|__\w+__")
+
+
+@dataclass(frozen=True)
+class SeenAt:
+    """A line at which time was seen, in words; ``source`` and ``function`` are empty where there is none."""
+
+    lead: str
+    where: str
+    function: str
+    source: str
+    share: str
+    beside: str
+
+    def words(self, plain: Callable[[str], str] = str, code: Callable[[str], str] = "`{}`".format) -> str:
+        """As a sentence: ``Seen at train.py:9 in Data.__getitem__: `x = x * 1.01` (23 % of a step), called from …``.
+
+        ``plain`` and ``code`` turn words, and source text, into those of a format.
+        """
+        told = plain(f"{self.lead} {self.where}") + (f" in {plain(self.function)}" if self.function else "")
+        return f"{told}{f': {code(self.source)}' if self.source else ''} {plain(f'({self.share}){self.beside}')}"
+
+
+def seen_at(finding: Finding, diagnosis: Diagnosis) -> tuple[SeenAt, ...]:
+    """The lines of a finding that matter, the one with most of its time first."""
+    told = [one for one in finding.lines if one.share.value >= _BESIDE_THE_FIRST * finding.lines[0].share.value]
+    return tuple(
+        seen(one, "Also at" if index else "Seen at", _beside(one, diagnosis)) for index, one in enumerate(told)
+    )
+
+
+def seen(line: CodeShare, lead: str, beside: str) -> SeenAt:
+    """A line in words, behind a lead and before what else is to be told of it."""
+    share = f"{percent(line.share.value)} of a step"
+    return SeenAt(lead, place(line.place), function(line.place), source(line.place), share, beside)
+
+
+def _beside(line: CodeShare, diagnosis: Diagnosis) -> str:
+    callers, called = callers_in_loop(line, diagnosis), called_unsaid(line)
+    parts = [f"called from {place(callers[0])}"] if callers else []
+    return "".join(f", {part}" for part in [*parts, *([f"calls {called}"] if called else [])])
+
+
+def place(of: CodePlace, letters: int = _PLACE_LETTERS) -> str:
+    """``train.py:9``; a long path is cut in its middle, and keeps its file and line.
+
+    >>> place(CodePlace(file="src/project/models/text/encoder.py", line=12, function="f"), 30)
+    'src/…/text/encoder.py:12'
+    """
+    room = max(8, letters - len(f":{of.line}"))
+    return f"{_shortened(_printable(of.file), room)}:{of.line}"
+
+
+def _shortened(path: str, room: int) -> str:
+    if len(path) <= room:
+        return path
+    first, *folders, name = path.split("/") if "/" in path else ("", path)
+    kept = name
+    for folder in reversed(folders):
+        if len(f"{first}/…/{folder}/{kept}") > room:
+            break
+        kept = f"{folder}/{kept}"
+    for told in (f"{first}/…/{kept}", f"…/{kept}"):
+        if "/" in path and len(told) <= room:
+            return told
+    return f"{name[: room // 2 - 1]}…{name[-(room - room // 2) :]}" if len(name) > room else name
+
+
+def function(of: CodePlace) -> str:
+    """The function a line is in; empty at the outermost level of a file."""
+    name = _printable(of.function).replace("<locals>.", "")
+    return "" if name == "<module>" else _cut(name, _NAME_LETTERS)
+
+
+def source(of: CodePlace, columns: int = SOURCE_COLUMNS) -> str:
+    """The line's text on one line, cut to so many columns; wide letters take two, and none is torn from its marks."""
+    return _cut(_printable(of.text), columns)
+
+
+def called_unsaid(line: CodeShare) -> str:
+    """What the line spends most of its time in, where its own text does not name that.
+
+    The last name counts, or of a ``forward`` that of the module: ``loss.backward()`` says what it calls,
+    ``self.cell(x)`` does not say that this is a ``GRUCell``.
+    """
+    names = [name for name in line.called.split(".") if not _SAYS_LITTLE.fullmatch(name)]
+    said = {name.lower() for name in re.findall(r"\w+", line.place.text)}
+    return "" if not names or names[-1].lower() in said else _cut(_printable(line.called), _NAME_LETTERS)
+
+
+def callers_in_loop(line: CodeShare, diagnosis: Diagnosis) -> tuple[CodePlace, ...]:
+    """The lines that led to a line from the training's loop on, the nearest first; none for a line of the loop itself.
+
+    The loop stands in the innermost of the functions that all lines of the diagnosis have in common: how it was called
+    says nothing. Where there is one line only, the nearest caller is told.
+    """
+    chains = [_functions(one) for one in diagnosis.lines] or [_functions(line)]
+    if len(set(chains)) == 1:
+        return line.callers[-1:]
+    levels = zip(*chains, strict=False)
+    depth = len(list(takewhile(lambda names: len(set(names)) == 1, levels)))
+    return tuple(reversed(line.callers[max(0, depth - 1) :]))
+
+
+def _functions(line: CodeShare) -> Sequence[tuple[str, str]]:
+    return tuple((one.file, one.function) for one in (*line.callers, line.place))
+
+
+def _printable(text: str) -> str:
+    """One line, in which nothing can move a terminal's cursor or hide a part of the text."""
+    line = " ".join(text.split())
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
+
+
+def _cut(text: str, columns: int) -> str:
+    taken = 0
+    ends = 0  # of what leaves room for the ellipsis
+    for index, letter in enumerate(text):
+        width = _width(letter)
+        if width and taken < columns:
+            ends = index
+        taken += width
+        if taken > columns:
+            return f"{text[:ends].rstrip()}…"
+    return text
+
+
+def _width(letter: str) -> int:
+    if unicodedata.category(letter).startswith("M"):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1

@@ -1,0 +1,133 @@
+"""How lines of code are told: places and texts cut where they are long, who called them, and what they call."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from perf_diagnostics.diagnose.code_words import called_unsaid, callers_in_loop, function, place, seen_at, source
+from perf_diagnostics.diagnose.finding import Diagnosis
+from perf_diagnostics.diagnose.verdict_place import verdict_place, verdict_seen
+from perf_diagnostics.records import CodePlace
+from tests.code_lines import BACKWARD, CELL, ITEM, LOOP, MAIN, READ, WAITING, diagnosis_of, share, waiting
+
+
+def at(file: str = "train.py", line: int = 7, name: str = "f", text: str = "") -> CodePlace:
+    return CodePlace(file=file, line=line, function=name, text=text)
+
+
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        ("train.py", "train.py:7"),
+        ("src/models/encoder.py", "src/models/encoder.py:7"),  # 23 letters
+        ("src/project/models/text/encoder.py", "src/…/text/encoder.py:7"),
+        ("/home/someone/project/encoder.py", "/…/project/encoder.py:7"),
+        ("a_folder_with_a_long_name/encoder.py", "…/encoder.py:7"),
+        ("src/project/a_module_with_a_very_long_name.py", "a_module_w…ong_name.py:7"),
+    ],
+)
+def test_of_a_long_path_the_file_and_its_line_stay(file: str, shown: str) -> None:
+    assert place(at(file), 24) == shown
+    assert len(shown) <= 24
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("x = x * 1.01", "x = x * 1.01"),
+        ("0123456789ab", "0123456789ab"),  # just as long as there is room
+        ("0123456789abc", "0123456789a…"),
+        ("变量 = 模型(输入, 标签)", "变量 = 模型…"),  # 4, 3, 4 and the ellipsis
+        ("变量 == 模型(输入, 标签)", "变量 == 模…"),  # 4, 4, 2 and the ellipsis: 11, where another sign would make 13
+        ("0123456789e\u0301x", "0123456789e\u0301x"),  # 12 columns
+        ("0123456789e\u0301xy", "0123456789e\u0301…"),
+        ("0123456789ae\u0301x", "0123456789a…"),  # an accent is not left without its letter, nor a letter without it
+        ("a  =\t1", "a = 1"),
+        ("a\x1b[31m\u202eb", "a\ufffd[31m\ufffdb"),
+        ("", ""),
+    ],
+)
+def test_a_long_text_is_cut_by_columns_and_never_in_a_letter(text: str, shown: str) -> None:
+    assert source(at(text=text), 12) == shown
+
+
+def test_functions_go_by_their_own_names() -> None:
+    assert function(at(name="<module>")) == ""
+    assert function(at(name="make.<locals>.collate")) == "make.collate"
+    assert function(at(name="f" * 80)) == "f" * 59 + "…"
+
+
+@pytest.mark.parametrize(
+    ("text", "called", "told"),
+    [
+        ("loss.backward()", "torch._tensor.Tensor.backward", False),
+        ("h = self.cell(z, h)", "torch.nn.modules.rnn.GRUCell.forward", True),
+        ("y = self.linear(x)", "torch.nn.modules.linear.Linear.forward", False),
+        ("torch.save(state, path)", "torch.serialization.save", False),
+        ("checkpoint(state)", "torch.serialization.save", True),
+        ("", "torch.serialization.save", True),
+        ("x = x * 1.01", "", False),
+    ],
+)
+def test_what_a_line_calls_is_told_where_its_text_does_not_say_it(text: str, called: str, told: bool) -> None:
+    assert called_unsaid(share(text, called=called)) == (called if told else "")
+
+
+def test_callers_are_told_from_the_loop_on() -> None:
+    # All lines have <module> and main in common: how main was called says nothing.
+    assert callers_in_loop(ITEM, WAITING) == (LOOP,)
+    assert callers_in_loop(BACKWARD, WAITING) == ()
+    deep = share(callers=(MAIN, LOOP, at(line=30, name="load")))
+    assert callers_in_loop(deep, diagnosis_of(waiting(deep), deep, BACKWARD)) == (at(line=30, name="load"), LOOP)
+    # A loop at the outermost level of the file.
+    own = share(callers=(at(line=12, name="<module>"),))
+    loop = share("loss.backward()", function="<module>", callers=())
+    assert callers_in_loop(own, diagnosis_of(waiting(own), own, loop)) == (at(line=12, name="<module>"),)
+    # One line alone: where the loop stands is not known.
+    assert callers_in_loop(ITEM, diagnosis_of(waiting(ITEM), ITEM)) == (LOOP,)
+
+
+def test_a_finding_names_the_lines_that_matter() -> None:
+    (told,) = seen_at(WAITING.findings[0], WAITING)  # the second has 5 % of a step, less than a third of the first's 23
+    assert told.words() == (
+        "Seen at train.py:9 in Data.__getitem__: `x = x * 1.01` (23 % of a step), called from train.py:41"
+    )
+    near = dataclasses.replace(READ, share=ITEM.share.scaled(0.5))
+    both = seen_at(waiting(ITEM, near), WAITING)
+    assert [one.lead for one in both] == ["Seen at", "Also at"] and both[1].share == "12 % of a step"
+    (cell,) = seen_at(waiting(CELL), WAITING)
+    assert cell.words(code="<{}>".format) == (
+        "Seen at train.py:22 in Net.forward: <h = self.cell(z, h)> (26 % of a step), called from train.py:42, "
+        "calls torch.nn.modules.rnn.GRUCell.forward"
+    )
+    (bare,) = seen_at(waiting(share("", function="<module>", callers=())), WAITING)
+    assert bare.words() == "Seen at train.py:9 (23 % of a step)"
+    assert seen_at(waiting(), WAITING) == ()
+
+
+def test_the_verdict_ends_with_the_place_it_is_about() -> None:
+    assert verdict_place(WAITING) == "At train.py:9: `x = x * 1.01`."
+    unread = share("")
+    assert verdict_place(diagnosis_of(waiting(unread), unread)) == "At train.py:9."
+    long = share("loss = " + "a" * 90)
+    assert verdict_place(diagnosis_of(waiting(long), long)) == f"At train.py:9: `loss = {'a' * 52}…`."  # 60 in all
+
+
+def test_a_line_with_less_than_half_of_the_finding_is_its_largest_part() -> None:
+    assert verdict_place(diagnosis_of(waiting(ITEM, claimed=0.46), ITEM)).startswith("At train.py:9")
+    assert verdict_place(diagnosis_of(waiting(ITEM, claimed=0.47), ITEM)).startswith("The largest part at train.py:9")
+
+
+def test_of_a_frameworks_loop_it_is_told_what_it_calls() -> None:
+    fetch = share("trainer.train()", function="<module>", callers=(), called="transformers.trainer.Trainer.get_batch")
+    update = dataclasses.replace(fetch, called="torch.optim.adamw.AdamW.step", phase="optimizer")
+    told = diagnosis_of(waiting(fetch), fetch, update)
+    assert verdict_place(told) == "At train.py:9: `trainer.train()`, in transformers.trainer.Trainer.get_batch."
+    assert verdict_place(diagnosis_of(waiting(fetch), fetch)) == "At train.py:9: `trainer.train()`."
+
+
+def test_where_no_line_was_seen_no_place_is_told() -> None:
+    assert verdict_place(diagnosis_of(waiting())) == "" and verdict_seen(diagnosis_of(waiting())) is None
+    assert verdict_place(Diagnosis(verdict=None, lines=(ITEM,))) == ""

@@ -115,7 +115,8 @@ def test_one_that_raises_inside_the_backward_keeps_no_time(tmp_path: Path) -> No
                 model(x).sum().backward()
             except RuntimeError:
                 threading.Event().wait(0.05)  # what is done about it is nobody's phase
-    assert seen._watch.observations.gaps == ()
+    # Nothing but what a machine without counters of its processors' energy lacks.
+    assert {gap.signal for gap in seen._watch.observations.gaps} <= {"cpu_power", "energy_cpu"}
     table = seen.run.results[0].steps[0]
     assert sum(table.samples) == 48 and len(table) == 11
     assert (table.columns["host_optimizer_ns"] < 40e6).all() and (table.columns["host_backward_ns"] < 40e6).all()

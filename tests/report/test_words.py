@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perf_diagnostics.report import course, markdown, scale, words
+from perf_diagnostics.report import course, markdown_text, scale, words
 from perf_diagnostics.report.model import ReportTable, TableColumn
 from perf_diagnostics.report.words import between, byte_unit, cell, clean, moment, number, percent, plain, time_unit
 
 
-@pytest.mark.parametrize("module", [words, scale, markdown, course])
+@pytest.mark.parametrize("module", [words, scale, markdown_text, course])
 def test_examples_in_docstrings_hold(module):
     result = doctest.testmod(module)
     assert result.failed == 0

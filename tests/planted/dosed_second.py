@@ -161,9 +161,29 @@ def _moving(part: float, seed: int) -> TrialResult:
     return loop(seed, mood=calm, quantities=given | {"matmul_ceiling": 200e9})
 
 
+def _blocked(share: float, seed: int) -> TrialResult:
+    """The loop's thread is blocked in forward for this share of the step, and has no core for a hundredth of it.
+
+    A sampler's thread runs for a fiftieth beside it.
+    """
+    share = min(0.9, share)
+    means = {Phase.FORWARD: HEALTHY_S[Phase.FORWARD] + _STEP_S * share / (1 - share)}
+    table = loop(seed, means).steps[0].steady.columns
+    lacks = (share + 0.01) * table["wall_ns"] * np.random.default_rng((seed, 97)).uniform(0.9, 1.1, _STEPS)
+    ran = table["thread_cpu_ns"] - lacks
+    loops = float(ran.sum() / table["wall_ns"].sum())
+    counted = {"loop_cpu_share": loops, "loop_run_delay_share": 0.01}
+    counted |= {"process_cpu_share": loops + 0.02, "process_run_delay_share": 0.01}
+    return loop(seed, means, columns={"thread_cpu_ns": ran}, quantities=counted)
+
+
 DOSES: tuple[Dose, ...] = (
     Dose(code="INP008", limit="computing_share", scale="room", build=_handing_over),
     Dose(code="XFR002", limit="slow_rate", severity=INFO, scale="falls", most=1.0, build=_staged),
+    *(
+        Dose(code="HST012", limit=name, severity=severity, build=_blocked)
+        for name, severity in (("warn_share", WARNING), ("critical_share", Severity.CRITICAL))
+    ),
     Dose(code="MEM010", limit="full_share", scale="room", build=_handed_through),
     Dose(code="HST005", limit="longest", severity=INFO, build=_one_pause),
     Dose(

@@ -150,7 +150,7 @@ PLANTS = (
     ),
     Plant(
         name="script-waits",
-        number="49",
+        number="-",
         says="a script whose forward asks a service and waits for its answer",
         dose="20 ms a step",
         faulty=Script(fault="waits"),

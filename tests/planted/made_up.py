@@ -151,7 +151,7 @@ def leaping(rng: np.random.Generator, steps: int) -> Float64:
 _ROBBED = {Phase.DATA_WAIT: 0.05, Phase.FORWARD: 0.2, Phase.BACKWARD: 0.3, Phase.OPTIMIZER: 0.05, Phase.OTHER: 0.4}
 
 
-def robbed(seed: int, *, steps: int = 120) -> TrialResult:
+def robbed(seed: int, *, steps: int = 120, **trial: Any) -> TrialResult:
     """A healthy loop among others: each step loses a time slice, of 0.06 s on average, in one of its phases."""
     rng = np.random.default_rng((seed, steps, 61))
     slices = rng.exponential(0.06, steps)
@@ -159,7 +159,8 @@ def robbed(seed: int, *, steps: int = 120) -> TrialResult:
     added = {phase: np.where(where == at, slices, 0.0) for at, phase in enumerate(_ROBBED)}
     own = loop(seed, steps=steps, added=added)
     wall = own.steps[0].steady.wall_ns
-    return loop(seed, steps=steps, added=added, columns={"thread_cpu_ns": wall - 1e9 * slices, "data_wait_cpu_ns": 0})
+    columns = {"thread_cpu_ns": wall - 1e9 * slices, "data_wait_cpu_ns": 0}
+    return loop(seed, steps=steps, added=added, columns=columns, **trial)
 
 
 def healthy_on_cpu(seed: int, *, steps: int = 120) -> TrialResult:
@@ -186,6 +187,10 @@ def healthy_on_cpu(seed: int, *, steps: int = 120) -> TrialResult:
             "process_cpu_s": wall_s * 0.99,
             "workers_cpu_s": 0.0,
             "other_cpu_s": wall_s * 0.04,
+            "loop_cpu_share": 0.975,
+            "loop_run_delay_share": 0.01,
+            "process_cpu_share": 0.99,
+            "process_run_delay_share": 0.015,
             "cpu_pressure_s": wall_s * 0.05,
             "cpu_periods": 0.0,
             "cpu_throttled_periods": 0.0,

@@ -109,9 +109,13 @@ def _summary(facts: TrialFacts, share: float, forward: float, backward: float) -
     whole = f"{percent(share)} of a step of {duration(facts.step_time_s.value)}"
     each = f"{percent(first[1])} in the {first[0]} and {percent(second[1])} in the {second[0]} pass"
     held = ask(blocked, facts, (Phase.FORWARD, Phase.BACKWARD))
-    if held is not None and held.sure.value >= BLOCKED_PART * share:
-        says = f"{whole} lie in forward and backward ({each}), and for at least {percent(held.sure.value)} of the step"
-        return f"{says} the loop's thread was blocked there and computed nothing."
+    if held is not None and held.waiting >= BLOCKED_PART * share:
+        surely = held.sure.value >= BLOCKED_PART * share
+        waits = f"{percent(held.sure.value if surely else held.waiting)} of the step the loop's thread"
+        waits += (
+            " was blocked there and computed nothing" if surely else " waited there, perhaps for others of its process"
+        )
+        return f"{whole} lie in forward and backward ({each}), and for at least {waits}."
     says = f"{whole} is {'the device' if facts.on_accelerator else 'the CPU'}'s own work: {each}"
     threads, cores = ask(facts.number, "threads"), ask(facts.number, "cpu_count")
     if facts.on_accelerator:

@@ -70,7 +70,18 @@ class LowMfu:
                 Tier.SHARE, sure=share.surely_below(self.least_share), coverage=facts.coverage, thin=facts.thin
             ),
             claims={str(phase): facts.share(phase).value for phase in (Phase.FORWARD, Phase.BACKWARD)},
-            symptom_of=("SWP001", "CMP003", "CMP006", "CMP007", "CMP008", "CMP009", "CMP011", "HST001", "HST008"),
+            symptom_of=(
+                "SWP001",
+                "CMP003",
+                "CMP006",
+                "CMP007",
+                "CMP008",
+                "CMP009",
+                "CMP011",
+                "HST001",
+                "HST008",
+                "HST012",
+            ),
         )
 
 

@@ -89,7 +89,7 @@ class OverheadBound:
             claims={
                 str(phase): cost / there.step_time_s.value for phase, cost in by_phase.items() if graded is not None
             },
-            symptom_of=("INP001", "OPT001", "XFR001", "HST001", "CPU001", "CPU003"),
+            symptom_of=("INP001", "OPT001", "XFR001", "HST001", "HST012", "CPU001", "CPU003"),
         )
 
     def _share(self, size: int, share: Interval) -> Evidence:

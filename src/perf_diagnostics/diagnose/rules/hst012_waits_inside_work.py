@@ -1,0 +1,107 @@
+"""HST012: the loop's thread is blocked inside forward, backward or the optimizer: it waits for something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.blocked import WORK, Blocked, blocked
+from perf_diagnostics.diagnose.facts import TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.wording import percent, percent_between
+
+
+@dataclass(frozen=True)
+class WaitsInsideWork:
+    """The loop's thread is blocked inside forward, backward or the optimizer: it waits for something.
+
+    What it measures:
+        In a trial on the CPU, the time of forward, backward and the optimizer in which the loop's thread did not run,
+        less what the scheduler counted that it was ready and had no core, and less what all other threads of its
+        process ran, or were ready to: it may have waited for these to compute. What is left is the least that it was
+        blocked.
+
+    Why it matters:
+        A model that sleeps, reads a file, asks a service or waits for a lock or for another process (a simulator) looks
+        like one that computes. No faster arithmetic, and no more threads, make that shorter.
+
+    What to try:
+        Look at the line at which the time was seen. Get what it waits for before the step: ahead of time, once and
+        kept, in the loader's workers, or in another thread beside the computation.
+
+    When it is wrong:
+        For what the thread waited is not seen. Memory that is read back from disk blocks it, too (MEM006), and so does
+        a compiler that runs as a process of its own (HST007). A debugger or a profiler that halts the process looks
+        alike. What the next step needs of this one (a simulator that is given the model's action) cannot be got ahead.
+        Other threads of the process that are busy with something else hide as much of the waiting as they run. So do
+        torch's own: where it computes with several threads, the others spin for some 10 ms before they sleep, so that
+        only what a wait lasts longer is sure.
+        It is not asked on a device, whose host waits for it, and with several ranks, which wait for each other.
+    """
+
+    code: ClassVar[str] = "HST012"
+    name: ClassVar[str] = "waits-inside-work"
+    family: ClassVar[Family] = Family.HOST
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    warn_share: float = field(
+        default=0.10, metadata=limit("share of the step surely blocked to warn from", "as HST006; a judgement")
+    )
+    critical_share: float = field(default=0.25, metadata=limit("… that is critical", "judgement"))
+
+    def check(self, facts: TrialFacts) -> Answer:
+        found = blocked(facts)
+        numbers = (
+            evidence("blocked in forward, backward and optimizer, surely", found.sure, "%", limit=self.warn_share),
+            evidence("not running in forward, backward and optimizer", found.not_running, "%"),
+            Evidence(metric="ready and without a core", value=found.delayed * 100, unit="%"),
+            Evidence(metric="other threads of its process at work", value=found.others * 100, unit="%"),
+        )
+        graded = grade(found.sure, ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share)))
+        if graded is None:
+            return cleared(self, _why_quiet(found), *numbers)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=graded.severity,
+            summary=f"For {percent_between(found.sure)} of each step at least, the loop's thread was blocked inside "
+            "forward, backward or the optimizer: it neither ran nor lacked a core, and no other thread of its process "
+            "was at work for it. It waits there: for a file, a service, a lock, another process, or in a sleep.",
+            scope=facts.label,
+            evidence=numbers,
+            remedies=_remedies(facts),
+            recoverable=recoverable(found.sure.reaching(found.at_most), self.family),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
+            claims=_claims(facts, found.sure.value),
+            symptom_of=("MEM001", "MEM006", "CPU003", "HST007", "OPT006", "STB004"),
+        )
+
+
+def _why_quiet(found: Blocked) -> str:
+    says = f"the loop's thread was surely blocked for {percent_between(found.sure)} of a step inside its work"
+    if found.not_running.value - found.sure.value < 0.01:
+        return says
+    return (
+        f"{says}: it did not run for {percent(found.not_running.value)}, had no core for {percent(found.delayed)}, and "
+        f"other threads of its process were at work for {percent(found.others)}"
+    )
+
+
+def _claims(facts: TrialFacts, share: float) -> dict[str, float]:
+    """Spread over forward, backward and optimizer like their time."""
+    known = {phase: one.value for phase in WORK if (one := ask(facts.share, phase)) is not None and one.value > 0}
+    whole = sum(known.values())
+    return {str(phase): share * value / whole for phase, value in known.items()}
+
+
+def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
+    workers = ask(facts.number, "num_workers") is not None
+    loader = "in the loader's workers with the batch, " if workers else ""
+    return (
+        Remedy("Look at the line at which the time was seen: what it calls is what the training waits for."),
+        Remedy(f"Get that before the step needs it: read once and kept, {loader}or in another thread meanwhile."),
+        Remedy("If it is logging, saving or sending: less often, or in another thread."),
+    )

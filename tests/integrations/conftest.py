@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.integrations import own_cost
+from perf_diagnostics.integrations.model.trained import Trained
 from perf_diagnostics.integrations.run_script import Session, run_watched
-from perf_diagnostics.integrations.trained import Trained
 from perf_diagnostics.records import ALL_PHASES, StepTable, TrialResult
 from perf_diagnostics.store.find import list_runs
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from perf_diagnostics.integrations.abrupt_ends import SIGNALS, AbruptEnds
-from perf_diagnostics.integrations.default_actions import called_by_system
+from perf_diagnostics.integrations.ends.abrupt_ends import SIGNALS, AbruptEnds
+from perf_diagnostics.integrations.ends.default_actions import called_by_system
 from perf_diagnostics.records import Outcome
 
 TERM = signal.SIGTERM
@@ -95,7 +95,7 @@ def test_a_forked_process_has_the_default_actions_and_its_parent_keeps_its_own()
 
 PROGRAM = """
 import ctypes, os, signal, sys, time
-from perf_diagnostics.integrations import abrupt_ends as module
+from perf_diagnostics.integrations.ends import abrupt_ends as module
 
 class Training:
     def end(self, *how):

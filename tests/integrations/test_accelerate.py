@@ -24,8 +24,10 @@ from tests.integrations.planted import (
 
 accelerate = pytest.importorskip("accelerate", reason="accelerate is missing: pip install 'accelerate>=1.1'")
 
-from perf_diagnostics.integrations import accelerated_watch, attach, ranks  # noqa: E402 - not without accelerate
+from perf_diagnostics.integrations import attach  # noqa: E402
 from perf_diagnostics.integrations.accelerate import attach_accelerator  # noqa: E402
+from perf_diagnostics.integrations.ranks import ranks  # noqa: E402
+from perf_diagnostics.integrations.watching import accelerated_watch  # noqa: E402
 
 STEPS = 10
 
@@ -258,7 +260,7 @@ def test_the_precision_is_the_accelerators(tmp_path: Path, named: str, precision
         name=None,
         results_dir=tmp_path,
     )
-    from perf_diagnostics.integrations.mixed_precision import autocast_named
+    from perf_diagnostics.integrations.model.mixed_precision import autocast_named
 
     watch.computes_in(autocast_named(named))
     watch._describe()

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perf_diagnostics.integrations import slowing
-from perf_diagnostics.integrations.board_sampling import BoardSampling
-from perf_diagnostics.integrations.slowing import SlowingSampler
-from perf_diagnostics.integrations.used_devices import devices_of
+from perf_diagnostics.integrations.readings import slowing
+from perf_diagnostics.integrations.readings.board_sampling import BoardSampling
+from perf_diagnostics.integrations.readings.slowing import SlowingSampler
+from perf_diagnostics.integrations.readings.used_devices import devices_of
 from perf_diagnostics.measure import boards
 from perf_diagnostics.measure.devices import DeviceInfo
 from perf_diagnostics.measure.gpu import GpuInstrument, gpu_instruments

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from perf_diagnostics.integrations.boards_at_rest import INTERVAL_NS, LONGEST_NS, BoardsAtRest
+from perf_diagnostics.integrations.readings.boards_at_rest import INTERVAL_NS, LONGEST_NS, BoardsAtRest
 from perf_diagnostics.measure.devices import DeviceInfo
 from perf_diagnostics.measure.nvml import open_nvml
 from perf_diagnostics.measure.observation import Unreadable

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.utils import checkpoint
 
-from perf_diagnostics.integrations import OwnLoop, attach, describe
+from perf_diagnostics.integrations import OwnLoop, attach
+from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.records import TrialResult
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from perf_diagnostics.diagnose.code_shares import all_code_shares
 from perf_diagnostics.diagnose.facts import TrialFacts
-from perf_diagnostics.integrations.loop_probe import LoopProbe
+from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
 from perf_diagnostics.measure import code_watch
 from perf_diagnostics.measure.code_sampling import INTERVAL_NS, CodeSampling
 from perf_diagnostics.measure.code_watch import CodeWatch

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from perf_diagnostics.integrations import not_shown
-from perf_diagnostics.integrations.conclusion import Conclusion, Course
+from perf_diagnostics.integrations.record import not_shown
+from perf_diagnostics.integrations.record.conclusion import Conclusion, Course
 from perf_diagnostics.records import Quantity, StepTable
 
 OWN = (Quantity("energy_device", 60.0, "J", "NVML"), Quantity("energy_device_steps", 3.0, "1", "NVML"))

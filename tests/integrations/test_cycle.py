@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perf_diagnostics.integrations.cycle import LEAST_PATIENCE, Cycle
+from perf_diagnostics.integrations.steps.cycle import LEAST_PATIENCE, Cycle
 
 
 def ends(cycle: Cycle, order: str) -> str:

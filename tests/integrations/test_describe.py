@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from perf_diagnostics.integrations import describe
+from perf_diagnostics.integrations.model import describe
 
 CPU = torch.device("cpu")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from perf_diagnostics.integrations.endings import Ending, ending_of
+from perf_diagnostics.integrations.ends.endings import Ending, ending_of
 from perf_diagnostics.measure.lost_context import WHAT_NOW
 from perf_diagnostics.records import Outcome
 

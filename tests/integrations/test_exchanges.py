@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from perf_diagnostics.integrations import exchanges as module
-from perf_diagnostics.integrations.bucket_views import gradient_memory
-from perf_diagnostics.integrations.exchanges import LOOKS, Exchanges
+from perf_diagnostics.integrations.ranks import exchanges as module
+from perf_diagnostics.integrations.ranks.bucket_views import gradient_memory
+from perf_diagnostics.integrations.ranks.exchanges import LOOKS, Exchanges
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Json, StepTable
 

@@ -14,12 +14,12 @@ import torch
 from torch.utils.data import DataLoader
 
 from perf_diagnostics.integrations import attach
-from perf_diagnostics.integrations.cycle import LEAST_PATIENCE, Cycle
-from perf_diagnostics.integrations.first_turns import FirstTurns, Turn
-from perf_diagnostics.integrations.hindsight import HindsightProbe, OpenBorder
-from perf_diagnostics.integrations.loop_probe import BACKWARD, FORWARD, OPTIMIZER
+from perf_diagnostics.integrations.model.trained import Trained
 from perf_diagnostics.integrations.run_script import Session
-from perf_diagnostics.integrations.trained import Trained
+from perf_diagnostics.integrations.steps.cycle import LEAST_PATIENCE, Cycle
+from perf_diagnostics.integrations.steps.first_turns import FirstTurns, Turn
+from perf_diagnostics.integrations.steps.hindsight import HindsightProbe, OpenBorder
+from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, FORWARD, OPTIMIZER
 from perf_diagnostics.records import ALL_PHASES, Outcome, StepTable
 from tests.measure.simulated_device import HostClock
 

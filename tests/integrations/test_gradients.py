@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from perf_diagnostics.integrations import OwnLoop, attach, embedding_gradients
-from perf_diagnostics.integrations.trained import Trained
+from perf_diagnostics.integrations import OwnLoop, attach
+from perf_diagnostics.integrations.model import embedding_gradients
+from perf_diagnostics.integrations.model.trained import Trained
 from perf_diagnostics.records import Json
 from tests.integrations.test_first_turns import run_here
 

@@ -27,7 +27,7 @@ from tests.integrations.planted import (
 pytest.importorskip("accelerate", reason="the Trainer needs accelerate: pip install 'accelerate>=1.1'")
 transformers = pytest.importorskip("transformers")
 
-from perf_diagnostics.integrations import huggingface  # noqa: E402 - not without transformers
+from perf_diagnostics.integrations import huggingface  # noqa: E402
 from perf_diagnostics.integrations.huggingface import PerformanceDiagnosticsCallback  # noqa: E402
 
 #: The Trainer pins memory by default, which torch warns of where there is no accelerator.

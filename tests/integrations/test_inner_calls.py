@@ -15,8 +15,8 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader
 
 from perf_diagnostics.integrations import attach
-from perf_diagnostics.integrations.modules import _CALL
-from perf_diagnostics.integrations.trained import Trained
+from perf_diagnostics.integrations.model.modules import _CALL
+from perf_diagnostics.integrations.model.trained import Trained
 from perf_diagnostics.records import StepTable, TrialResult
 from tests.integrations.test_first_turns import run_here
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from perf_diagnostics.integrations import ranks
+from perf_diagnostics.integrations.ranks import ranks
 from perf_diagnostics.records import Outcome, Phase
 from tests.integrations.planted import (
     DOSE_S,

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perf_diagnostics.integrations import OwnLoop, parts
-from perf_diagnostics.integrations.flush_times import MOST_STEPS_A_BLOCK
-from perf_diagnostics.integrations.losses import MOST_KEPT, Losses
-from perf_diagnostics.integrations.parts import StepParts
+from perf_diagnostics.integrations import OwnLoop
+from perf_diagnostics.integrations.model.losses import MOST_KEPT, Losses
+from perf_diagnostics.integrations.record import parts
+from perf_diagnostics.integrations.record.flush_times import MOST_STEPS_A_BLOCK
+from perf_diagnostics.integrations.record.parts import StepParts
 from perf_diagnostics.records import StepTable
 from tests.measure.simulated_device import HostClock
 

@@ -12,8 +12,8 @@ import torch
 
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.integrations import OwnLoop, attach
-from perf_diagnostics.integrations.loop_memory import LoopMemory
-from perf_diagnostics.integrations.loop_probe import FORWARD, LoopProbe
+from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
+from perf_diagnostics.integrations.steps.loop_probe import FORWARD, LoopProbe
 from perf_diagnostics.measure.beside_steps import MEMORY_COLUMNS, MEMORY_INTERVAL_NS
 from perf_diagnostics.measure.observation import Observations
 from tests.measure.simulated_device import HostClock

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.integrations import OwnLoop, marked
-from perf_diagnostics.integrations.loop_probe import (
+from perf_diagnostics.integrations.steps.loop_probe import (
     BACKWARD,
     DATA_WAIT,
     FORWARD,

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from perf_diagnostics.integrations import trained
-from perf_diagnostics.integrations.cycle import Cycle
+from perf_diagnostics.integrations.model import trained
+from perf_diagnostics.integrations.steps.cycle import Cycle
 from tests.integrations.test_first_turns import forwards_of, run_here, table_of
 
 

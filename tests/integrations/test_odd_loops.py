@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from perf_diagnostics.integrations import attach, describe
-from perf_diagnostics.integrations.recording import Recording
-from perf_diagnostics.integrations.trained import Trained
+from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations.model import describe
+from perf_diagnostics.integrations.model.trained import Trained
+from perf_diagnostics.integrations.record.recording import Recording
 from perf_diagnostics.records import ALL_PHASES
 from tests.integrations.test_first_turns import run_here, table_of
 

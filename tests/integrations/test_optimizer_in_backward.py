@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from perf_diagnostics.integrations import attach
-from perf_diagnostics.integrations.watch import Watch
+from perf_diagnostics.integrations.watching.watch import Watch
 from perf_diagnostics.records import ALL_PHASES
 from tests.integrations.test_first_turns import run_here, table_of
 

@@ -14,9 +14,9 @@ from torch.optim import optimizer as torch_optimizer
 
 from perf_diagnostics.integrations import own_cost
 from perf_diagnostics.integrations.attached import attach
-from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, LoopProbe
 from perf_diagnostics.integrations.own_cost import with_own_cost
 from perf_diagnostics.integrations.own_loop import OwnLoop
+from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, LoopProbe
 from perf_diagnostics.records import Outcome, TrialResult
 from perf_diagnostics.testing import trial_of
 

@@ -13,8 +13,10 @@ import torch
 from torch.utils.data import DataLoader
 
 import perf_diagnostics
-from perf_diagnostics.integrations import attach, not_shown, optimizer_turns, patches
-from perf_diagnostics.integrations.step_state import QUICK_NS
+from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations.record import not_shown
+from perf_diagnostics.integrations.steps.step_state import QUICK_NS
+from perf_diagnostics.integrations.watching import optimizer_turns, patches
 from perf_diagnostics.records import ALL_PHASES
 
 OURS = str(Path(perf_diagnostics.__file__).parent)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from perf_diagnostics.integrations.prepared import without_left_over
+from perf_diagnostics.integrations.model.prepared import without_left_over
 
 
 def net(kind: type[torch.optim.Optimizer] = torch.optim.Adam) -> tuple[torch.nn.Module, torch.optim.Optimizer]:

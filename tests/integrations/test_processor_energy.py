@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from perf_diagnostics.integrations import attach, processor_energy, steady_readings
-from perf_diagnostics.integrations.processor_energy import ProcessorEnergy
+from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations.readings import processor_energy, steady_readings
+from perf_diagnostics.integrations.readings.processor_energy import ProcessorEnergy
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.pausing_thread import PausingThread
 from perf_diagnostics.measure.rapl import RaplDomain, RaplInstrument

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perf_diagnostics.integrations.board_sampling import Used
-from perf_diagnostics.integrations.rank_energy import rank_energy
+from perf_diagnostics.integrations.readings.board_sampling import Used
+from perf_diagnostics.integrations.readings.rank_energy import rank_energy
 from perf_diagnostics.measure.host_identity import HostIdentity
 from perf_diagnostics.measure.power import energy
 from perf_diagnostics.records import Gap, Outcome, Series, TrialResult

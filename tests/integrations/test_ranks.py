@@ -9,13 +9,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.rank_facts import RankFacts
 from perf_diagnostics.diagnose.several_runs import together
-from perf_diagnostics.integrations import ranks
-from perf_diagnostics.integrations.ranks import ALONE_AFTER, Meeting
+from perf_diagnostics.integrations.ranks import ranks
+from perf_diagnostics.integrations.ranks.ranks import ALONE_AFTER, Meeting
 from perf_diagnostics.records import Phase, Run, TrialResult
 from perf_diagnostics.store.find import list_runs
 from perf_diagnostics.store.run_folder import RunFolder
@@ -77,11 +78,34 @@ def test_the_rank_that_waits_for_its_data_is_the_straggler(tmp_path: Path) -> No
 
 
 @pytest.mark.planted
+def test_the_rank_that_is_slow_in_backward_is_the_straggler(tmp_path: Path) -> None:
+    run, _ = job(tmp_path, "slow-backward")
+    facts = RankFacts.of(run.results[0])
+    assert facts.arrivals is not None and facts.arrivals.count == 9  # of the first ten the very first is not read
+    # Rank 1's backward computes 30 ms longer, and rank 0 waits for it in its own, which takes as long.
+    assert facts.arrivals.habit_ns(1)[Phase.BACKWARD].value / 1e6 == pytest.approx(30, abs=5)
+    backward_ms = np.median(facts.phase_ns(Phase.BACKWARD), axis=1) / 1e6
+    assert backward_ms[0] == pytest.approx(backward_ms[1], abs=3)
+    diagnosis = diagnose(run)
+    found = {finding.code: finding for finding in diagnosis.findings}
+    assert found["COM002"].summary.startswith("Rank 1 of 2 is last in")
+    assert "mostly in backward" in found["COM002"].summary
+    assert "COM004" not in found
+    # Whatever the exchange itself costs on this machine, what the other rank waits in it is told beside that.
+    (exchange,) = [answer for answer in (*diagnosis.findings, *diagnosis.cleared) if answer.code == "COM001"]
+    assert "on the rank that waits least (mostly rank 1); the others wait" in exchange.summary
+
+
+@pytest.mark.planted
 def test_batches_uneven_in_turn_are_no_straggler(tmp_path: Path) -> None:
     run, _ = job(tmp_path, "in-turn")
     found = {finding.code: finding for finding in diagnose(run).findings}
     assert "COM002" not in found
     assert "their samples differ by 50 %" in found["COM004"].summary  # 12 over the mean of 12 and 4, less 1
+    # Each timed exchange belongs to its step: what a rank does before backward explains the half of the waits of 30 ms
+    # (the ranks lie that far from their mean) but for the machine's noise.
+    arrivals = RankFacts.of(run.results[0]).arrivals
+    assert arrivals is not None and np.median(np.abs(arrivals.beyond_ns)) < 5e6
 
 
 @pytest.mark.planted

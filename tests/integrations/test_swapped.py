@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from perf_diagnostics.integrations import attach, steady_readings
-from perf_diagnostics.integrations.swapped import Swapped
+from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations.readings import steady_readings
+from perf_diagnostics.integrations.readings.swapped import Swapped
 from perf_diagnostics.measure.observation import Observations, Unreadable
 from perf_diagnostics.records import Gap, Quantity
 

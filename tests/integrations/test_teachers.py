@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from perf_diagnostics.integrations import attach, trained
-from perf_diagnostics.integrations.beside_models import BesideModels
-from perf_diagnostics.integrations.modules import _CALL
+from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations.model import trained
+from perf_diagnostics.integrations.model.beside_models import BesideModels
+from perf_diagnostics.integrations.model.modules import _CALL
 from perf_diagnostics.records import ALL_PHASES, StepTable
 from tests.integrations.test_first_turns import run_here, table_of
 

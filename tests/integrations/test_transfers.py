@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from perf_diagnostics.integrations import attach, watched_steps
+from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations.watching import watched_steps
 from perf_diagnostics.measure.device_clock import HostTimeEvents
 from perf_diagnostics.records import Phase, TrialResult
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from perf_diagnostics.integrations import OwnLoop, attach, ranks
-from perf_diagnostics.integrations.training_folder import TrainingFolder
+from perf_diagnostics.integrations import OwnLoop, attach
+from perf_diagnostics.integrations.ranks import ranks
+from perf_diagnostics.integrations.record.training_folder import TrainingFolder
 from perf_diagnostics.store.run_folder import RunFolder
 from tests.measure.simulated_device import HostClock
 

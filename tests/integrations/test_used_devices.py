@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from perf_diagnostics.integrations import used_devices
-from perf_diagnostics.integrations.used_devices import devices_in_use, devices_of
+from perf_diagnostics.integrations.readings import used_devices
+from perf_diagnostics.integrations.readings.used_devices import devices_in_use, devices_of
 from perf_diagnostics.measure.devices import DeviceInfo
 
 FOUR = tuple(DeviceInfo(name=f"cuda:{index}", kind="cuda", model="Tesla T4", uuid=f"u{index}") for index in range(4))

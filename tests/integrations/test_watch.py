@@ -15,10 +15,11 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader, dataloader
 
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.integrations import attach, watched_steps
-from perf_diagnostics.integrations.losses import Losses, scales_losses
-from perf_diagnostics.integrations.modules import outermost, watch_calls
-from perf_diagnostics.integrations.watch import Watch
+from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations.model.losses import Losses, scales_losses
+from perf_diagnostics.integrations.model.modules import outermost, watch_calls
+from perf_diagnostics.integrations.watching import watched_steps
+from perf_diagnostics.integrations.watching.watch import Watch
 from perf_diagnostics.measure.tape import BITS, LEAVE, START, TRAINS
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from perf_diagnostics.integrations import OwnLoop, attach
-from perf_diagnostics.integrations.loop_probe import BACKWARD
+from perf_diagnostics.integrations.record.telling import tell
 from perf_diagnostics.integrations.shield import LoopObservations
-from perf_diagnostics.integrations.telling import tell
+from perf_diagnostics.integrations.steps.loop_probe import BACKWARD
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.testing import run_of, trial_of
 from tests.code_lines import WAITING, diagnosis_of, waiting
@@ -46,7 +46,7 @@ def test_what_a_signals_handler_raises_passes_the_guard_and_is_no_gap() -> None:
 
 @pytest.mark.usefixtures("a_handler")
 def test_a_handler_that_raises_while_a_block_is_written_reaches_the_loop(tmp_path: Path, monkeypatch) -> None:
-    from perf_diagnostics.integrations.training_folder import StepParts
+    from perf_diagnostics.integrations.record.training_folder import StepParts
 
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

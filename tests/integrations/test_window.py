@@ -18,11 +18,13 @@ from perf_diagnostics import BottleneckReport
 from perf_diagnostics.diagnose.trace.names import Names
 from perf_diagnostics.diagnose.trace.reader import read_trace
 from perf_diagnostics.diagnose.trace.steps import steps_of
-from perf_diagnostics.integrations import OwnLoop, attach, parts, window
+from perf_diagnostics.integrations import OwnLoop, attach
 from perf_diagnostics.integrations.about import About
-from perf_diagnostics.integrations.one_profiler import OneProfiler
-from perf_diagnostics.integrations.window import LoopWindow
-from perf_diagnostics.integrations.window_borders import WindowBorders, _queued
+from perf_diagnostics.integrations.record import parts
+from perf_diagnostics.integrations.record.window_borders import WindowBorders, _queued
+from perf_diagnostics.integrations.window import window
+from perf_diagnostics.integrations.window.one_profiler import OneProfiler
+from perf_diagnostics.integrations.window.window import LoopWindow
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.profiler_window import MOST_STEPS
 from perf_diagnostics.records import Quantity, TrialResult

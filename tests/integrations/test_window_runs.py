@@ -11,7 +11,9 @@ import torch
 
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.trace.reader import read_trace
-from perf_diagnostics.integrations import attach, ranks, window
+from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations.ranks import ranks
+from perf_diagnostics.integrations.window import window
 from perf_diagnostics.records import Outcome
 from perf_diagnostics.store.find import list_runs
 from tests.integrations.planted import PausingLinear, Rows

@@ -117,7 +117,7 @@ class _LastAct:
 
 def _session(given: argparse.Namespace, target: str) -> Session | None:
     from perf_diagnostics.integrations.attached import check_name
-    from perf_diagnostics.integrations.recording import disabled, recorded_here
+    from perf_diagnostics.integrations.record.recording import disabled, recorded_here
     from perf_diagnostics.integrations.run_script import Session
 
     results_dir = Path(given.results_dir)
@@ -131,7 +131,7 @@ def _session(given: argparse.Namespace, target: str) -> Session | None:
 
 def _tell(session: Session) -> None:
     """One line with the run and the verdict."""
-    from perf_diagnostics.integrations.telling import say, tell
+    from perf_diagnostics.integrations.record.telling import say, tell
 
     if session.watch is None and session.faults.gaps:
         why = " ".join(session.faults.gaps[0].why.split())

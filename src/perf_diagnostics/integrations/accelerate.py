@@ -21,10 +21,10 @@ from typing import Any
 
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations.attached import RESULTS_DIR, Attached, check_name
-from perf_diagnostics.integrations.endings import ending_of
-from perf_diagnostics.integrations.mixed_precision import autocast_named
-from perf_diagnostics.integrations.recording import disabled
-from perf_diagnostics.integrations.telling import tell
+from perf_diagnostics.integrations.ends.endings import ending_of
+from perf_diagnostics.integrations.model.mixed_precision import autocast_named
+from perf_diagnostics.integrations.record.recording import disabled
+from perf_diagnostics.integrations.record.telling import tell
 from perf_diagnostics.records import Outcome
 
 try:
@@ -73,13 +73,13 @@ def attach_accelerator(
     if disabled():
         yield Attached(None)
         return
-    from perf_diagnostics.integrations import checkpoints, loader_patches, patches
-    from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
-    from perf_diagnostics.integrations.accelerated_watch import AcceleratedWatch
-    from perf_diagnostics.integrations.boards_at_rest import boards_at_rest
-    from perf_diagnostics.integrations.describe import class_name
+    from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
+    from perf_diagnostics.integrations.model.describe import class_name
+    from perf_diagnostics.integrations.model.prepared import without_left_over
     from perf_diagnostics.integrations.own_cost import with_own_cost
-    from perf_diagnostics.integrations.prepared import without_left_over
+    from perf_diagnostics.integrations.readings.boards_at_rest import boards_at_rest
+    from perf_diagnostics.integrations.watching import checkpoints, loader_patches, patches
+    from perf_diagnostics.integrations.watching.accelerated_watch import AcceleratedWatch
 
     models, known = without_left_over(models, optimizers)
     watch = AcceleratedWatch(

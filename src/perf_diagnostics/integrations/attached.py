@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perf_diagnostics.errors import InvalidSettings, RunError
-from perf_diagnostics.integrations.recording import disabled, recorded_here
+from perf_diagnostics.integrations.record.recording import disabled, recorded_here
 from perf_diagnostics.records import Outcome, Run
 from perf_diagnostics.store.files import checked_name
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from perf_diagnostics.integrations.marked import MarkedLoop
-    from perf_diagnostics.integrations.watch import Watch
+    from perf_diagnostics.integrations.watching.watch import Watch
 
 T = TypeVar("T")
 
@@ -92,14 +92,14 @@ def attach(
     import torch
     from torch.utils.data import DataLoader
 
-    from perf_diagnostics.integrations import checkpoints, loader_patches, patches, transfers
-    from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
-    from perf_diagnostics.integrations.boards_at_rest import boards_at_rest
-    from perf_diagnostics.integrations.describe import class_name
-    from perf_diagnostics.integrations.endings import ending_of
+    from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
+    from perf_diagnostics.integrations.ends.endings import ending_of
+    from perf_diagnostics.integrations.model.describe import class_name
     from perf_diagnostics.integrations.own_cost import with_own_cost
-    from perf_diagnostics.integrations.telling import tell
-    from perf_diagnostics.integrations.watch import Watch
+    from perf_diagnostics.integrations.readings.boards_at_rest import boards_at_rest
+    from perf_diagnostics.integrations.record.telling import tell
+    from perf_diagnostics.integrations.watching import checkpoints, loader_patches, patches, transfers
+    from perf_diagnostics.integrations.watching.watch import Watch
 
     models = _all_of(model, torch.nn.Module, "model")
     optimizers = _all_of(optimizer, torch.optim.Optimizer, "optimizer")

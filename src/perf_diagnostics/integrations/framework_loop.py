@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
-from perf_diagnostics.integrations.boards_at_rest import boards_at_rest
-from perf_diagnostics.integrations.endings import Ending
+from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
+from perf_diagnostics.integrations.ends.endings import Ending
 from perf_diagnostics.integrations.marked import MarkedLoop
 from perf_diagnostics.integrations.own_cost import with_own_cost
+from perf_diagnostics.integrations.readings.boards_at_rest import boards_at_rest
 
 if TYPE_CHECKING:
     import torch

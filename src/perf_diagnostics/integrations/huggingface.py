@@ -18,10 +18,10 @@ from types import FrameType
 from typing import Any
 
 from perf_diagnostics.integrations.attached import RESULTS_DIR, Attached
-from perf_diagnostics.integrations.endings import ending_of
+from perf_diagnostics.integrations.ends.endings import ending_of
 from perf_diagnostics.integrations.framework_loop import FrameworkLoop
-from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, TRANSFER
-from perf_diagnostics.integrations.mixed_precision import autocast_named
+from perf_diagnostics.integrations.model.mixed_precision import autocast_named
+from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, TRANSFER
 from perf_diagnostics.integrations.trainings import Trainings
 from perf_diagnostics.records import Outcome
 

@@ -10,19 +10,19 @@ from typing import Any, TypeVar
 
 import torch
 
-from perf_diagnostics.integrations import describe
 from perf_diagnostics.integrations.about import About
-from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
-from perf_diagnostics.integrations.called_masks import Call, Copies, MaskReader, count_call
-from perf_diagnostics.integrations.checkpoints import watch_checkpoints
 from perf_diagnostics.integrations.counts import Counts
-from perf_diagnostics.integrations.gradient_looks import GradientLooks
-from perf_diagnostics.integrations.loop_memory import LoopMemory
-from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER, LoopProbe
-from perf_diagnostics.integrations.masked_calls import watch_masks
-from perf_diagnostics.integrations.passes import Passes
-from perf_diagnostics.integrations.recording import Recording
+from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
+from perf_diagnostics.integrations.model import describe
+from perf_diagnostics.integrations.model.called_masks import Call, Copies, MaskReader, count_call
+from perf_diagnostics.integrations.model.gradient_looks import GradientLooks
+from perf_diagnostics.integrations.model.masked_calls import watch_masks
+from perf_diagnostics.integrations.record.recording import Recording
 from perf_diagnostics.integrations.shield import FAULTS, LoopObservations, Shield
+from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
+from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER, LoopProbe
+from perf_diagnostics.integrations.steps.passes import Passes
+from perf_diagnostics.integrations.watching.checkpoints import watch_checkpoints
 from perf_diagnostics.measure.device_clock import captures, event_source
 from perf_diagnostics.records import Json, Outcome
 from perf_diagnostics.workloads.workload import BatchCount

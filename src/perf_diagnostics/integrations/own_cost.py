@@ -14,12 +14,12 @@ from pathlib import Path
 
 import torch
 
-from perf_diagnostics.integrations import loader_patches, patches, transfers
-from perf_diagnostics.integrations.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER, LoopProbe
 from perf_diagnostics.integrations.marked import MarkedLoop
-from perf_diagnostics.integrations.recording import Recording
-from perf_diagnostics.integrations.step_state import QUICK_NS, unseen
-from perf_diagnostics.integrations.watch import Watch
+from perf_diagnostics.integrations.record.recording import Recording
+from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER, LoopProbe
+from perf_diagnostics.integrations.steps.step_state import QUICK_NS, unseen
+from perf_diagnostics.integrations.watching import loader_patches, patches, transfers
+from perf_diagnostics.integrations.watching.watch import Watch
 from perf_diagnostics.measure.alternating import Added, alternate, block_of, without_collections
 from perf_diagnostics.measure.beside_steps import MEMORY_INTERVAL_NS
 from perf_diagnostics.measure.device_clock import event_source

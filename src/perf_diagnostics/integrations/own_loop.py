@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from perf_diagnostics.integrations.attached import RESULTS_DIR, Attached, check_name
-from perf_diagnostics.integrations.endings import ending_of
-from perf_diagnostics.integrations.recording import disabled, recorded_here
-from perf_diagnostics.integrations.telling import tell
+from perf_diagnostics.integrations.ends.endings import ending_of
+from perf_diagnostics.integrations.record.recording import disabled, recorded_here
+from perf_diagnostics.integrations.record.telling import tell
 from perf_diagnostics.records import Outcome
 
 if TYPE_CHECKING:
@@ -78,10 +78,10 @@ class OwnLoop(Attached):
         self._quiet = quiet
         self._loop: MarkedLoop | None = None
         if not disabled():
-            from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
-            from perf_diagnostics.integrations.boards_at_rest import boards_at_rest
+            from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
             from perf_diagnostics.integrations.marked import MarkedLoop
             from perf_diagnostics.integrations.own_cost import with_own_cost
+            from perf_diagnostics.integrations.readings.boards_at_rest import boards_at_rest
 
             self._loop = MarkedLoop(
                 workload=workload,

@@ -14,14 +14,14 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING
 
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.integrations.after_import import AfterImport
-from perf_diagnostics.integrations.endings import Ending, ending_of
-from perf_diagnostics.integrations.ranks import rank
+from perf_diagnostics.integrations.ends.endings import Ending, ending_of
+from perf_diagnostics.integrations.ranks.ranks import rank
 from perf_diagnostics.integrations.shield import LoopObservations
+from perf_diagnostics.integrations.watching.after_import import AfterImport
 from perf_diagnostics.records import Outcome
 
 if TYPE_CHECKING:
-    from perf_diagnostics.integrations.watch import Watch
+    from perf_diagnostics.integrations.watching.watch import Watch
 
 _OURS = str(Path(__file__).parents[1])
 _MACHINERY = (_OURS, "<frozen runpy>", runpy.__file__)
@@ -79,11 +79,11 @@ class Session:
             self._watch_torch()
 
     def _watch_torch(self) -> None:
-        from perf_diagnostics.integrations import checkpoints, loader_patches, patches, transfers
-        from perf_diagnostics.integrations.abrupt_ends import abrupt_ends
-        from perf_diagnostics.integrations.boards_at_rest import boards_at_rest
+        from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
         from perf_diagnostics.integrations.own_cost import with_own_cost
-        from perf_diagnostics.integrations.watch import Watch
+        from perf_diagnostics.integrations.readings.boards_at_rest import boards_at_rest
+        from perf_diagnostics.integrations.watching import checkpoints, loader_patches, patches, transfers
+        from perf_diagnostics.integrations.watching.watch import Watch
 
         watch = Watch(workload=self._workload, name=self._name, results_dir=self._results_dir)
         watch.recording.with_own_cost = with_own_cost

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perf_diagnostics.integrations.attached import Attached, check_name
-from perf_diagnostics.integrations.endings import Ending
-from perf_diagnostics.integrations.recording import disabled, recorded_here
+from perf_diagnostics.integrations.ends.endings import Ending
+from perf_diagnostics.integrations.record.recording import disabled, recorded_here
+from perf_diagnostics.integrations.record.telling import say, tell
 from perf_diagnostics.integrations.shield import FAULTS
-from perf_diagnostics.integrations.telling import say, tell
 from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.records import Outcome
 

@@ -1,4 +1,5 @@
-"""Two processes of one training on the CPU; the rank that is named waits for its data, or has the longer batch in turn.
+"""Two processes of one training on the CPU; rank 1 waits for its data, or is slow in backward, or each has the longer
+batch in turn.
 
 RANK and WORLD_SIZE come from the environment, as torchrun sets them. Arguments: the store's file, what is planted, how
 many steps.
@@ -36,13 +37,22 @@ class Loader(torch.utils.data.IterableDataset):
         return batches()
 
 
+def slow(gradient):
+    """Backward waits here, before the first gradient that is exchanged."""
+    time.sleep(DOSE_S)
+    return gradient
+
+
 torch.set_num_threads(1)
 dist.init_process_group("gloo", init_method=f"file://{STORE}", rank=RANK, world_size=int(os.environ["WORLD_SIZE"]))
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(16, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for batch in torch.utils.data.DataLoader(Loader(), batch_size=None):
     optimizer.zero_grad()
-    model(batch).square().mean().backward()
+    output = model(batch)
+    if PLANTED == "slow-backward" and RANK == 1:
+        output.register_hook(slow)
+    output.square().mean().backward()
     optimizer.step()
 dist.destroy_process_group()
 print(f"rank {RANK} ends", flush=True)

@@ -23,8 +23,9 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from perf_diagnostics.integrations import attach, processor_energy, slowing, steady_readings
-from perf_diagnostics.integrations.board_sampling import BoardSampling
+from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations.readings import processor_energy, slowing, steady_readings
+from perf_diagnostics.integrations.readings.board_sampling import BoardSampling
 from perf_diagnostics.measure import energy_methods, rapl
 from perf_diagnostics.measure.devices import DeviceInfo
 from tests.measure.pretended_nvml import PretendedBoard, PretendedLibrary, pretended

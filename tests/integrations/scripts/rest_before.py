@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 import torch
 
-from perf_diagnostics.integrations import slowing
+from perf_diagnostics.integrations.readings import slowing
 from perf_diagnostics.integrations.run_script import Session, run_watched
 from tests.measure.pretended_nvml import PretendedBoard, PretendedLibrary, pretended
 from tests.trials.pretended_cuda import install

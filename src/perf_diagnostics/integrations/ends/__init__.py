@@ -1,0 +1,1 @@
+"""How a training ends, and that its record is written whatever ends it."""

@@ -1,0 +1,1 @@
+"""What is trained: its modules, its batches and masks, its gradients and losses."""

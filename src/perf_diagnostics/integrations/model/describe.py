@@ -1,0 +1,200 @@
+"""What can be told about a user's training without asking: batch counts, model size, precision, loader, optimizer."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+
+from perf_diagnostics.integrations.model.masks import padding_of
+from perf_diagnostics.measure import memory
+from perf_diagnostics.measure.devices import model_of
+from perf_diagnostics.measure.environment import usable_cores
+from perf_diagnostics.measure.float32_products import float32_products
+from perf_diagnostics.measure.model_scan import scan
+from perf_diagnostics.records import Json, Precision, Quantity
+from perf_diagnostics.workloads.optimizers import optimizer_facts
+from perf_diagnostics.workloads.workload import BatchCount
+
+_DEEPEST_BATCH = 4
+_HALF: dict[torch.dtype, Precision] = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
+
+
+def count_batch(batch: Any, *, depth: int = 0) -> BatchCount | None:
+    """Samples (and tokens) of a batch by its shapes, None where they cannot be told; never waits for a device.
+
+    The samples are the rows of the first tensor or the length of the first list. Tokens are counted where a mapping
+    has ``input_ids``, padding where its ``attention_mask`` lies on the CPU and is of the same shape.
+    """
+    if isinstance(batch, torch.Tensor):
+        return _rows(batch.size(0)) if batch.ndim else None
+    if type(batch) in (list, tuple) and batch and isinstance(batch[0], torch.Tensor):  # the usual (x, y), fast
+        return _rows(batch[0].size(0)) if batch[0].ndim else None
+    if depth >= _DEEPEST_BATCH or batch is None or isinstance(batch, str | bytes):
+        return None
+    if isinstance(batch, Mapping):
+        ids, mask = batch.get("input_ids"), batch.get("attention_mask")
+        if isinstance(ids, torch.Tensor) and ids.ndim:
+            padding: int | None = None
+            if isinstance(mask, torch.Tensor) and mask.device.type == "cpu" and mask.shape == ids.shape:
+                padding = padding_of(mask, marks_padding=False)
+            return BatchCount(ids.shape[0], ids.numel(), padding)
+        batch = list(batch.values())
+    if isinstance(batch, Sequence) and batch:
+        first = batch[0]
+        if isinstance(first, str | int | float):
+            return BatchCount(len(batch))
+        return count_batch(first, depth=depth + 1)
+    return None
+
+
+@functools.lru_cache
+def _rows(samples: int) -> BatchCount:
+    return BatchCount(samples)
+
+
+def count_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
+    """Samples in one call of a model, by its inputs."""
+    if kwargs and not args:
+        ids = kwargs.get("input_ids")
+        args = (ids,) if isinstance(ids, torch.Tensor) else tuple(kwargs.values())
+    found = count_batch(args)
+    return None if found is None else found.samples
+
+
+def parameters_of(
+    models: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer]
+) -> list[torch.nn.Parameter]:
+    """Every parameter of the models and optimizers, once."""
+    trained = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
+    return list({id(p): p for p in (*(p for model in models for p in model.parameters()), *trained)}.values())
+
+
+def device_of(parameters: Sequence[torch.Tensor]) -> torch.device:
+    """The device of most parameters (an embedding may be kept on the host); the CPU where there are none."""
+    sizes: dict[torch.device, int] = {}
+    for parameter in parameters:
+        sizes[parameter.device] = sizes.get(parameter.device, 0) + parameter.numel()
+    return max(sizes, key=lambda device: sizes[device], default=torch.device("cpu"))
+
+
+def device_name(device: torch.device) -> str:
+    """``cuda`` is one particular board; results of two boards must never be mixed up."""
+    if str(device) == "cuda":
+        return f"cuda:{torch.cuda.current_device()}"
+    return str(device)
+
+
+def precision_of(parameters: Sequence[torch.Tensor], device: torch.device, autocast: torch.dtype | None) -> Precision:
+    """What the products are computed in: the autocast region's type, the parameters', or TF32 where it is allowed.
+
+    Parameters of 64 bits are computed with in float64 inside of an autocast region, too, which leaves them alone.
+    """
+    own = {parameter.dtype for parameter in parameters if parameter.is_floating_point()}
+    if own == {torch.float64}:
+        return "float64"
+    dtype = autocast or (parameters[0].dtype if parameters else torch.float32)
+    if dtype in _HALF:
+        return _HALF[dtype]
+    allowed = device.type == "cuda" and float32_products() != "highest"
+    return "tf32" if allowed and torch.cuda.get_device_capability(device) >= (8, 0) else "float32"
+
+
+def autocast_dtype(kind: str) -> torch.dtype | None:
+    """The type of the autocast region the caller is in, for a kind of device, or None."""
+    known = torch.amp.is_autocast_available(kind)  # of other kinds torch refuses to say whether it is enabled
+    return torch.get_autocast_dtype(kind) if known and torch.is_autocast_enabled(kind) else None
+
+
+def sizes(parameters: Sequence[torch.nn.Parameter], device: torch.device) -> list[Quantity]:
+    """How large the model is, and the memories around it and their peaks so far."""
+    numbers: list[tuple[str, float, str, str]] = [
+        ("host_memory_total", memory.memory_limit_bytes(), "bytes", "MemTotal and cgroup limits")
+    ]
+    if parameters:
+        total = sum(p.numel() for p in parameters)
+        trained = sum(p.numel() for p in parameters if p.requires_grad)
+        weight = sum(p.numel() * p.element_size() for p in parameters)
+        numbers += [
+            ("parameters", total, "1", "model.parameters()"),
+            ("trainable_parameters", trained, "1", "model.parameters()"),
+            ("parameter_bytes", weight, "bytes", "model.parameters()"),
+        ]
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        numbers += [
+            ("device_memory_total", total, "bytes", "torch.cuda.get_device_properties"),
+            (
+                "device_memory_peak_allocated",
+                torch.cuda.max_memory_allocated(device),
+                "bytes",
+                "torch.cuda.max_memory_allocated, since the process began",
+            ),
+            (
+                "device_memory_peak_reserved",
+                torch.cuda.max_memory_reserved(device),
+                "bytes",
+                "torch.cuda.max_memory_reserved, since the process began",
+            ),
+        ]
+    return [Quantity(name, float(value), unit, source) for name, value, unit, source in numbers]
+
+
+def facts_of(
+    models: Sequence[torch.nn.Module],
+    optimizers: Sequence[torch.optim.Optimizer],
+    device: torch.device,
+    *,
+    checkpoints: bool,
+) -> dict[str, Json]:
+    """Plain values by the names of ``TrialResult.facts``; of several optimizers the first one's.
+
+    Args:
+        models: what is trained.
+        optimizers: what trains it.
+        device: where it lies.
+        checkpoints: whether torch.utils.checkpoint was seen to be called.
+    """
+    facts: dict[str, Json] = {
+        "threads": torch.get_num_threads(),
+        "cpu_count": usable_cores(),
+        "device_name": model_of(device),
+    }
+    if models:
+        facts["model"] = ", ".join(dict.fromkeys(class_name(model) for model in models))
+        facts |= scan(models[0], optimizers[0] if optimizers else None)
+    if checkpoints:
+        facts["gradient_checkpointing"] = True
+    elif facts.get("compiled") or any("_orig_mod" in part._modules for model in models for part in model.modules()):
+        facts.setdefault("gradient_checkpointing", None)  # in a compiled graph it is an operator, which nobody sees
+    if optimizers:
+        facts |= optimizer_facts(optimizers[0])
+    return facts
+
+
+def class_name(model: torch.nn.Module) -> str:
+    """The model's own class, without the wrappers of torch.compile and data parallelism."""
+    return type(_unwrapped(model)).__name__
+
+
+def trained_by(models: Iterable[torch.nn.Module], held: Collection[int]) -> str:
+    """What an optimizer trains that holds parameters of these identities: models, or parts of them by their names."""
+    found: list[str] = []
+    for model in models:
+        inner, name = _unwrapped(model), class_name(model)
+        if all(id(parameter) in held for parameter in inner.parameters()):
+            found.append(name)
+        else:
+            parts = ((part, module.parameters()) for part, module in inner.named_children())
+            found += [f"{name}.{part}" for part, has in parts if any(id(parameter) in held for parameter in has)]
+    return ", ".join(dict.fromkeys(found))
+
+
+def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    inner: Any = model
+    for attribute in ("_orig_mod", "module"):
+        held = getattr(inner, "_modules", {}).get(attribute)
+        inner = inner if held is None else held
+    return cast(torch.nn.Module, inner)

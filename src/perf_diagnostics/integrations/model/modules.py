@@ -1,0 +1,278 @@
+"""Finds the module that a loop calls, and times its calls without hooks: hooks would be traced, copied and pickled."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from threading import get_ident
+from typing import Any, Protocol
+
+import torch
+
+from perf_diagnostics.integrations.model.called_masks import MaskReader, reader_of
+from perf_diagnostics.integrations.model.living import living
+from perf_diagnostics.integrations.shield import FAULTS
+from perf_diagnostics.integrations.steps.loop_probe import FORWARD, OTHER, TRAINS, LoopProbe
+from perf_diagnostics.integrations.steps.step_state import NOTHING, StepState
+from perf_diagnostics.measure.tape import BITS, LEAVE
+from perf_diagnostics.workloads.workload import BatchCount
+
+#: torch.nn.Module looks for this on every call and calls it instead; it leaves it out of copies and pickles. Compiling
+#: in place (``model.compile()``) uses it too. It has been there since torch 2.1.
+_CALL = "_compiled_call_impl"
+
+_clock = time.perf_counter_ns
+
+
+class CalledSteps(Protocol):
+    """The steps in which a module is called."""
+
+    batches: list[int | BatchCount | None]
+    beside: list[int]
+
+    def count_rows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The model is called to be trained, and no batch was seen."""
+
+    def count_masked(self, reader: MaskReader, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A model is called to be trained, perhaps with a mask."""
+
+    def may_be_masked(self) -> None:
+        """A model is watched that may be called with a mask."""
+
+    def called_beside(self) -> None:
+        """A model that nobody trains is called on a batch that was not trained on yet."""
+
+    def trained_on(self) -> None:
+        """The batch that models were called on that nobody trains is trained on after all."""
+
+
+class CallWatch(Protocol):
+    """What times a module's calls: the plain ones by its state, the others by its functions."""
+
+    state: StepState
+    thread: int
+
+    @property
+    def steps(self) -> CalledSteps:
+        """What the step that is under way holds."""
+
+    @property
+    def probe(self) -> LoopProbe:
+        """Where the calls are marked."""
+
+    def call_begins(
+        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], reader: MaskReader | None
+    ) -> None:
+        """A call begins, perhaps inside something else, and perhaps not to be trained."""
+
+    def fails(self, fault: Exception) -> None:
+        """Something of ours went wrong."""
+
+
+class TimedCalls:
+    """The calls of a module go through a function of ours, until this is called.
+
+    Args:
+        module: whose calls they are.
+        timed: what stands in for them.
+    """
+
+    def __init__(self, module: torch.nn.Module, timed: Callable[..., Any]) -> None:
+        self._alive = weakref.ref(module)
+        self._timed = timed
+        self._before = module.__dict__.get(_CALL)
+        # Not setattr: the wrapper that torch.compile returns would pass it on to the module inside.
+        module.__dict__[_CALL] = timed
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the module is there, and somebody has replaced what we put in: ``model.compile()`` does."""
+        module = self._alive()
+        return module is not None and module.__dict__.get(_CALL) is not self._timed
+
+    def __call__(self) -> None:
+        """Time them no more."""
+        module = self._alive()
+        if module is None or self.replaced:
+            return
+        if self._before is None:
+            del module.__dict__[_CALL]
+        else:
+            module.__dict__[_CALL] = self._before
+
+
+def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
+    """Time every call of a module, until what is returned is called.
+
+    Nothing is added to its hooks, so graphs that torch.compile has made or will make of it stay whole: while tracing,
+    the call goes straight through.
+    """
+    before = module.__dict__.get(_CALL)
+    alive = weakref.ref(module)  # a strong reference from the module to itself would delay the end of its memory
+    compiling, grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
+    state, around, steps, thread = watch.state, watch.probe.open, watch.steps, watch.thread
+    batches, beside = steps.batches, steps.beside
+    reader = reader_of(module)
+    if reader is not None:
+        steps.may_be_masked()
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        module: Any = alive()
+        call = module._call_impl if before is None else before
+        if compiling() or not state.active or get_ident() != thread:
+            return call(*args, **kwargs)
+        try:
+            if state.inside != NOTHING or not state.called:
+                watch.call_begins(module, args, kwargs, reader)
+            elif not module.training or not grad_enabled():
+                state.evaluated = state.unused_wait
+                state.mark(_clock() << BITS | OTHER)
+                state.inside = OTHER
+            else:
+                if beside:
+                    steps.trained_on()
+                state.evaluated = state.unused_wait = False
+                state.forwards += 1
+                if reader is not None:
+                    steps.count_masked(reader, args, kwargs)
+                elif not batches:
+                    steps.count_rows(args, kwargs)
+                state.mark(_clock() << BITS | TRAINS)
+                state.inside = FORWARD
+        except FAULTS as fault:
+            watch.fails(fault)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            try:
+                if state.inside != NOTHING:
+                    state.inside = around.pop() if around else NOTHING
+                    state.mark(_clock() << BITS | LEAVE)
+            except FAULTS as fault:
+                watch.fails(fault)
+
+    return TimedCalls(module, timed)
+
+
+def watch_beside(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
+    """Time the calls of a model that nobody trains (a teacher), until what is returned is called.
+
+    Only those on a batch that was not trained on yet: they are neither its preparation nor, where nothing is trained on
+    it, a part of the training. What is called later in a step lies between phases that are marked anyway.
+    """
+    before = module.__dict__.get(_CALL)
+    alive = weakref.ref(module)
+    compiling, grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
+    state, around, steps, thread = watch.state, watch.probe.open, watch.steps, watch.thread
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        module: Any = alive()
+        call = module._call_impl if before is None else before
+        if compiling() or not state.unused_wait or state.inside != NOTHING or not state.active or get_ident() != thread:
+            return call(*args, **kwargs)
+        try:
+            if module.training and grad_enabled():
+                state.mark(_clock() << BITS | FORWARD)
+                state.inside = FORWARD
+            else:
+                state.evaluated = True
+                state.mark(_clock() << BITS | OTHER)
+                state.inside = OTHER
+                steps.called_beside()
+        except FAULTS as fault:
+            watch.fails(fault)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            try:
+                if state.inside != NOTHING:
+                    state.inside = around.pop() if around else NOTHING
+                    state.mark(_clock() << BITS | LEAVE)
+            except FAULTS as fault:
+                watch.fails(fault)
+
+    return TimedCalls(module, timed)
+
+
+def outermost(
+    wanted: Iterable[torch.nn.Module],
+    parameters: Iterable[torch.Tensor] = (),
+    *,
+    everything: Sequence[torch.nn.Module] | None = None,
+) -> list[torch.nn.Module]:
+    """The outermost modules around some modules or parameters: torch.compile's or DDP's wrapper, not what is in it.
+
+    Args:
+        wanted: some modules.
+        parameters: some of any modules.
+        everything: all modules that there are; None: they are looked for.
+    """
+    everything = living().modules if everything is None else everything
+    parents: dict[int, list[torch.nn.Module]] = {}
+    for module in everything:
+        for child in _children(module):
+            parents.setdefault(id(child), []).append(module)
+    targets = {id(parameter) for parameter in parameters}
+    reached = list(wanted)
+    if targets:
+        reached += [m for m in everything if any(id(p) in targets for p in m.__dict__["_parameters"].values())]
+    seen: dict[int, torch.nn.Module] = {}
+    roots: dict[int, torch.nn.Module] = {}
+    while reached:
+        module = reached.pop()
+        if id(module) in seen:
+            continue
+        seen[id(module)] = module
+        above = parents.get(id(module), [])
+        reached.extend(above)
+        if not above:
+            roots[id(module)] = module
+    return _without_graphs(list(roots.values()))
+
+
+def beside(trained: Iterable[torch.nn.Module], everything: Sequence[torch.nn.Module]) -> list[torch.nn.Module]:
+    """The outermost modules that hold parameters, and none of those of what is trained: teachers, frozen encoders."""
+    inner = {id(child) for module in everything for child in _children(module)}
+    held = {id(parameter) for module in trained for parameter in module.parameters()}
+    found = []
+    for module in everything:
+        if id(module) in inner or issubclass(type(module), torch.fx.GraphModule):
+            continue
+        own = [id(parameter) for parameter in module.parameters()]
+        if own and held.isdisjoint(own):
+            found.append(module)
+    return found
+
+
+def _without_graphs(found: Sequence[torch.nn.Module]) -> list[torch.nn.Module]:
+    """Without graphs of what is among them as well: torch.compile keeps such a module of what it has compiled."""
+    graphs = [module for module in found if issubclass(type(module), torch.fx.GraphModule)]
+    plain = [module for module in found if not issubclass(type(module), torch.fx.GraphModule)]
+    held = {id(parameter) for module in plain for parameter in module.parameters()} if graphs else set()
+    return plain + [graph for graph in graphs if any(id(parameter) not in held for parameter in graph.parameters())]
+
+
+def stands_in(module: torch.nn.Module) -> Callable[..., Any] | None:
+    """What is called instead of the module's own call by now; None where nothing is."""
+    return module.__dict__.get(_CALL)
+
+
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Whether this is torch.compile's wrapper, or was compiled in place."""
+    return "_orig_mod" in module._modules or module.__dict__.get(_CALL) is not None
+
+
+def parts_of(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """The modules right below that hold parameters: what a loop calls where it never calls the whole."""
+    below = [child for child in _children(module) if next(child.parameters(), None) is not None]
+    # Lists and dictionaries of modules are never called themselves.
+    containers = (torch.nn.ModuleList, torch.nn.ModuleDict)
+    flat: list[torch.nn.Module] = []
+    for child in below:
+        flat += parts_of(child) if isinstance(child, containers) else [child]
+    return flat
+
+
+def _children(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    return (child for child in module.__dict__.get("_modules", {}).values() if child is not None)

@@ -1,0 +1,1 @@
+"""Several processes of one training: where they meet, and what they exchange."""

@@ -1,0 +1,1 @@
+"""What is read around steady steps: boards, processors, memory."""

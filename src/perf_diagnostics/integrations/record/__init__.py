@@ -1,0 +1,1 @@
+"""The record of a training, kept and written while it goes on."""

@@ -1,0 +1,148 @@
+"""Makes the trial's result of a training that is not ours out of what was recorded of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from perf_diagnostics.integrations.about import About
+from perf_diagnostics.integrations.ends.endings import Ending
+from perf_diagnostics.integrations.ranks.exchanges import Exchanges
+from perf_diagnostics.integrations.readings.steady_readings import SteadyReadings
+from perf_diagnostics.integrations.record import not_shown
+from perf_diagnostics.integrations.record.training_folder import TrainingFolder
+from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
+from perf_diagnostics.measure.code_watch import CodeWatch
+from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.records import Gap, Json, Outcome, Quantity, StepTable, Trial, TrialResult
+from perf_diagnostics.records.energies import RankEnergy
+from perf_diagnostics.store.energy_of_ranks import RANKS_OWN
+
+
+@dataclass
+class Course:
+    """How a training went by the clock, and how much of it was steady."""
+
+    first_step_ns: int | None = None
+    steady_steps: int = 0
+    steady_wall_ns: int = 0
+    #: Whether some step's samples could not be told.
+    unknown_samples: bool = False
+    #: Steps that are not recorded, because their model was found only at their end.
+    unseen_steps: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conclusion:
+    """What a training's result is made of."""
+
+    about: About
+    probe: LoopProbe
+    disk: TrainingFolder
+    readings: SteadyReadings
+    code: CodeWatch
+    exchanges: Exchanges
+    observations: Observations
+    course: Course
+
+    def shape(self, part: StepTable) -> StepTable:
+        """The part without what was never seen."""
+        return not_shown.without_unseen(part, self.probe, exchanges=self.exchanges.seen)
+
+    def result(self, trial: Trial, ending: Ending) -> TrialResult:
+        """The trial's, which ended in this way."""
+        outcome, reason, stop_reason = ending
+        steady, cut_ns = self.disk.parts.cut_transient()
+        steps = self.disk.parts.table(self.shape)
+        return TrialResult(
+            trial=trial,
+            outcome=outcome,
+            reason=reason,
+            steps=(steps,),
+            series=self.readings.series,
+            quantities=(*self._told_quantities(), *self._measured_quantities(cut_ns), *self._began(steps)),
+            gaps=(*self._gaps(steps), *self.observations.gaps),
+            facts={**self.about.facts, **self._rank_facts()},
+            provenance={"host_clock": "perf_counter_ns", "device_clock": self.probe.device_clock},
+            environment=dataclasses.replace(self.disk.environment, devices=self.readings.devices),
+            started_at=self.disk.started_at.isoformat(timespec="milliseconds"),
+            finished_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            stop_reason=stop_reason,
+            steady=steady,
+            code=self.code.samples(),
+        )
+
+    def so_far(self, trial: Trial) -> TrialResult:
+        """What is known beside the steps while the training goes on, in the form of a trial that was cut off.
+
+        Without what is counted until the end: CPU time, memory peaks and gaps.
+        """
+        about = self.about
+        return TrialResult(
+            trial=trial,
+            outcome=Outcome.INTERRUPTED,
+            quantities=tuple(self._told_quantities()),
+            gaps=tuple(self.observations.gaps),
+            facts={**about.facts, **about.loader_facts, **self._rank_facts()},
+            provenance={"host_clock": "perf_counter_ns", "device_clock": self.probe.device_clock},
+            environment=dataclasses.replace(self.disk.environment, devices=self.readings.devices),
+            started_at=self.disk.started_at.isoformat(timespec="milliseconds"),
+            steady=False,
+            code=self.code.samples(),
+        )
+
+    def rank_energy(self) -> RankEnergy | None:
+        """What the boards of this rank of several have used so far; None for one rank alone, or without boards."""
+        meeting = self.disk.meeting
+        return self.readings.rank_energy(meeting.rank, self.probe.origin_ns) if meeting.several else None
+
+    def _told_quantities(self) -> list[Quantity]:
+        """What is known about the training; of several ranks the energy of one is no number of the training's."""
+        several = self.disk.meeting.several
+        return [one for one in self.about.quantities if not (several and one.name in RANKS_OWN)]
+
+    def _rank_facts(self) -> dict[str, Json]:
+        """What is known about the ranks of several."""
+        meeting = self.disk.meeting
+        if not meeting.several:
+            return {}
+        backend = meeting.backends.get(self.about.device.partition(":")[0])
+        known: dict[str, Json] = {} if backend is None else {"backend": backend}
+        return {"ranks": meeting.ranks, **known, **self.exchanges.facts()}
+
+    def _began(self, steps: StepTable) -> list[Quantity]:
+        """When the first steady step began, on the clock of the boards' series."""
+        if not self.readings.series or not len(steps.steady):
+            return []
+        began_ns = self.probe.origin_ns + int(steps.steady.columns["start_ns"][0])
+        return [Quantity("steps_began_s", began_ns / 1e9, "s", "perf_counter_ns")]
+
+    def _measured_quantities(self, cut_ns: int) -> list[Quantity]:
+        found: list[Quantity] = []
+        if self.course.first_step_ns is not None and self.probe.device_clock == "host":
+            found.append(Quantity("first_step_s", self.course.first_step_ns / 1e9, "s", "perf_counter_ns"))
+        if self.course.steady_wall_ns > cut_ns:
+            source = "perf_counter_ns around each block"
+            found.append(Quantity("measured_wall_s", (self.course.steady_wall_ns - cut_ns) / 1e9, "s", source))
+        found += self.readings.quantities(several=self.disk.meeting.several)
+        drift, forced = self.probe.clock_drift, self.probe.forced_syncs
+        if drift is not None:
+            found.append(Quantity("clock_drift", drift, "1", "two synchronised anchors a block"))
+        if forced is not None:
+            found.append(Quantity("forced_syncs", float(forced), "1", "event ring"))
+        return found
+
+    def _gaps(self, steps: StepTable) -> list[Gap]:
+        gaps = not_shown.gaps_of(self.about, self.probe, steps.columns)
+        lost = self.disk.parts.lost
+        if lost:
+            gaps.append(Gap("steps", f"{lost} steps could not be written, and were too many to keep"))
+        unseen = self.course.unseen_steps
+        if unseen:
+            steps_are = "1 step is" if unseen == 1 else f"{unseen} steps are"
+            why = "what they trained was found only when its optimizer stepped, so their forward was not seen"
+            gaps.append(Gap("unseen_steps", f"{steps_are} not in the record: {why}"))
+        if self.course.unknown_samples:
+            gaps.append(Gap("samples", "the size of some batches could not be told, so throughput is too low"))
+        return gaps

@@ -1,0 +1,99 @@
+"""A probe whose steps may end in hindsight: at a place on the tape that was kept, because only later it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
+from perf_diagnostics.measure.tape import BITS, END, FORWARD, OTHER, START
+
+#: What a step held: samples, tokens, padding tokens; None where it could not be told.
+Held = tuple[int | None, int | None, int | None]
+
+
+@dataclass(frozen=True)
+class OpenBorder:
+    """A place on the tape at which a step may have ended, with what would have been read there; sums from the start."""
+
+    mark: int
+    epoch: int
+    graphs: int
+    cpu_ns: int
+    wait_cpu_ns: int
+    gc_ns: int
+
+
+class HindsightProbe(LoopProbe):
+    """A loop's probe that can end steps where they ended, also when that is known only afterwards."""
+
+    def open_border(self) -> OpenBorder:
+        """The last mark is where a step may have ended; :meth:`end_steps_at` ends it there."""
+        last = len(self._marks) - 1
+        cpu_ns = self._step_cpu() - self._cpu_ns if self._reads_cpu else 0
+        return OpenBorder(last, self.epoch, self._graphs(), cpu_ns, self._wait_cpu_ns, self._gc_ns)
+
+    def end_steps_at(self, ends: Sequence[tuple[OpenBorder, Held]], *, lost: int = 0) -> list[int]:
+        """Steps have ended at these borders, in their order, and held so much. Only while no device is timed.
+
+        Args:
+            ends: their borders, and what they held.
+            lost: so many of the first ones are not recorded.
+
+        Returns:
+            When they ended, in ns of the host's clock.
+        """
+        cpu_ns = wait_ns = gc_ns = 0
+        for number, (border, (samples, tokens, padding)) in enumerate(ends):
+            recorded = number >= lost
+            self._marks[border.mark] = self._marks[border.mark] >> BITS << BITS | (END if recorded else START)
+            if recorded:
+                held = (samples or 0, -1 if tokens is None else tokens, -1 if padding is None else padding)
+                epoch = border.epoch if number else self._step_epoch
+                self._last_told = (*held, self.warmup, epoch, self._block, border.graphs)
+                self._told.append((self._steps, self._last_told))
+                if self._reads_cpu:
+                    self._cpu.extend((self._steps, border.wait_cpu_ns - wait_ns, border.cpu_ns - cpu_ns))
+                if border.gc_ns > gc_ns:
+                    self._pauses[self._steps] = border.gc_ns - gc_ns
+                self._steps += 1
+            cpu_ns, wait_ns, gc_ns = border.cpu_ns, border.wait_cpu_ns, border.gc_ns
+            self._step_mark = border.mark + 1
+        self._step_epoch = self.epoch
+        self._cpu_ns += cpu_ns
+        self._wait_cpu_ns -= wait_ns
+        self._gc_ns -= gc_ns
+        return [self._marks[border.mark] >> BITS for border, _ in ends]
+
+    @property
+    def last_mark(self) -> int:
+        """The place of the last mark on the tape."""
+        return len(self._marks) - 1
+
+    def turn_into_forward(self, places: Sequence[int]) -> None:
+        """What was marked there as other, by :data:`OTHER`, is forward."""
+        marks = self._marks
+        for place in places:
+            if place < len(marks) and marks[place] & (1 << BITS) - 1 == OTHER:
+                marks[place] += FORWARD - OTHER
+
+    def begin_again(self) -> None:
+        """What was marked so far belongs to no step: the first one begins now."""
+        self._block_start = now = self._clock()
+        self._mark(now << BITS | START)
+        self.end_steps_at([(self.open_border(), (None, None, None))], lost=1)
+
+    def leave_out(self, took_ns: int, cpu_ns: int) -> None:
+        """The time since the last mark was spent on work of ours: what came before it moves up to now.
+
+        Args:
+            took_ns: by the host's clock.
+            cpu_ns: by the thread's CPU clock.
+        """
+        np.frombuffer(self._marks, dtype=np.int64)[:] += took_ns << BITS
+        self._block_start += took_ns
+        self._cpu_ns += cpu_ns
+        if self._origin is not None and self._block == 0:
+            self._origin += took_ns

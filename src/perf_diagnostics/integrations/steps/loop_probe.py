@@ -1,0 +1,264 @@
+"""A probe for a loop that is not ours: it starts itself, bridges the gaps between phases, and survives lost ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from perf_diagnostics.integrations.steps.step_state import NOTHING, StepState
+from perf_diagnostics.measure.beside_steps import MemoryReading, SpacedMemory
+from perf_diagnostics.measure.device_clock import DeviceClock, EventSource
+from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.measure.tape import (
+    ABANDON,
+    BACKWARD,
+    BITS,
+    DATA_WAIT,
+    FORWARD,
+    GIVE_BACK,
+    LEAVE,
+    OPTIMIZER,
+    OTHER,
+    TRAINS,
+    TRANSFER,
+)
+
+__all__ = ["BACKWARD", "DATA_WAIT", "FORWARD", "OPTIMIZER", "OTHER", "TRAINS", "TRANSFER", "LoopProbe"]
+
+
+def _no_time() -> int:
+    return 0
+
+
+class LoopProbe(Probe):
+    """The probe with what an unknown loop needs on top.
+
+    - The first phase that is entered starts the clock: building data and model is no step.
+    - With ``bridged`` the stretch between forward and backward counts as forward (the loss), and between backward and
+      optimizer as optimizer (unscale, clip); without, both are ``other``.
+    - A forward inside a backward (activation checkpointing) is backward.
+    - Waits for batches that turn out to be evaluated on, not trained on, can be given back (:meth:`give_back_wait`).
+
+    Inside a step it keeps no more than which phases are open; times are looked at when the block is over.
+
+    Args:
+        bridged: as above.
+        clock: host clock in ns.
+        thread_cpu: CPU time of the calling thread in ns.
+        memory: as :class:`Probe` takes it.
+    """
+
+    _recomputes = True
+    _spaced = False  # here readings belong to marks that are made into a step's end only later
+
+    def __init__(
+        self,
+        *,
+        bridged: bool,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        thread_cpu: Callable[[], int] = time.thread_time_ns,
+        memory: Callable[[], MemoryReading] | None = None,
+    ) -> None:
+        super().__init__(clock=clock, thread_cpu=thread_cpu, memory=memory)
+        self._bridged = bridged
+        self._wait_cpu_start = 0
+        #: The open phases around :attr:`StepState.inside`, outermost first.
+        self.open: list[int] = []
+        #: Whether the thread's CPU time is read at the ends of steps.
+        self.step_clock = True
+        #: What writes the marks, and what a watch knows of the step.
+        self.state = StepState(self._mark_first, thread_cpu)
+
+    @property
+    def running(self) -> bool:
+        return self._running
+
+    @property
+    def bridged(self) -> bool:
+        """Whether what lies between phases is counted to the one that follows or went before."""
+        return self._bridged
+
+    @property
+    def cpu_clock(self) -> bool:
+        """Whether the thread's CPU time is read around waits."""
+        return self.state.wait_cpu is not None
+
+    @property
+    def depth(self) -> int:
+        """How many phases are open."""
+        return 0 if self.state.inside == NOTHING else 1 + len(self.open)
+
+    @property
+    def block_began_ns(self) -> int:
+        """Host clock at the start of the block of steps that is under way."""
+        return self._block_start
+
+    @property
+    def origin_ns(self) -> int:
+        """Host clock at 0 of the steps' ``start_ns``."""
+        return self._origin or 0
+
+    @property
+    def seen(self) -> int:
+        """The phases that were ever entered in a step that ended, as bits by their index; as of the last take."""
+        return self._seen
+
+    def has_seen(self, index: int) -> bool:
+        """Whether the phase was ever entered, as of the last take."""
+        return bool(self._seen >> index & 1)
+
+    def entered_so_far(self, code: int) -> int:
+        """How often the phase was entered since the last take, steps that have not ended included."""
+        marks = np.frombuffer(self._marks, dtype=np.int64) if self._marks else np.empty(0, np.int64)
+        return int(np.count_nonzero(marks & (1 << BITS) - 1 == code))
+
+    def enter(self, code: int) -> None:
+        """A phase begins, as an index into ALL_PHASES; OTHER marks what must not count as the phase around it.
+
+        TRAINS is a forward that makes use of the batches waited for so far.
+        """
+        self.state.mark(self._clock() << BITS | code)
+        inside = self.state.inside
+        if code == TRAINS:
+            code = FORWARD
+        if code == FORWARD and inside == BACKWARD:
+            code = BACKWARD
+        if inside != NOTHING:
+            self.open.append(inside)
+        self.state.inside = code
+        if code == DATA_WAIT and self.state.wait_cpu is not None:
+            self._wait_cpu_start = self.state.wait_cpu()
+
+    def leave(self) -> int:
+        """The innermost phase ends, and is given as an index; without one nothing happens, and that is OTHER."""
+        ended = self.state.inside
+        if ended == NOTHING:
+            return OTHER
+        self.state.inside = self.open.pop() if self.open else NOTHING
+        if ended == DATA_WAIT:
+            if self.state.wait_cpu is not None:
+                self.add_wait_cpu(self.state.wait_cpu() - self._wait_cpu_start)
+            if not self._waited:
+                self._waited = True
+                self._step_epoch = self.epoch
+        self.state.mark(self._clock() << BITS | LEAVE)
+        return ended
+
+    def add_wait_cpu(self, cpu_ns: int) -> None:
+        """The thread used so much CPU time in a wait for a batch."""
+        self._wait_cpu_ns += cpu_ns
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is nothing to a step's end but its time."""
+        return self._device is None and not self._reads_cpu
+
+    def read_memory(self, memory: Callable[[], MemoryReading]) -> None:
+        """From now on read the memory in this way, at the end of the next step first. Between blocks or steps."""
+        spaced = SpacedMemory(memory)
+        if self._memory is not None:
+            spaced.interval_ns = self._memory.interval_ns
+        self._memory = spaced
+
+    def ended(self, steps: int) -> None:
+        """So many steps more were ended on the tape, and are like the one before them."""
+        self._steps += steps
+
+    def epoch_begins(self, epoch: int, *, of_step: bool) -> None:
+        """A pass over the data begins; ``of_step`` where the step that is under way has no batch of an earlier one."""
+        self.epoch = epoch
+        self.state.same = None
+        if of_step:
+            self._step_epoch = epoch
+
+    def abandon(self) -> None:
+        """Forget all open phases, for their ends got lost (an exception); the time since the last border is other."""
+        self._close_all()
+        self.state.mark(self._clock() << BITS | ABANDON)
+
+    def give_back_wait(self) -> None:
+        """The waits for the batches that were fetched last were for an evaluation: they are other."""
+        self.state.mark(self._clock() << BITS | GIVE_BACK)
+
+    def stop_wait_clock(self) -> None:
+        """Read the thread's CPU time around waits no more: a system call at both ends of each. Between blocks only."""
+        self.state.wait_cpu = None
+        self._reads_cpu = self.step_clock
+
+    def stop_step_clock(self) -> None:
+        """Read the thread's CPU time at the ends of steps no more. Between blocks only."""
+        self.step_clock = False
+        self._step_cpu = _no_time
+        self._reads_cpu = self.cpu_clock
+
+    def pass_ended(self) -> None:
+        """The wait that has just ended brought no batch: the step's epoch is still to be seen."""
+        self._waited = False
+
+    def use_events(self, events: EventSource) -> None:
+        """Go on with the device's clock as the second one; what was recorded without it is dropped."""
+        if self._running:
+            self.end_block()
+        self.take()
+        self._device = DeviceClock(events, self._clock, self._add_device_step)
+        self.start()
+
+    def keep_losses(self, step_losses: dict[int, Any]) -> None:
+        """Put losses beside the steps since the last take, by the step's number since then."""
+        self._losses |= {number: loss for number, loss in step_losses.items() if number < self._steps}
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether some step has a loss, as of the last take."""
+        return self._had_loss
+
+    @property
+    def steps_on_tape(self) -> int:
+        """Steps since the last take."""
+        return self._steps
+
+    def end_step(
+        self, *, samples: int, tokens: int | None = None, padding_tokens: int | None = None, loss: Any = None
+    ) -> int:
+        now = super().end_step(samples=samples, tokens=tokens, padding_tokens=padding_tokens, loss=loss)
+        self._close_all()
+        return now
+
+    def start(self) -> None:
+        super().start()
+        self._close_all()
+        self.state.same = None
+        self.state.mark = self._mark if self._device is None else self._mark_both
+
+    def end_block(self) -> None:
+        super().end_block()
+        self.state.mark = self._mark_first
+
+    def _on_gc(self, moment: str, info: dict[str, int]) -> None:
+        super()._on_gc(moment, info)
+        self.state.same = None
+
+    @property
+    def capturing(self) -> bool:
+        """Whether the loop is capturing a CUDA graph, into which nothing of ours may come."""
+        return self._device is not None and self._device.capturing
+
+    def _mark_first(self, mark: int) -> None:
+        """The first phase that is entered starts the clock, and what was read before it is no time of the block's."""
+        if self.capturing:
+            return
+        self.start()
+        self.state.mark(self._clock() << BITS | mark & (1 << BITS) - 1)
+
+    def _close_all(self) -> None:
+        self.state.inside = NOTHING
+        self.open.clear()
+
+    def _mark_both(self, mark: int) -> None:
+        """A border on the host's clock and on the device's."""
+        self._mark(mark)
+        if self._device is not None:
+            self._device.border()

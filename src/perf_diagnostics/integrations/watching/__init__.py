@@ -1,0 +1,1 @@
+"""What is put into torch to see a loop that is left as it is."""

@@ -1,0 +1,173 @@
+"""Puts a watch into the loaders of a loop, and takes it out again: the wait for a batch, and what the batch holds."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, dataloader
+
+from perf_diagnostics.integrations.shield import FAULTS
+from perf_diagnostics.integrations.steps.loop_probe import DATA_WAIT, OTHER
+from perf_diagnostics.integrations.steps.step_state import NOTHING
+from perf_diagnostics.integrations.watching.patches import replace
+from perf_diagnostics.integrations.watching.watch import Watch
+from perf_diagnostics.measure.tape import BITS, LEAVE
+
+#: CPython's flag of a class made by a ``class`` statement; built-in ones cannot be changed.
+_HEAP_TYPE = 1 << 9
+
+#: What loaders usually give: (x, y).
+_PAIRS = (list, tuple)
+
+_clock = time.perf_counter_ns
+
+
+def watch_loaders(watch: Watch, loaders: tuple[DataLoader[Any], ...] | None, patches: ExitStack) -> None:
+    """Time the batches of these DataLoaders, or of every DataLoader in the process (None).
+
+    The classes' own methods are replaced, so an iterator keeps its type, and nothing draws a random number.
+    """
+    make: Callable[..., Any] = DataLoader.__iter__
+    base = dataloader._BaseDataLoaderIter
+    fetch: Callable[..., Any] = base.__next__
+    counts, trains = _marks_of(watch)
+
+    @functools.wraps(make)
+    def __iter__(self: DataLoader[Any]) -> Any:  # noqa: N807 - stands in for the class's own
+        if loaders is not None and not any(self is loader for loader in loaders):
+            return make(self)
+        iterator = _timed_pass(watch, self, make)
+        if isinstance(iterator, base):
+            setattr(iterator, counts, True)
+            setattr(iterator, trains, watch.pass_trains)
+        return iterator
+
+    replace(DataLoader, "__iter__", __iter__, patches)
+    replace(base, counts, False, patches)
+    replace(base, trains, False, patches)
+    replace(base, "__next__", functools.wraps(fetch)(timed_fetch(watch, fetch)), patches)
+
+
+def watch_iterable(watch: Watch, loader: Any, patches: ExitStack) -> bool:
+    """Time the batches of a loader of the user's own class; false where its class cannot be watched.
+
+    Its iterator is wrapped, for nothing is known about its type; it passes on whatever else it is asked for.
+    """
+    kind = type(loader)
+    make: Callable[..., Any] | None = getattr(kind, "__iter__", None)
+    if make is None or not kind.__flags__ & _HEAP_TYPE:
+        return False
+    fetch = timed_fetch(watch, TimedIterator.fetch)
+
+    @functools.wraps(make)
+    def __iter__(self: Any) -> Any:  # noqa: N807 - stands in for the class's own
+        if self is not loader or not watch.watches():
+            return make(self)
+        return _timed_pass(watch, self, lambda loader: TimedIterator(iter(make(loader)), fetch, watch))
+
+    replace(kind, "__iter__", __iter__, patches)
+    return True
+
+
+def timed_fetch(watch: Watch, fetch: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function that gets an iterator's next batch as ``fetch`` does, and times that where its batches count."""
+    state, around, batches, thread = watch.state, watch.probe.open, watch.batches, watch.thread
+    grad_enabled, tensor = torch.is_grad_enabled, torch.Tensor
+    counts, of_training = _marks_of(watch)
+
+    def __next__(self: Any) -> Any:  # noqa: N807 - stands in for a class's own
+        if not state.active or get_ident() != thread or not getattr(self, counts):
+            return fetch(self)
+        batch: Any = None
+        cpu, cpu_ns = state.wait_cpu, 0
+        try:
+            main: Any = state.main()
+            trains = grad_enabled()
+            if state.inside != NOTHING or state.evaluated or main is None or (trains and not main.training):
+                watch.fetch_begins(trains=getattr(self, of_training))
+            else:
+                state.inside = DATA_WAIT if trains else OTHER
+                state.mark(_clock() << BITS | state.inside)
+            if cpu is not None:
+                cpu_ns = cpu()
+        except FAULTS as fault:
+            watch.fails(fault)
+        try:
+            batch = fetch(self)
+        finally:
+            try:
+                if cpu is not None:
+                    cpu_ns = cpu() - cpu_ns
+                phase = state.inside
+                if phase != NOTHING:
+                    state.mark(_clock() << BITS | LEAVE)
+                    state.inside = around.pop() if around else NOTHING
+                    first = batch[0] if type(batch) in _PAIRS and batch else None
+                    if phase != DATA_WAIT:
+                        pass
+                    elif cpu is None and type(first) is tensor and first.ndim and not state.fetches_ahead:
+                        state.unused_wait = True
+                        batches.append(first.shape[0])
+                    else:
+                        watch.batch_came(batch, cpu_ns)
+            except FAULTS as fault:
+                watch.fails(fault)
+        return batch
+
+    return __next__
+
+
+class TimedIterator:
+    """An iterator whose ``next`` is the wait for data."""
+
+    def __init__(self, iterator: Iterator[Any], fetch: Callable[[Any], Any], watch: Watch) -> None:
+        self._iterator = iterator
+        self._timed_fetch = fetch
+        counts, trains = _marks_of(watch)
+        self.__dict__ |= {counts: True, trains: watch.pass_trains}
+
+    def __iter__(self) -> TimedIterator:
+        return self
+
+    def __next__(self) -> Any:
+        return self._timed_fetch(self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._iterator, name)
+
+    def fetch(self) -> Any:
+        """The next batch, not timed."""
+        return next(self._iterator)
+
+
+def _marks_of(watch: Watch) -> tuple[str, str]:
+    """Two attributes of an iterator, of this watch alone: whether its batches count, and whether its pass trains.
+
+    The second one also tells of a batch that is fetched before the model is put into training mode.
+    """
+    return f"_perf_diagnostics_counts_{id(watch)}", f"_perf_diagnostics_trains_{id(watch)}"
+
+
+def _timed_pass(watch: Watch, loader: Any, make: Callable[[Any], Any]) -> Any:
+    """The iterator of a pass over the data; making it (starting workers, reading indices) is a wait for data."""
+    if not watch.watches():
+        return make(loader)
+    try:
+        # This is called by what stands in for __iter__, and that by whoever wants an iterator.
+        watch.pass_begins(loader, str(sys._getframe(2).f_globals.get("__name__")))
+    except FAULTS as fault:
+        watch.fails(fault)
+    try:
+        return make(loader)
+    finally:
+        try:
+            watch.pass_began()
+        except FAULTS as fault:
+            watch.fails(fault)

@@ -1,0 +1,179 @@
+"""Puts a watch into torch's own calls (backward, optimizers), and takes it out again without a trace.
+
+What stands in a call writes the marks of a plain step itself, in one piece and from local names, and asks the watch
+about everything else: in steps of a third of a millisecond each call of a Python function is seen.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from perf_diagnostics.integrations.shield import FAULTS
+from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, OPTIMIZER
+from perf_diagnostics.integrations.steps.step_state import NOTHING, QUICK_NS
+from perf_diagnostics.integrations.untraced import untraced
+from perf_diagnostics.integrations.watching.closures import Call, closure_marker
+from perf_diagnostics.integrations.watching.watch import Watch
+from perf_diagnostics.measure.tape import BITS, END, LEAVE
+
+_clock = time.perf_counter_ns
+
+
+def watch_backward(watch: Watch, patches: ExitStack) -> None:
+    """Time ``torch.autograd.backward``, which ``Tensor.backward`` calls, too."""
+    original: Callable[..., Any] = torch.autograd.backward
+    state, around, losses, thread = watch.state, watch.probe.open, watch.steps.losses, watch.thread
+
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        inside = state.inside
+        if not state.active or get_ident() != thread or inside == BACKWARD or BACKWARD in around:
+            return original(*args, **kwargs)
+        try:
+            if inside == NOTHING:
+                state.mark(_clock() << BITS | BACKWARD)
+                state.inside = BACKWARD
+            else:
+                watch.backward_begins()
+        except FAULTS as fault:
+            watch.fails(fault)
+        try:
+            return original(*args, **kwargs)
+        except BaseException:
+            state.inner_steps = 0  # half a step is none
+            raise
+        finally:
+            try:
+                if state.inside == OPTIMIZER:
+                    watch.turns.forget_lost_steps()  # one raised inside this backward
+                elif state.inside != NOTHING:
+                    state.inside = around.pop() if around else NOTHING
+                    state.mark(_clock() << BITS | LEAVE)
+                if not state.due_ns and losses.wanted:
+                    losses.backward(args[0] if args else kwargs.get("tensors"))
+                if state.inner_steps:
+                    watch.turns.backward_stepped()
+            except FAULTS as fault:
+                watch.fails(fault)
+
+    untraced(backward, and_what_they_call=False)
+    replace(torch.autograd, "backward", backward, patches)
+
+
+def watch_optimizers(watch: Watch, optimizers: Iterable[torch.optim.Optimizer] | None, patches: ExitStack) -> None:
+    """Time the steps of these optimizers, or of every optimizer in the process (None)."""
+    begins, ends = _step_begins(watch, closure_marker(watch)), _step_ends(watch)
+    untraced(begins, ends, and_what_they_call=True)
+    if optimizers is None:
+        handles = [register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ends)]
+    else:
+        handles = [
+            handle
+            for optimizer in optimizers
+            for handle in (optimizer.register_step_pre_hook(begins), optimizer.register_step_post_hook(ends))
+        ]
+    for handle in handles:
+        patches.callback(handle.remove)
+
+
+def _step_begins(
+    watch: Watch, mark_closure: Callable[[tuple[Any, ...], dict[str, Any]], Call | None]
+) -> Callable[[Any, Any, Any], Call | None]:
+    """What torch calls before an optimizer's step."""
+    state, around, thread = watch.state, watch.probe.open, watch.thread
+    turns, met, stepping = watch.turns, watch.turns.met, watch.steps.stepping
+
+    def begins(optimizer: Any, args: Any, kwargs: Any) -> Call | None:
+        inside = state.inside
+        if not state.active or (get_ident() != thread and not (inside == BACKWARD and turns.computes_gradients())):
+            return None
+        changed: Call | None = None
+        try:
+            this = id(optimizer)
+            known = met.get(this)
+            if known is None or known() is not optimizer:
+                turns.meet(optimizer, sys._getframe(1))
+            if inside == BACKWARD:
+                around.append(BACKWARD)
+                state.inner_steps += 1
+            elif inside != NOTHING:
+                turns.step_begins_inside()
+            state.mark(_clock() << BITS | OPTIMIZER)
+            state.inside = OPTIMIZER
+            stepping.append(this)
+            if len(args) > 1 or kwargs:
+                changed = mark_closure(args, kwargs)
+        except FAULTS as fault:
+            watch.fails(fault)
+        return changed
+
+    return begins
+
+
+def _step_ends(watch: Watch) -> Callable[[Any, Any, Any], None]:
+    """What torch calls after an optimizer's step."""
+    state, probe, around, steps, turns = watch.state, watch.probe, watch.probe.open, watch.steps, watch.turns
+    cycle, batches, stepping = turns.cycle, steps.batches, steps.stepping
+
+    def ends(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if not state.active:
+            return
+        try:
+            this = id(optimizer)
+            if not stepping or stepping[-1] != this:
+                return  # it began before the watch did
+            stepping.pop()
+            now = _clock()
+            state.inside = around.pop() if around else NOTHING
+            if state.inside != NOTHING:
+                state.mark(now << BITS | LEAVE)
+            elif cycle.alone != this and not (cycle.decided and cycle.stepped(this, batches)):
+                state.mark(now << BITS | LEAVE)
+                if not cycle.decided:
+                    turns.first_turn_ends(this)
+                elif probe.warmup:
+                    steps.look_at_gradients(this)
+            elif (  # the loop's step ends, too; was it like the one before?
+                now < state.due_ns
+                and now - state.ended_ns < QUICK_NS
+                and batches == state.same
+                and state.forwards
+                and not state.evaluated
+            ):
+                state.mark(now << BITS | END)
+                state.ended_ns = now
+                state.plain_steps += 1
+                state.forwards = 0
+                state.unused_wait = False
+                batches.clear()
+            else:
+                steps.end(this)
+        except FAULTS as fault:
+            watch.fails(fault)
+
+    return ends
+
+
+def replace(owner: Any, name: str, new: Any, patches: ExitStack) -> None:
+    """Set an attribute until ``patches`` closes; an inherited one disappears again instead of being copied down."""
+    own = vars(owner).get(name)
+    setattr(owner, name, new)
+
+    def undo() -> None:
+        if vars(owner).get(name) is not new:
+            return  # somebody has patched over it; ours passes calls through from now on
+        if own is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)
+
+    patches.callback(undo)

@@ -1,0 +1,86 @@
+"""Times the copies of batches to the device in a watched loop; where that is the CPU, nothing is put in."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch.overrides import handle_torch_function, has_torch_function_unary
+
+from perf_diagnostics.integrations.shield import FAULTS
+from perf_diagnostics.integrations.steps.loop_probe import TRANSFER
+from perf_diagnostics.integrations.steps.step_state import NOTHING
+from perf_diagnostics.integrations.watching.patches import replace
+from perf_diagnostics.integrations.watching.watch import Watch
+from perf_diagnostics.measure.tape import BITS, LEAVE
+
+_clock = time.perf_counter_ns
+
+
+def watch_transfers(watch: Watch, patches: ExitStack) -> None:
+    """Time ``Tensor.to`` and ``Tensor.cuda``, which copies of lists and dictionaries of tensors use, too.
+
+    Only what copies from the host between a batch and the forward that it is for, so that the loss, an evaluation and
+    the model's own copies stay what they are.
+    """
+    for name, copies in (("to", _leaves_the_host), ("cuda", _always)):
+        replace(torch.Tensor, name, _timed(watch, getattr(torch.Tensor, name), copies), patches)
+
+
+def _timed(watch: Watch, original: Callable[..., Any], copies: Callable[..., bool]) -> Callable[..., Any]:
+    state, thread, around, copies_of = watch.state, watch.thread, watch.probe.open, watch.steps.copies
+    compiling = torch.compiler.is_dynamo_compiling
+
+    @functools.wraps(original)
+    def copy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if compiling():
+            return original(self, *args, **kwargs)
+        if has_torch_function_unary(self):  # who overrides it must be handed torch's own function, not this one
+            return handle_torch_function(original, (self,), self, *args, **kwargs)
+        begun = False
+        if state.unused_wait and state.inside == NOTHING and state.active and get_ident() == thread:
+            try:
+                if self.device.type == "cpu" and copies(*args, **kwargs):
+                    state.mark(_clock() << BITS | TRANSFER)
+                    state.inside = TRANSFER
+                    begun = True
+            except FAULTS as fault:
+                watch.fails(fault)
+        if not begun:
+            return original(self, *args, **kwargs)
+        copied: Any = None
+        try:
+            copied = original(self, *args, **kwargs)
+        finally:
+            try:
+                if state.inside != NOTHING:
+                    state.inside = around.pop() if around else NOTHING
+                    state.mark(_clock() << BITS | LEAVE)
+                if copies_of.wanted and copied is not None:
+                    copies_of.add(self, copied)
+            except FAULTS as fault:
+                watch.fails(fault)
+        return copied
+
+    return copy
+
+
+def _leaves_the_host(*args: Any, **kwargs: Any) -> bool:
+    """Whether ``Tensor.to`` with these arguments, for a tensor on the host, copies it to a device.
+
+    They are read as torch.nn.Module.to reads its own; what they cannot mean is the user's error, which ``to`` raises.
+    """
+    try:
+        device = torch._C._nn._parse_to(*args, **kwargs)[0]
+    except (RuntimeError, TypeError):
+        return False
+    return device is not None and device.type != "cpu"
+
+
+def _always(*_args: Any, **_kwargs: Any) -> bool:
+    return True

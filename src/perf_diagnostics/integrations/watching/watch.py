@@ -1,0 +1,259 @@
+"""Watches an unchanged loop: turns its fetches, calls, backwards and optimizer steps into phases and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from threading import get_ident
+from typing import Any
+
+import torch
+
+from perf_diagnostics.integrations.about import About
+from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
+from perf_diagnostics.integrations.model import describe
+from perf_diagnostics.integrations.model.called_masks import MaskReader
+from perf_diagnostics.integrations.model.modules import TimedCalls, watch_beside, watch_calls
+from perf_diagnostics.integrations.model.trained import Trained
+from perf_diagnostics.integrations.record.recording import Recording
+from perf_diagnostics.integrations.shield import FAULTS, LoopObservations, Shield
+from perf_diagnostics.integrations.steps.cycle import Cycle
+from perf_diagnostics.integrations.steps.hindsight import HindsightProbe
+from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
+from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, TRAINS
+from perf_diagnostics.integrations.steps.passes import Passes
+from perf_diagnostics.integrations.steps.step_state import NOTHING
+from perf_diagnostics.integrations.watching.optimizer_turns import OptimizerTurns
+from perf_diagnostics.integrations.watching.watched_steps import WatchedSteps
+from perf_diagnostics.measure.tape import BITS, LEAVE
+from perf_diagnostics.records import Outcome, Phase
+
+#: Whose loaders get the next batch before they give out the last one (``DataLoaderShard.__iter__``): a batch counts
+#: when it is given out, and the wait where it happens.
+_FETCHES_AHEAD = "accelerate.data_loader"
+
+_WHY_UNSEEN = {
+    str(Phase.TRANSFER): "no copy of a batch to the device was seen; its time, if there was one, is in other",
+    str(Phase.FORWARD): "no call of the model with gradients was seen; its time is in other",
+    str(Phase.BACKWARD): "no backward() was seen; its time is in other",
+    str(Phase.DATA_WAIT): "no DataLoader was seen; the time to get a batch is in other",
+}
+
+
+class Watch:
+    """The state of one watched loop, and what has to be done where its steps are not plain.
+
+    What stands in torch's calls (:mod:`.patches`, :mod:`.loader_patches`, :mod:`.modules`) writes the marks of a plain
+    step itself, in one piece: calls are what Python is slow at. It asks here about everything else, inside its ``try``,
+    so that nothing reaches the training. Nothing waits for a device.
+
+    Only the thread that made it is watched. Calls of the model without gradients, or while it is in evaluation mode,
+    are evaluation: their time, and the wait for their batches, is ``other``.
+
+    Args:
+        models: the models that are trained; without, they are found by the optimizers' parameters.
+        optimizers: those whose turns make a step; more are learned as they step.
+        workload: what the trial is called.
+        name: of the run.
+        results_dir: where runs lie.
+    """
+
+    def __init__(
+        self,
+        *,
+        models: Sequence[torch.nn.Module] = (),
+        optimizers: Sequence[torch.optim.Optimizer] = (),
+        workload: str,
+        name: str | None,
+        results_dir: Path,
+    ) -> None:
+        self.observations = LoopObservations()
+        self.probe = HindsightProbe(bridged=True, memory=LoopMemory(self.observations))
+        self.state = self.probe.state
+        self.about = About(workload, why_unseen=dict(_WHY_UNSEEN))
+        self.recording = Recording(
+            self.probe,
+            self.about,
+            self.observations,
+            describe=self._describe,
+            name=name,
+            results_dir=results_dir,
+        )
+        self._shield = Shield(self.observations, self._trip)
+        #: The only thread that is watched.
+        self.thread = get_ident()
+        self.trained = Trained(models, optimizers, self._watch_calls, self._watch_beside)
+        cycle = Cycle(id(optimizer) for optimizer in optimizers)
+        self.steps = WatchedSteps(self.probe, self.recording, self.trained, self.about, self.observations, cycle=cycle)
+        self.turns = OptimizerTurns(self.steps, cycle, named=bool(optimizers))
+        self.batches = self.steps.batches
+        #: Whether the pass over a loader that began last is for training, and all such passes.
+        self.pass_trains = False
+        self._training_passes = Passes()
+        self._passes = 0
+        #: Whether the last wait for a batch brought none, because the pass was over.
+        self._read_all = False
+        self._ahead: Any = None
+        self._ended = False
+        self.recording.exchanges.modules = lambda: self.trained.everything
+        try:
+            self.trained.watch_models()
+            self.steps.find_main()
+        except FAULTS as fault:
+            self.fails(fault)
+
+    def watches(self) -> bool:
+        """Whether what happens now is to be timed."""
+        return self.state.active and get_ident() == self.thread
+
+    def fails(self, fault: Exception) -> None:
+        """Something of ours went wrong: that ends the measuring, and nothing else."""
+        self._shield.take(fault)
+
+    def _trip(self) -> None:
+        self.state.active = False
+
+    def _describe(self) -> None:
+        self.steps.describe()
+
+    def leave(self) -> int:
+        """The innermost phase ends, and is given as an index."""
+        state, around = self.state, self.probe.open
+        ended = state.inside
+        if ended == NOTHING:
+            return OTHER
+        state.inside = around.pop() if around else NOTHING
+        state.mark(self.recording.clock() << BITS | LEAVE)
+        return ended
+
+    def pass_begins(self, loader: object, asker: str) -> None:
+        """The loader starts a pass over its data, asked to by code of a module of this name."""
+        if self.state.inside == OPTIMIZER:
+            self.turns.forget_lost_steps()
+        known = self._training_passes.knows(loader)
+        if not known and torch.is_grad_enabled():
+            self.turns.look_ahead(read_all=self._read_all)
+        self.pass_trains = training = self.trains_now() or (known and torch.is_grad_enabled())
+        if training:
+            self._training_passes.begin(loader)
+            self.about.pass_reads.pass_begins()
+            self.trained.loader_facts = self.about.loader_facts = self._training_passes.facts
+        self.probe.enter(DATA_WAIT if training else OTHER)
+        if training:
+            self.state.fetches_ahead = asker == _FETCHES_AHEAD
+            self._ahead = None
+            self.probe.epoch_begins(self._passes, of_step=not self.batches)
+            self._passes += 1
+
+    def pass_began(self) -> None:
+        """The pass's iterator is there."""
+        self.leave()
+
+    def fetch_begins(self, *, trains: bool) -> None:
+        """The next batch is asked for, of a pass for training or not, and it may not be for training."""
+        if self.state.inside == OPTIMIZER:
+            self.turns.forget_lost_steps()
+        if self.state.evaluated:
+            self.steps.give_back_batch()
+        # Many a loop evaluates now and then, and calls train() only when it has the next batch.
+        self.probe.enter(DATA_WAIT if self.trains_now() or (trains and torch.is_grad_enabled()) else OTHER)
+
+    def batch_came(self, batch: Any, cpu_ns: int) -> None:
+        """A wait for training has brought a batch (None: the pass is over), and the thread's CPU so much in it."""
+        self.probe.add_wait_cpu(cpu_ns)
+        if self.state.fetches_ahead:
+            batch, self._ahead = self._ahead, batch
+        self._read_all = batch is None
+        if batch is not None:
+            self.state.unused_wait = True
+            self.batches.append(describe.count_batch(batch))
+        elif not self.state.fetches_ahead:  # else the first batch is not told either
+            self.about.pass_reads.pass_ended()
+
+    def call_begins(
+        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], reader: MaskReader | None
+    ) -> None:
+        """A model is called, perhaps inside something else, and perhaps not to be trained."""
+        if self.state.inside == OPTIMIZER:
+            self.turns.forget_lost_steps()
+        state, probe = self.state, self.probe
+        inside = state.inside
+        if inside == FORWARD:
+            probe.enter(FORWARD)
+        elif torch.is_grad_enabled() and module.training:
+            if inside == BACKWARD:
+                probe.enter(FORWARD)
+                return
+            if not state.called:
+                state.called = True
+                self.trained.called_in(module)
+            if self.steps.beside:
+                self.steps.trained_on()
+            state.evaluated = state.unused_wait = False
+            state.forwards += 1
+            if reader is not None:
+                self.steps.count_masked(reader, args, kwargs)
+            elif not self.batches:
+                self.steps.count_rows(args, kwargs)
+            probe.enter(TRAINS)
+        else:
+            state.evaluated = state.unused_wait
+            probe.enter(OTHER)
+
+    def backward_begins(self) -> None:
+        """The outermost backward begins inside something else."""
+        if self.state.inside == OPTIMIZER:
+            self.turns.forget_lost_steps()
+        self.probe.enter(BACKWARD)
+
+    def checkpointed(self) -> None:
+        """Activations are let go, to be computed again."""
+        self.trained.checkpoints = self.trained.checkpoints or self.watches()
+
+    def end(self, outcome: Outcome, reason: str, stop_reason: str) -> None:
+        """Stop watching, and write the result."""
+        if self._ended:
+            return
+        self._ended = True
+        whole, self.state.active = self.state.active, False
+        self.recording.break_off(outcome, reason)
+        with self.observations.guard("steps"):
+            self.turns.settle()
+            if whole and not self.recording.steps and not self.state.plain_steps:
+                self.observations.note("steps", self._why_no_step())
+        self.steps.describe()
+        self.about.why_unseen["loss"] = (
+            self.steps.losses.why_not or "backward() was not called once a step, on a single number"
+        )
+        self.trained.let_go()
+        try:
+            self.recording.finish(outcome, reason, stop_reason)
+        finally:
+            abrupt_ends.remove(self)
+
+    def _why_no_step(self) -> str:
+        """What was seen instead of a step, of which none has ended."""
+        if self.probe.entered_so_far(OPTIMIZER):
+            return "the training ended before the first step of an optimizer did"
+        ends = "steps end where optimizer.step() ends"
+        backwards = self.probe.entered_so_far(BACKWARD)
+        if backwards:
+            return f"no optimizer stepped; backward was called {_times(backwards)} ({ends})"
+        calls = self.probe.entered_so_far(TRAINS) + self.probe.entered_so_far(FORWARD)
+        if calls:
+            return f"no optimizer stepped and backward was not called; a model was called {_times(calls)} ({ends})"
+        return f"neither backward nor an optimizer's step was seen in the thread that was watched ({ends})"
+
+    def trains_now(self) -> bool:
+        """Whether a batch that is fetched now is for training: gradients are on, and the model is in training mode."""
+        return torch.is_grad_enabled() and self.trained.in_training_mode
+
+    def _watch_calls(self, module: torch.nn.Module) -> TimedCalls:
+        return watch_calls(module, self)
+
+    def _watch_beside(self, module: torch.nn.Module) -> TimedCalls:
+        return watch_beside(module, self)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

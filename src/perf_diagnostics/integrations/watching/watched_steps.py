@@ -1,0 +1,272 @@
+"""The steps of a watched loop: what they hold, how they end, and what is looked for between them."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+
+from perf_diagnostics.integrations.about import About
+from perf_diagnostics.integrations.counts import Counts
+from perf_diagnostics.integrations.model import describe
+from perf_diagnostics.integrations.model.called_masks import Call, Copies, MaskReader, count_call
+from perf_diagnostics.integrations.model.gradients import ALONE
+from perf_diagnostics.integrations.model.losses import Losses, scales_losses
+from perf_diagnostics.integrations.model.trained import DEEPEST_SEARCH, Trained
+from perf_diagnostics.integrations.record.recording import Recording
+from perf_diagnostics.integrations.steps.cycle import IN_BACKWARD, Cycle
+from perf_diagnostics.integrations.steps.hindsight import Held, HindsightProbe
+from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
+from perf_diagnostics.measure.device_clock import captures, event_source
+from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.records import Phase
+from perf_diagnostics.workloads.workload import BatchCount
+
+#: However alike the steps are, one in so long a time is ended in full: it looks whether a loss is due.
+_LOOK_NS = 20_000_000
+
+
+def _nothing() -> None:
+    """Nothing is to be done."""
+
+
+class WatchedSteps:
+    """What the step that is under way holds, and what has to be done at the end of one that is not plain.
+
+    Args:
+        probe: where the loop is marked.
+        recording: takes the steps.
+        trained: what is trained, as far as it is known.
+        about: what is known about the training.
+        observations: where what cannot be read is noted.
+        cycle: the optimizers that take turns.
+    """
+
+    def __init__(
+        self,
+        probe: HindsightProbe,
+        recording: Recording,
+        trained: Trained,
+        about: About,
+        observations: Observations,
+        *,
+        cycle: Cycle,
+    ) -> None:
+        self.probe = probe
+        self.state = probe.state
+        self.recording = recording
+        self.trained = trained
+        self._about = about
+        self._observations = observations
+        self._cycle = cycle
+        self.losses = Losses()
+        #: What the batches of the step hold, and the optimizers that are in their steps, by identity, outermost first.
+        self.batches: list[int | BatchCount | None] = []
+        self.stepping: list[int] = []
+        #: Whether an optimizer has stepped that may train another model than those that are known.
+        self.stranger = False
+        #: Called once, where the training turns out not to run on the CPU.
+        self.when_on_device: Callable[[], None] = _nothing
+        #: Whether it is known what is trained, and where.
+        self.settled = False
+        self._known = False
+        #: Whether calls of what is trained were seen since an optimizer was met that may train something else.
+        self._calls_seen = self._told_of_new_models = False
+        self._rows = self._row_calls = 0
+        #: What the calls of the step hold by their masks, where no batch was seen.
+        self._masked: int | BatchCount | None = 0
+        #: The copies on a device of what a model may be called with as a mask.
+        self.copies = Copies()
+        #: Where on the tape calls begin of models that nobody trains, on a batch that was not trained on yet.
+        self.beside: list[int] = []
+        #: Batches of the step that was last ended in full, to which the plain ones after it are alike.
+        self._micro_steps = 1
+        recording.before_take = self._read_losses
+
+    def count_rows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """No loader: the samples are the rows given to the model, those of a closure or of several models once."""
+        rows = describe.count_call(args, kwargs) or 0
+        if len(self._cycle) <= 1 and not self.stepping:
+            self._rows, self._row_calls = self._rows + rows, self._row_calls + 1
+        else:
+            self._rows, self._row_calls = max(self._rows, rows), 1
+
+    def may_be_masked(self) -> None:
+        """A model is watched that may be called with a mask."""
+        self.copies.wanted = True
+
+    def count_masked(self, reader: MaskReader, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A model is called that may be called with a mask: what that tells of the batch that came last."""
+        if not self.batches:
+            self.count_rows(args, kwargs)
+        once = bool(self.stepping) or len(self._cycle) > 1
+        call = Call(reader, args, kwargs, self.copies.source_of)
+        self._masked = count_call(self.batches, self._masked, call, once=once)
+
+    def called_beside(self) -> None:
+        """A model that nobody trains is called on a batch that was not trained on yet; that was the last mark."""
+        self.beside.append(self.probe.last_mark)
+
+    def trained_on(self) -> None:
+        """The batch that models were called on that nobody trains is trained on after all.
+
+        What a teacher says about a batch before the student sees it is a part of the loss, as it is where the student
+        is asked first: forward.
+        """
+        self.probe.turn_into_forward(self.beside)
+        self.beside.clear()
+
+    def look_at_gradients(self, optimizer: int) -> None:
+        """In the first steps: an optimizer's turn has ended, by identity, and its gradients are still there."""
+        if self.probe.warmup and not self.recording.profiling and optimizer != IN_BACKWARD:
+            with self._observations.guard("gradients"):
+                self.trained.look_at_gradients(ALONE if self._cycle.alone == optimizer else optimizer)
+
+    def end(self, optimizer: int = IN_BACKWARD) -> None:
+        """The loop's step ends with what its last optimizer has just done, given by identity if it has a turn."""
+        state, batches = self.state, self.batches
+        if state.evaluated:
+            self.give_back_batch()
+        self._catch_up()
+        samples, tokens, padding = self.add_up(batches)
+        self._rows = self._masked = 0
+        self.copies.forget()
+        if self.losses.wanted:
+            self.losses.step_ends(self.probe.steps_on_tape)
+        else:
+            self.losses.look()
+        micro_steps = min(len(batches), state.forwards or len(batches))  # of two loaders one call uses both
+        self.trained.micro_steps[micro_steps] += 1
+        self._micro_steps = micro_steps
+        state.same = batches.copy() or None  # what begins a block of steps takes it back
+        self._calls_seen = self._calls_seen or state.forwards > 0
+        if self._looks_for_models:
+            self.recording.lose_step(self._look_for_models)
+        else:
+            self.look_at_gradients(optimizer)
+            self.recording.end_step(samples, tokens, padding)
+        if not self._known:
+            self.learn(samples, micro_steps or self._row_calls)
+        self._row_calls = 0
+        state.ended_ns = self.recording.clock()
+        if state.ended_ns >= self.trained.beside.due_ns and not self.probe.capturing:
+            self.recording.aside(self.trained.look_beside)
+            state.ended_ns = self.recording.clock()
+        may_be_plain = self.probe.plain and not self.losses.wanted
+        state.due_ns = min(self.recording.quiet_until_ns, state.ended_ns + _LOOK_NS) if may_be_plain else 0
+        state.forwards = 0
+        state.unused_wait = False
+        batches.clear()
+
+    def _catch_up(self) -> None:
+        """Count the steps that ended without being told of."""
+        steps, self.state.plain_steps = self.state.plain_steps, 0
+        if steps:
+            self.probe.ended(steps)
+            self.recording.ended(steps, self.state.ended_ns)
+            self.trained.micro_steps[self._micro_steps] += steps
+
+    def give_back_batch(self) -> None:
+        """The last batch went into an evaluation: neither it nor the wait for it belongs to the training."""
+        self.state.evaluated = self.state.unused_wait = False
+        self.beside.clear()
+        self.probe.give_back_wait()
+        if self.batches:
+            self.batches.pop()
+
+    def add_up(self, batches: Sequence[int | BatchCount | None]) -> Held:
+        """Samples, tokens and padding of a step of several batches, or of none that was seen."""
+        if not batches:
+            masked = self._masked
+            held = (masked.tokens, masked.padding_tokens) if isinstance(masked, BatchCount) else (None, None)
+            return self._rows or None, *held
+        with contextlib.suppress(TypeError):  # the usual ones are plain numbers
+            return sum(cast("Sequence[int]", batches)), None, None
+        counts = Counts.of(batches)
+        return counts.samples, counts.tokens, counts.padding_tokens
+
+    def learn(self, samples: int | None, micro_steps: int) -> None:
+        """After the first step, which held so much, and as long as no step had any samples."""
+        if not self.settled:
+            if captures(self.trained.device):  # it comes again with the next step
+                return
+            self._settle()
+        trained = self.trained
+        if trained.batch_samples is None and samples:
+            trained.batch_samples = max(1, samples // (micro_steps or 1))
+        self._known = trained.batch_samples is not None or self.recording.steps > DEEPEST_SEARCH
+
+    @property
+    def _looks_for_models(self) -> bool:
+        """Whether it is not known what was called in the step that ends: such a step is no measurement."""
+        trained = self.trained
+        seen = self._calls_seen and self.state.forwards
+        unseen = self.stranger or (not seen and trained.searches <= DEEPEST_SEARCH)
+        if not unseen or trained.may_search:
+            return unseen
+        self.stranger = False
+        if not self._told_of_new_models:
+            self._told_of_new_models = True
+            self._observations.note(
+                "new_models",
+                "models that are made anew again and again are not looked for each time: such a model's calls are not "
+                "seen, and their time is in other",
+            )
+        return False
+
+    def _look_for_models(self) -> None:
+        if not self.search() and not self.state.forwards:
+            self.search()  # the outermost ones were known, and are not called
+        self.describe()  # a script's function may take the model with it when it ends
+
+    def search(self) -> bool:
+        """Look for the models that are trained; true if calls are timed now that were not before."""
+        if self.stranger:
+            self.stranger = self._calls_seen = False
+        found = self.trained.search()
+        self.find_main()
+        return found
+
+    def look_ahead(self) -> bool:
+        """Look what will be trained, before anything has stepped; true if something was found."""
+        found = self.trained.look_ahead()
+        self.find_main()
+        return found
+
+    def _settle(self) -> None:
+        """The first step is over: by now it is known what is trained, and where."""
+        self.settled = True
+        if self.trained.searches:
+            self.recording.aside(self.describe)  # a script's function may take the model with it when it ends
+        device = self.trained.device
+        events = event_source(device, self.recording.clock)
+        self._about.device = describe.device_name(device)
+        if events is not None:
+            self.recording.use_events(events)
+        if device.type == "cpu":
+            self._about.why_unseen[str(Phase.TRANSFER)] = "the training runs on the CPU, where no copies are looked for"
+        else:
+            self.probe.read_memory(LoopMemory(self._observations, device))
+            self.when_on_device()
+        if device.type != "cpu" or self.trained.autocast is torch.float16:
+            self.recording.aside(self._look_for_a_scaler)
+
+    def _look_for_a_scaler(self) -> None:
+        if scales_losses(gc.get_objects()):
+            self.losses.refuse("a GradScaler multiplies the loss before backward() is called on it")
+
+    def _read_losses(self) -> None:
+        self._catch_up()
+        self.probe.keep_losses(self.losses.take())
+
+    def describe(self) -> None:
+        with self._observations.guard("facts"):
+            self.trained.tell(self._about, turns=self._cycle.turns)
+
+    def find_main(self) -> None:
+        """The first of the models is the one that is looked at at each fetch."""
+        if self.trained.main is not None:
+            self.state.main = self.trained.main

@@ -1,0 +1,1 @@
+"""A profiler window in somebody's training."""

@@ -207,7 +207,12 @@ def test_out_of_memory_is_a_row_and_the_other_sizes_still_run() -> None:
 
 
 def test_adam_over_cpu_and_a_second_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Adam's moments made on the CPU must follow the model; the meta device refuses to mix, as a GPU would."""
+    """Adam's moments made on the CPU must follow the model; the meta device refuses to mix, as a GPU would.
+
+    A model's own way to the meta device makes new parameters, of which its optimizer knows nothing. Swapped, they stay
+    the same objects, as they do on their way to a GPU.
+    """
+    monkeypatch.setattr(torch.__future__, "_swap_module_params_on_conversion", True)
     monkeypatch.setattr(measurement, "_device_count", lambda kind: 1)
     monkeypatch.setattr(measurement, "event_source", lambda device, clock: None)
     to_float = torch.Tensor.__float__

@@ -197,6 +197,14 @@ def test_a_finding_names_the_lines_of_the_phases_that_it_claims() -> None:
     assert claimed_lines(finding("HST002", Family.HOST, {"waits": 0.3}), found) == ()
 
 
+@pytest.mark.parametrize(("backward", "line"), [(0.6, "t.py:5"), (0.85, "t.py:6 torch.Tensor.backward")])
+def test_forwards_lines_speak_for_a_backward_of_usual_length(backward: float, line: str) -> None:
+    code = samples(("forward", "t.py:5:main", 100, ()), ("backward", "t.py:6:main", 100, ("torch.Tensor.backward",)))
+    found = facts(code, forward=1 - backward, backward=backward)
+    both = finding("CMP002", Family.COMPUTE, {"forward": 1 - backward, "backward": backward})
+    assert next(iter(told(claimed_lines(both, found)))) == line
+
+
 def test_a_rule_about_a_part_of_a_phase_names_that_parts_lines() -> None:
     prepare = samples(("other", "t.py:6:main", 50, ()), part="prepare").paths[0]
     rest = samples(

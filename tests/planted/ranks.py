@@ -45,6 +45,17 @@ def _late(faulty: Seen, control: Seen | None) -> str:
     )
 
 
+def _late_in_backward(faulty: Seen, control: Seen | None) -> str:
+    """Rank 0 waits at least 30 of the 40 ms longer in the middle exchange than rank 1, and is ahead before backward by
+    at most 10 ms; DDP's own times, those of the warm-up included."""
+    assert faulty.run is not None
+    result = faulty.run.results[0]
+    waits = [table.columns["exchange_ns"] - table.columns["exchange_hidden_ns"] for table in result.steps]
+    longer = float(np.nanmedian(waits[0]) - np.nanmedian(waits[1])) / 1e6
+    before = float(np.diff(np.median(RankFacts.of(result).before_ns, axis=1))[0]) / 1e6
+    return "" if longer >= 30 and abs(before) <= 10 else f"rank 0 waits {longer:.1f} ms longer; {before:.1f} ms before"
+
+
 def _uneven(faulty: Seen, control: Seen | None) -> str:
     """In each step one rank has four times the samples of the other, in turn, and takes longer for them.
 
@@ -153,6 +164,19 @@ PLANTS = (
         top=("COM002",),
         must_not=("COM003", "COM004", "COM010", "INP001"),
         check=_both_ranks(_late),
+    ),
+    Plant(
+        name="late-rank-in-backward",
+        number="-",
+        says="one rank of two sleeps at the start of its backward pass, and the other waits for it in its own",
+        dose="40 ms a step on rank 1",
+        faulty=Torchrun(fault="late-in-backward"),
+        control=Torchrun(fault="light"),
+        fix=Torchrun(fault="light"),
+        expected=("COM002",),
+        top=("COM002",),
+        must_not=("COM003", "COM004", "COM010", "INP001"),
+        check=_both_ranks(_late_in_backward),
     ),
     Plant(
         name="uneven-ranks-in-turn",

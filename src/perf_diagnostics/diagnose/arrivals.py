@@ -10,27 +10,30 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
 
-from perf_diagnostics.diagnose.statistics import Interval, mean_interval
-from perf_diagnostics.records import Bools, Float64, TrialResult
+from perf_diagnostics.diagnose.statistics import COVERAGE, Interval
+from perf_diagnostics.records import Float64, Phase, TrialResult
 
 #: An exchange is written beside a later step than its own. DDP puts it into its log when the next step's forward pass
 #: begins, the log is read after that step, and what is read stands beside the step that then comes.
 LAG = 2
 
-#: Fewer arrivals say nothing about a habit. Of a short training's first ten, warm-up and lag leave six.
-LEAST_ARRIVALS = 4
+#: Of five arrivals not even the smallest and the largest hold the middle one between them with 95 %.
+LEAST_ARRIVALS = 6
 
 
-def exposed_ns(result: TrialResult, steps: int) -> Float64 | None:
+def exposed_ns(result: TrialResult) -> Float64 | None:
     """What each rank waited in the exchange of a step after its own backward had computed, shape ``(ranks, steps)``.
 
-    NaN where it was not timed. None where none was, or where a step has not just one exchange: then it is not known
-    which of a step's several was timed.
+    The steps are those that all ranks recorded; NaN where it was not timed. None where none was, or where a step has
+    not just one exchange: then it is not known which of a step's several was timed.
     """
     rates = [result.facts.get(f"exchanges_per_step_{end}") for end in ("least", "most")]
     if rates != [1, 1] or any(table.get("exchange_ns") is None for table in result.steps):
         return None
+    steps = min(map(len, result.steps))
     exposed = np.full((len(result.steps), steps), np.nan)
     for rank, table in enumerate(result.steps):
         waits = table.columns["exchange_ns"] - table.columns["exchange_hidden_ns"]
@@ -39,74 +42,95 @@ def exposed_ns(result: TrialResult, steps: int) -> Float64 | None:
     return exposed
 
 
+def median_interval(values: ArrayLike) -> Interval:
+    """The middle of values, shape ``(n,)``, with the two of them that hold the true one between them with 95 %.
+
+    Distribution-free (Conover, *Practical Nonparametric Statistics*, 1999, section 3.2), so that one odd value of nine
+    moves nothing; fewer than six give no interval.
+    """
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    n = ordered.size
+    # As many as may lie outside on each side: P(Binomial(n, 1/2) < k) is at most 2.5 %.
+    outside = sum(float(special.bdtr(k, n, 0.5)) <= (1 - COVERAGE) / 2 for k in range(n // 2))
+    middle = float(np.median(ordered))
+    if not outside:
+        return Interval(middle, None, None, n)
+    return Interval(middle, float(ordered[outside - 1]), float(ordered[n - outside]), n)
+
+
 @dataclass(frozen=True, eq=False)
 class Arrivals:
-    """Times of ranks in the same steps, all of shape ``(ranks, steps)``, in ns.
+    """Times of ranks in the steps whose exchange was timed on each, all of shape ``(ranks, steps)``, in ns.
 
     ``before_ns`` is each rank's own time before backward, ``backward_ns`` its backward with the wait in it, and
-    ``exposed_ns`` that wait, NaN in steps whose exchange was not timed.
+    ``exposed_ns`` that wait. Steps of the warm-up count, too: often there are hardly any others, and the middle of them
+    is no odd one.
     """
 
     before_ns: Float64
     backward_ns: Float64
     exposed_ns: Float64
 
-    @cached_property
-    def timed(self) -> Bools:
-        """The steps whose exchange was timed on every rank, shape ``(steps,)``."""
-        known: Bools = np.isfinite(self.exposed_ns).all(axis=0)
-        return known
-
     @property
     def count(self) -> int:
-        """How many they are."""
-        return int(self.timed.sum())
+        """How many exchanges were timed."""
+        return int(self.exposed_ns.shape[1])
 
     @cached_property
     def beyond_ns(self) -> Float64:
         """How much later a rank arrives than its time before backward explains, against the mean of all ranks.
 
-        Shape ``(ranks, timed steps)``. It lies in backward, or in the optimizer's step before.
+        Shape ``(ranks, steps)``. It lies in backward, or in what came before the step: the last one's optimizer.
         """
-        beyond = -self.exposed_ns[:, self.timed] - self.before_ns[:, self.timed]
-        late: Float64 = beyond - beyond.mean(axis=0)
-        return late
-
-    def habit_ns(self, rank: int) -> Interval:
-        """The mean of that, against the median of the other ranks."""
-        others = np.delete(self.beyond_ns, rank, axis=0)
-        return mean_interval(self.beyond_ns[rank] - np.median(others, axis=0))
+        return _centred(-self.exposed_ns - self.before_ns)
 
     @cached_property
-    def sure(self) -> bool:
-        """Whether any rank is surely later, or earlier, than its time before backward explains."""
-        if self.count < LEAST_ARRIVALS:
-            return False
-        habits = [self.habit_ns(rank) for rank in range(len(self.before_ns))]
-        return any((h.low or 0.0) > 0 or (0.0 if h.high is None else h.high) < 0 for h in habits)
+    def parts_ns(self) -> dict[Phase, Float64]:
+        """The same, split: what backward computed, without the wait in it, and what came before the step."""
+        backward = _centred(self.backward_ns - self.exposed_ns)
+        return {Phase.BACKWARD: backward, Phase.OPTIMIZER: self.beyond_ns - backward}
+
+    @cached_property
+    def habits(self) -> dict[Phase, Float64]:
+        """The parts in which any rank surely differs from the others in the middle step."""
+        ranks = range(len(self.exposed_ns))
+        return {
+            phase: times
+            for phase, times in self.parts_ns.items()
+            if any(_differs(_against_others(times, rank)) for rank in ranks)
+        }
+
+    def habit_ns(self, rank: int) -> dict[Phase, Interval]:
+        """By how much a rank is later than the median of the others in the middle step, for each of these."""
+        return {phase: _against_others(times, rank) for phase, times in self.habits.items()}
 
     @cached_property
     def offsets_ns(self) -> Float64:
-        """What to add to the time before backward to get the arrival, shape ``(ranks, steps)``.
+        """What to add to a rank's time before backward to get its arrival, shape ``(ranks, 1)``.
 
-        Where the exchange was timed it is measured; elsewhere it is the mean of that where the ranks surely differ by
-        habit, and else 0.
+        The middle of what was measured where the ranks surely differ by habit, and else 0.
         """
-        offsets = np.zeros_like(self.before_ns)
-        if self.sure:
-            offsets += self.beyond_ns.mean(axis=1)[:, np.newaxis]
-        if self.count >= LEAST_ARRIVALS:
-            offsets[:, self.timed] = self.beyond_ns
+        offsets = np.zeros((len(self.exposed_ns), 1))
+        for times in self.habits.values():
+            offsets += np.median(times, axis=1, keepdims=True)
         return offsets
 
     @cached_property
-    def backward_own_ns(self) -> Float64:
-        """Each rank's mean backward pass without the wait in it, shape ``(ranks,)``."""
-        own: Float64 = (self.backward_ns - self.exposed_ns)[:, self.timed].mean(axis=1)
-        return own
+    def waits_ns(self) -> Interval:
+        """A rank's mean wait for the one that arrives last, in the middle step."""
+        return median_interval((self.exposed_ns - self.exposed_ns.min(axis=0)).mean(axis=0))
 
-    def waits_ns(self) -> Float64:
-        """A rank's mean wait for the one that arrives last, shape ``(timed steps,)``."""
-        exposed = self.exposed_ns[:, self.timed]
-        waits: Float64 = (exposed - exposed.min(axis=0)).mean(axis=0)
-        return waits
+
+def _centred(times: Float64) -> Float64:
+    """Against the mean of the ranks in each step."""
+    centred: Float64 = times - times.mean(axis=0)
+    return centred
+
+
+def _differs(from_others: Interval) -> bool:
+    low, high = from_others.low, from_others.high
+    return low is not None and high is not None and (low > 0 or high < 0)
+
+
+def _against_others(times: Float64, rank: int) -> Interval:
+    return median_interval(times[rank] - np.median(np.delete(times, rank, axis=0), axis=0))

@@ -30,6 +30,9 @@ _Z = 1.959964  # of 95 %
 #: Lines that a finding names at most.
 _MOST_LINES = 3
 
+#: A backward takes up to about twice its forward (twice the products), and three times with what it waits for.
+_USUAL_BACKWARD = 3.0
+
 #: Rules that speak about a part of a phase.
 _PARTS = {"INP007": "prepare", "OPT006": "before_update"}
 
@@ -122,11 +125,16 @@ def _host_share(facts: TrialFacts, phase: str) -> float:
 def claimed_lines(finding: Finding, facts: TrialFacts) -> tuple[CodeShare, ...]:
     """The lines in which the time that a finding speaks about was seen, at most three, the one with most of it first.
 
-    Of a finding that claims several phases those with at least a quarter of what it claims.
+    Of a finding that claims several phases those with at least a quarter of what it claims. The line that starts a
+    backward pass says nothing of what it does, which is what forward did: where both are claimed, forward's lines speak
+    for it, unless it takes much longer than a forward usually makes it.
     """
     if finding.family in _NOT_OF_LINES or finding.code in _ANYWHERE:
         return ()
     whole = sum(finding.claims.values())
     phases = [phase for phase, claimed in finding.claims.items() if claimed > 0 and claimed >= whole / 4]
+    forward, backward = finding.claims.get(Phase.FORWARD, 0.0), finding.claims.get(Phase.BACKWARD, 0.0)
+    if Phase.BACKWARD in phases and 0 < backward <= _USUAL_BACKWARD * forward:
+        phases = [*dict.fromkeys((*(phase for phase in phases if phase != Phase.BACKWARD), str(Phase.FORWARD)))]
     found = [one for phase in phases for one in code_shares(facts, phase, _PARTS.get(finding.code, ""))]
     return tuple(sorted(found, key=lambda one: -one.share.value)[:_MOST_LINES])

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from perf_diagnostics.diagnose.arrivals import median_interval
 from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.rank_facts import require_ranks, rows_of, shared_steps
 from perf_diagnostics.diagnose.statistics import Interval, ratio_interval
@@ -63,6 +64,18 @@ class ExchangeFacts:
     def exposed(self) -> Interval:
         """Time in which gradients are exchanged and backward computes nothing, over the wall time of a step."""
         return ratio_interval(self._exposed_ns * self.per_step, self._walls_ns).within(0.0, 1.0)
+
+    @cached_property
+    def waited(self) -> Interval:
+        """What the other ranks wait on top of that for the last to arrive, in the middle exchange, over a step."""
+        exposed = self._took_ns - self._hidden_ns
+        waits = (exposed - self._exposed_ns).sum(axis=0) / (len(self.tables) - 1)
+        return median_interval(waits).scaled(self.per_step / self.wall_ns).within(0.0, 1.0)
+
+    @property
+    def spokesman(self) -> int:
+        """The rank that waits least in most of the exchanges."""
+        return int(np.bincount(self._speaker).argmax())
 
     @cached_property
     def overlap(self) -> Interval:

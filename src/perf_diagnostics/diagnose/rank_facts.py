@@ -8,6 +8,7 @@ it arrives at the exchanges that were timed (``arrivals.py``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.arrivals import LEAST_ARRIVALS, Arrivals, exposed_ns
+from perf_diagnostics.diagnose.lateness import late_ns, noise_ns, often_last
 from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
+from perf_diagnostics.diagnose.recorded import ask
 from perf_diagnostics.diagnose.statistics import Interval, ratio_interval
 from perf_diagnostics.records import Bools, Float64, Phase, StepTable, TrialResult
 
@@ -29,16 +32,6 @@ LEAST_SHARED_STEPS = 10
 #: Who is late how much is asked of steps up to so many times the middle one. A longer one is a stall, and no habit of a
 #: rank; it may also be a rank that waits for what this tool does between the steps of another.
 LONGEST_STEP = 4.0
-
-#: A step in which a rank is later than the others by less than this part of a step is a tie, however steady the steps
-#: are: a tenth of what the mean lateness has to be to be warned of. A judgement.
-LEAST_LATE = 0.01
-
-#: Ties scatter around 0; beyond two standard deviations, one in 44 of them lies on this side.
-NOISE_SDS = 2.0
-
-#: The median absolute deviation of the half of a normal distribution below 0, over the whole one's standard deviation.
-_HALF_NORMAL_MAD = 0.399
 
 #: Time outside of all phases beyond the middle step is a stop from this part of a step on.
 LEAST_STOP = 0.25
@@ -62,47 +55,44 @@ def require_ranks(result: TrialResult) -> None:
 
 
 def shared_steps(result: TrialResult) -> tuple[StepTable, ...]:
-    """A table a rank with the steady steps that all of them recorded whole, matched by their number."""
-    rows = shared_rows(result)
-    return tuple(rows_of(table, rows) for table in result.steps)
-
-
-def shared_rows(result: TrialResult) -> NDArray[np.intp]:
-    """Where in the tables the steady steps lie that all ranks recorded whole.
+    """A table a rank with the steady steps that all of them recorded whole, matched by their number.
 
     A step of which one rank's device lost a timing event is left out.
     """
     shared = min(len(table) for table in result.steps)
-    steady = np.all([~table.columns["warmup"][:shared] for table in result.steps], axis=0)
+    steady = _whole(result) & np.all([~table.columns["warmup"][:shared] for table in result.steps], axis=0)
+    if int(steady.sum()) < LEAST_SHARED_STEPS:
+        raise NotMeasured("ranks", f"the ranks share {int(steady.sum())} steady steps; {LEAST_SHARED_STEPS} are needed")
+    return tuple(rows_of(table, np.flatnonzero(steady)) for table in result.steps)
+
+
+def _whole(result: TrialResult) -> Bools:
+    """The steps that all ranks recorded and of which no device lost a timing event, shape ``(steps,)``."""
+    shared = min(len(table) for table in result.steps)
+    whole = np.ones(shared, dtype=np.bool_)
     for table in result.steps:
         for name, values in table.columns.items():
             if name.startswith("device_") and name.endswith("_ns"):
-                steady &= np.isfinite(values[:shared])
-    if int(steady.sum()) < LEAST_SHARED_STEPS:
-        raise NotMeasured("ranks", f"the ranks share {int(steady.sum())} steady steps; {LEAST_SHARED_STEPS} are needed")
-    return np.flatnonzero(steady)
+                whole &= np.isfinite(values[:shared])
+    return whole
 
 
 @dataclass(frozen=True, eq=False)
 class RankFacts:
     """The steady steps that all ranks share, by their number from the trial's first step on.
 
-    ``exposed`` is what each waited in its exchange, shape ``(ranks, steps)``, in ns, NaN where that was not timed; None
-    where none was.
+    ``arrivals`` is what DDP's own times of exchanges say; None where too few were timed.
 
     Raises NotApplicable where a trial has one rank, NotMeasured where its ranks do not record the same.
     """
 
     tables: tuple[StepTable, ...]
-    exposed: Float64 | None = None
+    arrivals: Arrivals | None = None
 
     @classmethod
     def of(cls, result: TrialResult) -> RankFacts:
         require_ranks(result)
-        rows = shared_rows(result)
-        exposed = exposed_ns(result, min(map(len, result.steps)))
-        tables = tuple(rows_of(table, rows) for table in result.steps)
-        return cls(tables, None if exposed is None else exposed[:, rows])
+        return cls(shared_steps(result), _arrivals(result))
 
     @property
     def count(self) -> int:
@@ -135,18 +125,11 @@ class RankFacts:
         That is what it does before backward, and what the times of exchanges say beyond it (a difference between the
         ranks, which is 0 on average over them).
         """
-        return self._before_ns if self.arrivals is None else self._before_ns + self.arrivals.offsets_ns
+        return self.before_ns if self.arrivals is None else self.before_ns + self.arrivals.offsets_ns
 
     @cached_property
-    def arrivals(self) -> Arrivals | None:
-        """What the times of exchanges say; None where too few were timed."""
-        if self.exposed is None:
-            return None
-        found = Arrivals(self._before_ns, self.phase_ns(Phase.BACKWARD), self.exposed)
-        return found if found.count >= LEAST_ARRIVALS else None
-
-    @cached_property
-    def _before_ns(self) -> Float64:
+    def before_ns(self) -> Float64:
+        """What each rank does before backward, shape ``(ranks, steps)``, in ns."""
         before: Float64 = np.sum(list(self._before.values()), axis=0)
         return before
 
@@ -157,75 +140,58 @@ class RankFacts:
         marked = [phase for phase in BEFORE_COLLECTIVES if any(t.phase_ns(phase) is not None for t in self.tables)]
         return {phase: self.phase_ns(phase) for phase in marked}
 
-    def late_ns(self, rank: int) -> Float64:
-        """How much later a rank arrives than the median of the others, shape ``(steps,)``."""
-        late: Float64 = self.own_ns[rank] - np.median(np.delete(self.own_ns, rank, axis=0), axis=0)
-        return late
-
-    def noise_ns(self, rank: int) -> float:
-        """A rank that is later by no more than this is not late: it arrives together with the others.
-
-        Two standard deviations of ties, by the steps in which the rank is *ahead*: chance puts it there as often and as
-        far as it makes it late. Their spread and not their size is asked, so that steps in which another one is late
-        are no noise. It is at most half of what the rank is late by where it is late, so that a few odd steps hide no
-        habit, and at least a hundredth of a step.
-        """
-        late = self.late_ns(rank)
-        ahead, behind = late[late < 0], late[late > 0]
-        noise = 0.0
-        if ahead.size:
-            deviation = float(np.median(np.abs(ahead - np.median(ahead))))
-            noise = min(NOISE_SDS * deviation / _HALF_NORMAL_MAD, float(behind.mean()) / 2 if behind.size else np.inf)
-        return max(noise, LEAST_LATE * float(np.median(self.wall_ns)))
-
     def often_last(self, rank: int) -> float:
         """Share of the steps in which this rank arrives last, by more than noise."""
-        last = np.argmax(self.own_ns, axis=0) == rank
-        return float((last & (self.late_ns(rank) > self.noise_ns(rank))).mean())
+        return often_last(self.own_ns, rank, self._step_ns)
+
+    def noise(self, rank: int) -> float:
+        """By what part of the middle step a rank has to be later than the others to be last in a step."""
+        return noise_ns(late_ns(self.own_ns, rank), self._step_ns) / self._step_ns
+
+    @property
+    def _step_ns(self) -> float:
+        return float(np.median(self.wall_ns))
 
     def excess(self, rank: int) -> Interval:
         """How much later a rank arrives than the median of the others, over the mean wall time of a step."""
-        seen = ratio_interval(self.late_ns(rank)[self._usual], self.wall_ns[self._usual])
-        if self.arrivals is None or not self.arrivals.sure:
+        seen = ratio_interval(late_ns(self.own_ns, rank)[self._usual], self.wall_ns[self._usual])
+        if self.arrivals is None or seen.low is None:
             return seen
         # What it is late by in backward is known of few steps, and taken for that of all.
-        habit = self.arrivals.habit_ns(rank).scaled(1.0 / float(self.wall_ns[self._usual].mean()))
-        if seen.low is None or habit.low is None:
-            return Interval(seen.value, None, None, seen.n)
-        half = float(np.hypot(seen.value - seen.low, habit.value - habit.low))
+        mean_ns = float(self.wall_ns[self._usual].mean())
+        halves = [seen.value - seen.low]
+        halves += [(h.value - h.low) / mean_ns for h in self.arrivals.habit_ns(rank).values() if h.low is not None]
+        half = math.hypot(*halves)
         return Interval(seen.value, seen.value - half, seen.value + half, seen.n)
 
     def excess_by_phase(self, rank: int) -> dict[Phase, float]:
-        """The same, split into the phases it is made of; these add up to the excess over the mean of the others."""
+        """The same, split into the phases it is made of; these add up to about that.
+
+        What each phase before backward has beyond the mean of the other ranks in all steps, and in the timed ones the
+        middle of what backward has beyond their median, and what delayed the rank before the step: the optimizer.
+        """
         found: dict[Phase, float] = {}
         for phase, times in self._before.items():
             difference = times[rank] - np.delete(times, rank, axis=0).mean(axis=0)
             found[phase] = float(difference.sum() / self.wall_ns.sum())
-        if self.arrivals is None or not self.arrivals.sure:
-            return found
-        mean_ns = float(self.wall_ns.mean())
-        backward, beyond = (
-            float(times[rank] - np.delete(times, rank).mean()) / mean_ns
-            for times in (self.arrivals.backward_own_ns, self.arrivals.beyond_ns.mean(axis=1))
-        )
-        # A rank that ended the step before later than the others begins this one later.
-        return found | {Phase.BACKWARD: backward, Phase.OPTIMIZER: beyond - backward}
+        habits = {} if self.arrivals is None else self.arrivals.habit_ns(rank)
+        return found | {phase: habit.value / float(self.wall_ns.mean()) for phase, habit in habits.items()}
 
     @cached_property
     def waited(self) -> Interval:
         """What a rank waits on average for the one that arrives last, over the wall time of a step."""
         waits = (self.own_ns.max(axis=0) - self.own_ns).mean(axis=0)
         seen = ratio_interval(waits[self._usual], self.wall_ns[self._usual])
-        if self.arrivals is None or self.arrivals.sure:
+        if self.arrivals is None or self.arrivals.habits:
             return seen
         # No rank is late in backward by habit; some may be in turn, which only the timed steps show.
-        timed = ratio_interval(self.arrivals.waits_ns(), np.full(self.arrivals.count, self.wall_ns.mean()))
+        timed = self.arrivals.waits_ns.scaled(1.0 / float(self.wall_ns.mean()))
         return timed if seen.high is not None and timed.surely_at_least(seen.high) else seen
 
     @cached_property
     def _usual(self) -> Bools:
         """The steps that are no stalls, shape ``(steps,)``."""
-        usual: Bools = self.wall_ns <= LONGEST_STEP * float(np.median(self.wall_ns))
+        usual: Bools = self.wall_ns <= LONGEST_STEP * self._step_ns
         return usual
 
     def pauses_ns(self) -> Float64:
@@ -242,7 +208,7 @@ class RankFacts:
             found = np.zeros(self.steps) if collected is None else np.asarray(collected, dtype=np.float64)
             if other is not None:
                 beyond = np.asarray(other, dtype=np.float64) - float(np.nanmedian(other))
-                stops = np.where(beyond >= LEAST_STOP * float(np.median(self.wall_ns)), beyond, 0.0)
+                stops = np.where(beyond >= LEAST_STOP * self._step_ns, beyond, 0.0)
                 found = np.maximum(found, stops)
             pauses.append(found)
         return np.asarray(pauses)
@@ -277,3 +243,15 @@ class RankFacts:
 
 def rows_of(table: StepTable, rows: Sequence[int] | NDArray[np.intp]) -> StepTable:
     return StepTable({name: values[rows] for name, values in table.columns.items()})
+
+
+def _arrivals(result: TrialResult) -> Arrivals | None:
+    """When the ranks arrived at the exchanges that were timed; None where too few were, or a phase is missing."""
+    exposed = exposed_ns(result)
+    if exposed is None:
+        return None
+    rows = np.flatnonzero(_whole(result) & np.isfinite(exposed).all(axis=0))
+    if len(rows) < LEAST_ARRIVALS:
+        return None
+    timed = RankFacts(tuple(rows_of(table, rows) for table in result.steps))
+    return ask(lambda: Arrivals(timed.before_ns, timed.phase_ns(Phase.BACKWARD), exposed[:, rows]))

@@ -76,7 +76,7 @@ def _note(result: TrialResult, facts: RankFacts | None) -> str:
     waited = None if facts is None else ask(lambda: facts.waited)
     if waited is not None:
         words += (
-            f" On average {percent(waited.value)} of a step is a rank's wait for the one that is ready last, by what "
-            "each does before gradients can be exchanged."
+            f" On average {percent(waited.value)} of a step is a rank's wait for the one that is ready last, by when "
+            "each arrives at the exchange of gradients. Ready last are those who are later by more than noise."
         )
     return words

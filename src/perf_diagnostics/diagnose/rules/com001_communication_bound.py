@@ -27,7 +27,9 @@ class CommunicationBound:
     What it measures:
         The time from the end of a backward pass's computing to the arrival of the last gradients, as
         DistributedDataParallel itself times it in its first ten exchanges and each hundredth, over the wall time of a
-        step; of the rank that waited for nobody. In a trace: collective kernels beside which no other kernel runs.
+        step; of the rank that waited for nobody. What the others wait on top of that, for a rank that arrives late, is
+        told with it, and is no communication (COM002, COM004). In a trace: collective kernels beside which no other
+        kernel runs.
 
     Why it matters:
         An exchange that is hidden behind the backward pass costs nothing. What is exposed every rank waits for, and it
@@ -61,6 +63,7 @@ class CommunicationBound:
         numbers = (
             evidence("exposed communication", share, "%", limit=self.info_share, source="DDP's log"),
             evidence("overlap with computation", overlap, "%", source="DDP's log"),
+            evidence("the other ranks' wait in it for the last one", exchange.waited, "%", source="DDP's log"),
         )
         levels = (
             (Severity.INFO, self.info_share),
@@ -68,15 +71,16 @@ class CommunicationBound:
             (Severity.CRITICAL, self.critical_share),
         )
         graded = grade(share, levels)
+        waits = "" if exchange.waited.value < self.info_share else _wait(exchange)
         if graded is None:
-            return cleared(self, f"exposed communication takes {percent_between(share)} of a step", *numbers)
+            return cleared(self, f"exposed communication takes {percent_between(share)} of a step{waits}", *numbers)
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=graded.severity,
             summary=f"{percent_between(share)} of each step is the exchange of gradients with nothing computed "
-            f"meanwhile; {percent(overlap.value)} of the exchange overlaps with the backward pass.",
+            f"meanwhile{waits}; {percent(overlap.value)} of the exchange overlaps with the backward pass.",
             scope=facts.label,
             evidence=numbers,
             remedies=(
@@ -94,3 +98,9 @@ class CommunicationBound:
             claims={str(Phase.BACKWARD): share.value},
             symptom_of=("COM003", "COM007", "COM009", "CPU001"),
         )
+
+
+def _wait(exchange: ExchangeFacts) -> str:
+    """What the other ranks' exchanges took beyond the one that speaks, in words."""
+    waits, last = percent_between(exchange.waited), exchange.spokesman
+    return f" on the rank that waits least (mostly rank {last}); the others wait {waits} of a step there for the last"

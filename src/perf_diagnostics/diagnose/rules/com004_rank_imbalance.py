@@ -19,10 +19,11 @@ class RankImbalance:
     """In every step some rank is late, and it is not always the same one.
 
     What it measures:
-        What the ranks wait on average for the one that is ready last, over the wall time of a step, where no single
-        rank is last in most steps; and how uneven their tokens (or samples) are. In traces of all ranks: how much of
-        that wait is the late rank's device computing longer than the others'. What could be won at most is what the
-        rank with the most to do computes beyond the mean: in backward it is waited for as well, unseen.
+        What the ranks wait on average for the one that arrives last at the exchange (COM002 says by what), over the
+        wall time of a step, where no single rank is last in most steps; and how uneven their tokens (or samples) are.
+        In traces of all ranks: how much of that wait is the late rank's device computing longer than the others'. What
+        could be won at most is what the rank with the most to do computes beyond the mean: in backward it is waited for
+        as well, unseen.
 
     Why it matters:
         Random batches of texts differ in length. With many ranks the longest of them sets the pace of every step, and
@@ -66,7 +67,8 @@ class RankImbalance:
             )
         graded = grade(waited, [(Severity.WARNING, self.warn_share)])
         if graded is None or often >= self.same_rank_share:
-            return cleared(self, f"the ranks wait {percent(waited.value)} of a step for each other", *numbers)
+            same = ", mostly for the same one (COM002)" if graded is not None else ""
+            return cleared(self, f"the ranks wait {percent(waited.value)} of a step for each other{same}", *numbers)
         explained = spread is not None and spread >= self.uneven
         why = f"their {noun} differ by {percent(spread)}" if explained and spread is not None else "the loads are even"
         return Finding(

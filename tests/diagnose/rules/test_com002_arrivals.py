@@ -110,7 +110,7 @@ def test_communication_is_cleared_with_the_numbers_of_all_ranks() -> None:
     assert isinstance(answer, Cleared)
     assert answer.summary.startswith("exposed communication takes 1.0 % of a step on the rank that waits least")
     assert "(mostly rank 1); the others wait 40 % " in answer.summary
-    assert told(answer, "the other ranks' wait in it for the last one") == pytest.approx(40, abs=0.5)
+    assert told(answer, "wait of the other ranks for the last one") == pytest.approx(40, abs=0.5)
     imbalance = check(RankImbalance(), result)
     assert isinstance(imbalance, Cleared)
     assert imbalance.summary == "the ranks wait 20 % of a step for each other, mostly for the same one (COM002)"

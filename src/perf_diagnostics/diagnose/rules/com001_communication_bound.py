@@ -63,7 +63,7 @@ class CommunicationBound:
         numbers = (
             evidence("exposed communication", share, "%", limit=self.info_share, source="DDP's log"),
             evidence("overlap with computation", overlap, "%", source="DDP's log"),
-            evidence("the other ranks' wait in it for the last one", exchange.waited, "%", source="DDP's log"),
+            evidence("wait of the other ranks for the last one", exchange.waited, "%", source="DDP's log"),
         )
         levels = (
             (Severity.INFO, self.info_share),

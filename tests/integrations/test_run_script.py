@@ -117,7 +117,7 @@ def test_a_script_that_trains_nothing_leaves_no_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["watch", "own_cost"])
+@pytest.mark.parametrize("module", ["watching.watch", "own_cost"])
 def test_a_fault_of_ours_at_the_import_of_torch_leaves_the_script_alone(tmp_path: Path, module: str) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         f"import sys\nsys.modules['perf_diagnostics.integrations.{module}'] = None\n", encoding="utf-8"

@@ -30,7 +30,7 @@ PACKAGE = Path(perf_diagnostics.__file__).parent
         ("<stdin>", Kind.OWN),
         ("<ipython-input-3-f00>", Kind.OWN),
         ("/tmp/ipykernel_17/1234.py", Kind.OWN),
-        (str(PACKAGE / "integrations" / "patches.py"), Kind.OURS),
+        (str(PACKAGE / "integrations" / "watching" / "patches.py"), Kind.OURS),
         (str(PACKAGE / "integrations" / "run_script.py"), Kind.STARTER),
     ],
 )

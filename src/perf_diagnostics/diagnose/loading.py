@@ -169,7 +169,7 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
     batches = int(ask(facts.number, "accumulation_steps") or facts.result.trial.settings.accumulation_steps or 1)
     taking_over_s = ask(_taking_over_s, facts) if workers else None
     hands_over = taking_over_s is not None and taking_over_s >= _MOST_OF_IT * (step - rest)
-    free_cores = ask(lambda: facts.free_cores)
+    free_cores = ask(cores_left, facts)
     if kind == "waiting" and (ready or hands_over or _rushed(step, batches, workers, free_cores)):
         kind = "mixed"  # workers whose batches lie ready, or are being handed over, wait for the loop
     hand_over_s = max(batches * HAND_OVER_S, taking_over_s or 0.0)
@@ -192,6 +192,15 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
         anew=restarts(facts),
         computes_s=ask(_workers_compute_s, facts) if workers else None,
     )
+
+
+def cores_left(facts: TrialFacts) -> float:
+    """Cores beside those that train which others leave free: what they used is not there for workers."""
+    free, others = facts.free_cores, ask(processor.others_share, facts)
+    if others is None:
+        return free
+    left = math.floor(free - others * facts.number("cpu_count") + processor.NEARLY_A_CORE)
+    return min(free, float(max(0, left)))
 
 
 def _rushed(step_s: float, batches: int, workers: int | None, free_cores: float | None) -> bool:

@@ -24,6 +24,9 @@ _ASLEEP = 0.15
 
 _COMPUTE = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 
+#: A core of which others use no more than this is free: the sampler and the system take 1 to 2 %. A judgement.
+NEARLY_A_CORE = 0.2
+
 
 def window_s(facts: TrialFacts) -> float:
     """Length of the stretch over which the kernel's counters were read, in s."""

@@ -17,9 +17,6 @@ from perf_diagnostics.diagnose.rules.hst010_tiny_operations import SMALL_BATCH
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import Phase
 
-#: A core of which others use no more than this is free: the sampler and the system take 1 to 2 %. A judgement.
-NEARLY_A_CORE = 0.2
-
 #: From this part of forward and backward on in which the loop's thread was surely blocked, they are not called work.
 BLOCKED_PART = 0.1
 
@@ -151,7 +148,7 @@ def _more_threads(facts: TrialFacts) -> tuple[Remedy, ...]:
     if facts.on_accelerator or threads is None or cores is None or run_delay.robbed(facts):
         return ()
     idle = ask(processor.idle_share, facts)
-    most = cores if idle is None else min(cores, threads + math.floor(idle * cores + NEARLY_A_CORE))
+    most = cores if idle is None else min(cores, threads + math.floor(idle * cores + processor.NEARLY_A_CORE))
     if most <= threads:
         return ()
     which = f"all {cores:g} cores" if most == cores else f"{most:g} of {cores:g} cores"

@@ -11,6 +11,7 @@ from perf_diagnostics.diagnose import processor, run_delay
 from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.loading import cores_left
 from perf_diagnostics.diagnose.preparation import computing_share, preparation_share, prepared_ns
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.statistics import mean_interval
@@ -133,7 +134,7 @@ def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
 
 def _by_cores(facts: TrialFacts) -> float:
     """Where no core is free, workers may win nothing: then the step stays as long as it is."""
-    free = ask(lambda: facts.free_cores)
+    free = ask(cores_left, facts)
     return 0.0 if free is not None and free >= 1 else 1.0
 
 

@@ -98,6 +98,7 @@ def test_one_more_that_steps_after_the_backward_ends_the_step(tmp_path: Path, na
     closes(table)
 
 
+@pytest.mark.flaky(reruns=1)  # somebody else may hold a backward up for as long as what is planted
 def test_one_that_raises_inside_the_backward_keeps_no_time(tmp_path: Path) -> None:
     class Fails(torch.optim.SGD):
         calls = 0

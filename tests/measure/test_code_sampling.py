@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import json
 import random
+import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +33,11 @@ from perf_diagnostics.testing import FakeClock
 HERE = Path(__file__).name
 
 
+def _waits(thread: int | None) -> bool:
+    frame = sys._current_frames().get(thread or 0)
+    return frame is not None and frame.f_code.co_qualname == "Condition.wait"
+
+
 @contextmanager
 def standing(work: Callable[[Callable[[], None]], None]) -> Iterator[int]:
     """A thread that stands where ``work`` calls what it is given."""
@@ -43,6 +50,8 @@ def standing(work: Callable[[Callable[[], None]], None]) -> Iterator[int]:
     thread = threading.Thread(target=work, args=(wait,))
     thread.start()
     there.wait(30)
+    while not _waits(thread.ident):  # it has told so a moment before
+        time.sleep(0.001)
     try:
         yield thread.ident or 0
     finally:

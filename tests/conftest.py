@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.small_ceilings import SMALL
+
+HERE = Path(__file__).parent
+
+#: Folders whose tests train something and look at how long it took.
+TRAINS = ("integrations", "trials")
 
 # A shell that starts the suite in the background has it ignore Ctrl-C, and so would every script that a test starts
 # to see what Ctrl-C does to it.
@@ -18,11 +24,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What times real training steps on this machine gets a second try: somebody else may have been busy on it.
 
-    What is judged by such times does not run beside other tests at all.
+    What is judged by such times does not run beside other tests at all; beside them, whatever trains gets a second try.
     """
     shared = getattr(config, "workerinput", {}).get("workercount", 1) > 1
     for item in items:
-        if any(item.get_closest_marker(name) for name in ("slow", "planted")):
+        trains = shared and item.path.relative_to(HERE).parts[0] in TRAINS
+        if trains or any(item.get_closest_marker(name) for name in ("slow", "planted")):
             item.add_marker(pytest.mark.flaky(reruns=1))
         if shared and item.get_closest_marker("planted"):
             item.add_marker(pytest.mark.skip(reason="measures with nothing beside it: run it without -n"))

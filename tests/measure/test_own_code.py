@@ -18,8 +18,8 @@ PACKAGE = Path(perf_diagnostics.__file__).parent
     ("file", "kind"),
     [
         ("train.py", Kind.OWN),
-        ("/work/project/model.py", Kind.OWN),
-        ("/work/.venv/lib/python3.11/site-packages/timm/models/vit.py", Kind.LIBRARY),
+        ("/projects/mine/model.py", Kind.OWN),
+        ("/projects/.venv/lib/python3.11/site-packages/timm/models/vit.py", Kind.LIBRARY),
         ("/usr/lib/python3/dist-packages/numpy/core.py", Kind.LIBRARY),
         (json.__file__, Kind.LIBRARY),
         (torch.__file__, Kind.LIBRARY),
@@ -35,7 +35,7 @@ PACKAGE = Path(perf_diagnostics.__file__).parent
     ],
 )
 def test_a_file_says_whose_its_code_is(file: str, kind: Kind) -> None:
-    assert OwnCode(main="/work/project/train.py", frameworks=["/src/pytorch/torch"]).kind_of(file) is kind
+    assert OwnCode(main="/projects/mine/train.py", frameworks=["/src/pytorch/torch"]).kind_of(file) is kind
 
 
 def test_an_installed_program_is_the_users_own_in_its_run() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.integrations import own_cost
+from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
 from perf_diagnostics.integrations.model.trained import Trained
 from perf_diagnostics.integrations.run_script import Session, run_watched
 from perf_diagnostics.records import ALL_PHASES, StepTable, TrialResult
@@ -91,3 +93,11 @@ def watched(tmp_path, monkeypatch, capsys):
         return Watched(result, json.loads((tmp_path / "ledger.json").read_text(encoding="utf-8")))
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _each_test_is_a_process_of_its_own() -> Iterator[None]:
+    """A training that a test leaves unfinished would stand in for the signals of all tests that follow."""
+    yield
+    for training in abrupt_ends._alive():
+        abrupt_ends.remove(training)

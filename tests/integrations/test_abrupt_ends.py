@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from perf_diagnostics.integrations.ends.abrupt_ends import SIGNALS, AbruptEnds
 from perf_diagnostics.integrations.ends.default_actions import called_by_system
+from perf_diagnostics.integrations.ends.signal_waker import AGAIN_S
 from perf_diagnostics.records import Outcome
 
 TERM = signal.SIGTERM
@@ -67,6 +69,24 @@ def test_a_handler_that_is_set_later_wins_and_one_from_before_is_left_alone() ->
     assert came == [TERM, signal.SIGUSR1] and training.endings == []
     ends.remove(training)
     assert [signal.getsignal(n) for n in (TERM, signal.SIGUSR1, signal.SIGUSR2)] == [handler, handler, signal.SIG_IGN]
+
+
+def test_a_signal_that_the_scripts_handler_has_handled_does_not_end_us_when_the_handler_goes() -> None:
+    came: list[int] = []
+    ends, training = AbruptEnds(), Training()
+    ends.add(training)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1.0)  # the thread that is told of signals reads of this one after all that follows
+    try:
+        for _ in range(3):
+            signal.signal(TERM, lambda number, _frame: came.append(number))
+            os.kill(os.getpid(), TERM)
+            signal.signal(TERM, signal.SIG_DFL)
+    finally:
+        sys.setswitchinterval(interval)
+    time.sleep(4 * AGAIN_S)
+    assert came == [TERM] * 3 and training.endings == []
+    ends.remove(training)
 
 
 def test_a_training_that_is_let_go_is_gone_and_the_next_one_takes_its_place() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
 from perf_diagnostics.integrations.ranks import ranks
 from perf_diagnostics.records import Outcome, Phase
 from tests.integrations.planted import (
@@ -304,6 +305,7 @@ def test_a_trainer_that_lacks_what_is_measured_is_trained_and_not_measured(light
     callback, _ = measuring("callback", tmp_path, quiet=False)
     callback.on_train_start(types.SimpleNamespace(optimizers=[]), torch.nn.Linear(1, 1))
     assert "this training is not measured: AttributeError" in capsys.readouterr().err
+    assert abrupt_ends._alive() == []
     callback.on_train_batch_end(None, None, None, None, 0)
     callback.on_train_end(None, None)
     assert callback.diagnostics.run is None

@@ -77,7 +77,9 @@ class PerformanceDiagnosticsCallback(_TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         trainer = _calling_trainer()
-        self._trainings.begin(functools.partial(_loop_of, trainer, others, self._trainings.end))
+        self._trainings.begin(
+            functools.partial(_new_loop, trainer, others), functools.partial(_equip, trainer, self._trainings.end)
+        )
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         if self._trainings.loop is not None:
@@ -112,20 +114,22 @@ def _calling_trainer() -> Any:
     return None
 
 
-def _loop_of(
-    trainer: Any, given: dict[str, Any], end: Callable[[Any], None], name: str | None, results_dir: Path
-) -> FrameworkLoop:
-    """Stand in for the parts of a Trainer that are phases."""
+def _new_loop(trainer: Any, given: dict[str, Any], name: str | None, results_dir: Path) -> FrameworkLoop:
+    """The marks on one training, of which nothing is known or timed yet."""
     if trainer is None:
         raise LookupError("the callback was not called by a transformers.Trainer")
     model, optimizer = given.get("model"), given.get("optimizer")
-    loop = FrameworkLoop(
+    return FrameworkLoop(
         workload=type(model).__name__,
         name=name,
         results_dir=results_dir,
         model=model,
         optimizer=getattr(optimizer, "optimizer", optimizer),
     )
+
+
+def _equip(trainer: Any, end: Callable[[Any], None], loop: FrameworkLoop) -> None:
+    """Stand in for the parts of a Trainer that are phases."""
     marked, accelerator = loop.marked, trainer.accelerator
     marked.recording.exchanges.modules = lambda: [trainer.model_wrapped]
     marked.autocast = autocast_named(accelerator.mixed_precision)
@@ -142,7 +146,6 @@ def _loop_of(
     loop.time(trainer, "_get_grad_norm", OPTIMIZER)
     inside.follow(loop, trainer, end)
     loop.training_steps = _positive(getattr(trainer.state, "max_steps", None))
-    return loop
 
 
 def _positive(steps: object) -> int | None:

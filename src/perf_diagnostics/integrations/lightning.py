@@ -20,7 +20,7 @@ from typing import Any
 from perf_diagnostics.integrations.attached import RESULTS_DIR, Attached
 from perf_diagnostics.integrations.ends.endings import ending_of
 from perf_diagnostics.integrations.framework_loop import FrameworkLoop
-from perf_diagnostics.integrations.lightning_loop import count_batches, new_loop, phase_of, time_fetches
+from perf_diagnostics.integrations.lightning_loop import count_batches, describe_fit, new_loop, phase_of, time_fetches
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, TRANSFER
 from perf_diagnostics.integrations.trainings import Trainings
 from perf_diagnostics.records import Outcome
@@ -106,7 +106,7 @@ class PerformanceDiagnosticsCallback(_Callback):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._stepped = False
-        self._trainings.begin(functools.partial(self._loop_of, trainer, pl_module))
+        self._trainings.begin(functools.partial(new_loop, trainer, pl_module), functools.partial(self._equip, trainer))
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         if self._trainings.loop is not None:
@@ -126,9 +126,9 @@ class PerformanceDiagnosticsCallback(_Callback):  # type: ignore[misc]
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self._trainings.end(_OVER)
 
-    def _loop_of(self, trainer: Any, module: Any, name: str | None, results_dir: Path) -> FrameworkLoop:
+    def _equip(self, trainer: Any, loop: FrameworkLoop) -> None:
         """Stand in for the parts of a Trainer that are phases."""
-        loop = new_loop(trainer, module, name, results_dir)
+        describe_fit(loop, trainer)
         loop.training_steps = _steps_of(trainer)
         strategy, epochs = trainer.strategy, trainer.fit_loop.epoch_loop
 
@@ -145,7 +145,6 @@ class PerformanceDiagnosticsCallback(_Callback):  # type: ignore[misc]
         loop.time(epochs, "on_run_start", DATA_WAIT)  # makes the loader's iterator, which starts its workers
         time_fetches(loop, epochs)
         loop.marked.step_begins()
-        return loop
 
     def _steps(self, *_args: Any, **_kwargs: Any) -> None:
         self._stepped = True
@@ -232,16 +231,16 @@ class PerformanceDiagnosticsProfiler(_Profiler):  # type: ignore[misc]
         self._stepped = False
         self._handled = sys.exc_info()[1]  # fit() may be called where somebody is handling an error
         self._phases = {}
-        self._trainings.begin(self._loop_of)
-
-    def _loop_of(self, name: str | None, results_dir: Path) -> FrameworkLoop:
         trainer = self._lightning_module.trainer
-        loop = new_loop(trainer, trainer.lightning_module, name, results_dir)
+        self._trainings.begin(functools.partial(new_loop, trainer, trainer.lightning_module), self._equip)
+
+    def _equip(self, loop: FrameworkLoop) -> None:
+        trainer = self._lightning_module.trainer
+        describe_fit(loop, trainer)
         loop.training_steps = _steps_of(trainer)
         count_batches(loop, trainer)
         loop.time(trainer.strategy, "backward", BACKWARD)  # the action of that name is missing in a manual backward
         loop.marked.about.why_unseen["transfer"] = "the Trainer moved no batch; its time is in other"
-        return loop
 
     def _phase(self, action: str) -> int | None:
         try:

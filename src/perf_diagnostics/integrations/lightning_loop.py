@@ -31,22 +31,24 @@ def phase_of(action: str) -> int | None:
 
 
 def new_loop(trainer: Any, module: Any, name: str | None, results_dir: Path) -> FrameworkLoop:
-    """The marks on one fit, of which nothing is timed yet."""
-    optimizers = trainer.optimizers
-    loop = FrameworkLoop(
+    """The marks on one fit, of which nothing is known or timed yet."""
+    return FrameworkLoop(
         workload=type(module).__name__,
         name=name,
         results_dir=results_dir,
         model=module,
-        optimizer=optimizers[0] if optimizers else None,
+        optimizer=next(iter(trainer.optimizers), None),
     )
-    loop.marked.gradients.in_turn(optimizers[1:])
+
+
+def describe_fit(loop: FrameworkLoop, trainer: Any) -> None:
+    """Note down what the Trainer says of its fit."""
+    loop.marked.gradients.in_turn(trainer.optimizers[1:])
     loop.marked.recording.exchanges.modules = lambda: [trainer.strategy.model]
     package = type(trainer).__module__.partition(".")[0]
     version = getattr(sys.modules.get(package), "__version__", "")
     loop.marked.autocast = autocast_named(trainer.precision)
     loop.marked.more_facts = {"framework": f"{package} {version}".strip(), **loader_facts(trainer.train_dataloader)}
-    return loop
 
 
 def count_batches(loop: FrameworkLoop, trainer: Any) -> None:

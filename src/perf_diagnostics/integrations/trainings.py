@@ -47,19 +47,29 @@ class Trainings:
         #: What was measured in the training that is under way, or in the last one.
         self.last = Attached(None)
 
-    def begin(self, make: Callable[[str | None, Path], FrameworkLoop]) -> None:
-        """A training begins, whatever ``make``, which gets the run's name and where runs lie, finds missing."""
+    def begin(self, make: Callable[[str | None, Path], FrameworkLoop], equip: Callable[[FrameworkLoop], None]) -> None:
+        """A training begins, whatever the two find missing; then it is not measured, and all they did is taken off.
+
+        Args:
+            make: the loop, from the run's name and the folder where runs lie.
+            equip: has the loop time the framework's parts.
+        """
         self.end((Outcome.CRASHED, "another training began before this one had ended", str(Outcome.CRASHED)))
         if disabled():
             return
         self._begun += 1
         self._pid = os.getpid()
         name = self._name if self._name is None or self._begun == 1 else f"{self._name}-{self._begun}"
+        loop = None
         try:
-            self.loop = make(name, self._results_dir)
+            loop = make(name, self._results_dir)
+            equip(loop)
         except FAULTS as fault:
             say(f"this training is not measured: {in_words(fault)}")
+            if loop is not None:
+                loop.end((Outcome.CRASHED, in_words(fault), str(Outcome.CRASHED)))
             return
+        self.loop = loop
         if self._deep:
             self.loop.record_window()
         self.last = Attached(self.loop.marked)

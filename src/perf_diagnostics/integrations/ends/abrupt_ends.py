@@ -126,7 +126,7 @@ class AbruptEnds:
         if not self._taken:
             return
         installed.callback(self._give_back, set_handler, get_handler)
-        _stand_in(signal, "signal", self._set(set_handler), installed)
+        _stand_in(signal, "signal", self._set(set_handler, get_handler), installed)
         _stand_in(signal, "getsignal", self._get(get_handler), installed)
         self._waker = SignalWaker(self)
         installed.callback(self._waker.close)
@@ -170,14 +170,20 @@ class AbruptEnds:
 
         return left
 
-    def _set(self, set_handler: Callable[..., Any]) -> Callable[..., Any]:
+    def _set(self, set_handler: Callable[..., Any], get_handler: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(set_handler)
         def stand_in(signalnum: int, handler: Any) -> Any:
             if isinstance(handler, int) and handler == signal.SIG_DFL and signalnum in self._taken:
                 handler = self._handle
-            return self._shown(set_handler(signalnum, handler))
+            with self._changes(signalnum, get_handler):
+                return self._shown(set_handler(signalnum, handler))
 
         return stand_in
+
+    def _changes(self, number: int, get_handler: Callable[..., Any]) -> contextlib.AbstractContextManager[None]:
+        if self._waker is None or number not in self._taken or get_handler(number) == self._handle:
+            return contextlib.nullcontext()
+        return self._waker.handler_changes(number)
 
     def _get(self, get_handler: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(get_handler)

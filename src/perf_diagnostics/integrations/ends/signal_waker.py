@@ -5,11 +5,13 @@ Python runs a signal's handler in the main thread only, between two of its instr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from typing import Protocol
 
 from perf_diagnostics.integrations.ends.default_actions import end_by
@@ -18,6 +20,9 @@ from perf_diagnostics.integrations.ends.default_actions import end_by
 AGAIN_S = 0.05
 
 _STOP = b"\0"
+
+#: Written after the bytes of this signal that were handled already; signals' numbers are below 65.
+_HANDLED = 128
 
 
 class Waits(Protocol):
@@ -43,6 +48,8 @@ class SignalWaker:
     def __init__(self, waits: Waits) -> None:
         self._waits = waits
         self._thread: threading.Thread | None = None
+        #: Signals whose handler has changed, as often, and of which the thread may still read what came before.
+        self._changed: list[int] = []
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
@@ -75,6 +82,31 @@ class SignalWaker:
         os.close(self._read)
         os.close(self._write)
 
+    @contextlib.contextmanager
+    def handler_changes(self, number: int) -> Iterator[None]:
+        """The script's own handler of a signal is changed inside: what it has handled is not to end us by the new one.
+
+        Python runs the handlers of all signals that have come before it changes one.
+        """
+        if not self.runs:
+            yield
+            return
+        self._changed.append(number)
+        try:
+            yield
+        finally:
+            os.write(self._write, bytes([_HANDLED + number]))
+
+    def _to_end_us(self, came: bytes) -> int:
+        """The first signal that ends this process, or 0."""
+        first = 0
+        for number in came:
+            if number > _HANDLED:
+                self._changed.remove(number - _HANDLED)
+            elif number not in self._changed and self._waits.is_to_end_us(number):
+                first = first or number
+        return first
+
     def _wait(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the script's threads
         poll = select.poll()
@@ -84,7 +116,8 @@ class SignalWaker:
             if poll.poll(AGAIN_S * 1e3 if pending else None):
                 came = os.read(self._read, 256)
                 stopped = stopped or _STOP in came
-                pending = pending or next((number for number in came if self._waits.is_to_end_us(number)), 0)
+                first = self._to_end_us(came)
+                pending = pending or first
             if pending and self._waits.is_late():
                 end_by(pending)
             elif pending and not self._waits.is_ending():

@@ -20,6 +20,7 @@ import itertools
 import json
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -175,19 +176,33 @@ def keep_memory() -> None:
 
 @contextlib.contextmanager
 def on_one_core() -> Iterator[None]:
-    """Keep the calling thread, and what it starts meanwhile, on one core (Linux): elsewhere its caches are cold.
+    """Keep the calling thread on one core (Linux): elsewhere its caches are cold.
 
-    A tool's own threads and processes, which it started when it was turned on, have the other cores.
+    A tool's own threads have all cores, also those that it starts meanwhile: a thread begins where its maker may run.
     """
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
     cores = os.sched_getaffinity(0)
+    start, thread = threading.Thread.start, threading.get_ident()
+
+    def start_on_all(self: threading.Thread) -> None:
+        if threading.get_ident() != thread:
+            start(self)
+            return
+        os.sched_setaffinity(0, cores)
+        try:
+            start(self)
+        finally:
+            os.sched_setaffinity(0, {max(cores)})
+
+    threading.Thread.start = start_on_all  # type: ignore[method-assign]
     os.sched_setaffinity(0, {max(cores)})
     try:
         yield
     finally:
         os.sched_setaffinity(0, cores)
+        threading.Thread.start = start  # type: ignore[method-assign]
 
 
 def had_by_others_s() -> float:

@@ -6,6 +6,7 @@ import importlib
 import os
 import random
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -132,6 +133,11 @@ def test_the_thread_is_on_one_core_in_a_stretch_and_on_all_again_afterwards(over
     cores = os.sched_getaffinity(0)
     with pytest.raises(ValueError, match="boom"), worker().on_one_core():
         assert os.sched_getaffinity(0) == {max(cores)}
+        found: list[set[int]] = []
+        thread = threading.Thread(target=lambda: found.append(os.sched_getaffinity(0)))
+        thread.start()
+        thread.join()
+        assert found == [cores] and os.sched_getaffinity(0) == {max(cores)}
         raise ValueError("boom")
     assert os.sched_getaffinity(0) == cores
 

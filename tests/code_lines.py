@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from perf_diagnostics.diagnose.finding import CodeShare, Diagnosis, Family, Finding, Severity, Verdict
+import dataclasses
+
+from perf_diagnostics.diagnose.code_share import CodeShare, LineShare
+from perf_diagnostics.diagnose.finding import Diagnosis, Family, Finding, Severity, Verdict
 from perf_diagnostics.diagnose.statistics import Interval
 from perf_diagnostics.records import CodePlace
 
@@ -44,6 +47,20 @@ CELL = share(
     "h = self.cell(z, h)", line=22, function="Net.forward", callers=(MAIN, FORWARD),
     called="torch.nn.modules.rnn.GRUCell.forward", phase="forward", value=0.26, low=0.25, high=0.27,
 )  # fmt: skip
+
+
+def spread(line: CodeShare, *others: tuple[int, float]) -> CodeShare:
+    """The same time, spread over these other lines of its function, each with its share of a step."""
+    own = line.share.value - sum(value for _, value in others)
+    parts = [LineShare(line.place, Interval(own, None, None, 64), 40)]
+    for at, value in others:
+        place = dataclasses.replace(line.place, line=at, text="")
+        parts.append(LineShare(place, Interval(value, None, None, 64), 12))
+    return dataclasses.replace(line, within=tuple(sorted(parts, key=lambda one: one.place.line)))
+
+
+#: A loop in Python inside of a model.
+LOOPING = spread(CELL, (24, 0.06), (21, 0.02))
 
 
 def waiting(*lines: CodeShare, claimed: float = 0.28) -> Finding:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from perf_diagnostics.cli.code_text import MOST, code_lines
 from perf_diagnostics.cli.progress import outcome_line
 from perf_diagnostics.cli.text import diagnosis_text, evidence_line
 from perf_diagnostics.cli.tried_text import gain_text
 from perf_diagnostics.diagnose.facts import Interval
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Unchecked
 from perf_diagnostics.testing import trial_of
-from tests.code_lines import CELL, WAITING, diagnosis_of, share, waiting
+from tests.code_lines import BACKWARD, CELL, ITEM, LOOPING, WAITING, diagnosis_of, share, waiting
 
 
 def test_large_numbers_have_no_exponent():
@@ -41,8 +42,9 @@ def test_an_interval_that_says_nothing_is_not_told():
 
 def test_the_verdict_and_its_finding_say_where_in_the_code():
     lines = diagnosis_text(WAITING).splitlines()
-    assert lines[:2] == [
-        "Verdict: The training waits for data 28 % of each step. At train.py:9: `x = x * 1.01`. [INP001]",
+    assert lines[:3] == [
+        "Verdict: The training waits for data 28 % of each step. At train.py:9 in Data.__getitem__: `x = x *",
+        "  1.01`, called from train.py:41. [INP001]",
         "",
     ]
     assert (
@@ -53,6 +55,33 @@ def test_the_verdict_and_its_finding_say_where_in_the_code():
     assert "Seen at" not in nowhere
 
 
+def test_the_lines_with_most_of_a_step_stand_in_a_table():
+    table = code_lines(diagnosis_of(waiting(ITEM), LOOPING, ITEM, BACKWARD, share(low=None, high=None)), 100)
+    assert table == [
+        "Where in the code: share of a step with its 95 % interval, by 360 looks at the thread's stack",
+        "  26 %  25 % to 27 %  forward    train.py:21-24 in Net.forward, from train.py:42",
+        "                                 22: h = self.cell(z, h)",
+        "  23 %  20 % to 25 %  data wait  train.py:9 in Data.__getitem__, from train.py:41",
+        "                                 x = x * 1.01",
+        "  20 %  19 % to 20 %  backward   train.py:43 in main",
+        "                                 loss.backward()",
+        "  23 %                data wait  train.py:9 in Data.__getitem__, from train.py:41",
+        "                                 x = x * 1.01",
+    ]
+    assert code_lines(diagnosis_of(waiting()), 100) == []
+    many = [share(line=number) for number in range(1, 9)]
+    assert len(code_lines(diagnosis_of(waiting(), *many), 100)) == 1 + 2 * MOST
+
+
+def test_no_line_of_a_diagnosis_is_wider_than_the_terminal():
+    long = share("total = " + "x + " * 60, file="src/project/data/sets.py", function="DataSet.load_everything")
+    told = diagnosis_of(waiting(long), long, LOOPING, BACKWARD)
+    for width in (60, 80, 100):
+        lines = diagnosis_text(told, width).splitlines()
+        assert max(map(len, lines)) <= width
+        assert any(len(line) > width - 25 for line in lines)
+
+
 def test_what_a_line_calls_is_told_where_its_text_does_not_say_it():
     told = " ".join(diagnosis_text(diagnosis_of(waiting(CELL), CELL)).split())
     assert "called from train.py:42, calls torch.nn.modules.rnn.GRUCell.forward." in told
@@ -61,7 +90,7 @@ def test_what_a_line_calls_is_told_where_its_text_does_not_say_it():
 def test_source_text_cannot_reach_the_terminal_as_anything_else():
     line = share("print('\x1b[2J\u202e')", file="a\x07.py")
     told = diagnosis_text(diagnosis_of(waiting(line), line))
-    assert "a\ufffd.py:9: `print('\ufffd[2J\ufffd')`" in told
+    assert "At a\ufffd.py:9 in Data.__getitem__: `print('\ufffd[2J\ufffd')`" in " ".join(told.split())
     assert told.replace("\n", "").isprintable()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.code_shares import (
     LEAST_LOOKS,
     all_code_shares,
@@ -18,7 +19,7 @@ from perf_diagnostics.diagnose.code_shares import (
 )
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.facts import TrialFacts
-from perf_diagnostics.diagnose.finding import CodeShare, Family, Finding, Severity
+from perf_diagnostics.diagnose.finding import Family, Finding, Severity
 from perf_diagnostics.records import CodePath, CodePlace, CodeSamples
 from perf_diagnostics.testing import run_of, trial_of
 
@@ -116,6 +117,85 @@ def test_of_a_frameworks_loop_its_functions_are_told_apart_and_the_users_code_in
     }
 
 
+def spans(shares: tuple[CodeShare, ...]) -> Mapping[str, float]:
+    """Share by file, lines and function."""
+    return {
+        f"{one.place.file}:{one.first_line}-{one.last_line} {one.place.function}": round(one.share.value, 4)
+        for one in shares
+    }
+
+
+def test_inside_of_forward_a_function_whose_time_is_spread_is_told_with_its_lines() -> None:
+    code = samples(
+        ("forward", "t.py:5:main m.py:28:Net.forward", 60, ()),
+        ("forward", "t.py:5:main m.py:30:Net.forward", 25, ()),
+        ("forward", "t.py:5:main m.py:31:Net.forward", 10, ()),
+        ("forward", "t.py:5:main m.py:40:Net.forward", 5, ()),  # 95 % are known without it
+        ("other", "t.py:9:main", 100, ()),
+    )
+    (one,) = code_shares(facts(code), "forward")
+    assert (one.place.line, one.first_line, one.last_line) == (28, 28, 31)
+    assert [caller.line for caller in one.callers] == [5]
+    assert (one.share.value, one.of_phase, one.looks) == (pytest.approx(0.5 * 0.95), pytest.approx(0.95), 95)
+    assert [(line.place.line, line.looks) for line in one.within] == [(28, 60), (30, 25), (31, 10)]
+    assert [line.share.value for line in one.within] == pytest.approx([0.3, 0.125, 0.05])
+    assert one.within[0].share.low == pytest.approx(0.5 * proportion(0.6, 100).low)  # type: ignore[operator]
+
+
+def test_inside_of_forward_the_innermost_functions_of_weight_are_told_apart() -> None:
+    loop = "t.py:5:main"
+    code = samples(
+        ("forward", f"{loop} m.py:35:Net.forward m.py:14:encoding", 32, ()),
+        ("forward", f"{loop} m.py:35:Net.forward m.py:15:encoding", 28, ()),
+        ("forward", f"{loop} m.py:36:Net.forward m.py:23:mask", 8, ()),  # too little: Net.forward's
+        ("forward", f"{loop} m.py:39:Net.forward", 30, ("torch.nn.functional.linear",)),
+        ("forward", loop, 2, ()),
+        ("other", "t.py:9:main", 100, ()),
+    )
+    found = code_shares(facts(code), "forward")
+    # Of the 38 of Net.forward 30 are at line 39: nearly all.
+    assert spans(found) == {"m.py:14-15 encoding": 0.3, "m.py:39-39 Net.forward": 0.15}
+    assert [[caller.line for caller in one.callers] for one in found] == [[5, 35], [5]]
+    assert [one.called for one in found] == ["", "torch.nn.functional.linear"]
+
+
+def test_a_function_that_several_lines_call_is_told_once_with_the_way_that_all_have_in_common() -> None:
+    code = samples(
+        ("forward", "t.py:5:main m.py:16:Block.forward h.py:37:hook", 25, ()),
+        ("forward", "t.py:5:main m.py:17:Block.forward h.py:40:hook", 20, ()),
+        ("forward", "t.py:5:main h.py:41:hook", 10, ()),
+        ("forward", "t.py:5:main m.py:17:Block.forward", 45, ()),
+        ("other", "t.py:9:main", 100, ()),
+    )
+    found = code_shares(facts(code), "forward")
+    assert spans(found) == {"h.py:37-41 hook": 0.275, "m.py:17-17 Block.forward": 0.225}
+    assert [caller.line for caller in found[0].callers] == [5]
+
+
+def test_what_lies_in_functions_too_small_to_be_told_is_their_callers() -> None:
+    code = samples(
+        ("forward", "t.py:5:main a.py:1:a", 10, ()),
+        ("forward", "t.py:5:main a.py:2:a b.py:1:b", 10, ()),
+        ("forward", "t.py:5:main a.py:2:a b.py:2:b c.py:1:c", 10, ()),
+        ("forward", "t.py:5:main d.py:1:d", 70, ()),
+        ("other", "t.py:9:main", 100, ()),
+    )
+    # c ends in b, which has 20 of 100 then; what is left of a is too little.
+    assert spans(code_shares(facts(code), "forward")) == {"d.py:1-1 d": 0.35, "b.py:1-2 b": 0.1}
+
+
+def test_of_an_evaluation_the_call_is_told_and_not_the_inside_of_the_model() -> None:
+    model = "t.py:7:main t.py:20:evaluate m.py:"
+    code = samples(
+        ("other", f"{model}30:Net.forward", 60, ()),
+        ("other", f"{model}31:Net.forward", 40, ()),
+        ("forward", "t.py:5:main", 100, ()),
+    )
+    # Line 20 has all of evaluate's time: the line is told, and where the loop calls it.
+    (one,) = code_shares(facts(code), "other")
+    assert (one.place.line, one.within, [caller.line for caller in one.callers]) == (20, (), [7])
+
+
 def test_a_rare_look_stands_for_more_time_and_makes_the_interval_no_narrower() -> None:
     ways = (("other", "t.py:7:main", 100, ()), ("other", "t.py:8:main", 100, ()))
     forward = ("forward", "t.py:5:main", 100, ())
@@ -205,6 +285,42 @@ def test_forwards_lines_speak_for_a_backward_of_usual_length(backward: float, li
     assert next(iter(told(claimed_lines(both, found)))) == line
 
 
+def test_a_finding_about_calls_that_forward_makes_names_forwards_lines_however_long_backward_is() -> None:
+    code = samples(("forward", "t.py:5:main", 100, ()), ("backward", "t.py:6:main", 100, ("torch.Tensor.backward",)))
+    found = facts(code, forward=0.1, backward=0.9)
+    assert told(claimed_lines(finding("HST011", Family.HOST, {"forward": 0.05, "backward": 0.4}), found)) == {
+        "t.py:5": 0.1
+    }
+
+
+def test_two_functions_that_one_line_of_the_loop_calls_come_before_a_line_with_less_than_both() -> None:
+    code = samples(
+        ("forward", "t.py:5:main a.py:1:roc", 30, ()),
+        ("forward", "t.py:5:main a.py:9:best", 25, ()),
+        ("forward", "t.py:6:main", 45, ()),
+        ("other", "t.py:9:main", 100, ()),
+    )
+    lines = claimed_lines(finding("CMP002", Family.COMPUTE, {"forward": 0.5}), facts(code))
+    assert [one.place.line for one in lines] == [1, 9, 6]
+    assert [(one.entry and one.entry.line, one.entry_share) for one in lines] == [
+        (5, pytest.approx(0.275)), (5, pytest.approx(0.275)), (6, pytest.approx(0.225)),
+    ]  # fmt: skip
+
+
+def test_where_no_function_is_sure_enough_the_call_above_them_is_named() -> None:
+    code = samples(
+        ("data_wait", "t.py:5:main d.py:1:read", 9, ()),
+        ("data_wait", "t.py:5:main d.py:9:decode", 9, ()),
+        ("other", "t.py:9:main", 100, ()),
+    )
+    late = [dataclasses.replace(path, looks=41, late=True) for path in code.paths[:2]]
+    found = facts(dataclasses.replace(code, paths=(*code.paths, *late)), data_wait=0.5, forward=0.0, other=0.5)
+    # Of 100 looks 9 are sure: 4.8 % by Wilson, less than a tenth of what is claimed; of both 18: 11.7 %.
+    assert [one.place.line for one in code_shares(found, "data_wait")] == [1, 9]
+    claims = finding("INP001", Family.INPUT, {"data_wait": 0.5})
+    assert [one.place.line for one in claimed_lines(claims, found)] == [5]
+
+
 def test_a_rule_about_a_part_of_a_phase_names_that_parts_lines() -> None:
     prepare = samples(("other", "t.py:6:main", 50, ()), part="prepare").paths[0]
     rest = samples(
@@ -246,3 +362,24 @@ def test_intervals_of_looks_at_random_times_cover_what_is_true(often: int, rare:
         assert interval.low is not None and interval.high is not None
         covered += interval.low <= 0.3 <= interval.high
     assert 0.935 <= covered / tries <= 0.965
+
+
+@pytest.mark.parametrize(
+    ("looks", "lines"),
+    [(8, {7, 8}), (7, {7})],  # of 40 surely 10.5 % of the phase, of 39 surely 9.0 %
+)
+def test_a_line_that_may_have_less_than_a_tenth_of_a_finding_is_not_named(looks: int, lines: set[int]) -> None:
+    code = samples(("other", "train.py:7:main", 32, ()), ("other", "train.py:8:main", looks, ()))
+    found = facts(code, forward=0.6, other=0.4)
+    assert len(code_shares(found, "other")) == 2
+    finding = Finding(
+        code="HST006",
+        name="",
+        family=Family.HOST,
+        severity=Severity.WARNING,
+        summary="",
+        scope="",
+        evidence=(),
+        claims={"other": 0.4},
+    )
+    assert {one.place.line for one in claimed_lines(finding, found)} == lines

@@ -6,11 +6,19 @@ import dataclasses
 
 import pytest
 
-from perf_diagnostics.diagnose.code_words import called_unsaid, callers_in_loop, function, place, seen_at, source
-from perf_diagnostics.diagnose.finding import Diagnosis
-from perf_diagnostics.diagnose.verdict_place import verdict_place, verdict_seen
+from perf_diagnostics.diagnose.code_words import (
+    called_unsaid,
+    callers_in_loop,
+    function,
+    place,
+    places,
+    seen_at,
+    source,
+)
+from perf_diagnostics.diagnose.finding import Diagnosis, Family, Severity, Verdict
+from perf_diagnostics.diagnose.verdict_place import verdict_label, verdict_place, verdict_seen, verdict_words
 from perf_diagnostics.records import CodePlace
-from tests.code_lines import BACKWARD, CELL, ITEM, LOOP, MAIN, READ, WAITING, diagnosis_of, share, waiting
+from tests.code_lines import BACKWARD, CELL, ITEM, LOOP, LOOPING, MAIN, READ, WAITING, diagnosis_of, share, waiting
 
 
 def at(file: str = "train.py", line: int = 7, name: str = "f", text: str = "") -> CodePlace:
@@ -108,11 +116,80 @@ def test_a_finding_names_the_lines_that_matter() -> None:
 
 
 def test_the_verdict_ends_with_the_place_it_is_about() -> None:
-    assert verdict_place(WAITING) == "At train.py:9: `x = x * 1.01`."
-    unread = share("")
+    assert verdict_place(WAITING) == "At train.py:9 in Data.__getitem__: `x = x * 1.01`, called from train.py:41."
+    unread = share("", callers=(), function="<module>")
     assert verdict_place(diagnosis_of(waiting(unread), unread)) == "At train.py:9."
-    long = share("loss = " + "a" * 90)
+    long = share("loss = " + "a" * 90, callers=(), function="<module>")
     assert verdict_place(diagnosis_of(waiting(long), long)) == f"At train.py:9: `loss = {'a' * 52}…`."  # 60 in all
+
+
+def test_of_a_deep_line_the_nearest_caller_is_told_and_the_loops_own_line() -> None:
+    deep = share(callers=(MAIN, LOOP, at(file="data.py", line=30, name="load")))
+    told = diagnosis_of(waiting(deep), deep, BACKWARD)
+    assert verdict_place(told).endswith(", called from data.py:30 (from train.py:41).")
+    (seen,) = seen_at(told.findings[0], told)
+    assert seen.words().endswith(" (23 % of a step), called from data.py:30 (from train.py:41)")
+
+
+def test_time_that_is_spread_over_a_function_is_told_with_its_lines() -> None:
+    told = diagnosis_of(waiting(LOOPING, claimed=0.26), LOOPING, BACKWARD)
+    assert verdict_place(told) == (
+        "At train.py:21-24 in Net.forward, mostly line 22: `h = self.cell(z, h)`, called from train.py:42."
+    )
+    assert places(LOOPING) == "train.py:21-24"
+    far = dataclasses.replace(LOOPING, place=dataclasses.replace(LOOPING.place, file="src/project/models/text/net.py"))
+    assert places(far, 26) == "src/…/text/net.py:21-24"
+    assert (LOOPING.first_line, LOOPING.last_line, CELL.first_line, CELL.last_line) == (21, 24, 22, 22)
+
+
+def test_where_nothing_is_wrong_the_line_stands_first_and_what_nobody_looked_at_last() -> None:
+    looping = dataclasses.replace(LOOPING, of_phase=0.52)
+    work = dataclasses.replace(
+        waiting(looping), code="CMP002", claims={"forward": 0.5, "backward": 0.4}, summary="90 % of a step is work."
+    )
+    healthy = Verdict(
+        "CMP002", "compute-bound", Family.COMPUTE, "Nothing is wrong. 90 % of a step is work.", fault=False,
+        opening="Nothing is wrong.", note="Nobody looked inside.",
+    )  # fmt: skip
+    told = dataclasses.replace(diagnosis_of(work, looping, BACKWARD), verdict=healthy)
+    assert verdict_words(told) == (
+        "Nothing is wrong. Most of forward at train.py:21-24 in Net.forward, mostly line 22: `h = self.cell(z, h)` "
+        "(26 % of a step, 52 % of forward), called from train.py:42. 90 % of a step is work. [CMP002] "
+        "Nobody looked inside."
+    )
+    assert verdict_label(told) == "Verdict"
+    bare = dataclasses.replace(told, findings=(dataclasses.replace(work, lines=()),), lines=())
+    assert verdict_words(bare) == "Nothing is wrong. 90 % of a step is work. [CMP002] Nobody looked inside."
+    for part, lead in ((0.5, "Most of forward at "), (0.49, "The largest part of forward at ")):
+        less = dataclasses.replace(work, lines=(dataclasses.replace(looping, of_phase=part),))
+        assert verdict_place(dataclasses.replace(told, findings=(less,))).startswith(lead)
+    unknown = dataclasses.replace(work, lines=(LOOPING,))
+    assert "(26 % of a step), called" in verdict_place(dataclasses.replace(told, findings=(unknown,)))
+
+
+def test_a_saving_is_told_with_its_own_line() -> None:
+    found = dataclasses.replace(waiting(ITEM), severity=Severity.INFO, code="OPT001")
+    saving = Verdict("OPT001", "x", Family.OPTIMIZER, f"A saving: {found.summary}", fault=False, note="And so on.")
+    told = dataclasses.replace(diagnosis_of(found, ITEM, BACKWARD), verdict=saving)
+    assert verdict_words(told, "OPT001 x") == (
+        "A saving: The training waits for data 28 % of each step. At train.py:9 in Data.__getitem__: `x = x * 1.01`, "
+        "called from train.py:41. [OPT001 x] And so on."
+    )
+    assert verdict_label(told) == "No fault, but worth trying first"
+
+
+def test_without_a_verdict_the_suspicion_is_told_with_its_line() -> None:
+    told = dataclasses.replace(WAITING, verdict=None, no_verdict_because="suspected: x", suspected="INP001")
+    assert verdict_words(told) == (
+        "suspected: x. At train.py:9 in Data.__getitem__: `x = x * 1.01`, called from train.py:41."
+    )
+    assert verdict_label(told) == "No verdict"
+    decided = dataclasses.replace(told, would_decide="To decide it, look.")
+    assert verdict_words(decided).endswith(", called from train.py:41. To decide it, look.")
+    nowhere = dataclasses.replace(decided, findings=(waiting(),))
+    assert verdict_words(nowhere) == "suspected: x. To decide it, look."
+    assert verdict_words(dataclasses.replace(told, suspected="")) == "suspected: x"
+    assert verdict_words(Diagnosis(verdict=None)) == "the evidence is too thin."
 
 
 def test_a_line_with_less_than_half_of_the_finding_is_its_largest_part() -> None:

@@ -11,7 +11,7 @@ from perf_diagnostics.diagnose.asking import Placed, Replies
 from perf_diagnostics.diagnose.deep import WINDOWS_ALONE, with_windows
 from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
 from perf_diagnostics.diagnose.engine import diagnose
-from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Severity
+from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Finding, Severity
 from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
 from perf_diagnostics.errors import InvalidSettings
@@ -128,7 +128,7 @@ def test_only_a_window_that_could_be_read_opens_what_forward_does(tmp_path: Path
     assert opened is not None and opened.summary.startswith("No rule found a fault. 100 %")
     path.write_text("{", encoding="utf-8")
     closed = diagnosed(path, forward=0.010, noise=0.01).verdict
-    assert closed is not None and "was not opened: a profiler window" in closed.summary
+    assert closed is not None and "was not profiled (--deep does)" in closed.note
 
 
 def phases(of_forward: int, of_backward: int, between_us: int):
@@ -152,7 +152,7 @@ def test_the_verdict_says_what_the_window_shows_inside(tmp_path: Path) -> None:
     diagnosis = diagnosed(path, forward=0.004, backward=0.006, noise=0.01)
     assert diagnosis.verdict is not None
     # 3, 6 and twice 0.5 of 10 ms; the first pause lies before the first operator of all
-    assert diagnosis.verdict.summary.endswith(
+    assert diagnosis.verdict.note == (
         "Inside of forward and backward the profiler window shows 2.00 operators a step, most of them of forward "
         "aten::linear (30 %); of backward AddmmBackward0 (60 %) of the step; 9.0 % of a profiled step lies between "
         "operators, where the interpreter runs."
@@ -186,6 +186,20 @@ def test_what_other_programs_may_have_added_is_no_fault(tmp_path: Path) -> None:
         (finding,) = (item.finding for item in replies.placed if item.finding.code == "HST004")
         assert finding.severity is severity
         assert finding.summary.startswith("While other programs") is (severity is Severity.INFO)
+
+
+def test_what_the_window_counts_is_not_cleared_by_what_estimates_it(tmp_path: Path) -> None:
+    """HST010 and HST011 are about the same calls: the one by trained tensors, the other by the operators themselves."""
+    estimated = Cleared("HST010", "tiny-operations", "forward and backward take 50 µs for each of 27 tensors")
+    other = Cleared("HST003", "allocation-churn")
+    seen = found(diagnosed(write(tmp_path / "t.json", cpu_step(0, 4000)), forward=0.010), "HST004")
+    assert seen is not None
+    counted = Placed(dataclasses.replace(seen, code="HST011"), seen.group, at_recommended=True)
+    told = with_windows(Replies(cleared=(estimated, other)), Replies(placed=(counted,)))
+    assert told.cleared == (other,)
+    ((code, why),) = ((item.code, item.why) for item in told.unchecked)
+    assert code == "HST010" and "HST011 tells what calling them takes" in why
+    assert with_windows(Replies(cleared=(estimated, other)), Replies()).cleared == (estimated, other)
 
 
 #: The rules that only a window answers; those about operators ask of a training on the CPU only.

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from perf_diagnostics.diagnose.asking import Placed
+from perf_diagnostics.diagnose.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
-from perf_diagnostics.diagnose.window_doubt import CRITICAL_OVER_WARNING, allowing_for_the_profiler
+from perf_diagnostics.diagnose.window_doubt import (
+    CALLS,
+    CRITICAL_OVER_WARNING,
+    UNDISTURBED,
+    allowing_for_others,
+    allowing_for_the_profiler,
+    of_undisturbed_calls,
+)
+from perf_diagnostics.testing import trial_of
 
 
 def calling(share: float, severity: Severity, limit: float) -> Finding:
@@ -50,3 +62,43 @@ def test_critical_limits_lie_far_enough_above_those_to_warn():
     assert len(pairs) >= 5
     for code, (warn, critical) in pairs.items():
         assert critical >= CRITICAL_OVER_WARNING * warn, code
+
+
+def counting(share: float, severity: Severity, operators: float, *, cpu_ms: float = 20.0) -> Finding:
+    """The same with so many operators, of undisturbed steps of 20 ms of which the loop's thread ran so long."""
+    bare = calling(share, severity, 0.3)
+    told = dataclasses.replace(bare, evidence=(*bare.evidence, Evidence(metric=CALLS, value=operators)))
+    columns = {"thread_cpu_ns": cpu_ms * 1e6, "data_wait_cpu_ns": 0}
+    trial = trial_of(forward=0.008, backward=0.010, optimizer=0.001, other=0.001, columns=columns)
+    return of_undisturbed_calls(told, TrialFacts.of(trial))
+
+
+def test_an_undisturbed_step_that_has_no_more_than_a_call_for_each_operator_is_no_doubt_of_the_window() -> None:
+    # 18 ms over 2000 operators are 9 µs each: 0.4 x 1.76 - 0.76 is nothing, and they are calls all the same.
+    short = counting(0.4, Severity.WARNING, 2000.0)
+    (number,) = (item for item in short.evidence if item.metric == UNDISTURBED)
+    assert number.value == pytest.approx(9.0) and number.limit == pytest.approx(10.0)
+    assert allowing_for_the_profiler(short, 1.76).severity is Severity.WARNING
+    assert allowing_for_the_profiler(counting(0.65, Severity.CRITICAL, 2000.0), 2.4).severity is Severity.WARNING
+    assert allowing_for_the_profiler(counting(0.4, Severity.INFO, 2000.0), 1.76).severity is Severity.INFO
+    # 18 ms over 1500 are 12 µs each.
+    assert allowing_for_the_profiler(counting(0.4, Severity.WARNING, 1500.0), 1.76).severity is Severity.INFO
+
+
+def test_what_the_thread_had_no_core_for_is_no_time_of_an_operator() -> None:
+    # It ran for 15 of the 20 ms: of forward, backward and optimizer (19 ms) for 14 to 15.
+    assert allowing_for_the_profiler(counting(0.4, Severity.WARNING, 1500.0, cpu_ms=15.0), 1.76).severity is (
+        Severity.WARNING
+    )
+
+
+def test_nor_do_others_make_such_calls() -> None:
+    busy = Placed(dataclasses.replace(calling(0.4, Severity.WARNING, 0.3), code="EXP010"), "a", at_recommended=True)
+    for operators, severity in ((2000.0, Severity.WARNING), (1500.0, Severity.INFO)):
+        deep = Placed(counting(0.4, Severity.WARNING, operators), "a", at_recommended=True)
+        assert allowing_for_others(deep, [busy]).finding.severity is severity
+
+
+def test_other_findings_get_no_such_number() -> None:
+    other = dataclasses.replace(calling(0.4, Severity.WARNING, 0.3), code="HST004")
+    assert of_undisturbed_calls(other, TrialFacts.of(trial_of(forward=0.01))) is other

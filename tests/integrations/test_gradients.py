@@ -262,6 +262,39 @@ def test_a_dense_gradient_for_the_sake_of_a_few_rows_is_told(
     assert facts["sparse_gradients"] == 0
 
 
+class Columns(torch.nn.Module):
+    """Tables of so many rows of 4 numbers each, of which rows 0 and 1 are looked up; the first is there twice."""
+
+    def __init__(self, *rows: int) -> None:
+        super().__init__()
+        self.tables = torch.nn.ModuleList(torch.nn.Embedding(count, 4) for count in rows)
+        self.again = torch.nn.Embedding(rows[0], 4)
+        self.again.weight = self.tables[0].weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first_two = torch.tensor([0, 1])
+        return sum(table(first_two).sum() for table in self.tables) + x.mean(dim=1, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        # 200 + 100 rows of 4, of which 2 a table were touched; of the table of 3 most were.
+        ((200, 100, 3), {"tables": 2, "tables_numbers": 1200, "tables_untouched": 1184.0, "rows": 200}),
+        ((200, 3), {"rows": None}),  # 800 numbers in one table that is hardly touched
+        ((400, 3), {"tables": None, "rows": 400}),  # large enough by itself: 1600
+        ((3, 3, 3), {"rows": None}),
+    ],
+)
+def test_tables_that_a_step_hardly_touches_are_counted_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: tuple[int, ...], told: Mapping[str, Json]
+) -> None:
+    monkeypatch.setattr(embedding_gradients, "LEAST_NUMBERS", 1000)
+    model = Columns(*rows)
+    facts = facts_of(tmp_path, model, torch.optim.SGD(model.parameters(), lr=0.01), how="attach")
+    assert {name: facts.get(f"embedding_{name}") for name in told} == told
+
+
 @BY_WATCHING_AND_BY_MARKS
 def test_sparse_gradients_are_told_and_tables_of_usual_size_are_not(tmp_path: Path, how: str) -> None:
     model = Words(sparse=True)

@@ -51,7 +51,7 @@ def test_a_loader_for_each_pass_is_told_from_one_for_all(
     """A loader that is made for an evaluation often lies where one for training lay that is gone: it is no pass."""
     result = watched(tmp_path, anew=anew, held_out=held_out)
     assert (result.facts["passes"], result.facts["loaders"]) == (3, loaders)
-    assert result.facts["num_workers"] == 0
+    assert (result.facts["num_workers"], result.facts["batches_a_pass"]) == (0, 4)
     assert result.steps[0].columns["epoch"].tolist() == [0] * 4 + [1] * 4 + [2] * 4
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -106,6 +107,37 @@ def test_batches_uneven_in_turn_are_no_straggler(tmp_path: Path) -> None:
     # (the ranks lie that far from their mean) but for the machine's noise.
     arrivals = RankFacts.of(run.results[0]).arrivals
     assert arrivals is not None and np.median(np.abs(arrivals.beyond_ns)) < 5e6
+
+
+@pytest.mark.planted
+def test_the_rank_that_waits_now_and_then_is_named_with_its_rhythm(tmp_path: Path) -> None:
+    run, _ = job(tmp_path, "now-and-then", steps=150)
+    found = {finding.code: finding for finding in diagnose(run).findings}
+    # 150 ms in every tenth step of 12 to 20 ms.
+    assert found["COM002"].summary.startswith("Rank 1 of 2 is late in ") and "COM004" not in found
+    assert "of the steps, every 10 steps, by 1" in found["COM002"].summary
+    assert "mostly in data wait" in found["COM002"].summary
+    lost = found["COM002"].evidence[0].value
+    (result,) = run.results
+    wall_ms = np.mean([table.steady.wall_ns.mean() for table in result.steps]) / 1e6
+    assert lost == pytest.approx(100 * 15 / wall_ms, abs=8)
+
+
+@pytest.mark.planted
+def test_exchanges_after_each_accumulated_batch_are_counted_and_cost(tmp_path: Path) -> None:
+    (tmp_path / "all").mkdir()
+    (tmp_path / "last").mkdir()
+    every, _ = job(tmp_path / "all", "exchanges-all", steps=480)
+    once, _ = job(tmp_path / "last", "exchanges-last", steps=160)
+    found = {finding.code: finding for finding in diagnose(every).findings}["COM009"]
+    # 480 exchanges in 120 steps; the first ten of them were counted and timed one by one, and then each hundredth.
+    (result,) = every.results
+    assert 2 < result.facts["exchanges_per_step_least"] <= 4 <= result.facts["exchanges_per_step_most"]
+    assert re.match(r"Each step accumulates 4 batches and exchanges gradients (at least )?[34] times", found.summary)
+    assert next(one.value for one in found.evidence if one.metric == "needless exchanges") > 0
+    answers = diagnose(once)
+    (cleared,) = [answer for answer in answers.cleared if answer.code == "COM009"]
+    assert cleared.summary == "4 batches are accumulated, exchanged once"
 
 
 @pytest.mark.planted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perf_diagnostics.measure.columns import cpu_columns, device_columns, device_row, spread, told_columns
+from perf_diagnostics.measure.columns import ToldRows, cpu_columns, device_columns, device_row, spread, told_columns
 from perf_diagnostics.measure.device_clock import DeviceStep
 
 
@@ -18,6 +18,16 @@ def test_what_was_told_holds_until_something_else_is() -> None:
     assert columns["graphs"].tolist() == [0, 0, 2]
     assert "graphs" not in told_columns(told[:1], 1)  # nobody had imported torch's compiler
     assert told_columns([], 0)["samples"].size == 0
+
+
+def test_rows_are_kept_as_they_were_told() -> None:
+    rows = ToldRows()
+    told = [(0, (8, 80, -1, True, 0, 0, -1)), (2, (2**40, 5, 3, False, 1, 1, 2))]
+    for row in told:
+        rows.append(row)
+    rows.append((7, (8.0, 80, -1, 1, 0, 0, -1)))  # type: ignore[arg-type]  # a loop of the user's may count so
+    assert list(rows) == [*told, (7, (8, 80, -1, 1, 0, 0, -1))] and len(rows) == 3
+    assert told_columns(rows, 9)["samples"].tolist() == [8, 8, *[2**40] * 5, 8, 8]
 
 
 def test_waits_are_awake_but_for_what_a_reading_says() -> None:

@@ -6,6 +6,7 @@ import collections
 import gc
 import sys
 import time
+import tracemalloc
 import weakref
 from types import FrameType
 
@@ -437,6 +438,52 @@ def test_memory_and_time_a_step() -> None:
     assert held <= 200
     assert len(probe.take()) == 2000
     assert len(MEASURED_PHASES) == 5
+
+
+def test_tokens_and_losses_of_each_step_keep_within_the_same_memory() -> None:
+    """Where each batch has its own number of tokens, and each step its loss: at most 200 bytes a step."""
+    probe = Probe()
+    probe.start()
+    for step in range(200):  # what there is once is not counted
+        _told_in_full(probe, step)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for step in range(2000):
+        _told_in_full(probe, step)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    probe.end_block()
+    assert 88 <= (after - before) / 2000 <= 200  # eleven marks of eight bytes, and the rest
+    table = probe.take()
+    assert table.columns["tokens"].tolist() == [5000 + step for steps in (200, 2000) for step in range(steps)]
+    assert table.columns["loss"].tolist() == [step / 4 for steps in (200, 2000) for step in range(steps)]
+
+
+def _told_in_full(probe: Probe, step: int) -> None:
+    for span in (probe.data_wait(), probe.transfer(), probe.forward(), probe.backward(), probe.optimizer()):
+        with span:
+            pass
+    probe.end_step(samples=8, tokens=5000 + step, padding_tokens=1000 + step, loss=step / 4)
+
+
+def test_a_sleep_in_a_wait_is_read_at_the_steps_end_however_long_nothing_else_is_due() -> None:
+    readings: list[int] = []
+    thread = Thread()
+    probe = Probe(
+        clock=thread.host,
+        thread_cpu=thread.ask,
+        memory=lambda: readings.append(thread.host()) or {"host_rss_bytes": 1.0},
+    )
+    thread.probe = probe
+    probe.read_memory_every(10_000 * MS)
+    probe.start()
+    for number in range(40):
+        thread.step(wait_sleeps=0.1 if number in (7, 30) else 0.0, runs=0.2)
+    # At the start and after step 0; for each of the two at the end of its wait, after it and after the next step.
+    asked = thread.asked
+    assert len(readings) == 1  # at the end of the first step
+    assert thread.table()["data_wait_cpu_ns"] == pytest.approx([0.0] * 40)
+    assert asked == 2 + 2 * 3
 
 
 class _Loss:

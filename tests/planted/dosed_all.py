@@ -6,10 +6,17 @@ from collections.abc import Mapping
 
 from perf_diagnostics.diagnose.rule import thresholds_of
 from perf_diagnostics.diagnose.rules import RULES
-from tests.planted import dosed, dosed_late, dosed_runs, dosed_second
+from tests.planted import dosed, dosed_calls, dosed_late, dosed_products, dosed_runs, dosed_second
 from tests.planted.doses import Dose
 
-DOSES: tuple[Dose, ...] = (*dosed.DOSES, *dosed_late.DOSES, *dosed_second.DOSES, *dosed_runs.DOSES)
+DOSES: tuple[Dose, ...] = (
+    *dosed.DOSES,
+    *dosed_late.DOSES,
+    *dosed_second.DOSES,
+    *dosed_products.DOSES,
+    *dosed_runs.DOSES,
+    *dosed_calls.DOSES,
+)
 
 _SECOND = "a second condition of the rule; its first one is dosed"
 _LOOK = "decides whether the rule can look at all; above it the rule is unchecked and never fires"
@@ -88,6 +95,7 @@ WITHOUT: Mapping[str, str] = {
     "PWR004": "the optimum of a sweep's energies, an info",
     "PWR006 price_per_hour": "a price that the user gives: it limits nothing, and no multiple of 0 is a dose",
     "CPU003 least_periods": _COUNT,
+    "COM002 uneven": "names the cause",
     "COM004 uneven": "names the cause",
     "COM005 processes": "the scatter that single trainings are credited with",
 }

@@ -33,13 +33,13 @@ def _phase_s(phase: Phase, share: float) -> float:
 # -- work on a batch between its loader and the forward
 
 
-def _prepared(seconds: float, rest: float, seed: int, *, computing: float = 1.0) -> TrialResult:
+def _prepared(seconds: float, rest: float, seed: int, *, computing: float = 1.0, batch_size: int = 32) -> TrialResult:
     """A step of ``rest`` s and so many of work on the batch, of which the loop's thread computes a part."""
     means = {phase: s * rest / _STEP_S for phase, s in HEALTHY_S.items()} | {Phase.TRANSFER: 0.0, Phase.OTHER: seconds}
     table = loop(seed, means).steps[0].steady
     prepared = np.asarray(table.wall_ns - sum(table.columns[f"host_{p}_ns"] for p in Phase if p is not Phase.OTHER))
     used = table.columns["thread_cpu_ns"] - (1 - computing) * prepared
-    return loop(seed, means, columns={"prepare_ns": prepared, "thread_cpu_ns": used})
+    return loop(seed, means, columns={"prepare_ns": prepared, "thread_cpu_ns": used}, batch_size=batch_size)
 
 
 def _preparing(share: float, seed: int, *, computing: float = 1.0) -> TrialResult:
@@ -326,7 +326,18 @@ DOSES: tuple[Dose, ...] = (
     Dose(code="HST010", limit="short_s", scale="falls", most=200e-6, build=_tiny),
     Dose(code="HST010", limit="work_share", scale="room", build=lambda share, seed: _tiny(10e-6, seed, share=share)),
     *_shares("INP007", _preparing, warn_share=WARNING, critical_share=CRITICAL),
-    Dose(code="INP007", limit="least_s", build=lambda s, seed: _prepared(max(s, 1e-9), 1.5 * max(s, 1e-9), seed)),
+    Dose(
+        code="INP007",
+        limit="least_s",
+        # One sample: of several each would have so little that they may have been worked on at once.
+        build=lambda s, seed: _prepared(max(s, 1e-9), 1.5 * max(s, 1e-9), seed, batch_size=1),
+    ),
+    Dose(
+        code="INP007",
+        limit="sample_s",
+        # 30 % of a step, and too short for workers to pay.
+        build=lambda s, seed: _prepared(4 * max(s, 1e-6), 28 / 3 * max(s, 1e-6), seed, batch_size=4),
+    ),
     Dose(
         code="INP007",
         limit="computing_share",

@@ -142,6 +142,16 @@ def _late(seed: int, *, often: float) -> np.ndarray[Any, np.dtype[np.float64]]:
     return late
 
 
+def _now_and_then(part: float, seed: int) -> TrialResult:
+    """In every fifth step or so one of four ranks is late by one and a half; this part of them it is rank 2."""
+    rng = np.random.default_rng((seed, 101))
+    at = np.flatnonzero(rng.random(1200) < 0.2)
+    who = np.where(rng.random(at.size) < part, 2, rng.choice([0, 1, 3], at.size))
+    late = np.zeros((4, 1200))
+    late[who, at] = 1.5 * _STEP_S
+    return ranks(seed, late)
+
+
 def _longest_batch(often: float, seed: int) -> TrialResult:
     """The same where the late one has twice the tokens."""
     late = _late(seed, often=often)
@@ -218,6 +228,7 @@ DOSES: tuple[Dose, ...] = (
         scale="room",
         build=lambda often, seed: ranks(seed, _late(seed, often=often)),
     ),
+    Dose(code="COM002", limit="same_rank_wait", scale="room", build=_now_and_then),
     Dose(
         code="COM004",
         limit="same_rank_share",

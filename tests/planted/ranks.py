@@ -45,6 +45,14 @@ def _late(faulty: Seen, control: Seen | None) -> str:
     )
 
 
+def _late_now_and_then(faulty: Seen, control: Seen | None) -> str:
+    """In an eighth of the steps rank 1 takes at least 200 of its 250 ms longer than rank 0 before backward."""
+    assert faulty.run is not None
+    late = np.diff(RankFacts.of(faulty.run.results[0]).before_ns, axis=0)[0] / 1e6
+    often = float((late >= 200.0).mean())
+    return "" if 0.1 <= often <= 0.15 else f"rank 1 is 200 ms later than rank 0 in {often:.0%} of the steps"
+
+
 def _late_in_backward(faulty: Seen, control: Seen | None) -> str:
     """Rank 0 waits at least 30 of the 40 ms longer in the middle exchange than rank 1, and is ahead before backward by
     at most 10 ms; DDP's own times, those of the warm-up included."""
@@ -164,6 +172,19 @@ PLANTS = (
         top=("COM002",),
         must_not=("COM003", "COM004", "COM010", "INP001"),
         check=_both_ranks(_late),
+    ),
+    Plant(
+        name="late-rank-now-and-then",
+        number="-",
+        says="one rank of two sleeps before its backward pass in every eighth step, and the other waits for it there",
+        dose="250 ms every 8 steps on rank 1",
+        faulty=Torchrun(fault="late-now-and-then", steps=160),
+        control=Torchrun(fault="light", steps=160),
+        fix=Torchrun(fault="light", steps=160),
+        expected=("COM002",),
+        top=("COM002",),
+        must_not=("COM003", "COM004", "INP001"),
+        check=_both_ranks(_late_now_and_then),
     ),
     Plant(
         name="late-rank-in-backward",

@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.finding import (
     Cleared,
-    CodeShare,
     Diagnosis,
     Evidence,
     Family,

@@ -105,6 +105,18 @@ def test_a_gain_of_mere_information_is_told_as_a_guess(diagnosis):
     assert not any(figure.label == "Could be won back" for figure in report.key_figures)
 
 
+def test_a_fault_of_unknown_gain_is_not_told_as_nothing_found(diagnosis):
+    fault = dataclasses.replace(diagnosis.findings[0], recoverable=None)
+    assert fault.severity is not Severity.INFO and fault.family is not Family.EXPERIMENT
+    report = report_of(cpu_result(8), diagnosis=Diagnosis(verdict=None, findings=(fault,)))
+    (told,) = (s for s in report.answer if "is not known" in s)
+    assert told == (
+        f"“{fault.name.replace('-', ' ')}” ({fault.scope}): what mending it would win is not known. "
+        f"{fault.remedies[0].says}"
+    )
+    assert not any("No rule found" in sentence for sentence in report.answer)
+
+
 def test_without_any_gain_in_sight_the_answer_says_so(diagnosis):
     info = dataclasses.replace(diagnosis.findings[0], severity=diagnosis.findings[2].severity, recoverable=None)
     report = report_of(cpu_result(8), diagnosis=Diagnosis(verdict=None, findings=(info,)))

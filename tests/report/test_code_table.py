@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pptx
 import pytest
 
-from perf_diagnostics.diagnose.finding import Diagnosis, Remedy, Severity, Share
+from perf_diagnostics.diagnose.finding import Diagnosis, Remedy, Severity, Share, Verdict
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.code_table import CODE, code_on_a_slide, code_rows
 from perf_diagnostics.report.github_summary import append_summary
@@ -28,7 +28,7 @@ from perf_diagnostics.report.pptx import render_pptx
 from perf_diagnostics.report.signs import share_bar
 from perf_diagnostics.report.summary import summary_text
 from perf_diagnostics.testing import run_of, trial_of
-from tests.code_lines import CELL, ITEM, WAITING, diagnosis_of, share, waiting
+from tests.code_lines import CELL, ITEM, LOOPING, WAITING, diagnosis_of, share, waiting
 from tests.report.conftest import GENERATED_AT
 from tests.report.test_html import Page
 
@@ -92,7 +92,7 @@ def test_the_page_says_where_under_the_verdict_and_the_finding_and_in_a_section(
     target = f'href="#{anchor}"'
     assert (
         f'<p class="seen">At <a class="place" {target}>train.py:9</a> in <span class="place">Data.__getitem__</span>: '
-        '<code class="source">x = x * 1.01</code></p>'
+        '<code class="source">x = x * 1.01</code>, called from train.py:41</p>'
     ) in page
     assert (
         '<p class="seen">Seen at <span class="place">train.py:9</span> in <span class="place">Data.__getitem__</span>: '
@@ -108,13 +108,63 @@ def test_the_page_says_where_under_the_verdict_and_the_finding_and_in_a_section(
     assert Page(page).open == []
 
 
+def test_lines_of_one_function_are_told_together_in_every_format() -> None:
+    built = report_of(diagnosis_of(waiting(LOOPING, claimed=0.26), LOOPING, ITEM))
+    row = dict(zip((c.label for c in code_table(built).columns), code_table(built).rows[0], strict=True))
+    assert (row["Line"], row["Function"]) == ("train.py:21-24, mostly line 22", "Net.forward")
+    page = render_html(built)
+    told = 'train.py:21-24</a> in <span class="place">Net.forward</span>, mostly line 22: <code class="source">h = self'
+    assert told in page and 'in <span class="place">Net.forward</span>, mostly line 22, called from' in page
+    text = render_markdown(built)
+    assert "At train.py:21-24 in Net.forward, mostly line 22: `h = self.cell(z, h)`, called from train.py:42." in text
+    assert "| train.py:21-24 in Net.forward, mostly line 22, called from train.py:42; calls" in text
+    assert "<code>train.py:21-24</code> in <code>Net.forward</code>, mostly line 22: <code>h = self" in notebook_html(
+        built
+    )
+
+
+def test_what_else_there_is_to_know_stands_after_the_answer_in_every_format() -> None:
+    found = dataclasses.replace(waiting(ITEM), severity=Severity.INFO)
+    saving = Verdict(found.code, found.name, found.family, f"A saving: {found.summary}", fault=False, note="And so on.")
+    built = report_of(dataclasses.replace(diagnosis_of(found, ITEM, CELL), verdict=saving))
+    page = render_html(built)
+    assert page.index("A saving: ") < page.index('<p class="seen">At ') < page.index('<p class="note">And so on.</p>')
+    assert "No fault, but worth trying first <span" in page and 'class="verdict info"' in page
+    text = render_markdown(built)
+    assert text.index("A saving: ") < text.index("At train.py:9") < text.index("And so on.")
+    cell = notebook_html(built)
+    assert cell.index("A saving: ") < cell.index("<p>At <code>") < cell.index('<p class="quiet">And so on.</p>')
+    assert "x = x * 1.01`, called from train.py:41. [INP001 input-bound] And so on." in " ".join(
+        summary_text(built).split()
+    )
+    first = pptx.Presentation(io.BytesIO(render_pptx(built))).slides[0]
+    shown = "\n".join(shape.text_frame.text for shape in first.shapes if shape.has_text_frame)
+    assert "No fault, but worth trying first INP001 input-bound" in shown
+    assert shown.index("A saving: ") < shown.index("At train.py:9") < shown.index("And so on.")
+
+
+def test_without_a_verdict_the_suspicions_line_is_told_in_every_format() -> None:
+    told = dataclasses.replace(WAITING, verdict=None, no_verdict_because="suspected: slow data", suspected="INP001")
+    told = dataclasses.replace(told, would_decide="To decide it, look.")
+    built = report_of(told)
+    assert built.diagnosis.findings[0].code == "INP001"
+    page = render_html(built)
+    assert page.index("uspected: slow data") < page.index('<p class="seen">At ')
+    for text in (render_markdown(built), summary_text(built)):
+        places = [
+            " ".join(text.split()).index(part) for part in ("suspected: slow", "At train.py:9 in", "To decide it")
+        ]
+        assert places == sorted(places)
+    assert "To decide it, look." in notebook_html(built) and '<p class="note">To decide it, look.</p>' in page
+
+
 def test_source_text_is_text_in_every_format() -> None:
     built = report_of(diagnosis_of(waiting(HOSTILE_LINE), HOSTILE_LINE))
     for page in (render_html(built), notebook_html(built)):
         assert "<code" in page and "print(f&#39;&lt;b&gt;{a | b}&lt;/b&gt;`&#39;)" in page
         assert "<b>" not in page and "<i>" not in page
     text = render_markdown(built)
-    assert r"At a\|b/&lt;i&gt;.py:9: <code>print(f'&lt;b&gt;{a \| b}&lt;/b&gt;\`')</code>." in text
+    assert r"At a\|b/&lt;i&gt;.py:9 in f.g\*h\*: <code>print(f'&lt;b&gt;{a \| b}&lt;/b&gt;\`')</code>, called" in text
     assert r"in f.g\*h\*: <code>print(f'&lt;b&gt;{a \| b}&lt;/b&gt;\`')</code> (23 % of a step)" in text
     assert "<b>" not in text and "<i>" not in text
 
@@ -133,7 +183,10 @@ def test_a_bar_is_as_long_as_its_share() -> None:
 def test_markdown_has_the_sentences_and_the_table_with_bars(report: Report, tmp_path) -> None:
     text = render_markdown(report)
     for told in (text, render_short_markdown(report)):
-        assert "each step.**\n\nAt train.py:9: `x = x * 1.01`.\n" in told
+        assert (
+            "each step.**\n\nAt train.py:9 in Data.\\_\\_getitem\\_\\_: `x = x * 1.01`, called from train.py:41.\n"
+            in told
+        )
     assert (
         "Seen at train.py:9 in Data.\\_\\_getitem\\_\\_: `x = x * 1.01` (23 % of a step), called from train.py:41.\n"
     ) in text
@@ -151,7 +204,9 @@ def test_markdown_has_the_sentences_and_the_table_with_bars(report: Report, tmp_
         "| backward | 20.0 % (19.0 to 20.0) | █████████ | train.py:43 in main | `loss.backward()` |",
     ]
     append_summary(tmp_path / "summary.md", text)
-    assert "At train.py:9: `x = x * 1.01`." in (tmp_path / "summary.md").read_text(encoding="utf-8")
+    assert "At train.py:9 in Data.\\_\\_getitem\\_\\_: `x = x * 1.01`, called" in (tmp_path / "summary.md").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,7 +239,7 @@ def slides_of(report: Report) -> list[str]:
 def test_slides_have_the_place_the_verdicts_lines_and_a_native_table(report: Report) -> None:
     deck = pptx.Presentation(io.BytesIO(render_pptx(report)))
     first, *_ = told = slides_of(report)
-    assert "At train.py:9: `x = x * 1.01`." in first
+    assert "At train.py:9 in Data.__getitem__: `x = x * 1.01`, called from train.py:41." in first
     (finding,) = (text for text in told if text.startswith("INP001"))
     assert "Seen at train.py:9 in Data.__getitem__: `x = x * 1.01` (23 % of a step)" in finding
     (slide,) = (s for s in deck.slides if s.shapes.title.text_frame.text == "Where in the code")
@@ -227,16 +282,22 @@ def test_a_slides_table_says_the_ends_beside_the_share(report: Report) -> None:
 
 
 def test_the_terminals_summary_and_the_live_view_say_where(report: Report, monkeypatch) -> None:
-    assert "At train.py:9: `x = x * 1.01`. [INP001" in " ".join(summary_text(report).split())
+    assert "At train.py:9 in Data.__getitem__: `x = x * 1.01`, called from train.py:41. [INP001" in " ".join(
+        summary_text(report).split()
+    )
     monkeypatch.setattr("perf_diagnostics.report.live.diagnose", lambda *_args, **_options: WAITING)
     assert live_view(run_of(trial_of())).verdict == (
-        "The training waits for data 28 % of each step. At train.py:9: `x = x * 1.01`. [INP001]"
+        "The training waits for data 28 % of each step. At train.py:9 in Data.__getitem__: `x = x * 1.01`, called from "
+        "train.py:41. [INP001]"
     )
 
 
 def test_a_notebooks_cell_says_where(report: Report) -> None:
     cell = notebook_html(report)
-    assert "<p>At <code>train.py:9</code>: <code>x = x * 1.01</code></p>" in cell
+    assert (
+        "<p>At <code>train.py:9</code> in <code>Data.__getitem__</code>: <code>x = x * 1.01</code>, called from "
+        "train.py:41</p>"
+    ) in cell
     assert "<p>Seen at <code>train.py:9</code> in <code>Data.__getitem__</code>: <code>x = x * 1.01</code>" in cell
 
 
@@ -245,3 +306,20 @@ def test_the_pdf_shows_the_lines(report: Report) -> None:
     pages = pypdf.PdfReader(io.BytesIO(render_pdf(report))).pages
     shown = " ".join(" ".join(page.extract_text() for page in pages).split())
     assert "Where in the code" in shown and "h = self.cell(z, h)" in shown and "called from train.py:42" in shown
+
+
+def test_a_long_verdict_on_a_slide_is_set_smaller_where_that_makes_room_for_its_line() -> None:
+    def first(summary: str) -> tuple[float, str]:
+        """The size of the verdict's letters, in pt, and all text of the first slide."""
+        found = dataclasses.replace(waiting(ITEM), summary=summary)
+        slide = pptx.Presentation(io.BytesIO(render_pptx(report_of(diagnosis_of(found, ITEM))))).slides[0]
+        texts = [shape.text_frame for shape in slide.shapes if shape.has_text_frame]
+        (verdict,) = (text for text in texts if summary[:40] in text.text)
+        return verdict.paragraphs[1].runs[0].font.size.pt, "\n".join(text.text for text in texts)
+
+    size, text = first("The training waits. " * 4)
+    assert size == 24 and "At train.py:9" in text
+    size, text = first("The training waits. " * 15)  # 300 letters: 18 pt by their number
+    assert size == 15 and "At train.py:9" in text
+    size, text = first("The training waits. " * 30)  # cut, and without room for more
+    assert size == 15 and "At train.py:9" not in text

@@ -11,7 +11,14 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sequenti
 
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.records import Settings
-from perf_diagnostics.workloads.data import loader_arguments, loader_facts, random_numbers, rebatched, shuffled_loader
+from perf_diagnostics.workloads.data import (
+    batches_a_pass,
+    loader_arguments,
+    loader_facts,
+    random_numbers,
+    rebatched,
+    shuffled_loader,
+)
 
 CPU = torch.device("cpu")
 
@@ -100,6 +107,17 @@ def test_facts_tell_worker_settings_only_where_there_are_workers() -> None:
     assert loader_facts([1, 2]) == {}
 
 
+def test_how_many_batches_a_pass_has_is_asked_of_torchs_own_samplers_alone() -> None:
+    class Drawing(SequentialSampler):
+        def __len__(self) -> int:
+            raise AssertionError("nobody asked it to draw its order")
+
+    assert batches_a_pass(DataLoader(numbers(10), batch_size=4, shuffle=True)) == 3
+    assert batches_a_pass(DataLoader(numbers(10), batch_size=4, drop_last=True)) == 2
+    assert batches_a_pass(DataLoader(numbers(10), batch_size=4, sampler=Drawing(numbers(10)))) is None
+    assert batches_a_pass(DataLoader(numbers(10), batch_size=None)) is None
+
+
 class TestRebatched:
     def test_a_loader_that_fits_is_returned_itself(self) -> None:
         loader = DataLoader(numbers(), batch_size=4, num_workers=0)
@@ -119,6 +137,40 @@ class TestRebatched:
         loader = DataLoader(numbers(), batch_size=4, num_workers=2, prefetch_factor=7, persistent_workers=True)
         changed = rebatched(loader, Settings(batch_size=4, num_workers=1), CPU)
         assert (changed.num_workers, changed.prefetch_factor, changed.persistent_workers) == (1, 7, True)
+
+    def test_a_loader_of_a_class_of_its_own_stays_one_with_what_it_holds(self) -> None:
+        class Shifted(DataLoader):
+            def __init__(self, data: TensorDataset, by: int, size: int) -> None:
+                super().__init__(data, batch_size=size)
+                self.by = by
+
+            def __iter__(self):
+                for (batch,) in super().__iter__():
+                    yield (batch + self.by,)
+
+        before = Shifted(numbers(6), 10, 2)
+        after = rebatched(before, Settings(batch_size=3), CPU)
+        assert type(after) is Shifted and seen(after) == [[10, 11, 12], [13, 14, 15]]
+        assert seen(before) == [[10, 11], [12, 13], [14, 15]]  # the given one is left what it was
+        assert (before.batch_size, after.batch_size, len(after)) == (2, 3, 2)
+
+    def test_a_loader_around_another_one_is_refused(self) -> None:
+        class Around(DataLoader):
+            def __init__(self, inner: DataLoader) -> None:
+                super().__init__(inner.dataset, batch_size=inner.batch_size)
+                self.inner = inner
+
+        around = Around(DataLoader(numbers(6), batch_size=2))
+        assert rebatched(around, Settings(batch_size=2), CPU) is around
+        with pytest.raises(InvalidSettings, match=r"The loader is a Around around another DataLoader \(inner\)"):
+            rebatched(around, Settings(batch_size=3), CPU)
+
+    def test_the_accelerator_that_is_pinned_for_is_kept(self) -> None:
+        loader = DataLoader(numbers(), batch_size=4)
+        if not hasattr(loader, "pin_memory_device"):
+            pytest.skip("this torch has no such argument any more")
+        loader.pin_memory_device = "cuda:1"
+        assert rebatched(loader, Settings(batch_size=5), CPU).pin_memory_device == "cuda:1"
 
     def test_workers_can_be_taken_away(self) -> None:
         loader = DataLoader(

@@ -49,7 +49,7 @@ def add(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     import json
 
-    from perf_diagnostics.cli.text import diagnosis_text
+    from perf_diagnostics.cli.text import diagnosis_text, terminal_width
     from perf_diagnostics.diagnose.engine import diagnose, diagnosis_to_json
     from perf_diagnostics.diagnose.several_runs import together
     from perf_diagnostics.store.find import find_run
@@ -69,7 +69,7 @@ def run(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(diagnosis_to_json(diagnosis), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        print(diagnosis_text(diagnosis))
+        print(diagnosis_text(diagnosis, terminal_width()))
     return DONE
 
 

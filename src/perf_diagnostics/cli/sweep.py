@@ -184,13 +184,12 @@ def _begun(pending: Sequence[Trial], end: SweepEnd) -> list[Trial]:
 
 def _summarise(folder: RunFolder, end: SweepEnd) -> None:
     from perf_diagnostics.diagnose.engine import diagnose
+    from perf_diagnostics.diagnose.verdict_place import verdict_words
     from perf_diagnostics.trials.experiments import read_experiments
 
     diagnosis = diagnose(folder.read(), traces=folder.traces(), experiments=read_experiments(folder.path))
-    if diagnosis.verdict is not None:
-        print(f"\nVerdict: {diagnosis.verdict.summary} [{diagnosis.verdict.code}]", file=sys.stderr)
-    else:
-        print(f"\nNo verdict: {diagnosis.no_verdict_because}", file=sys.stderr)
+    label = "No verdict" if diagnosis.verdict is None else "Verdict"
+    print(f"\n{label}: {' '.join(verdict_words(diagnosis).split())}", file=sys.stderr)
     if end.failed:
         trials = "trial" if len(end.results) == 1 else "trials"
         print(f"{len(end.failed)} of {len(end.results)} {trials} failed; the report says how.", file=sys.stderr)

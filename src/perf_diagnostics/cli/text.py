@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import textwrap
 from typing import TYPE_CHECKING
 
+from perf_diagnostics.cli.code_text import code_lines
 from perf_diagnostics.cli.tried_text import tried_text
 from perf_diagnostics.diagnose.code_words import seen_at
-from perf_diagnostics.diagnose.verdict_place import verdict_place
+from perf_diagnostics.diagnose.verdict_place import verdict_words
 from perf_diagnostics.report.gains import fix
 from perf_diagnostics.report.reading_order import in_reading_order
 from perf_diagnostics.report.words import tie
@@ -15,57 +18,65 @@ from perf_diagnostics.report.words import tie
 if TYPE_CHECKING:
     from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding
 
-_WIDTH = 100
+#: Columns of a text that goes to no terminal, and the fewest and most of one that does.
+WIDTH = 100
+_NARROWEST = 60
 
 #: More rules than this that share a reason go by their codes alone.
 _NAMED = 3
 
 
-def diagnosis_text(diagnosis: Diagnosis) -> str:
-    """Verdict, findings with evidence and remedies, what was cleared, what could not be checked."""
-    lines = [_verdict(diagnosis), ""]
+def terminal_width() -> int:
+    """Columns of the terminal that standard output goes to, as far as they make text legible; else :data:`WIDTH`."""
+    return min(WIDTH, max(_NARROWEST, shutil.get_terminal_size().columns)) if sys.stdout.isatty() else WIDTH
+
+
+def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
+    """Verdict, lines of code, findings with evidence and remedies, what was cleared, what could not be checked."""
+    lines = [*_verdict(diagnosis, width), ""]
+    if table := code_lines(diagnosis, width):
+        lines += [*table, ""]
     for finding in in_reading_order(diagnosis).findings:
-        lines += [*_finding(finding, diagnosis), ""]
+        lines += [*_finding(finding, diagnosis, width), ""]
     if diagnosis.tried:
         lines += ["Tried:", *(f"  {line}" for line in tried_text(diagnosis.tried).splitlines()), ""]
     if diagnosis.cleared:
         names = ", ".join(f"{cleared.name} ({cleared.code})" for cleared in diagnosis.cleared)
-        lines += [*_wrapped(f"Cleared: {names}."), ""]
+        lines += [*wrapped(f"Cleared: {names}.", width), ""]
     # What the tool itself costs is told also where it is nothing to worry about.
     for own_cost in (cleared.summary for cleared in diagnosis.cleared if cleared.code == "EXP009"):
-        lines += [*_wrapped(f"{own_cost[:1].upper()}{own_cost[1:]}."), ""]
+        lines += [*wrapped(f"{own_cost[:1].upper()}{own_cost[1:]}.", width), ""]
     if diagnosis.not_checked:
         lines.append("Not checked:")
         for why, rules in diagnosis.not_checked_because.items():
             names = ", ".join(f"{rule.name} ({rule.code})" for rule in rules[:_NAMED])
             names = names if len(rules) <= _NAMED else ", ".join(rule.code for rule in rules)
-            lines += _wrapped(f"{names}: {why}", indent="  ")
+            lines += wrapped(f"{names}: {why}", width, indent="  ")
         lines.append("")
     if diagnosis.does_not_apply:
         lines.append("Does not apply here:")
         for why, rules in diagnosis.does_not_apply.items():
-            lines += _wrapped(f"{why}: {', '.join(rule.code for rule in rules)}", indent="  ")
+            lines += wrapped(f"{why}: {', '.join(rule.code for rule in rules)}", width, indent="  ")
     return "\n".join(lines).rstrip()
 
 
-def _verdict(diagnosis: Diagnosis) -> str:
-    if diagnosis.verdict is None:
-        return "\n".join(_wrapped(f"No verdict: {diagnosis.no_verdict_because or 'the evidence is too thin.'}"))
-    parts = (f"Verdict: {diagnosis.verdict.summary}", verdict_place(diagnosis), f"[{diagnosis.verdict.code}]")
-    return "\n".join(_wrapped(" ".join(part for part in parts if part)))
+def _verdict(diagnosis: Diagnosis, width: int) -> list[str]:
+    label = "No verdict" if diagnosis.verdict is None else "Verdict"
+    return wrapped(f"{label}: {verdict_words(diagnosis)}", width)
 
 
-def _finding(finding: Finding, diagnosis: Diagnosis) -> list[str]:
-    lines = _wrapped(f"{finding.severity.upper()}  {finding.name} ({finding.code}, {finding.scope})")
-    lines += _wrapped(finding.summary, indent="  ")
+def _finding(finding: Finding, diagnosis: Diagnosis, width: int) -> list[str]:
+    lines = wrapped(f"{finding.severity.upper()}  {finding.name} ({finding.code}, {finding.scope})", width)
+    lines += wrapped(finding.summary, width, indent="  ")
     for seen in seen_at(finding, diagnosis):
-        lines += _wrapped(f"{seen.words()}.", indent="  ")
+        lines += wrapped(f"{seen.words()}.", width, indent="  ")
     if finding.recoverable is not None:
-        lines += _wrapped(fix(finding), indent="  ")
-    lines += [f"    {evidence_line(evidence)}" for evidence in finding.evidence]
+        lines += wrapped(fix(finding), width, indent="  ")
+    for evidence in finding.evidence:
+        lines += wrapped(evidence_line(evidence), width, indent="    ")
     for remedy in finding.remedies:
         change = ", ".join(f"{name}={value}" for name, value in remedy.change.items())
-        lines += _wrapped(f"Try: {remedy.says}" + (f" [{change}]" if change else ""), indent="  ")
+        lines += wrapped(f"Try: {remedy.says}" + (f" [{change}]" if change else ""), width, indent="  ")
     return lines
 
 
@@ -88,7 +99,8 @@ def legible(value: float) -> str:
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
-def _wrapped(text: str, *, indent: str = "") -> list[str]:
+def wrapped(text: str, width: int = WIDTH, *, indent: str = "") -> list[str]:
+    """The text in lines of so many columns, those after the first indented by two more."""
     plain = tie(" ".join(text.split()))
-    lines = textwrap.wrap(plain, _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False)
+    lines = textwrap.wrap(plain, width, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False)
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines] or [""]

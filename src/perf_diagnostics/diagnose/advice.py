@@ -37,11 +37,15 @@ def less_host_memory(facts: TrialFacts) -> tuple[Remedy, ...]:
     return (*found, Remedy("Keep less of the data in memory; read it from files in pieces."))
 
 
+#: Storing what was drawn at random would draw it once for all passes.
+_CHEAPER = "Make a batch cheaper: store what preprocessing makes the same of a sample each time"
+
+
 def cheaper_batches(facts: TrialFacts) -> Remedy:
     """Less work for each batch; what a device could do of it only where there is one."""
     if facts.on_accelerator:
-        return Remedy("Make a batch cheaper: store what was preprocessed, decode less, or decode on the device.")
-    return Remedy("Make a batch cheaper: store what was preprocessed, or decode less.")
+        return Remedy(f"{_CHEAPER}, decode less, or decode on the device.")
+    return Remedy(f"{_CHEAPER}, or decode less.")
 
 
 def similar_lengths(facts: TrialFacts) -> tuple[Remedy, ...]:

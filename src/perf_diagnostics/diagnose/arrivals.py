@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from perf_diagnostics.diagnose.statistics import COVERAGE, Interval
@@ -19,6 +19,10 @@ from perf_diagnostics.records import Float64, Phase, TrialResult
 #: An exchange is written beside a later step than its own. DDP puts it into its log when the next step's forward pass
 #: begins, the log is read after that step, and what is read stands beside the step that then comes.
 LAG = 2
+
+#: DDP times the first ten exchanges one after another, and then each hundredth: what a rank does every ten steps may
+#: be in all of these, and in hardly any of the first ones.
+ONE_BY_ONE = 10
 
 #: Of five arrivals not even the smallest and the largest hold the middle one between them with 95 %.
 LEAST_ARRIVALS = 6
@@ -64,12 +68,13 @@ class Arrivals:
 
     ``before_ns`` is each rank's own time before backward, ``backward_ns`` its backward with the wait in it, and
     ``exposed_ns`` that wait. Steps of the warm-up count, too: often there are hardly any others, and the middle of them
-    is no odd one.
+    is no odd one. ``numbers`` are those of the steps, shape ``(steps,)``; without them all are taken for neighbours.
     """
 
     before_ns: Float64
     backward_ns: Float64
     exposed_ns: Float64
+    numbers: NDArray[np.intp] | None = None
 
     @property
     def count(self) -> int:
@@ -92,13 +97,22 @@ class Arrivals:
 
     @cached_property
     def habits(self) -> dict[Phase, Float64]:
-        """The parts in which any rank surely differs from the others in the middle step."""
+        """The parts in which any rank surely differs from the others in the middle step.
+
+        Also in that of the steps that were timed one by one, where these are enough: each hundredth step alone may
+        always meet the same beat.
+        """
         ranks = range(len(self.exposed_ns))
         return {
-            phase: times
-            for phase, times in self.parts_ns.items()
-            if any(_differs(_against_others(times, rank)) for rank in ranks)
+            phase: times for phase, times in self.parts_ns.items() if any(self._is_habit(times, rank) for rank in ranks)
         }
+
+    def _is_habit(self, times: Float64, rank: int) -> bool:
+        whole = _sign(_against_others(times, rank))
+        early = np.ones(self.count, dtype=np.bool_) if self.numbers is None else self.numbers < ONE_BY_ONE
+        if not whole or int(early.sum()) < LEAST_ARRIVALS:
+            return whole != 0
+        return _sign(_against_others(times[:, early], rank)) == whole
 
     def habit_ns(self, rank: int) -> dict[Phase, Interval]:
         """By how much a rank is later than the median of the others in the middle step, for each of these."""
@@ -127,9 +141,12 @@ def _centred(times: Float64) -> Float64:
     return centred
 
 
-def _differs(from_others: Interval) -> bool:
+def _sign(from_others: Interval) -> int:
+    """1 or -1 where a rank is surely later or earlier than the others, and else 0."""
     low, high = from_others.low, from_others.high
-    return low is not None and high is not None and (low > 0 or high < 0)
+    if low is None or high is None:
+        return 0
+    return int(low > 0) - int(high < 0)
 
 
 def _against_others(times: Float64, rank: int) -> Interval:

@@ -7,15 +7,22 @@ have, is not held against it. What is left is the least that it was blocked.
 
 Threads of torch's that have nothing to do spin before they sleep, which counts as running: for 9 ms after each stretch
 of work (GNU's OpenMP with two threads on two cores, torch 2.13). With several threads so much of each wait is hidden.
+What looks at the thread say goes beyond that: seen in a sleep, on a file or a socket, it waited for no thread of its
+process, whatever these did, and likewise for a lock while none of them was at work. All that it was blocked, in the
+part of the looks at it while blocked that surely saw such a wait, is the least, too, if it is no more than the part of
+all looks that surely did. The larger one of both counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
+from perf_diagnostics.diagnose.code_shares import proportion
 from perf_diagnostics.diagnose.facts import Interval, NotApplicable, TrialFacts, ask
 from perf_diagnostics.records import Float64, Phase
 
@@ -26,16 +33,70 @@ WORK = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 _MOST_DELAYED = 0.999
 
 
+#: What a thread waits for itself, by what was seen, in words; nothing that its own process computes ends such a wait.
+ITS_OWN: Mapping[str, str] = MappingProxyType(
+    {
+        "sleep": "in a sleep",
+        "file": "on a file",
+        "pipe": "on a pipe, for another process",
+        "socket": "on a socket",
+        "process": "for a process to end",
+        "lock": "for a lock, while no thread of its process worked",
+    }
+)
+
+
+@dataclass(frozen=True)
+class WaitsSeen:
+    """How often the loop's thread was seen blocked in some phases, by what it waited for; empty: nobody looked."""
+
+    counts: Mapping[str, int]
+
+    @property
+    def own(self) -> int:
+        """Looks that saw it wait for what no thread of its process computes."""
+        return sum(self.counts.get(kind, 0) for kind in ITS_OWN)
+
+    @property
+    def blocked(self) -> int:
+        """Looks that saw it blocked."""
+        return sum(count for kind, count in self.counts.items() if kind not in ("runs", "late", "no core"))
+
+    @property
+    def least_part(self) -> float:
+        """The part of these looks that surely saw such a wait, by Wilson's interval; 0 without any."""
+        return self._least(self.blocked)
+
+    @property
+    def least_share(self) -> float:
+        """The part of all looks that surely did.
+
+        A late one is held to have seen none; one for which there was no core says nothing.
+        """
+        return self._least(sum(count for kind, count in self.counts.items() if kind != "no core"))
+
+    def _least(self, looks: int) -> float:
+        return (proportion(self.own / looks, looks).low or 0.0) if looks else 0.0
+
+    @property
+    def most(self) -> str:
+        """What it was seen to wait for most often among these, in words; empty where it never was."""
+        kind = max(ITS_OWN, key=lambda each: self.counts.get(each, 0))
+        return ITS_OWN[kind] if self.counts.get(kind) else ""
+
+
 @dataclass(frozen=True)
 class Blocked:
     """What of the step the loop's thread was blocked in some phases; all are shares of the step, 0…1.
 
     Attributes:
         sure: the least, with the interval that its steps give.
-        at_most: the most: where the thread ran all the time outside of these phases, and nobody worked for it.
+        at_most: the most: where the thread ran or lacked a core all the time outside of these phases, and nobody worked
+            for it.
         not_running: what it surely did not run in these phases.
         delayed: what it was ready to run and had no core, wherever that was.
         others: what other threads of its process ran or were ready to, in threads at a mean moment.
+        looks: for what it was seen to wait in these phases.
     """
 
     sure: Interval
@@ -43,6 +104,7 @@ class Blocked:
     not_running: Interval
     delayed: float
     others: float
+    looks: WaitsSeen
 
     @property
     def waiting(self) -> float:
@@ -72,17 +134,42 @@ def blocked(facts: TrialFacts, phases: Sequence[Phase] = WORK) -> Blocked:
     not_running = facts.ratio("thread_cpu_ns", time - ran, wall)
     delayed, others = min(1.0, facts.quantity("loop_run_delay_share")), _others(facts)
     lost = delayed + others
-    sure = Interval(
-        not_running.value - lost,
-        None if not_running.low is None else not_running.low - lost,
-        None if not_running.high is None else not_running.high - lost,
-        not_running.n,
-    ).within(0.0, 1.0)
+    looks, whole = _seen(facts, marked), float(time.sum()) / float(wall.sum())
+    seen = _in_looks(_less(not_running, delayed), looks, whole)
+    sure = max(_less(not_running, lost), seen, key=lambda one: one.value)
     outside = float((wall - time - (0 if wait is None else wait)).sum()) / float(wall.sum())
     unread = 0.0 if wait is None or in_wait is not None else float(wait.sum()) / float(wall.sum())
-    whole = float(time.sum()) / float(wall.sum())
-    at_most = min(whole, max(0.0, not_running.value + max(0.0, outside) + unread))
-    return Blocked(sure, max(sure.value, at_most), not_running.within(0.0, 1.0), delayed, others)
+    # Of what it had no core for, so much must lie in these phases: more than all the rest of the time cannot hold it.
+    surely_delayed = max(0.0, delayed - (1 - whole))
+    at_most = min(whole, max(0.0, not_running.value + max(0.0, outside) + unread - surely_delayed))
+    return Blocked(sure, max(sure.value, at_most), not_running.within(0.0, 1.0), delayed, others, looks)
+
+
+def _less(share: Interval, lost: float) -> Interval:
+    """A share of the step without what may be no wait, not below 0."""
+    low, high = (None if end is None else end - lost for end in (share.low, share.high))
+    return Interval(share.value - lost, low, high, share.n).within(0.0, 1.0)
+
+
+def _in_looks(all_blocked: Interval, looks: WaitsSeen, work: float) -> Interval:
+    """What of all that the thread was blocked it waited for no other thread of its process, at least.
+
+    ``work`` is the share of the step that the phases take at which was looked. All ends lie at what the looks leave as
+    the least: it is a lower bound, whose scatter is that of the steps.
+    """
+    least = min(looks.least_part * all_blocked.value, looks.least_share * work)
+    return all_blocked.scaled(least / all_blocked.value if least > 0 else 0.0)
+
+
+def _seen(facts: TrialFacts, phases: Sequence[Phase]) -> WaitsSeen:
+    """What was seen in those phases; records of before nobody looked have none."""
+    told, counts = facts.result.facts.get("waits_seen"), Counter[str]()
+    for phase in phases:
+        seen = told.get(str(phase)) if isinstance(told, dict) else None
+        for kind, count in seen.items() if isinstance(seen, dict) else ():
+            if isinstance(count, int) and not isinstance(count, bool) and count > 0:
+                counts[kind] += count
+    return WaitsSeen(counts)
 
 
 def _require_alone(facts: TrialFacts) -> None:

@@ -10,11 +10,15 @@ the upper end of the interval, and not for its lower end.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import takewhile
 
+from perf_diagnostics.diagnose.code_share import CodeShare, LineShare
 from perf_diagnostics.diagnose.code_ways import OURS, Loop, Way, divided, seconds_of
 from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts, ask
-from perf_diagnostics.diagnose.finding import CodeShare, Family, Finding
-from perf_diagnostics.records import ALL_PHASES, Phase
+from perf_diagnostics.diagnose.finding import Family, Finding
+from perf_diagnostics.records import ALL_PHASES, CodePlace, Phase
 
 #: Under so few looks at a phase nothing is said of its lines.
 LEAST_LOOKS = 20
@@ -30,11 +34,21 @@ _Z = 1.959964  # of 95 %
 #: Lines that a finding names at most.
 _MOST_LINES = 3
 
+#: And each of them only where its share of the step is surely at least this part of what the finding claims.
+_LEAST_OF_CLAIM = 0.1
+
 #: A backward takes up to about twice its forward (twice the products), and three times with what it waits for.
 _USUAL_BACKWARD = 3.0
 
+#: What is done in these phases lies deep in a model, a loss, a data set or an optimizer, and the call that starts it
+#: says little. Outside of them it is the call that can be moved, or made less often.
+_TOLD_INSIDE = (Phase.DATA_WAIT, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+
+#: These speak of calls that forward makes, and of those in backward that follow from them.
+_OF_FORWARD = ("HST011",)
+
 #: Rules that speak about a part of a phase.
-_PARTS = {"INP007": "prepare", "OPT006": "before_update"}
+_PARTS = {"INP007": "prepare", "OPT006": "before_update", "CMP021": "again"}
 
 #: What these find lies in the machine or between ranks: the lines at which it was met are no cause of it.
 _NOT_OF_LINES = (Family.PROCESSOR, Family.MEMORY, Family.COMMUNICATION, Family.EXPERIMENT, Family.SWEEP)
@@ -57,19 +71,20 @@ def proportion(seen: float, n: float) -> Interval:
     return Interval(seen, max(0.0, middle - half), min(1.0, middle + half), round(n))
 
 
-def code_shares(facts: TrialFacts, phase: str, part: str = "") -> tuple[CodeShare, ...]:
+def code_shares(facts: TrialFacts, phase: str, part: str = "", *, deep: bool = True) -> tuple[CodeShare, ...]:
     """The lines that a phase's time goes to, the one with most of it first; empty where too little was seen.
 
     Args:
         facts: of the trial.
         phase: by its name.
         part: only what lies in this part of the phase (:class:`~perf_diagnostics.records.CodePath`); default: all.
+        deep: tell the functions apart that the loop calls, where that is done in this phase; else name the calls.
     """
     code = facts.result.code
     seen = () if code is None else tuple(path for path in code.paths if path.phase == phase)
     if code is None or sum(path.looks + path.rare for path in seen) < LEAST_LOOKS:
         return ()
-    share = ask(_host_share, facts, phase)
+    share = ask(host_share, facts, phase)
     if share is None:
         return ()
     whole_s = sum(code.seconds(path) for path in seen)
@@ -78,21 +93,49 @@ def code_shares(facts: TrialFacts, phase: str, part: str = "") -> tuple[CodeShar
     least_s = _PART_OF_PHASE * whole_s
     chosen = [Way.of(path, code) for path in seen if path.places and (not part or path.part == part)]
     found: list[CodeShare] = []
-    for ways in divided(chosen, 0, loop, least_s):
-        *callers, place = ways[0].lines
-        for called, inside in loop.called(ways, least_s):
-            n = whole_s**2 / squares
-            most = proportion(seconds_of(inside) / whole_s, n)
-            least = proportion(seconds_of(way for way in inside if not way.late) / whole_s, n)
-            interval = Interval(most.value, least.low, most.high, most.n).scaled(share)
+    n = whole_s**2 / squares
+
+    def of_step(ways: Sequence[Way]) -> Interval:
+        most = proportion(seconds_of(ways) / whole_s, n)
+        least = proportion(seconds_of(way for way in ways if not way.late) / whole_s, n)
+        return Interval(most.value, least.low, most.high, most.n).scaled(share)
+
+    for part_of in divided(chosen, 0, loop, least_s, by_function=deep and phase in _TOLD_INSIDE):
+        for called, inside in loop.called(part_of.ways, least_s):
+            interval = of_step(inside)
             if interval.high is not None and interval.high >= LEAST_SHARE:
-                looks = sum(way.looks for way in inside)
-                found.append(
-                    CodeShare(
-                        place=place, callers=tuple(callers), called=called, phase=phase, share=interval, looks=looks
-                    )
-                )
+                told = _told(inside, called, phase, interval, of_step)
+                of_phase, of_entry = seconds_of(inside) / whole_s, share * part_of.entry_s / whole_s
+                found.append(replace(told, of_phase=of_phase, entry=part_of.entry, entry_share=of_entry))
     return tuple(sorted(found, key=lambda one: -one.share.value))
+
+
+def _told(
+    ways: Sequence[Way], called: str, phase: str, share: Interval, of_step: Callable[[Sequence[Way]], Interval]
+) -> CodeShare:
+    """Ways that end at a line, or at some lines of one function, with the lines that all of them came by."""
+    by_line: dict[CodePlace, list[Way]] = {}
+    for way in ways:
+        by_line.setdefault(way.lines[-1], []).append(way)
+    ordered = sorted(by_line, key=lambda place: place.line)
+    within = [LineShare(place, of_step(by_line[place]), _looks(by_line[place])) for place in ordered]
+    return CodeShare(
+        place=max(ordered, key=lambda place: seconds_of(by_line[place])),
+        callers=tuple(way_in[0] for way_in in takewhile(_one, zip(*(way.lines[:-1] for way in ways), strict=False))),
+        called=called,
+        phase=phase,
+        share=share,
+        looks=_looks(ways),
+        within=tuple(within) if len(within) > 1 else (),
+    )
+
+
+def _one(lines: Sequence[CodePlace]) -> bool:
+    return len(set(lines)) == 1
+
+
+def _looks(ways: Sequence[Way]) -> int:
+    return sum(way.looks for way in ways)
 
 
 def all_code_shares(facts: TrialFacts) -> tuple[CodeShare, ...]:
@@ -110,7 +153,7 @@ def watching_share(facts: TrialFacts) -> float | None:
     return ours_s / sum(code.seconds(path) for path in code.paths)
 
 
-def _host_share(facts: TrialFacts, phase: str) -> float:
+def host_share(facts: TrialFacts, phase: str) -> float:
     """The part of the host's time that a phase has."""
     wall = facts.table.columns.get("host_wall_ns", facts.column("wall_ns"))
     times = {str(one): facts.table.host_ns(one) for one in ALL_PHASES if one != Phase.OTHER}
@@ -123,7 +166,9 @@ def _host_share(facts: TrialFacts, phase: str) -> float:
 
 
 def claimed_lines(finding: Finding, facts: TrialFacts) -> tuple[CodeShare, ...]:
-    """The lines in which the time that a finding speaks about was seen, at most three, the one with most of it first.
+    """The lines in which the time that a finding speaks about was seen, at most three.
+
+    First is that with the most of it below the line of the loop that leads to the most.
 
     Of a finding that claims several phases those with at least a quarter of what it claims. The line that starts a
     backward pass says nothing of what it does, which is what forward did: where both are claimed, forward's lines speak
@@ -136,5 +181,13 @@ def claimed_lines(finding: Finding, facts: TrialFacts) -> tuple[CodeShare, ...]:
     forward, backward = finding.claims.get(Phase.FORWARD, 0.0), finding.claims.get(Phase.BACKWARD, 0.0)
     if Phase.BACKWARD in phases and 0 < backward <= _USUAL_BACKWARD * forward:
         phases = [*dict.fromkeys((*(phase for phase in phases if phase != Phase.BACKWARD), str(Phase.FORWARD)))]
-    found = [one for phase in phases for one in code_shares(facts, phase, _PARTS.get(finding.code, ""))]
-    return tuple(sorted(found, key=lambda one: -one.share.value)[:_MOST_LINES])
+    if finding.code in _OF_FORWARD:
+        phases = [Phase.FORWARD]
+    part = _PARTS.get(finding.code, "")
+    found: list[CodeShare] = []
+    for deep in (True, False):
+        shares = [one for phase in phases for one in code_shares(facts, phase, part, deep=deep)]
+        # A line that may have next to nothing of the time is no place to send anybody to; the call above it may be.
+        found = found or [one for one in shares if (one.share.low or 0.0) >= _LEAST_OF_CLAIM * whole]
+    # Two functions that one line of the loop calls may each have less than another line, and together more.
+    return tuple(sorted(found, key=lambda one: (-one.below_entry, -one.share.value))[:_MOST_LINES])

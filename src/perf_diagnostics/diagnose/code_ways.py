@@ -12,6 +12,9 @@ from perf_diagnostics.records import CodePath, CodePlace, CodeSamples
 #: A line inside of a function that was called is named in place of the call if it has at least this part of its time.
 _NEARLY_ALL = 0.7
 
+#: Of a function whose time is spread, the lines that have this part of it are told, and those between them.
+_MOST = 0.9
+
 #: Functions that are on the way to so many of all looks hold the training's loop: their lines are told apart.
 _COMMON = 0.95
 
@@ -68,18 +71,18 @@ class Loop:
         return cls(max(1, _common([_functions(way) for _, way in ways], ways)), common)
 
     def called(self, ways: Sequence[Way], least_s: float) -> list[tuple[str, Sequence[Way]]]:
-        """What the line that these ways end at calls, and the ways of them in which it does.
+        """What the line (or lines) that these ways end at calls, and the ways of them in which it does.
 
         Of a framework's loop these are the functions that its time goes to; of another line the one that it spends at
         least half of its time in, or else an empty name.
         """
-        line = ways[0].lines[-1]
-        at = self.common.get(line, 0)
+        line = ways[0].lines[-1] if len({way.lines[-1] for way in ways}) == 1 else None
+        at = 0 if line is None else self.common.get(line, 0)
         seen: defaultdict[str, list[Way]] = defaultdict(list)
         for way in ways:
             if way.calls and way.calls != OURS:
                 seen[way.calls[min(at, len(way.calls) - 1)]].append(way)
-        if line in self.common:
+        if line is not None and line in self.common:
             return [(name, inside) for name, inside in seen.items() if seconds_of(inside) >= least_s]
         name, most = max(seen.items(), key=lambda item: seconds_of(item[1]), default=("", []))
         return [(name if seconds_of(most) >= seconds_of(ways) / 2 else "", ways)]
@@ -119,28 +122,98 @@ def seconds_of(ways: Iterable[Way]) -> float:
     return sum(way.seconds for way in ways)
 
 
-def divided(ways: Sequence[Way], depth: int, loop: Loop, least_s: float) -> list[list[Way]]:
-    """The ways in groups that do not overlap, each of at least so much time, by their lines at this depth.
+@dataclass(frozen=True)
+class Part:
+    """Ways that end at a line, or at some lines of one function; ``entry`` is the loop's own line that leads there (or
+    that line itself), and ``entry_s`` all the time that is spent below it, in s.
+    """
+
+    ways: Sequence[Way]
+    entry: CodePlace
+    entry_s: float
+
+
+def divided(ways: Sequence[Way], depth: int, loop: Loop, least_s: float, *, by_function: bool = False) -> list[Part]:
+    """The ways in parts that do not overlap, each of at least so much time, by their lines at this depth.
 
     In the loop's own functions, and where a framework's loop calls the user's code, every line of weight stands for
-    itself. In a function that is called from there, a line does only if it has nearly all of the function's time: else
-    it is the call that is named.
+    itself. Of what is called from there, with ``by_function``, the innermost functions of weight are told apart
+    (:func:`_by_function`); else a line is named only if it has nearly all of its function's time, and without such a
+    line the call.
     """
     by_line: defaultdict[CodePlace, list[Way]] = defaultdict(list)
     for way in ways:
         if len(way.lines) > depth:
             by_line[way.lines[depth]].append(way)
-    groups: list[list[Way]] = []
+    parts: list[Part] = []
     for line, inner in by_line.items():
-        if seconds_of(inner) < least_s:
+        whole_s = seconds_of(inner)
+        if whole_s < least_s:
             continue
-        deeper = divided(inner, depth + 1, loop, least_s)
         if depth + 1 < loop.depth or line in loop.common:
+            deeper = divided(inner, depth + 1, loop, least_s, by_function=by_function)
             rest = [way for way in inner if len(way.lines) == depth + 1]
-            groups += [*deeper, rest] if deeper and seconds_of(rest) >= least_s else deeper
+            parts += deeper
+            if deeper and seconds_of(rest) < least_s:
+                continue
+            found = [rest if deeper else [way.cut(depth + 1) for way in inner]]
+        elif by_function:
+            found = _by_function(inner, depth + 1, least_s)
         else:
-            deeper = [one for one in deeper if seconds_of(one) >= _NEARLY_ALL * seconds_of(inner)]
-            groups += deeper
-        if not deeper:
-            groups.append([way.cut(depth + 1) for way in inner])
-    return groups
+            found = [_nearly_all(inner, depth + 1)]
+        parts += [Part(one, line, whole_s) for one in found]
+    return parts
+
+
+def _nearly_all(ways: Sequence[Way], depth: int) -> list[Way]:
+    """Ways that have their lines up to this depth in common: those at the deepest line with nearly all of the time of
+    each line above it, else all of them, cut off at the last line that is common.
+    """
+    by_line: defaultdict[CodePlace, list[Way]] = defaultdict(list)
+    for way in ways:
+        if len(way.lines) > depth:
+            by_line[way.lines[depth]].append(way)
+    most = max(by_line.values(), key=seconds_of, default=[])
+    if most and seconds_of(most) >= _NEARLY_ALL * seconds_of(ways):
+        return _nearly_all(most, depth + 1)
+    return [way.cut(depth) for way in ways]
+
+
+def _by_function(ways: Sequence[Way], depth: int, least_s: float) -> list[list[Way]]:
+    """Ways that have their lines up to this depth in common, by the innermost function that each can be told at.
+
+    That is the innermost one on a way, below that depth, in which enough time of all these ways ends: what lies in
+    functions too small to be told is their callers', from the innermost ones on. A function that several lines call is
+    one. Of each those lines are told that hold most of its time (:func:`_where_in`); what does not get beyond the
+    common line stands for itself.
+    """
+    names = [_functions(way)[depth:] for way in ways]
+    told = {name for found in names for name in found}
+    while True:
+        groups: defaultdict[str, list[Way]] = defaultdict(list)
+        for way, found in zip(ways, names, strict=True):
+            inner = max((at for at, name in enumerate(found) if name in told), default=-1)
+            groups[found[inner] if inner >= 0 else ""].append(way.cut(depth + inner + 1))
+        small = [name for name, inside in groups.items() if name and seconds_of(inside) < least_s]
+        if not small:
+            break
+        told.remove(max(small, key=lambda name: (max(len(way.lines) for way in groups[name]), name)))
+    whole = [inside for name, inside in groups.items() if name or seconds_of(inside) >= least_s]
+    return [_where_in(inside) for inside in whole or groups.values()]
+
+
+def _where_in(ways: Sequence[Way]) -> list[Way]:
+    """Of the ways that end in one function those at the line with nearly all of the time, else at the lines from the
+    first to the last of those that hold most of it.
+    """
+    by_line: defaultdict[int, list[Way]] = defaultdict(list)
+    for way in ways:
+        by_line[way.lines[-1].line].append(way)
+    whole_s, held_s = seconds_of(ways), 0.0
+    kept: list[int] = []
+    for line, inside in sorted(by_line.items(), key=lambda item: (-seconds_of(item[1]), item[0])):
+        kept.append(line)
+        held_s += seconds_of(inside)
+        if held_s >= (_NEARLY_ALL if len(kept) == 1 else _MOST) * whole_s:
+            break
+    return [way for way in ways if min(kept) <= way.lines[-1].line <= max(kept)]

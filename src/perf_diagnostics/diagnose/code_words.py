@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from perf_diagnostics.diagnose.finding import CodeShare, Diagnosis, Finding
+from perf_diagnostics.diagnose.code_share import CodeShare
+from perf_diagnostics.diagnose.finding import Diagnosis, Finding
 from perf_diagnostics.diagnose.wording import percent
 from perf_diagnostics.records import CodePlace
 
@@ -20,13 +22,20 @@ _NAME_LETTERS = 60
 #: Of the lines of a finding those are told with at least this part of what the first one has.
 _BESIDE_THE_FIRST = 1 / 3
 
+#: What lies below the loop's line is told where it has this many times a line's own time.
+_MORE_BELOW = 1.5
+
 #: Names that say less about what is called than the class they belong to.
 _SAYS_LITTLE = re.compile(r"forward|__\w+__")
 
 
 @dataclass(frozen=True)
 class SeenAt:
-    """A line at which time was seen, in words; ``source`` and ``function`` are empty where there is none."""
+    """A line at which time was seen, or some lines of a function, in words.
+
+    ``source`` and ``function`` are empty where there is none; ``before_source`` stands between the place and the text,
+    which of several lines is that of the one with the most time.
+    """
 
     lead: str
     where: str
@@ -34,14 +43,19 @@ class SeenAt:
     source: str
     share: str
     beside: str
+    before_source: str = ": "
+
+    def at(self, plain: Callable[[str], str] = str, code: Callable[[str], str] = "`{}`".format) -> str:
+        """``Seen at train.py:9 in Data.__getitem__: `x = x * 1.01```, without what else is to be told of it."""
+        told = f"{self.lead} {self.where}" + (f" in {self.function}" if self.function else "")
+        return f"{plain(told + self.before_source)}{code(self.source)}" if self.source else plain(told)
 
     def words(self, plain: Callable[[str], str] = str, code: Callable[[str], str] = "`{}`".format) -> str:
         """As a sentence: ``Seen at train.py:9 in Data.__getitem__: `x = x * 1.01` (23 % of a step), called from …``.
 
         ``plain`` and ``code`` turn words, and source text, into those of a format.
         """
-        told = plain(f"{self.lead} {self.where}") + (f" in {plain(self.function)}" if self.function else "")
-        return f"{told}{f': {code(self.source)}' if self.source else ''} {plain(f'({self.share}){self.beside}')}"
+        return f"{self.at(plain, code)} {plain(f'({self.share}){self.beside}')}"
 
 
 def seen_at(finding: Finding, diagnosis: Diagnosis) -> tuple[SeenAt, ...]:
@@ -55,13 +69,36 @@ def seen_at(finding: Finding, diagnosis: Diagnosis) -> tuple[SeenAt, ...]:
 def seen(line: CodeShare, lead: str, beside: str) -> SeenAt:
     """A line in words, behind a lead and before what else is to be told of it."""
     share = f"{percent(line.share.value)} of a step"
-    return SeenAt(lead, place(line.place), function(line.place), source(line.place), share, beside)
+    before = f", mostly line {line.place.line}: " if line.within else ": "
+    return SeenAt(lead, places(line), function(line.place), source(line.place), share, beside, before)
+
+
+def called_from(line: CodeShare, diagnosis: Diagnosis) -> str:
+    """``called from model.py:28 (from train.py:60, in all 51 % of a step)``; empty without callers.
+
+    That is the nearest caller and the loop's own line, with what all below that takes where it is much more.
+    """
+    callers = callers_in_loop(line, diagnosis)
+    if not callers:
+        return ""
+    nearest, outermost = place(callers[0]), place(callers[-1])
+    beside = [f"from {outermost}"] if len(callers) > 1 else []
+    if line.entry is not None and line.below_entry >= _MORE_BELOW * line.share.value:
+        beside.append(f"in all {percent(line.below_entry)} of a step")
+    return f"called from {nearest}" + (f" ({', '.join(beside)})" if beside else "")
 
 
 def _beside(line: CodeShare, diagnosis: Diagnosis) -> str:
-    callers, called = callers_in_loop(line, diagnosis), called_unsaid(line)
-    parts = [f"called from {place(callers[0])}"] if callers else []
-    return "".join(f", {part}" for part in [*parts, *([f"calls {called}"] if called else [])])
+    callers, called = called_from(line, diagnosis), called_unsaid(line)
+    return "".join(f", {part}" for part in (callers, f"calls {called}" if called else "") if part)
+
+
+def places(of: CodeShare, letters: int = _PLACE_LETTERS) -> str:
+    """``train.py:9``, or ``train.py:28-31`` where the time is spread over these lines of a function."""
+    if not of.within:
+        return place(of.place, letters)
+    end = f"-{of.last_line}"
+    return f"{place(dataclasses.replace(of.place, line=of.first_line), letters - len(end))}{end}"
 
 
 def place(of: CodePlace, letters: int = _PLACE_LETTERS) -> str:
@@ -114,9 +151,12 @@ def called_unsaid(line: CodeShare) -> str:
 def callers_in_loop(line: CodeShare, diagnosis: Diagnosis) -> tuple[CodePlace, ...]:
     """The lines that led to a line from the training's loop on, the nearest first; none for a line of the loop itself.
 
-    The loop stands in the innermost of the functions that all lines of the diagnosis have in common: how it was called
-    says nothing. Where there is one line only, the nearest caller is told.
+    Where the line of the loop is not known, the loop stands in the innermost of the functions that all lines of the
+    diagnosis have in common: how it was called says nothing. Where there is one line only, the nearest caller is told.
     """
+    if line.entry is not None:
+        begins = line.callers.index(line.entry) if line.entry in line.callers else len(line.callers)
+        return tuple(reversed(line.callers[begins:]))
     chains = [_functions(one) for one in diagnosis.lines] or [_functions(line)]
     if len(set(chains)) == 1:
         return line.callers[-1:]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from perf_diagnostics.diagnose.asking import Placed, Replies, Reply, filed, merged
 from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured, SweepFacts, TrialFacts, ask
-from perf_diagnostics.diagnose.finding import Cleared, Family, Severity, StepWaterfall
+from perf_diagnostics.diagnose.finding import Cleared, Family, Severity, StepWaterfall, Unchecked
 from perf_diagnostics.diagnose.rules import RULES
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.operators import Operators
@@ -23,7 +23,13 @@ from perf_diagnostics.diagnose.trace.rule import AnyTraceRule, TraceRule
 from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
 from perf_diagnostics.diagnose.trace.thresholds import configured_traces, threshold_names
 from perf_diagnostics.diagnose.trace.waterfall import Waterfall, waterfall_of
-from perf_diagnostics.diagnose.window_doubt import WINDOW, allowing_for_others, allowing_for_the_profiler, beside
+from perf_diagnostics.diagnose.window_doubt import (
+    WINDOW,
+    allowing_for_others,
+    allowing_for_the_profiler,
+    beside,
+    of_undisturbed_calls,
+)
 from perf_diagnostics.diagnose.wording import listing, percent, significant
 from perf_diagnostics.errors import RecordError
 
@@ -44,6 +50,10 @@ _ON_CPU = ("HST011", "CMP019")
 
 #: An operator of less of the step is not told of by name.
 LEAST_TOLD = 0.02
+
+#: Both are about calls of operators: the one counts them in a window, the other estimates them from trained tensors.
+_CALLS_COUNTED, _CALLS_ESTIMATED = "HST011", "HST010"
+_COUNTED = f"the profiler window has counted the operators, and {_CALLS_COUNTED} tells what calling them takes"
 
 _NO_WINDOW = (
     "only a profiler window tells, and none was recorded; `sweep --deep` and `run --deep` record one (`deep=True` "
@@ -156,7 +166,7 @@ def _reply(rule: TraceRule, window: Window) -> Reply:
         return missing
     if isinstance(answer, Cleared):
         return answer
-    return allowing_for_the_profiler(answer, window.slowdown)
+    return allowing_for_the_profiler(of_undisturbed_calls(answer, window.trial), window.slowdown)
 
 
 def with_windows(own: Replies, deep: Replies) -> Replies:
@@ -171,10 +181,16 @@ def with_windows(own: Replies, deep: Replies) -> Replies:
     told = answered | {item.finding.code for item in deep.placed}
     settled = told | {item.code for item in deep.cleared}
     asked = answered | {item.code for item in own.unchecked}
+    counted = any(item.finding.code == _CALLS_COUNTED for item in deep.placed)
+    explained = [item for item in own.cleared if counted and item.code == _CALLS_ESTIMATED]
     return Replies(
         tuple(placed),
-        (*(item for item in own.cleared), *(item for item in deep.cleared if item.code not in told)),
         (
+            *(item for item in own.cleared if item not in explained),
+            *(item for item in deep.cleared if item.code not in told),
+        ),
+        (
+            *(Unchecked(item.code, item.name, "deep_window", _COUNTED) for item in explained),
             *(item for item in own.unchecked if item.code in answered or item.code not in settled),
             # Of two groups one may have a window: what it settles is settled for that one.
             *(item for item in deep.unchecked if item.code not in asked),

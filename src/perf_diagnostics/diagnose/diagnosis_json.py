@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.finding import (
     Cleared,
-    CodeShare,
     Diagnosis,
     Evidence,
     Finding,
@@ -24,16 +24,27 @@ def diagnosis_to_json(diagnosis: Diagnosis) -> dict[str, Json]:
 
     What is recoverable is a share in 0…1; evidence carries its unit, percentages ``%``. The gain of what was tried is
     a share of the time a sample takes, negative where the change costs time.
+
+    ``looks`` is how often the training thread's stack was looked at in a steady step (0: never), and ``lines`` what was
+    seen, the line with most of a step first; each finding has its own ``lines``. Of a line: ``share`` of the step with
+    its 95 % interval (``low``, ``high``), how many of the looks saw it (``looks``), in which ``phase``, which part of
+    that phase it is (``of_phase``), what it ``called``, its ``callers``, the outermost first, and the line of the
+    training loop that leads there (``loop_line``), with the share of a step of all below that (``loop_line_share``).
+    Where a function's time is spread over several lines these numbers are those of ``first_line`` to ``last_line``,
+    and ``within`` has each of them; ``line`` is the one with the most.
     """
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": None if diagnosis.verdict is None else _verdict(diagnosis.verdict),
         "no_verdict_because": diagnosis.no_verdict_because,
+        "suspected": diagnosis.suspected or None,
+        "would_decide": diagnosis.would_decide,
         "findings": [_finding(finding) for finding in diagnosis.findings],
         "cleared": [_cleared(cleared) for cleared in diagnosis.cleared],
         "unchecked": [_unchecked(unchecked) for unchecked in diagnosis.unchecked],
         "tried": [_tried(tried) for tried in diagnosis.tried],
         "waterfall": None if diagnosis.waterfall is None else _waterfall(diagnosis.waterfall),
+        "looks": diagnosis.looks,
         "lines": [_line(line) for line in diagnosis.lines],
     }
 
@@ -44,6 +55,8 @@ def _verdict(verdict: Verdict) -> dict[str, Json]:
         "name": verdict.name,
         "family": str(verdict.family),
         "summary": verdict.summary,
+        "fault": verdict.fault,
+        "note": verdict.note,
     }
 
 
@@ -72,6 +85,8 @@ def _finding(finding: Finding) -> dict[str, Json]:
 def _line(line: CodeShare) -> dict[str, Json]:
     return {
         **_place(line.place),
+        "first_line": line.first_line,
+        "last_line": line.last_line,
         "called": line.called,
         "callers": [_place(caller) for caller in line.callers],
         "phase": line.phase,
@@ -79,6 +94,20 @@ def _line(line: CodeShare) -> dict[str, Json]:
         "low": line.share.low,
         "high": line.share.high,
         "looks": line.looks,
+        "of_phase": line.of_phase,
+        "loop_line": None if line.entry is None else _place(line.entry),
+        "loop_line_share": line.entry_share,
+        "within": [
+            {
+                "line": one.place.line,
+                "text": one.place.text,
+                "share": one.share.value,
+                "low": one.share.low,
+                "high": one.share.high,
+                "looks": one.looks,
+            }
+            for one in line.within
+        ],
     }
 
 

@@ -26,10 +26,11 @@ from perf_diagnostics.diagnose.followed import held_against_run
 from perf_diagnostics.diagnose.indirect import with_indirect_gains
 from perf_diagnostics.diagnose.installed import all_rules
 from perf_diagnostics.diagnose.paced import capped_by_loader
-from perf_diagnostics.diagnose.ranking import ranked, verdict
+from perf_diagnostics.diagnose.ranking import ranked
 from perf_diagnostics.diagnose.rule import Rule, configured
 from perf_diagnostics.diagnose.tried import tried_of, with_tried
 from perf_diagnostics.diagnose.trust import tempered
+from perf_diagnostics.diagnose.verdict import suspected, verdict, would_decide
 from perf_diagnostics.diagnose.wording import counted, duration, listing, percent
 from perf_diagnostics.records import ALL_PHASES, Run
 
@@ -85,14 +86,17 @@ def diagnose(
             inside=what_is_inside(opened),
             why_closed=_why_closed(sound),
             broke_off=not asked_for(sweep.run).completed,
+            parts=_largest_parts(sound),
         )
-        why = f"{why}{_largest_parts(sound)}" if why else ""
+    unsaid = best is None and primary is not None
     return Diagnosis(
         verdict=best,
         findings=tuple(item.finding for item in ordered),
         cleared=replies.cleared,
         unchecked=replies.unchecked,
         no_verdict_because=why,
+        suspected=suspected(ordered, primary) if unsaid else "",
+        would_decide=would_decide(ordered, primary) if unsaid else "",
         tried=tried,
         waterfall=opened,
         lines=() if about is None else all_code_shares(about),
@@ -143,14 +147,14 @@ def _why_closed(sound: SweepFacts) -> str:
 
 
 def _largest_parts(sound: SweepFacts) -> str:
-    """Without a verdict, at least where the time of a step goes; empty where that is not known."""
+    """Where the time of a step goes, in a clause; empty where that is not known."""
     group = sound.primary
     if group is None or not group.points:
         return ""
     facts = group.recommended.trials[0]
     shares = [(share.value, phase) for phase in ALL_PHASES if (share := ask(facts.whole_share, phase)) is not None]
     parts = [f"{percent(share)} {str(phase).replace('_', ' ')}" for share, phase in sorted(shares, reverse=True)[:3]]
-    return f"; a step of {duration(facts.step_time_s.value)} is {listing(parts)}" if parts else ""
+    return f"a step of {duration(facts.step_time_s.value)} is {listing(parts)}" if parts else ""
 
 
 def _nothing_sound(sweep: SweepFacts, ordered: Sequence[Placed]) -> str:

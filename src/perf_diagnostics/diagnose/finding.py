@@ -6,12 +6,13 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.statistics import Interval
-from perf_diagnostics.records import CodePlace, Json
+from perf_diagnostics.records import Json
 
 
 class Severity(enum.StrEnum):
-    """How much it matters; a finding of severity ``info`` never becomes the verdict of a slow run."""
+    """How much it matters; a finding of severity ``info`` is no fault, also where the verdict speaks about it."""
 
     INFO = "info"
     WARNING = "warning"
@@ -72,23 +73,6 @@ class Share:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodeShare:
-    """A line of the user's own code, and the share of the step in which the training's thread was seen at it.
-
-    What the line calls counts as well: ``called`` names the library's function it spends most of that in (empty where
-    there is none). ``callers`` are the lines it was called from, the outermost first. ``looks`` is how often it was
-    seen in ``phase``.
-    """
-
-    place: CodePlace
-    callers: tuple[CodePlace, ...]
-    called: str
-    phase: str
-    share: Interval
-    looks: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Finding:
     """A fault that was found, where (``scope``), how bad, how sure, and what a fix could win.
 
@@ -144,12 +128,20 @@ class Unchecked:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The one sentence to read first: the finding that explains the most, or that nothing is wrong."""
+    """What to read first: the finding that explains the most, or that nothing is wrong, or what is worth trying then.
+
+    ``fault`` is false where no rule found a fault: then the finding is the largest saving seen, or says where the time
+    goes. ``summary`` holds what the finding says, behind ``opening``, if that is not empty: words that may stand apart,
+    before the line of code. ``note`` is what else there is to know, such as where nobody looked, and stands last.
+    """
 
     code: str
     name: str
     family: Family
     summary: str
+    fault: bool = True
+    opening: str = ""
+    note: str = ""
 
 
 class Trying(enum.StrEnum):
@@ -231,6 +223,8 @@ class StepWaterfall:
 class Diagnosis:
     """All answers of all rules on one run; ``verdict`` is None where the evidence is too thin for one.
 
+    Then ``suspected`` is the code of the finding that ``no_verdict_because`` names, if it names one, and
+    ``would_decide`` says how to find out whether it is a fault.
     ``tried`` says what came of the advice that was tried, in the order in which it was; ``waterfall`` where a step at
     the recommended batch went, if a profiler window of it was recorded. ``lines`` says where in the user's own code
     the step's time goes, the line with most of it first, and ``looks`` how often that was looked at.
@@ -241,6 +235,8 @@ class Diagnosis:
     cleared: tuple[Cleared, ...] = ()
     unchecked: tuple[Unchecked, ...] = ()
     no_verdict_because: str = ""
+    suspected: str = ""
+    would_decide: str = ""
     tried: tuple[Tried, ...] = ()
     waterfall: StepWaterfall | None = None
     lines: tuple[CodeShare, ...] = ()

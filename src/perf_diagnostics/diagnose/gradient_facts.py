@@ -32,6 +32,32 @@ class OptimizerGradients:
         return f"optimizer {self.place} of {self.count}" + (f" ({said})" if said else "")
 
 
+@dataclass(frozen=True)
+class UnusedBackward:
+    """The part of the first steps' backwards, 0…1, that leads to nothing but gradients that nobody uses.
+
+    It is a part of their time where they were ``timed``, else of their operators. ``dropped`` where an optimizer's
+    gradients were dropped before it stepped; ``looks`` is how many backwards were looked into.
+    """
+
+    share: float
+    timed: bool
+    dropped: bool
+    looks: int
+
+
+def unused_backward(result: TrialResult) -> UnusedBackward | None:
+    """What the looks into the first backwards told; None where nobody looked."""
+    facts = result.facts
+    looks, operators = facts.get("backwards_looked_into"), facts.get("backward_operators_unused")
+    if not isinstance(looks, int) or not isinstance(operators, int | float) or not 0 <= operators <= 1:
+        return None
+    took, dropped = facts.get("backward_time_unused"), facts.get("gradients_dropped") is True
+    if isinstance(took, int | float) and 0 <= took <= 1:
+        return UnusedBackward(float(took), True, dropped, looks)
+    return UnusedBackward(float(operators), False, dropped, looks)
+
+
 def optimizers_in_turn(result: TrialResult) -> tuple[OptimizerGradients, ...]:
     """Those of several optimizers whose gradients were looked at, in the order of their turns; none of a single one."""
     told, count = result.facts.get("gradients_of_optimizers"), result.facts.get("optimizers_in_turn")

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose import processor, run_delay
 from perf_diagnostics.diagnose.facts import LEAST_STEPS, Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.hand_over import HAND_OVER_S, FirstWorkers
+from perf_diagnostics.diagnose.loader_looks import LoaderLooks, loader_looks
 from perf_diagnostics.diagnose.step_facts import NS_PER_S
 from perf_diagnostics.diagnose.wording import counted, duration
 from perf_diagnostics.records import Float64, Phase
@@ -20,12 +22,11 @@ Kind: TypeAlias = Literal["computing", "waiting", "mixed", "unknown"]
 #: With less than this part of the cores left idle, workers that do not compute may just wait for a core.
 SATURATED = 0.1
 
-#: What the loop itself needs to take a batch over from a worker, in s: 0.34 to 0.41 ms of its own CPU time for a batch
-#: of two small tensors that takes 0.09 ms to make (torch 2.13, two virtual cores).
-HAND_OVER_S = 0.3e-3
-
 #: From this part of the wait on it is most of it.
 _MOST_OF_IT = 0.5
+
+#: Where so many of the steps begin a pass over the data, each of them does; the others are chance.
+_EACH = 0.9
 
 #: Batches that come closer together than so many hand-overs are as likely to be held up by these as by being made.
 _RUSHED = 4
@@ -47,7 +48,8 @@ class Loading:
     step. ``hand_over_s`` is what taking over the batches of a step from workers costs the loop, and ``hands_over``:
     that is most of its wait. Where workers are started anew for each pass over the data (``anew``), or there are none,
     so that the loop itself begins each pass, the first steps of passes are left out: a step takes ``now_s``, and all
-    others ``of_time`` of the time. ``starts``: most of the wait lies in the first.
+    others ``of_time`` of the time. ``starts``: most of the wait lies in the first. ``each``: nearly each step begins a
+    pass anew, so that there are no others. ``looks`` are what the loop was seen to do in its wait, without workers.
     """
 
     work_s: float
@@ -67,10 +69,14 @@ class Loading:
     starts: bool = False
     anew: bool = False
     computes_s: float | None = None
+    each: bool = False
+    looks: LoaderLooks | None = None
 
     @property
     def start(self) -> str:
         """What goes on in the first wait of each pass, where that is most of the wait."""
+        if self.each:
+            return "a pass over the data is begun, in nearly each step"
         if self.anew:
             return "the loader's workers are started, anew for each pass over the data"
         return "a pass over the data is begun: its sampler, or the data set's __iter__"
@@ -86,6 +92,21 @@ class Loading:
         return self.wait_s > self.batches * HAND_OVER_S
 
     @property
+    def first(self) -> FirstWorkers:
+        """What first workers would make of the wait."""
+        return FirstWorkers(self.wait_s, self.rest_s, self.batches, self.free_cores)
+
+    @property
+    def workers_win(self) -> bool:
+        """False without workers where handing batches over may cost the loop all that they would win."""
+        return bool(self.workers) or self.first.surely_win(self._at_once(self.needed))
+
+    @property
+    def gathers(self) -> bool:
+        """Most of the wait is torch's own Python, which fetches and stacks sample by sample."""
+        return self.looks is not None and self.looks.gathers.value >= _MOST_OF_IT
+
+    @property
     def rushed(self) -> bool:
         """Workers run, and batches come so close together that handing them over may be what takes the time."""
         return _rushed(self.now_s, self.batches, self.workers, self.free_cores)
@@ -96,7 +117,7 @@ class Loading:
         what = "A batch takes" if self.batches == 1 else f"The {self.batches} batches of a step take"
         most = " at most" if self.lay_ready or self.rushed else ""
         return (
-            f"{what} {'one worker' if self.workers or self.workers_pay else 'the loop'} {duration(self.work_s)}{most}"
+            f"{what} {'one worker' if self.workers or self.workers_win else 'the loop'} {duration(self.work_s)}{most}"
         )
 
     @property
@@ -117,8 +138,9 @@ class Loading:
     @property
     def more_may_help(self) -> bool:
         """More workers: false where something else is known to hold the loop up, or they may only take its cores."""
-        not_made_late = self.starts or self.lay_ready or self.hands_over or self.rushed or not self.workers_pay
-        return not (not_made_late or self.cores_lacking or self.guessed)
+        not_made_late = self.starts or self.lay_ready or self.hands_over or self.rushed
+        no_core = self.kind == "mixed" and self.free_cores is not None and self.free_cores < 1
+        return self.workers_win and not (not_made_late or self.cores_lacking or self.guessed or no_core)
 
     @property
     def cores_left(self) -> str:
@@ -129,6 +151,15 @@ class Loading:
     def step_s(self, workers: int) -> float:
         """The least a step takes with so many workers: the rest of it and the hand-over, or the workers' own time."""
         return max(self.rest_s + self.hand_over_s, self.work_s / workers)
+
+    def most_step_s(self, workers: int) -> float:
+        """The most that it takes: first workers may cost the loop more than what taking their batches over does."""
+        return self.step_s(workers) if self.workers else self.first.at_worst(self._at_once(workers))
+
+    def _at_once(self, workers: int) -> int:
+        """How many of so many workers have a core to compute on."""
+        cores = self.free_cores if self.kind == "computing" else None
+        return max(1, workers if cores is None else min(workers, int(cores)))
 
     def left(self, step_s: float) -> float:
         """Share of today's time that is left where a step takes so long, and the first ones of passes what they do."""
@@ -173,6 +204,7 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
     if kind == "waiting" and (ready or hands_over or _rushed(step, batches, workers, free_cores)):
         kind = "mixed"  # workers whose batches lie ready, or are being handed over, wait for the loop
     hand_over_s = max(batches * HAND_OVER_S, taking_over_s or 0.0)
+    each = each_step_begins(facts)
     return Loading(
         work_s=work,
         rest_s=rest,
@@ -188,9 +220,11 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
         hand_over_s=hand_over_s,
         hands_over=hands_over,
         of_time=between.of_time,
-        starts=between.starts_share >= _MOST_OF_IT,
+        starts=each or between.starts_share >= _MOST_OF_IT,
         anew=restarts(facts),
         computes_s=ask(_workers_compute_s, facts) if workers else None,
+        each=each,
+        looks=loader_looks(facts),
     )
 
 
@@ -311,6 +345,18 @@ def epoch_begins(facts: TrialFacts) -> NDArray[np.intp]:
     """Positions of the steady steps with which a pass over the data begins, shape ``(passes,)``."""
     epoch = facts.column("epoch")
     return np.flatnonzero(np.diff(epoch, prepend=epoch[:1]) != 0)
+
+
+def each_step_begins(facts: TrialFacts) -> bool:
+    """Whether nearly each step begins a pass over the data, and takes a few of its batches: ``next(iter(loader))``.
+
+    Not where a pass has no more batches than a step takes, as far as that is known.
+    """
+    begins, batches = ask(epoch_begins, facts), ask(facts.number, "batches_a_pass")
+    if begins is None or facts.steps < LEAST_STEPS or begins.size < _EACH * (facts.steps - 1):
+        return False
+    taken = ask(facts.number, "accumulation_steps") or facts.result.trial.settings.accumulation_steps or 1
+    return batches is None or batches > taken
 
 
 def _kind_with_a_core(least: float, most: float, computing_share: float, waiting_share: float) -> Kind:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from perf_diagnostics.diagnose import processor
 from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.hand_over import FirstWorkers
+from perf_diagnostics.diagnose.loading import cores_left
 from perf_diagnostics.records import Bools, Float64, Phase
+
+#: Work of less than this for each sample, in s, is hardly done sample by sample: ten calls on a single one take more.
+AT_ONCE_S = 50e-6
 
 _COMPUTE = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 
@@ -54,6 +60,40 @@ def preparation_share(facts: TrialFacts) -> Interval:
     if int(known.sum()) < 1:
         raise facts.missing("host_lead_ns", "no step has a value of host_lead_ns")
     return facts.ratio("prepare_ns", exposed[known], wall[known]).within(0.0, 1.0)
+
+
+def a_sample(facts: TrialFacts) -> Interval | None:
+    """What it takes on the host for a sample, in s, as far as the loop's thread had a processor; None where nobody
+    counted samples.
+    """
+    samples = facts.table.get("samples")
+    if samples is None or not samples.sum() > 0:
+        return None
+    return facts.ratio("prepare_ns", prepared_ns(facts), samples).scaled(1e-9 * _running(facts))
+
+
+def _running(facts: TrialFacts) -> float:
+    """The part of its computing for which the loop's thread can have run; 1 where that is not known."""
+    running = None if facts.on_accelerator else ask(processor.granted_share, facts)
+    return 1.0 if running is None else running
+
+
+def workers_pay(facts: TrialFacts) -> bool:
+    """Whether workers that did it would surely win something: those that there are, or first ones after their cost."""
+    free = ask(cores_left, facts)
+    if free is not None and free < 1:
+        return False
+    if ask(facts.number, "num_workers"):
+        return True
+    batches = int(ask(facts.number, "accumulation_steps") or facts.result.trial.settings.accumulation_steps or 1)
+    time_s = float(prepared_ns(facts).mean()) * 1e-9 * _running(facts)
+    return FirstWorkers(time_s, max(0.0, facts.step_time_s.value - time_s), batches, free).surely_win(1)
+
+
+def as_it_should_be(facts: TrialFacts) -> bool:
+    """Whether, on the CPU, batches are worked on at once already, and workers would not surely win anything."""
+    each = a_sample(facts)
+    return not facts.on_accelerator and each is not None and each.surely_below(AT_ONCE_S) and not workers_pay(facts)
 
 
 def computing_share(facts: TrialFacts) -> Interval | None:

@@ -21,6 +21,7 @@ from perf_diagnostics.diagnose.lateness import late_ns, noise_ns, often_last
 from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.recorded import ask
 from perf_diagnostics.diagnose.statistics import Interval, ratio_interval
+from perf_diagnostics.diagnose.waited_for import WaitedFor
 from perf_diagnostics.records import Bools, Float64, Phase, StepTable, TrialResult
 
 #: What a rank does before its gradients can be exchanged.
@@ -154,15 +155,22 @@ class RankFacts:
 
     def excess(self, rank: int) -> Interval:
         """How much later a rank arrives than the median of the others, over the mean wall time of a step."""
-        seen = ratio_interval(late_ns(self.own_ns, rank)[self._usual], self.wall_ns[self._usual])
-        if self.arrivals is None or seen.low is None:
+        return self._as_sure_as_habits(
+            ratio_interval(late_ns(self.own_ns, rank)[self.usual], self.wall_ns[self.usual]), rank
+        )
+
+    def lost(self, rank: int) -> Interval:
+        """What the job loses to a rank in the steps in which it is waited for, over the wall time of all."""
+        return self._as_sure_as_habits(self.waited_for.share(rank), rank)
+
+    def _as_sure_as_habits(self, seen: Interval, rank: int) -> Interval:
+        """What a rank is late by in backward is known of few steps, and taken for that of all."""
+        if self.arrivals is None or seen.low is None or seen.high is None:
             return seen
-        # What it is late by in backward is known of few steps, and taken for that of all.
-        mean_ns = float(self.wall_ns[self._usual].mean())
-        halves = [seen.value - seen.low]
-        halves += [(h.value - h.low) / mean_ns for h in self.arrivals.habit_ns(rank).values() if h.low is not None]
-        half = math.hypot(*halves)
-        return Interval(seen.value, seen.value - half, seen.value + half, seen.n)
+        mean_ns = float(self.wall_ns[self.usual].mean())
+        unsure = [(h.value - h.low) / mean_ns for h in self.arrivals.habit_ns(rank).values() if h.low is not None]
+        low = seen.value - math.hypot(seen.value - seen.low, *unsure)
+        return Interval(seen.value, low, seen.value + math.hypot(seen.high - seen.value, *unsure), seen.n)
 
     def excess_by_phase(self, rank: int) -> dict[Phase, float]:
         """The same, split into the phases it is made of; these add up to about that.
@@ -178,10 +186,29 @@ class RankFacts:
         return found | {phase: habit.value / float(self.wall_ns.mean()) for phase, habit in habits.items()}
 
     @cached_property
+    def waited_for(self) -> WaitedFor:
+        """For whom the ranks wait in each step, stalls included."""
+        return WaitedFor.of(self.own_ns, self.wall_ns)
+
+    def lost_by_phase(self, rank: int) -> dict[Phase, float]:
+        """Over the wall time of all steps, what each phase before backward has beyond the mean of the other ranks in
+        the steps in which this rank is waited for."""
+        late = self.waited_for.steps(rank)
+        return {
+            phase: float((times[rank] - np.delete(times, rank, axis=0).mean(axis=0))[late].sum() / self.wall_ns.sum())
+            for phase, times in self._before.items()
+        }
+
+    def lost_in_turn(self) -> dict[Phase, float]:
+        """The same, of whichever rank is waited for in each step."""
+        each = [self.lost_by_phase(rank) for rank in range(self.count)]
+        return {phase: sum(one[phase] for one in each) for phase in self._before}
+
+    @cached_property
     def waited(self) -> Interval:
         """What a rank waits on average for the one that arrives last, over the wall time of a step."""
         waits = (self.own_ns.max(axis=0) - self.own_ns).mean(axis=0)
-        seen = ratio_interval(waits[self._usual], self.wall_ns[self._usual])
+        seen = ratio_interval(waits[self.usual], self.wall_ns[self.usual])
         if self.arrivals is None or self.arrivals.habits:
             return seen
         # No rank is late in backward by habit; some may be in turn, which only the timed steps show.
@@ -189,7 +216,7 @@ class RankFacts:
         return timed if seen.high is not None and timed.surely_at_least(seen.high) else seen
 
     @cached_property
-    def _usual(self) -> Bools:
+    def usual(self) -> Bools:
         """The steps that are no stalls, shape ``(steps,)``."""
         usual: Bools = self.wall_ns <= LONGEST_STEP * self._step_ns
         return usual
@@ -220,26 +247,6 @@ class RankFacts:
             raise NotMeasured(column, f"not every rank counted its {column}")
         return np.asarray(values, dtype=np.float64)
 
-    def load_spread(self, column: str) -> float:
-        """Mean over the steps of (largest − mean) / mean of the ranks' loads; 0 where all have the same."""
-        loads = self.load(column)
-        means = loads.mean(axis=0)
-        if not (means > 0).all():
-            raise NotMeasured(column, f"a step without {column}")
-        return float(((loads.max(axis=0) - means) / means).mean())
-
-    def evened_out(self, column: str) -> Interval:
-        """What even loads would win at most, over the wall time of a step.
-
-        What the rank with the largest load computes beyond the mean load, forward and backward: those who wait for it
-        before the exchange wait for it inside of backward as well, where no clock tells their waiting from computing.
-        """
-        loads = self.load(column)
-        longest, steps = loads.argmax(axis=0), np.arange(self.steps)
-        computing = (self.phase_ns(Phase.FORWARD) + self.phase_ns(Phase.BACKWARD))[longest, steps]
-        needless = computing * (1 - loads.mean(axis=0) / loads.max(axis=0))
-        return ratio_interval(needless[self._usual], self.wall_ns[self._usual])
-
 
 def rows_of(table: StepTable, rows: Sequence[int] | NDArray[np.intp]) -> StepTable:
     return StepTable({name: values[rows] for name, values in table.columns.items()})
@@ -254,4 +261,4 @@ def _arrivals(result: TrialResult) -> Arrivals | None:
     if len(rows) < LEAST_ARRIVALS:
         return None
     timed = RankFacts(tuple(rows_of(table, rows) for table in result.steps))
-    return ask(lambda: Arrivals(timed.before_ns, timed.phase_ns(Phase.BACKWARD), exposed[:, rows]))
+    return ask(lambda: Arrivals(timed.before_ns, timed.phase_ns(Phase.BACKWARD), exposed[:, rows], rows))

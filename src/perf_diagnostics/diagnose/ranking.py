@@ -1,20 +1,13 @@
-"""Orders findings by what a fix surely wins back, puts causes before their symptoms, and draws the verdict."""
+"""Orders findings by what a fix surely wins back, and puts causes before their symptoms."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from perf_diagnostics.diagnose.advice import PROFILER_WINDOW
 from perf_diagnostics.diagnose.asking import SEVERITIES, Placed
 from perf_diagnostics.diagnose.crossing_facts import WAITS
-from perf_diagnostics.diagnose.finding import Family, Finding, Severity, Verdict
-from perf_diagnostics.diagnose.gain import Tier
-from perf_diagnostics.diagnose.wording import percent
-
-#: A finding of less confidence is shown but makes no verdict: a share whose interval straddles its threshold (0.3)
-#: still does, in a trial of very few steps (0.18) no more.
-LEAST_CONFIDENCE = 0.25
+from perf_diagnostics.diagnose.finding import Family, Finding, Severity
 
 #: A cause explains a symptom if it speaks about at least this part of the same seconds.
 EXPLAINS = 0.5
@@ -22,19 +15,6 @@ EXPLAINS = 0.5
 #: Predicted gains of at least this part of the largest are as good as equal: what is sure of a prediction is known to
 #: no better than the families' kappas, which lie a third apart (0.2 and 0.3).
 ABOUT_EQUAL = 2 / 3
-
-#: The finding that says where the time goes when nothing is wrong.
-HEALTHY = "CMP002"
-
-#: An info that may win this part of a step is named beside the verdict that no rule found a fault; it is a judgement.
-WORTH_NAMING = 0.15
-
-#: An info is named down to this confidence: half of what a setting alone gives (0.3), so that one doubt more (times
-#: 0.6, as under other programs' load) does not silence it and two do.
-LEAST_NAMED = Tier.CONFIGURATION.value / 2
-
-#: Infos that tell of work or calls that may be for nothing, where nobody knows what a step without them would take.
-UNPRICED = ("CMP018", "HST011")
 
 
 def ranked(placed: Sequence[Placed], primary: str | None) -> tuple[Placed, ...]:
@@ -113,105 +93,6 @@ def _all_causes(item: Placed, causes: Mapping[Placed, Sequence[Placed]]) -> list
 def _with_explained(cause: Placed, causes: Mapping[Placed, Sequence[Placed]]) -> Placed:
     codes = tuple(symptom.finding.code for symptom, found in causes.items() if cause in found)
     return dataclasses.replace(cause, finding=dataclasses.replace(cause.finding, explains=codes)) if codes else cause
-
-
-def verdict(
-    ordered: Sequence[Placed],
-    primary: str | None,
-    *,
-    opened: bool = False,
-    inside: str = "",
-    why_closed: str = "",
-    broke_off: bool = False,
-) -> tuple[Verdict | None, str]:
-    """The sentence to read first, or None and why there is none.
-
-    It is the first fault about the primary group (or the whole run) that is sure enough. Without one it is what
-    takes the time. An info is no fault and makes no verdict, but the largest one of a considerable gain is named.
-
-    Args:
-        ordered: as :func:`ranked` gives them.
-        primary: label of the group that the verdict is about.
-        opened: a profiler's trace shows what forward and backward do inside.
-        inside: what it shows, in a sentence.
-        why_closed: why there is none, where one was asked for.
-        broke_off: no trial ended by itself; what has been found in its steps is there, and nothing is ruled out.
-    """
-    about = [item.finding for item in ordered if item.group in (None, primary)]
-    faults = [f for f in about if f.family is not Family.EXPERIMENT and f.severity is not Severity.INFO]
-    sure = [fault for fault in faults if fault.confidence >= LEAST_CONFIDENCE]
-    healthy = [f for f in about if f.code == HEALTHY and f.confidence >= LEAST_CONFIDENCE]
-    observed = _largest_observation([item for item in ordered if item.group in (None, primary)])
-    if sure or (healthy and not faults and not broke_off):
-        first = (sure or healthy)[0]
-        nothing = _nothing_found(first, observed, opened=opened, why_closed=why_closed)
-        says = first.summary if sure else f"{nothing} {first.summary} {inside}".rstrip()
-        return Verdict(first.code, first.name, first.family, says), ""
-    if faults:
-        unsure = faults[0]
-        return None, (
-            f"the strongest finding, {unsure.code} {unsure.name}, has a confidence of {unsure.confidence:.2f}; "
-            f"a verdict needs {LEAST_CONFIDENCE}"
-        )
-    beside = f"; {observed}" if observed else ""
-    if broke_off:
-        why = "no rule found a fault in the steps that were measured, but the trial broke off before its end"
-        return None, f"{why}{beside}"
-    unsure_work = [f for f in about if f.code == HEALTHY]
-    if unsure_work:
-        return None, (
-            f"no rule found a fault, and that forward and backward take most of the step ({HEALTHY}) has a confidence "
-            f"of {unsure_work[0].confidence:.2f}; a verdict needs {LEAST_CONFIDENCE}{beside}"
-        )
-    return None, f"no rule found a fault, and forward and backward were not shown to take most of the step{beside}"
-
-
-def _largest_observation(about: Sequence[Placed]) -> str:
-    """The first info that may win a considerable part of a step, in a clause that starts small; empty without one.
-
-    First is the one of which the most is sure, as in the order of findings. Without one, an info that tells of work
-    for nothing whose time nobody knows. Infos about the experiment, about other batches than one would train at, and
-    those of whose gain nothing is sure do not count.
-    """
-    infos = [
-        item.finding
-        for item in about
-        if item.finding.severity is Severity.INFO
-        and item.at_recommended
-        and item.finding.family is not Family.EXPERIMENT
-        and item.finding.code != HEALTHY
-        and item.finding.confidence >= LEAST_NAMED
-    ]
-    for info in infos:
-        won = info.recoverable
-        if won is not None and won.high >= WORTH_NAMING and won.low > 0:
-            how = "" if won.measured else "predicted "
-            return f"largest observation: {_called(info)}, {how}up to {percent(won.high)} of a step [{info.code}]"
-    for info in infos:
-        if info.code in UNPRICED and info.recoverable is None:
-            return f"largest observation: {_called(info)}, of unknown gain [{info.code}]"
-    return ""
-
-
-def _called(finding: Finding) -> str:
-    return finding.name.replace("-", " ")
-
-
-def _nothing_found(healthy: Finding, observed: str, *, opened: bool, why_closed: str) -> str:
-    """That no rule found a fault, the largest observation, and where no rule looked.
-
-    The observation comes second, so that a line that is cut to a length still has it.
-    """
-    named = f" {observed[:1].upper()}{observed[1:]}." if observed else ""
-    if opened:
-        return f"No rule found a fault.{named}"
-    inside = sum(healthy.claims.values())
-    how = f"the profiler window is missing ({why_closed})" if why_closed else f"{PROFILER_WINDOW} opens it"
-    looked = "No rule found a fault in what was looked at"
-    return (
-        f"{f'{looked}.{named} What' if named else f'{looked}; what'} forward and backward do inside"
-        f"{f' ({percent(inside)} of a step)' if inside else ''} was not opened: {how}."
-    )
 
 
 def _order(item: Placed, primary: str | None) -> tuple[int, bool, float, int, str]:

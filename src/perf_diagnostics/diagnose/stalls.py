@@ -16,6 +16,7 @@ from perf_diagnostics.diagnose.finding import Remedy
 from perf_diagnostics.diagnose.kinds_of_work import kind_of_work
 from perf_diagnostics.diagnose.outliers import Cause
 from perf_diagnostics.diagnose.time_series import Period, lost_ratio, period_of
+from perf_diagnostics.diagnose.whose_work import whose_work
 from perf_diagnostics.records import Bools, Float64, Phase
 
 #: Causes whose seconds no other rule speaks about: collections, epochs, compilation, allocation, clocks and other
@@ -176,6 +177,9 @@ def against(facts: TrialFacts, phase: Phase | None) -> tuple[Remedy, ...]:
     seen = kind_of_work(facts, Phase.OTHER)
     if seen is not None:
         return (seen.kind.remedy,)
+    whose = whose_work(facts, Phase.OTHER)
+    if whose is not None:
+        return whose.remedies
     found = (
         Remedy("If it saves or evaluates: asynchronously or less often, or elsewhere."),
         Remedy("If it logs or computes metrics: in another thread, with nothing written to disk inside the step."),

@@ -5,9 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from perf_diagnostics.diagnose import processor
 from perf_diagnostics.diagnose.asking import Placed
+from perf_diagnostics.diagnose.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.gain import Tier
+from perf_diagnostics.diagnose.rule import evidence
+from perf_diagnostics.records import Phase
 
 #: Where evidence from a window says that it is from.
 WINDOW = "profiler window"
@@ -21,8 +25,40 @@ _OF_ITS_CALLS = ("XFR003", "XFR005", "OPT001", "OPT003")
 #: No rule's critical limit is less than so many times its warning limit, so that this part of it warns in any case.
 CRITICAL_OVER_WARNING = 2.0
 
+#: How a window's evidence says how many operators there are.
+CALLS = "operators of forward and backward, a step"
+
 #: The rule that finds other programs on the processors.
 _CONTENTION = "EXP010"
+
+
+#: What forward and backward of the undisturbed steps take for each operator that the window counted.
+UNDISTURBED = "undisturbed, for each operator"
+
+#: Up to this it is no more than calling the operator, whatever slowed the window: as HST011's call_s.
+CALL_S = 10e-6
+
+
+def of_undisturbed_calls(finding: Finding, trial: TrialFacts) -> Finding:
+    """A finding about calls of operators, with what an undisturbed step has for each of those that were counted.
+
+    The profiler slows steps, and adds no operators. Others' load slows them, too: what the thread surely had no core
+    for is taken off.
+    """
+    counted = next((item.value for item in finding.evidence if item.metric == CALLS), None)
+    work = ask(trial.joint_share, Phase.FORWARD, Phase.BACKWARD)
+    if finding.code != "HST011" or not isinstance(counted, float) or not counted > 0 or work is None:
+        return finding
+    running = ask(processor.granted_share, trial)
+    each = work.scaled(trial.step_time_s.value / counted * (1.0 if running is None else running))
+    number = evidence(UNDISTURBED, each.scaled(1e6), "µs", limit=CALL_S * 1e6)
+    return dataclasses.replace(finding, evidence=(*finding.evidence, number))
+
+
+def _by_count(finding: Finding) -> bool:
+    """Whether the undisturbed steps show that calls take the time, so that no doubt about a window counts."""
+    shown = [item for item in finding.evidence if item.metric == UNDISTURBED]
+    return any(isinstance(item.value, float) and item.value <= CALL_S * 1e6 for item in shown)
 
 
 def allowing_for_the_profiler(finding: Finding, slower: float | None) -> Finding:
@@ -30,7 +66,8 @@ def allowing_for_the_profiler(finding: Finding, slower: float | None) -> Finding
     alone could have made it, and a warning where it could have made it critical.
 
     The profiler slows the host. Of a share h of a window that is s times as long as the undisturbed steps, at least
-    ``h s - (s - 1)`` of an undisturbed step remains if all that was added went into this share.
+    ``h s - (s - 1)`` of an undisturbed step remains if all that was added went into this share. Of calls that the
+    undisturbed steps show as well (:func:`of_undisturbed_calls`) more remains, and a warning stays one.
     """
     if slower is None:
         return finding
@@ -53,6 +90,9 @@ def allowing_for_the_profiler(finding: Finding, slower: float | None) -> Finding
         finding = dataclasses.replace(finding, recoverable=dataclasses.replace(won, low=low))
     if least >= limit / 100:
         return finding
+    if _by_count(finding):
+        lower = Severity.INFO if finding.severity is Severity.INFO else Severity.WARNING
+        return dataclasses.replace(finding, severity=lower)
     still = finding.severity is Severity.CRITICAL and least >= limit / 100 / CRITICAL_OVER_WARNING
     return dataclasses.replace(finding, severity=Severity.WARNING if still else Severity.INFO)
 
@@ -67,7 +107,7 @@ def allowing_for_others(deep: Placed, own: Sequence[Placed]) -> Placed:
         and (not item.finding.batch_sizes or bool(set(item.finding.batch_sizes) & set(finding.batch_sizes)))
         for item in own
     )
-    if not busy or finding.severity is Severity.INFO or not _of_the_host(finding):
+    if not busy or finding.severity is Severity.INFO or not _of_the_host(finding) or _by_count(finding):
         return deep
     says = f"While other programs used the processors, too: {finding.summary}"
     return dataclasses.replace(deep, finding=dataclasses.replace(finding, severity=Severity.INFO, summary=says))

@@ -19,6 +19,22 @@ IF_STREAM = f"If the data set is a stream (IterableDataset), {_ONLY_IF}"
 
 BUILD_ONCE = "Build the DataLoader once, outside of the loop over the epochs"
 
+#: What indexes whole batches needs no workers, and hands nothing over.
+WHOLE_BATCHES = Remedy(
+    "Take whole batches at once: a data set with __getitems__(indices) that returns the batch as tensors (of tensors "
+    "in memory: tuple(t[indices] for t in self.tensors)), and a collate_fn that returns what it is given. A DataLoader "
+    "otherwise fetches and stacks sample by sample."
+)
+
+#: Where each step makes an iterator, takes a batch and drops the rest.
+ONE_ITERATOR = Remedy(
+    "Make the loader's iterator once and take all of its batches: for batch in loader; or batches = iter(loader) "
+    "before the loop, next(batches) in it, and a new one when it is through."
+)
+
+#: What waits needs no process: a thread waits as well, and hands over by reference.
+IN_A_THREAD = Remedy("Or fetch one batch ahead in a thread: what waits for disk or network leaves Python to the loop.")
+
 LONGER = Remedy("Make passes longer, or let the sampler go on for several of them.")
 
 

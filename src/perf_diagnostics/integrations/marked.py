@@ -17,6 +17,8 @@ from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.called_masks import Call, Copies, MaskReader, count_call
 from perf_diagnostics.integrations.model.gradient_looks import GradientLooks
 from perf_diagnostics.integrations.model.masked_calls import watch_masks
+from perf_diagnostics.integrations.model.product_looks import ProductLooks
+from perf_diagnostics.integrations.model.user_hooks import user_hooks
 from perf_diagnostics.integrations.record.recording import Recording
 from perf_diagnostics.integrations.shield import FAULTS, LoopObservations, Shield
 from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
@@ -97,6 +99,7 @@ class MarkedLoop:
         self._off = False
         self._models = [] if model is None else [model]
         self.recording.exchanges.modules = lambda: self._models
+        self.recording.looks = ProductLooks(self.observations, lambda: self._models)
         self._optimizers = [] if optimizer is None else [optimizer]
         #: What the gradients of the first steps are like, where somebody starts it.
         self.gradients = GradientLooks(
@@ -312,6 +315,7 @@ class MarkedLoop:
                 "accumulation_steps": self._micro_steps,
                 **describe.facts_of(self._models, self._optimizers, device, checkpoints=self._checkpoints),
                 **self.gradients.facts,
+                "user_hooks": user_hooks(self._models) or about.facts.get("user_hooks", []),
                 **self._training_passes.facts,
                 **self.more_facts,
             }

@@ -48,6 +48,13 @@ MOST_CALLS = 16
 #: Ways to stand somewhere that are told apart; whatever comes after is not looked at by line.
 MOST_STACKS = 4096
 
+#: Looks that wait for their block to end. In a block that goes on for longer (the night of an evaluation, a notebook
+#: that nobody touches) every second one goes, and those that are left and that come count twice.
+MOST_WAITING = 8192
+
+#: Functions of libraries of which it is remembered what they are; torch.compile and torch.fx make new ones for ever.
+MOST_CODES = 16_384
+
 
 @dataclass(frozen=True)
 class Stack:
@@ -70,7 +77,8 @@ class Look(NamedTuple):
     """One look: at which moment (ns of the host clock) it belongs to a phase, when it took place, and what it saw.
 
     ``stack`` is a number, for which :attr:`CodeSampling.stacks` has the stack; a ``rare`` look stands for
-    :data:`RARE_INTERVAL_NS` of the thread's time, any other one for :data:`INTERVAL_NS`.
+    :data:`RARE_INTERVAL_NS` of the thread's time, any other one for :data:`INTERVAL_NS`, and of a block that took very
+    long for ``weight`` times that.
     """
 
     at_ns: int
@@ -78,6 +86,7 @@ class Look(NamedTuple):
     stack: int
     rare: bool
     late: bool
+    weight: int = 1
 
 
 #: The name of work of ours in the training's thread.
@@ -155,6 +164,10 @@ class CodeSampling:
 
     def look(self) -> None:
         """See where the thread stands now."""
+        weight = self._weight()
+        if self._looks % weight:
+            self._looks += 1  # the one before stands for it
+            return
         frame: FrameType | None = sys._current_frames().get(self._watched)
         if frame is None:
             return
@@ -198,8 +211,19 @@ class CodeSampling:
         due, self._due_ns = self._due_ns, None
         behind_ns = 0 if due is None else now - due
         late = behind_ns > _LATE_NS and not self._forced_ns[0] <= behind_ns <= self._forced_ns[1]
-        self._looked.append(Look(now - behind_ns if late else now, now, number, self._rare, late))
+        look = Look(now - behind_ns if late else now, now, number, self._rare, late, weight)
+        self._looked.append(look)  # in one go: the loop's thread may take the list at any moment before
         self._looks += 1
+
+    def _weight(self) -> int:
+        """For how many looks the next one stands; where too many wait, every second one of them goes."""
+        looked = self._looked
+        if len(looked) >= MOST_WAITING:
+            left = [look._replace(weight=2 * look.weight) for look in looked[::2]]
+            # The loop's thread may have taken them by now; a lock would hold it up, in a signal's handler for ever.
+            if self._looked is looked:
+                self._looked = looked = left
+        return looked[0].weight if looked else 1
 
     def _new(self, key: tuple[int, ...], stack: Stack, calls: list[FrameType]) -> int:
         """The number of a stack that is seen for the first time."""
@@ -215,8 +239,10 @@ class CodeSampling:
         """Whether a function of a library only calls another one, which says more about what is done."""
         wraps = self._wrappers.get(id(code))
         if wraps is None:
-            wraps = self._wrappers[id(code)] = "<locals>" in code.co_qualname or code.co_name in _WRAPPERS
-            self._kept.append(code)
+            wraps = "<locals>" in code.co_qualname or code.co_name in _WRAPPERS
+            if len(self._wrappers) < MOST_CODES:
+                self._wrappers[id(code)] = wraps
+                self._kept.append(code)
         return wraps
 
 

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perf_diagnostics.measure.tape import BITS, END, before_update, labels_of, preparing
-from perf_diagnostics.records import ALL_PHASES, Int64
+from perf_diagnostics.measure.calls import asks_again
+from perf_diagnostics.measure.tape import END, before_update, labels_of, preparing, times_and_codes
+from perf_diagnostics.records import ALL_PHASES
 
 #: Parts of phases that have a meaning of their own: of ``other`` between a batch and its forward, and of ``optimizer``
-#: between backward and the update.
-PREPARE, BEFORE_UPDATE = "prepare", "before_update"
-
-_CODE = (1 << BITS) - 1
+#: between backward and the update; and of any phase a call of the model that is needless (:mod:`.calls`).
+PREPARE, BEFORE_UPDATE, AGAIN = "prepare", "before_update", "again"
 
 
 def phases_at(
@@ -30,16 +29,14 @@ def phases_at(
         bridged: as :func:`~.tape.read_tape` takes it.
         recomputes: as :func:`~.tape.read_tape` takes it.
     """
-    tape = np.frombuffer(marks, dtype=np.int64) if marks else np.empty(0, np.int64)
-    times: Int64 = tape >> BITS
-    codes = (tape & _CODE).astype(np.uint8)
+    times, codes = times_and_codes(marks)
     borders = np.flatnonzero(codes >= END)
     # The stretch that a moment lies in is named by the mark that ends it.
     ended_by = np.searchsorted(times, np.asarray(times_ns, dtype=np.int64), side="left")
     found: list[tuple[str, str] | None] = []
     for mark in ended_by.tolist():
         at = int(np.searchsorted(borders, mark))
-        if mark >= len(tape) or at == 0 or at >= len(borders) or codes[borders[at]] != END:
+        if mark >= len(times) or at == 0 or at >= len(borders) or codes[borders[at]] != END:
             found.append(None)
             continue
         first = int(borders[at - 1]) + 1
@@ -49,6 +46,8 @@ def phases_at(
             found.append((str(label), PREPARE))
         elif before_update(step, bridged=bridged, recomputes=recomputes)[place]:
             found.append((str(label), BEFORE_UPDATE))
+        elif bridged and asks_again(step)[place]:
+            found.append((str(label), AGAIN))
         else:
             found.append((str(label), ""))
     return found

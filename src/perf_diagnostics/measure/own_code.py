@@ -29,6 +29,11 @@ _STARTER = str(Path(__file__).parents[1] / "integrations" / "run_script.py")
 _SENSORS = (str(Path(psutil.__file__).parent) + os.sep,)
 
 
+#: Files of which it is remembered whose they are. Code that is made while a training runs has a name of its own each
+#: time (``<eval_with_key>.7`` of torch.fx), so there is no end of them.
+MOST_FILES = 4096
+
+
 class Kind(enum.Enum):
     """Whose a file's code is."""
 
@@ -60,6 +65,8 @@ class OwnCode:
         """Whose code it is, by the file as a code object names it."""
         known = self._known.get(file)
         if known is None:
+            if len(self._known) >= MOST_FILES:
+                self._known.clear()
             known = self._known[file] = self._look(file)
         return known
 

@@ -29,10 +29,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perf_diagnostics.measure.beside_steps import QUICK_NS, CompiledGraphs, MemoryReading, SpacedMemory
-from perf_diagnostics.measure.columns import UNTOLD, cpu_columns, device_columns, device_row, spread, told_columns
+from perf_diagnostics.measure.columns import (
+    UNTOLD,
+    ToldRows,
+    cpu_columns,
+    device_columns,
+    device_row,
+    spread,
+    told_columns,
+)
 from perf_diagnostics.measure.device_clock import DeviceClock, DeviceStep, EventSource
 from perf_diagnostics.measure.moments import phases_at
-from perf_diagnostics.measure.spans import AWAKE_NS, DOUBT_NS, Span, Wait
+from perf_diagnostics.measure.spans import AWAKE_NS, DOUBT_NS, PLACE, Span, Wait
 from perf_diagnostics.measure.tape import (
     BACKWARD,
     BITS,
@@ -50,6 +58,9 @@ from perf_diagnostics.records import ALL_PHASES, MEASURED_PHASES, StepTable
 #: So far apart are readings of the CPU clock of a thread that runs without a break, at the ends of quick steps
 #: (QUICK_NS); others have one each. A reading costs as much as all marks of a step.
 SPACING_NS = 10_000_000
+
+#: Nothing is due before this time.
+_NEVER_NS = 2**62
 
 #: So many losses of a host's loop wait to be read. Each pins a piece of the heap between free ones: a healthy
 #: training whose losses were kept for 240 steps grew by 0.4 MB a step.
@@ -87,6 +98,7 @@ class Probe:
         "_graphs",
         "_had_loss",
         "_last_told",
+        "_loss_steps",
         "_loss_values",
         "_losses",
         "_mark",
@@ -95,6 +107,7 @@ class Probe:
         "_optimizer",
         "_origin",
         "_pauses",
+        "_quiet_until_ns",
         "_read_ns",
         "_reads_cpu",
         "_running",
@@ -131,13 +144,13 @@ class Probe:
         self._marks = new_tape()
         self._mark = self._marks.append
         # What a step is told is kept where it changes, what is rarely there by the step's number.
-        self._told: list[tuple[int, tuple[int, ...]]] = []
+        self._told = ToldRows()
         self._last_told: tuple[int, ...] = UNTOLD
         #: One after another a step's number, what its waits' CPU time lacks of their wall time, and its reading.
         self._cpu = array("q")
         self._pauses: dict[int, int] = {}
         self._losses: dict[int, Any] = {}
-        self._loss_values: dict[int, float] = {}
+        self._loss_steps, self._loss_values = array("q"), array("d")
         self._steps = 0
         self._step_mark = 0
         self._had_loss = False
@@ -166,6 +179,8 @@ class Probe:
         self._read_ns = 0
         self._trusted_until_ns = 0
         self._doubted_until_ns = 0
+        #: Until when nothing is due at the end of a quick step: no reading of a clock or of the memory.
+        self._quiet_until_ns = 0
         self._ended_ns = 0
         self._reads_cpu = True
         self._gc_started = 0
@@ -230,6 +245,7 @@ class Probe:
             self._origin = now
         self._block_start = self._ended_ns = self._read_ns = now
         self._trusted_until_ns = now + AWAKE_NS if self._spaced else 0
+        self._quiet_until_ns = self._next_due_ns()
         self._mark(now << BITS | START)
         self._step_mark = len(self._marks)
 
@@ -263,31 +279,26 @@ class Probe:
 
         ``loss`` may be a device tensor; with a device's clock it is not read before the block has ended.
         """
+        # What most steps need stands here in one piece, and compares numbers one by one: tuples would be shorter, but
+        # comparing them is code that lies in no cache by now. What only some steps need is elsewhere.
         clock, mark = self._clock, self._mark
         now = clock()
-        mark(now << BITS | END)
-        if self._device is not None:
-            self._device.border()
-            self._device.end_step(now, self._labels())
-            self._step_mark = len(self._marks)
+        mark(now * PLACE + END)
+        quick = now - self._ended_ns < QUICK_NS
+        if now >= self._quiet_until_ns or not quick:
+            self._read_beside(now, quick=quick)
         # A training's steps are mostly told the same; warmup and block change between blocks only.
         samples_before, tokens_before, padding_before, _, epoch_before, _, _ = self._last_told
-        changed = (
+        if (
             samples != samples_before
             or self._step_epoch != epoch_before
+            or not quick
             or tokens is not None
             or padding_tokens is not None
             or tokens_before >= 0
             or padding_before >= 0
-        )
-        quick = now - self._ended_ns < QUICK_NS
-        if now >= self._trusted_until_ns or not quick:
-            changed = changed or not quick
-            if self._reads_cpu:
-                self._cpu.extend((self._steps, self._wait_cpu_ns, self._read_step_cpu(now)))
-                self._wait_cpu_ns = 0
-        if changed:
-            self._tell(samples, tokens, padding_tokens, now)
+        ):
+            self._tell(samples, tokens, padding_tokens, quick=quick)
         if self._gc_ns:
             self._pauses[self._steps] = self._gc_ns
             self._gc_ns = 0
@@ -295,8 +306,6 @@ class Probe:
             self._losses[self._steps] = loss
             if self._device is None and len(self._losses) >= MOST_LOSSES:
                 self._read_losses()
-        if self._memory is not None and now >= self._memory.due_ns:
-            self._memory.read(self._steps, now)
         self._steps += 1
         self._step_epoch = self.epoch
         self._waited = False
@@ -325,7 +334,8 @@ class Probe:
         self._read_losses()
         self._had_loss = self._had_loss or bool(self._loss_values)
         if self._had_loss:
-            columns["loss"] = spread(self._loss_values, np.full(self._steps, np.nan))
+            columns["loss"] = np.full(self._steps, np.nan)
+            columns["loss"][np.array(self._loss_steps)] = self._loss_values
         if self._memory is not None:
             columns |= self._memory.take(self._steps)
         if self._device is not None:
@@ -334,14 +344,34 @@ class Probe:
             columns["host_wall_ns"] = columns["wall_ns"]
             columns["wall_ns"] = np.rint(sum(columns[f"device_{phase}_ns"] for phase in ALL_PHASES))
         del stretches
-        del self._marks[:], self._cpu[:], self._device_rows[:]
+        del self._marks[:], self._cpu[:], self._device_rows[:], self._loss_steps[:], self._loss_values[:]
         self._steps = 0
-        self._told, self._last_told, self._pauses, self._loss_values = [], UNTOLD, {}, {}
+        self._told, self._last_told, self._pauses = ToldRows(), UNTOLD, {}
         return StepTable(columns)
 
     # -- inside
 
-    def _tell(self, samples: int, tokens: int | None, padding_tokens: int | None, now: int) -> None:
+    def _read_beside(self, now: int, *, quick: bool) -> None:
+        """The step that ends now is one in whose end something is read beside its time."""
+        if self._device is not None:
+            self._device.border()
+            self._device.end_step(now, self._labels())
+            self._step_mark = len(self._marks)
+        if self._reads_cpu and (now >= self._trusted_until_ns or not quick):
+            self._cpu.extend((self._steps, self._wait_cpu_ns, self._read_step_cpu(now)))
+            self._wait_cpu_ns = 0
+        if self._memory is not None and now >= self._memory.due_ns:
+            self._memory.read(self._steps, now)
+        self._quiet_until_ns = self._next_due_ns()
+
+    def _next_due_ns(self) -> int:
+        """When something is to be read again at the end of a step, be it quick or not."""
+        if self._device is not None or (self._reads_cpu and not self._spaced):
+            return 0
+        cpu_ns = self._trusted_until_ns if self._reads_cpu else _NEVER_NS
+        return cpu_ns if self._memory is None else min(cpu_ns, self._memory.due_ns)
+
+    def _tell(self, samples: int, tokens: int | None, padding_tokens: int | None, *, quick: bool) -> None:
         """Keep what the step that ends now has been told, if it is something else than what the last one was."""
         last = self._last_told
         told = (
@@ -351,7 +381,7 @@ class Probe:
             self.warmup,
             self._step_epoch,
             self._block,
-            last[-1] if last is not UNTOLD and now - self._ended_ns < QUICK_NS else self._graphs(),
+            last[-1] if last is not UNTOLD and quick else self._graphs(),
         )
         if told != last:
             self._last_told = told
@@ -365,8 +395,9 @@ class Probe:
 
     def _read_losses(self) -> None:
         """Turn the losses that were kept into numbers, and let go of them."""
-        for step, loss in self._losses.items():
-            self._loss_values[step] = float(loss)
+        values = [float(loss) for loss in self._losses.values()]
+        self._loss_values.extend(values)
+        self._loss_steps.extend(self._losses)
         self._losses.clear()
 
     def _mark_both_clocks(self, mark: int) -> None:

@@ -1,6 +1,6 @@
 """Reads the marks that a probe wrote while it only had time to write: which stretch of a step belongs to which phase.
 
-A mark is one 64-bit integer, ``time_ns << 4 | code``. The codes 0 to 5 begin the phase of that index in ALL_PHASES; the
+A mark is one 64-bit integer, ``time_ns << 5 | code``. The codes 0 to 5 begin the phase of that index in ALL_PHASES; the
 others are below. What a stretch between two marks is called depends on the codes of its step alone, and nearly every
 step of a training has the same codes: they are worked out once for each sequence (:func:`labels_of`), and the times are
 then added up by columns for all steps at once.
@@ -29,13 +29,22 @@ GIVE_BACK = 8
 ABANDON = 9
 #: Inside an optimizer's step its closure begins: what is no other phase in it is optimizer, but no update.
 CLOSURE = 10
+#: As TRAINS, on the same input as the last call of this model to be trained.
+AGAIN = 11
+#: The model is called without gradients, or in evaluation mode: other.
+ASKS = 12
+#: The same on the input of its last call to be trained: in training mode, and in evaluation mode.
+ASKS_AGAIN = 13
+EVALUATES_AGAIN = 14
+#: A backward begins that keeps its graph for another one.
+KEEPS = 15
 #: The step ends.
-END = 14
+END = 30
 #: A block of steps begins; what was marked before it and belongs to no ended step is dropped.
-START = 15
+START = 31
 
 #: Bits of a mark that hold its code. The rest holds times of 18 years in ns.
-BITS = 4
+BITS = 5
 _CODE = (1 << BITS) - 1
 
 #: A tape's type of array: of those with 64 bits the one that takes a number with the fewest instructions. ``q`` parses
@@ -52,7 +61,13 @@ _NOTHING = -1
 
 #: What is open inside a closure: optimizer, told apart from the update around it.
 _IN_CLOSURE = -2
-_BEGINS = {TRAINS: FORWARD, CLOSURE: _IN_CLOSURE}
+#: The phase (an index into ALL_PHASES) that a code begins.
+BEGUN = {
+    **{index: index for index in range(len(ALL_PHASES))},
+    **{TRAINS: FORWARD, AGAIN: FORWARD, KEEPS: BACKWARD, CLOSURE: OPTIMIZER},
+    **dict.fromkeys((ASKS, ASKS_AGAIN, EVALUATES_AGAIN), OTHER),
+}
+_BEGINS = {**BEGUN, CLOSURE: _IN_CLOSURE}
 
 #: Sequences of codes that are added up by columns; a loop with more of them than this is read step by step.
 _COMMON = 24
@@ -95,8 +110,8 @@ def _read(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[tuple[int, 
     for code in codes:
         ending = phase
         aside = phase == _IN_CLOSURE
-        if code <= OTHER or code in _BEGINS:
-            index, waits = _BEGINS.get(code, code), [] if code == TRAINS else waits
+        if code in _BEGINS:
+            index, waits = _BEGINS[code], [] if code in (TRAINS, AGAIN) else waits
             if tail >= 0:
                 followers, label = _BRIDGES[tail]
                 if index in followers:
@@ -140,10 +155,11 @@ def preparing(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[bool, .
             since = []
         elif since is not None and label == OTHER:
             since.append(number)
-        if code in (FORWARD, TRAINS):
+        begun = None if code == CLOSURE else BEGUN.get(code)
+        if begun == FORWARD:
             for one in since or ():
                 found[one] = True
-        if code in (FORWARD, TRAINS, BACKWARD, OTHER, ABANDON):
+        if begun in (FORWARD, BACKWARD, OTHER) or code == ABANDON:
             since = None
     return tuple(found)
 
@@ -169,11 +185,16 @@ class Stretches:
     seen: int
 
 
+def times_and_codes(marks: array[int]) -> tuple[Int64, NDArray[np.uint8]]:
+    """When each mark was made, in ns, and its code, shape ``(marks,)``."""
+    tape = np.frombuffer(marks, dtype=np.uint64) if marks else np.empty(0, np.uint64)
+    times: Int64 = (tape >> np.uint64(BITS)).astype(np.int64)
+    return times, (tape & np.uint64(_CODE)).astype(np.uint8)
+
+
 def read_tape(marks: array[int], *, bridged: bool = False, recomputes: bool = False) -> Stretches:
     """The steps that ended on a tape, in their order."""
-    tape = np.frombuffer(marks, dtype=np.int64) if marks else np.empty(0, np.int64)
-    times: Int64 = tape >> BITS
-    codes = (tape & _CODE).astype(np.uint8)
+    times, codes = times_and_codes(marks)
     borders = np.flatnonzero(codes >= END)
     ends_at = np.flatnonzero(codes[borders] == END)
     ends, begins = borders[ends_at], borders[ends_at - 1] if ends_at.size else borders[:0]
@@ -230,5 +251,5 @@ def _add_up(
 @functools.lru_cache(maxsize=4096)
 def entered(codes: bytes) -> int:
     """The phases that these codes begin, as bits by their index."""
-    indices = (FORWARD if code == TRAINS else code for code in codes if code <= OTHER or code == TRAINS)
+    indices = (BEGUN[code] for code in codes if code in BEGUN and code != CLOSURE)
     return functools.reduce(lambda bits, index: bits | 1 << index, indices, 0)

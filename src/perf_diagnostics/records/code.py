@@ -29,7 +29,8 @@ class CodePath:
     line was at work itself, and ``perf_diagnostics`` alone where it was our own watching. ``via`` are those through
     which the innermost line was called from the others, the outermost first. ``part`` is ``prepare``
     between a batch and its forward (in ``other``), ``before_update`` between backward and the update (in
-    ``optimizer``), else empty. A ``late`` look saw the thread a moment after it was due: the thread may have come to
+    ``optimizer``), ``again`` in a call of the model on a batch that was trained on before, else empty.
+    A ``late`` look saw the thread a moment after it was due: the thread may have come to
     the line only in between.
     """
 

@@ -118,7 +118,10 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
     # energy
     "energy_device_net": ("J", "energy of the device over the window less what it draws when idle"),
     "energy_device_uncertainty": ("J", "how far the device's energy may be off: counter ticks at both ends"),
-    "device_idle_power": ("W", "power of the device with a live context and no work, measured before the steps"),
+    "device_idle_power": (
+        "W",
+        "power of the device with a live context and no work, from a rest before the steps or after them",
+    ),
     "energy_cpu_window_s": ("s", "length of the window of energy_cpu"),
     # work
     "flops_per_step": ("1", "floating point operations of a mean step, counted on batches of the trial's data"),

@@ -44,6 +44,19 @@ COLUMNS: Mapping[str, Column] = {
     "before_update_ns": Column(
         "int64", "ns", "part of optimizer on the host between backward and the update, and in an update's closure"
     ),
+    # what a watched loop called, of what it trains
+    "forwards": Column("int64", "1", "calls of what is trained, with gradients and in training mode"),
+    "forwards_without_gradients": Column("int64", "1", "its calls without gradients, or in evaluation mode"),
+    "forwards_again": Column("int64", "1", "of both those in training mode on a batch already trained on, for nothing"),
+    "backwards": Column("int64", "1", "outermost calls of backward"),
+    "backwards_keeping": Column("int64", "1", "those that keep their graph for another one"),
+    "backwards_again": Column("int64", "1", "those through a graph that the one before has kept"),
+    "updates": Column("int64", "1", "steps of optimizers"),
+    "forwards_again_ns": Column("int64", "ns", "host time of the calls counted in forwards_again"),
+    "evaluations_again_ns": Column(
+        "int64", "ns", "host time of calls in evaluation mode on the batch that was trained on last"
+    ),
+    "backwards_again_ns": Column("int64", "ns", "host time of backwards through one graph beyond the longest of them"),
     "samples": Column("int64", "1", "samples trained on, a partial last batch counted as it is"),
     "tokens": Column("int64", "1", "tokens (or elements) processed, padding included"),
     "padding_tokens": Column("int64", "1", "those of the tokens that are padding"),

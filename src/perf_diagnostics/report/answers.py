@@ -197,19 +197,32 @@ def _where_time_goes(arm: Arm, index: int) -> list[Sentence]:
 
 
 def _what_would_help(diagnosis: Diagnosis) -> list[Sentence]:
-    """Where no change is worthwhile: the largest guess, or that nothing was found. The changes stand apart."""
+    """Where no change is worthwhile: a fault of unknown gain, the largest guess, or that nothing was found. The changes
+    stand apart.
+    """
     if worthwhile(diagnosis):
         return []
     looked = len({*(finding.code for finding in diagnosis.findings), *(rule.code for rule in diagnosis.cleared)})
     basis = f"{counted(looked, 'rule')} looked, {len({rule.code for rule in diagnosis.not_checked})} could not"
     if not looked:
         return [("No rule could look for what would help.", Basis(basis, "checks"))]
+    faults = [f for f in diagnosis.findings if f.severity is not Severity.INFO and f.family is not Family.EXPERIMENT]
+    if faults:
+        return [_of_unknown_gain(faults[0])]
     hints = [f for f in diagnosis.findings if f.recoverable is not None and f.remedies and not f.recoverable.measured]
     if hints:
         words, found = _guess(hints[0])
         return [(f"No rule found a fault in the training; the largest gain in sight is a guess. {words}", found)]
     words = "No rule found anything that would speed up training at these batch sizes."
     return [(words, Basis(basis, "findings" if diagnosis.findings else "checks"))]
+
+
+def _of_unknown_gain(finding: Finding) -> Sentence:
+    """A fault of which nobody knows what mending it would win."""
+    name = plain(finding.name.replace("-", " "), 80)
+    words = f"“{name}” ({plain(finding.scope, 80)}): what mending it would win is not known."
+    advice = f" {plain(finding.remedies[0].says, 300)}" if finding.remedies else ""
+    return words + advice, Basis(f"confidence {100 * finding.confidence:.0f} %", finding_key(finding))
 
 
 def _guess(finding: Finding) -> Sentence:

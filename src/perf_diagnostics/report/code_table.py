@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from perf_diagnostics.diagnose.code_words import called_unsaid, callers_in_loop, function, place, source
-from perf_diagnostics.diagnose.finding import CodeShare, Diagnosis
+from perf_diagnostics.diagnose.code_share import CodeShare
+from perf_diagnostics.diagnose.code_words import called_unsaid, callers_in_loop, function, place, places, source
+from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.records import Phase
 from perf_diagnostics.report.figures import Arm
 from perf_diagnostics.report.model import Cell, ReportTable, TableColumn
@@ -25,7 +26,9 @@ _CALLERS = 3
 
 @dataclass(frozen=True)
 class CodeRow:
-    """A line in words: its share of the step with the interval's ends, and the length of its bar in 0…1."""
+    """A line, or some of one function, in words: its share of the step with the interval's ends, its bar's length in
+    0…1, and of several lines the one with the most (``mostly``).
+    """
 
     line: CodeShare
     phase: str
@@ -33,6 +36,7 @@ class CodeRow:
     ends: str
     length: float
     where: str
+    mostly: str
     function: str
     source: str
     callers: tuple[str, ...]
@@ -58,7 +62,8 @@ def _row(line: CodeShare, diagnosis: Diagnosis, longest: float) -> CodeRow:
         share=percent(line.share.value),
         ends="" if low is None or high is None else f"{100 * low:.1f} to {100 * high:.1f}",
         length=line.share.value / longest if longest > 0 else 0.0,
-        where=place(line.place),
+        where=places(line),
+        mostly=f", mostly line {line.place.line}" if line.within else "",
         function=function(line.place),
         source=source(line.place, _SOURCE_COLUMNS),
         callers=tuple(callers[:_CALLERS]),
@@ -83,7 +88,7 @@ def code_table(arms: Sequence[Arm], diagnosis: Diagnosis) -> ReportTable:
         (
             row.phase,
             *(None if end is None else 100 * end for end in _interval(row.line)),
-            row.where,
+            f"{row.where}{row.mostly}",
             row.function,
             row.source,
             ", ".join(row.callers),

@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from perf_diagnostics.diagnose import code_words
 from perf_diagnostics.diagnose.finding import Finding, Severity
-from perf_diagnostics.diagnose.verdict_place import verdict_finding, verdict_seen
+from perf_diagnostics.diagnose.verdict_place import verdict_finding, verdict_label, verdict_note, verdict_seen
 from perf_diagnostics.records import Json
 from perf_diagnostics.report import gains, words
 from perf_diagnostics.report.changes import finding_key
@@ -177,6 +177,8 @@ def _context(report: Report, medium: Medium) -> dict[str, Any]:
         "verdict_severity": verdict_severity(report),
         "headline": words.below_its_label(report.headline),
         "verdict_finding": verdict_finding(report.diagnosis),
+        "verdict_label": verdict_label(report.diagnosis),
+        "verdict_note": verdict_note(report.diagnosis),
         "icon": lambda severity: severity_sign(str(severity), ink),
         "verdict_seen": verdict_seen(report.diagnosis),
         "code_key": CODE,
@@ -188,8 +190,8 @@ def _context(report: Report, medium: Medium) -> dict[str, Any]:
 
 def _in_front(report: Report, finding: Finding) -> bool:
     """Whether a finding is shown at once: it is more than information, it is the verdict, or there are few."""
-    verdict = report.diagnosis.verdict
-    is_verdict = verdict is not None and finding.code == verdict.code
+    verdict, named = report.diagnosis.verdict, verdict_finding(report.diagnosis)
+    is_verdict = finding is named or (verdict is not None and finding.code == verdict.code)
     few = len(report.diagnosis.findings) <= _FEW_FINDINGS
     return few or is_verdict or finding.severity is not Severity.INFO
 

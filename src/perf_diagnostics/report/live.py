@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.experiments import Experiments
 from perf_diagnostics.diagnose.facts import TrialFacts, ask
-from perf_diagnostics.diagnose.verdict_place import verdict_place
+from perf_diagnostics.diagnose.verdict_place import verdict_words
 from perf_diagnostics.records import ALL_PHASES, Outcome, Phase, Run, StepTable, TrialResult
 from perf_diagnostics.report.words import counted, plain
 
@@ -17,6 +17,9 @@ from perf_diagnostics.report.words import counted, plain
 RECENT_S = 30.0
 
 _BAR_CELLS = 24
+
+#: A verdict of more letters is cut: the view is redrawn in a terminal.
+_VERDICT_LETTERS = 500
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,4 @@ def _verdict_so_far(run: Run, experiments: Experiments | None) -> str:
         for result in run.results
     )
     found = diagnose(dataclasses.replace(run, results=so_far), experiments=experiments)
-    if found.verdict is None:
-        return plain(f"no verdict: {found.no_verdict_because}", 300)
-    return plain(f"{plain(found.verdict.summary, 300)} {verdict_place(found)} [{found.verdict.code}]")
+    return plain(f"{'no verdict: ' if found.verdict is None else ''}{verdict_words(found)}", _VERDICT_LETTERS)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from perf_diagnostics.diagnose.code_words import seen_at
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding
-from perf_diagnostics.diagnose.verdict_place import verdict_seen
+from perf_diagnostics.diagnose.verdict_place import verdict_note, verdict_seen
 from perf_diagnostics.report.code_table import CODE, code_rows
 from perf_diagnostics.report.gains import fix, saving
 from perf_diagnostics.report.markdown_text import md, md_code
@@ -64,10 +64,11 @@ def _opening(report: Report) -> Iterator[str]:
         yield from (f"> **Warning:** {md(alert)}", "")
     yield from ("## Verdict", "", f"**{md(report.headline)}**", "")
     if (seen := verdict_seen(report.diagnosis)) is not None:
-        told = f": {md_code(seen.source)}" if seen.source else ""
-        yield from (f"{md(f'{seen.lead} {seen.where}')}{told}{md(seen.beside)}.", "")
-    if report.diagnosis.verdict is not None:
-        yield from (f"{md(report.diagnosis.verdict.code)} {md(report.diagnosis.verdict.name)}", "")
+        yield from (f"{seen.at(md, md_code)}{md(seen.beside)}.", "")
+    if (verdict := report.diagnosis.verdict) is not None:
+        yield from (f"{md(verdict.code)} {md(verdict.name)}", "")
+    if note := verdict_note(report.diagnosis):
+        yield from (md(note), "")
     if report.changes:
         yield from ("## What to change", "")
         for place, change in enumerate(report.changes, 1):
@@ -208,7 +209,7 @@ def _code(report: Report, table: ReportTable) -> Iterator[str]:
     yield from ("| Phase | Share of a step | | Line | Source |", "| --- | ---: | --- | --- | --- |")
     for row in code_rows(report.diagnosis):
         ends = f" ({row.ends})" if row.ends else ""
-        where = f"{row.where}{f' in {row.function}' if row.function else ''}"
+        where = f"{row.where}{f' in {row.function}' if row.function else ''}{row.mostly}"
         where += "".join(f", called from {caller}" if not n else f", {caller}" for n, caller in enumerate(row.callers))
         called = f"; calls {row.called}" if row.called else ""
         yield (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from perf_diagnostics.diagnose.verdict_place import verdict_seen
+from perf_diagnostics.diagnose.verdict_place import verdict_note, verdict_seen
 from perf_diagnostics.report import words
 from perf_diagnostics.report.html import environment
 from perf_diagnostics.report.model import Report
@@ -32,4 +32,5 @@ def notebook_html(report: Report) -> str:
     sizes = next((table for table in report.tables if table.key == SIZES), None)
     template = environment().get_template("notebook.html.j2")
     seen = verdict_seen(report.diagnosis)
-    return template.render(report=report, scope=scope, charts=charts, sizes=sizes, verdict_seen=seen)
+    note = verdict_note(report.diagnosis)
+    return template.render(report=report, scope=scope, charts=charts, sizes=sizes, verdict_seen=seen, verdict_note=note)

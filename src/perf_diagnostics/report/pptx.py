@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from perf_diagnostics.diagnose.finding import Severity
-from perf_diagnostics.diagnose.verdict_place import verdict_place
+from perf_diagnostics.diagnose.verdict_place import verdict_label, verdict_note, verdict_place
 from perf_diagnostics.errors import FormatUnavailable
 from perf_diagnostics.report.code_table import CODE, code_on_a_slide
 from perf_diagnostics.report.finding_slides import finding_slides, observation_slides
@@ -21,6 +22,9 @@ from perf_diagnostics.report.table_slides import table_slides
 from perf_diagnostics.report.tried import TRIED, tried_on_a_slide
 from perf_diagnostics.report.where import SOURCES
 from perf_diagnostics.report.words import below_its_label, clean, could_not_look, moment, number, plain
+
+#: Room for the verdict on the first slide.
+_VERDICT_IN = 1.95
 
 
 def render_pptx(report: Report) -> bytes:
@@ -80,25 +84,22 @@ def _moment(text: str) -> datetime | None:
 def _opening(deck: Deck, report: Report) -> None:
     """Title, verdict and key figures: what one slide has to say if it is the only one shown."""
     place = verdict_place(report.diagnosis)
-    notes = "\n".join((f"{report.headline} {place}".strip(), "", *report.answer))
+    verdict = report.diagnosis.verdict
+    note = verdict_note(report.diagnosis)
+    notes = "\n".join((" ".join(part for part in (report.headline, place, note) if part), "", *report.answer))
     slide = deck.slide(report.title, notes)
     deck.text(slide, Box(0.65, 1.2, WIDTH_IN - 1.3, 0.35), [Line(report.subtitle, 14, "muted", space_after=0)])
     severity = verdict_severity(report)
     if report.alerts:
         alert = Line(plain(report.alerts[0], 300), 11, "critical", bold=True, space_after=0)
         deck.text(slide, Box(0.65, 0.12, WIDTH_IN - 1.3, 0.45), [alert])
-    label = "No verdict"
-    if report.diagnosis.verdict is not None:
-        label = f"Verdict  {report.diagnosis.verdict.code} {report.diagnosis.verdict.name}"
-    headline = below_its_label(report.headline)
-    size = 24 if len(headline) <= 170 else 18 if len(headline) <= 330 else 15
-    lines = [Line(plain(label, 100), 13, "muted"), Line(plain(headline, 470), size, bold=True, space_after=4)]
-    at = [Line(place, 14, space_after=0)] if place else []
-    if sum(height_in(line, WIDTH_IN - 1.6) for line in (*lines, *at)) <= 1.95:
-        lines += at
-    tall = min(1.95, sum(height_in(line, WIDTH_IN - 1.6) for line in lines))
+    label = verdict_label(report.diagnosis)
+    if verdict is not None:
+        label += f"  {verdict.code} {verdict.name}"
+    lines = _verdict_lines(label, below_its_label(report.headline), place, note)
+    tall = min(_VERDICT_IN, sum(height_in(line, WIDTH_IN - 1.6) for line in lines))
     deck.block(slide, Box(0.65, 1.9, 0.09, tall), "muted" if severity == "none" else severity)
-    deck.text(slide, Box(0.95, 1.9, WIDTH_IN - 1.6, 1.95), lines)
+    deck.text(slide, Box(0.95, 1.9, WIDTH_IN - 1.6, _VERDICT_IN), lines)
     columns = 4
     width, height = (WIDTH_IN - 1.3) / columns, 1.35
     for index, figure in enumerate(report.key_figures[: 2 * columns]):
@@ -116,6 +117,28 @@ def _opening(deck: Deck, report: Report) -> None:
     deck.text(
         slide, Box(0.65, HEIGHT_IN - 0.5, WIDTH_IN - 2.6, 0.3), [Line(plain(footer, 140), 11, "muted", space_after=0)]
     )
+
+
+def _verdict_lines(label: str, headline: str, place: str, note: str) -> list[Line]:
+    """The verdict with its line of code and what else there is to know, each if it fits; the line of code is worth a
+    smaller headline.
+    """
+    largest = 24 if len(headline) <= 170 else 18 if len(headline) <= 330 else 15
+    told: list[Line] = []
+    for size in [size for size in (24, 18, 15) if size <= largest]:
+        lines = [Line(plain(label, 100), 13, "muted"), Line(plain(headline, 470), size, bold=True, space_after=4)]
+        more = Line(place, 14, space_after=4)
+        fits = not place or _height_in([*lines, more]) <= _VERDICT_IN
+        told = told or lines
+        if fits:
+            told = [*lines, more] if place else lines
+            break
+    after = Line(note, 12, "muted", space_after=0)
+    return [*told, after] if note and _height_in([*told, after]) <= _VERDICT_IN else told
+
+
+def _height_in(lines: Sequence[Line]) -> float:
+    return sum(height_in(line, WIDTH_IN - 1.6) for line in lines)
 
 
 def _changes(report: Report) -> list[Line]:

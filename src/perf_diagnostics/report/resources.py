@@ -142,7 +142,7 @@ def _energy_note(trials: Sequence[TrialFacts]) -> str:
     words = (
         "Gross is all that the device drew over the counter's window, ± how far that may be off by the counter's ticks "
         "at its ends; above idle leaves out what the device draws anyway. Powers are means: the device's over the same "
-        "window, idle before the steps, and the CPU's with its memory over the sampled time."
+        "window, idle at rest before or after the steps, and the CPU's with its memory over the sampled time."
     )
     ranks = [int(n) for trial in trials if (n := trial.result.value("energy_device_ranks")) is not None]
     if ranks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from perf_diagnostics.diagnose.verdict_place import verdict_place
+from perf_diagnostics.diagnose.verdict_place import verdict_note, verdict_seen, verdict_words
 from perf_diagnostics.report.gains import saving
 from perf_diagnostics.report.model import Cell, Change, Report, ReportTable
 from perf_diagnostics.report.signs import verdict_severity
@@ -50,10 +50,15 @@ def _lines(report: Report) -> Iterator[str]:
 def _verdict(report: Report) -> Iterator[str]:
     verdict = report.diagnosis.verdict
     if verdict is None:
-        yield from _wrapped(report.headline)
+        yield from _wrapped(f"No verdict: {verdict_words(report.diagnosis)}" if _named(report) else report.headline)
     else:
-        told = " ".join(part for part in (report.headline, verdict_place(report.diagnosis)) if part)
-        yield from _wrapped(f"VERDICT ({verdict_severity(report)})  {told} [{verdict.code} {verdict.name}]")
+        told = verdict_words(report.diagnosis, f"{verdict.code} {verdict.name}")
+        yield from _wrapped(f"VERDICT ({verdict_severity(report)})  {told}")
+
+
+def _named(report: Report) -> bool:
+    """Whether there is more to be told without a verdict than why there is none."""
+    return verdict_seen(report.diagnosis) is not None or verdict_note(report.diagnosis) != ""
 
 
 def _sentences(report: Report) -> Iterator[str]:

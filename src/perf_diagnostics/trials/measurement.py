@@ -344,6 +344,7 @@ class _Counters:
         if self._code is not None:
             self._code.end()
             notes.code = self._code.samples()
+            notes.facts |= self._code.waits()
         if notes.facts.get("num_workers"):
             notes.quantities.extend(self._shared.quantities(notes.observations))
         if self._began_ns is not None:

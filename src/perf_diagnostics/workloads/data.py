@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+)
 
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.records import Json, Settings
@@ -132,10 +140,12 @@ def rebatched(loader: DataLoader[Any], settings: Settings, device: torch.device)
 
     Loader settings that are None stay as they are in ``loader``, which is returned itself if nothing would change. A
     batch sampler of somebody's own is kept, and its batches have to be of that size. Where the data set itself gives
-    batches (``batch_size=None``), their size is not looked at here.
+    batches (``batch_size=None``), their size is not looked at here. A loader of a class of its own stays of that class,
+    with what else it holds.
 
     Raises:
-        InvalidSettings: The batches are of another size and cannot be made anew, or the settings clash.
+        InvalidSettings: The batches are of another size and cannot be made anew, the settings clash, or the loader
+            passes over another one that it holds.
     """
     asked = {name: getattr(settings, name) for name in _LOADER_SETTINGS if getattr(settings, name) is not None}
     batching = _batching(loader, settings.batch_size)
@@ -151,7 +161,11 @@ def rebatched(loader: DataLoader[Any], settings: Settings, device: torch.device)
         kept.update(prefetch_factor=loader.prefetch_factor, persistent_workers=loader.persistent_workers)
     merged = settings.replace(**{**kept, **asked})
     in_order: dict[str, Any] = {"in_order": loader.in_order} if hasattr(loader, "in_order") else {}  # from torch 2.6 on
-    return DataLoader(
+    # Where torch still takes it, the accelerator whose memory is pinned; an empty one is torch's own choice.
+    pinned = getattr(loader, "pin_memory_device", "")
+    if pinned:
+        in_order["pin_memory_device"] = pinned
+    made: DataLoader[Any] = DataLoader(
         loader.dataset,
         collate_fn=loader.collate_fn,
         timeout=loader.timeout if merged.num_workers else 0,
@@ -161,6 +175,26 @@ def rebatched(loader: DataLoader[Any], settings: Settings, device: torch.device)
         generator=loader.generator,
         **{**loader_arguments(merged, device), **batching, **in_order},
     )
+    return made if type(loader) is DataLoader else _of_its_class(loader, made)
+
+
+def _of_its_class(loader: DataLoader[Any], made: DataLoader[Any]) -> DataLoader[Any]:
+    """What ``made`` is set to, as a loader of the other one's class with all else that that one holds.
+
+    The class's own ``__init__`` is not called, for nobody knows its arguments: what it has stored is kept.
+
+    Raises:
+        InvalidSettings: It holds a loader, whose batches it would go on giving.
+    """
+    held = [name for name, value in vars(loader).items() if isinstance(value, DataLoader)]
+    if held:
+        raise InvalidSettings(
+            f"The loader is a {type(loader).__name__} around another DataLoader ({held[0]}), which batch size and "
+            "workers would have to be changed in. Give that one, or measure your own loop, with attach()."
+        )
+    same: DataLoader[Any] = object.__new__(type(loader))
+    vars(same).update({**vars(loader), **vars(made)})
+    return same
 
 
 def gives_batches(loader: DataLoader[Any]) -> bool:
@@ -214,6 +248,20 @@ def _check_own_size(batches: Any, batch_size: int) -> None:
             f"batch_size={batch_size}: {own}, of {sizes[-1]} samples. Ask for batch_size={sizes[-1]} alone, or give a "
             "DataLoader made with batch_size=…, which is batched anew."
         )
+
+
+def batches_a_pass(loader: DataLoader[Any]) -> int | None:
+    """How many batches a pass has, as torch's own samplers count it; None of streams and of samplers of somebody's own.
+
+    Such a one may draw its order to tell its length, which nobody has asked it to.
+    """
+    batches = loader.batch_sampler
+    if type(batches) is not BatchSampler or type(batches.sampler) not in (SequentialSampler, RandomSampler):
+        return None
+    try:
+        return len(batches)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def loader_facts(loader: object) -> dict[str, Json]:

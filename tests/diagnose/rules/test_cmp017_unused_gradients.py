@@ -42,3 +42,40 @@ def test_where_one_of_several_optimizers_showed_none_it_is_not_known_whether_som
     told = {"place": 1, "turns": 1, "sparse_gradients": 0, "unused_parameters": 0, "gradients_used": 10}
     facts = {"optimizers_in_turn": 2, "gradients_of_optimizers": [told]}
     assert "of 2 optimizers that take turns 1 showed" in str(missing(ask_trial(RULE, forward=0.03, facts=facts)))
+
+
+def looked(operators: float, *, took: float | None = None, dropped: bool = False, unheld: int = 0):
+    """Two backwards were looked into; so much of them leads to unused gradients alone."""
+    facts = {"gradients_nobody_uses": unheld, "gradient_bytes_nobody_uses": 4 * unheld, "gradients_used": 1000}
+    facts |= {"backwards_looked_into": 2, "backward_operators_unused": operators, "gradients_dropped": dropped}
+    facts |= {} if took is None else {"backward_time_unused": took}
+    return ask_trial(RULE, forward=0.03, backward=0.06, optimizer=0.01, noise=0.01, facts=facts)
+
+
+def test_a_generator_that_the_critics_loss_reaches_is_found_with_its_time():
+    finding = found(looked(0.3, took=0.4, dropped=True))
+    assert finding.severity is Severity.WARNING
+    assert finding.summary.startswith("The backward computes gradients of another optimizer's parameters")
+    assert "40 % of the first steps' backward: 24 % of a step" in finding.summary
+    assert finding.recoverable.high == pytest.approx(0.4 * 0.6, rel=0.03)
+    assert finding.claims == {"backward": pytest.approx(0.24, rel=0.03)}
+    assert "made.detach()" in finding.remedies[0].says and len(finding.remedies) == 1
+    assert finding.confidence == pytest.approx(0.7)
+
+
+def test_a_frozen_body_has_a_gain_where_its_time_was_seen_and_none_where_it_was_not():
+    timed, counted = found(looked(0.7, took=0.65, unheld=3000)), found(looked(0.7, unheld=3000))
+    assert timed.summary.startswith("75 % of the gradients") and counted.summary.startswith("75 % of the gradients")
+    assert timed.recoverable.high == pytest.approx(0.65 * 0.6, rel=0.03) and counted.recoverable is None
+    assert "70 % of the backward's operators" in counted.summary
+    assert counted.confidence == pytest.approx(0.3)
+
+
+def test_transposes_of_a_critics_weights_are_no_fault():
+    # A generator's backward passes through its critic, whose weights' gradients are dropped: as in every GAN.
+    clear(looked(0.12, took=0.04, dropped=True))
+
+
+def test_time_speaks_where_both_are_known():
+    clear(looked(0.5, took=0.05, dropped=True))
+    found(looked(0.05, took=0.5, dropped=True))

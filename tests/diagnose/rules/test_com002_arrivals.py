@@ -183,11 +183,13 @@ def test_where_arrivals_are_not_known_the_answer_says_what_was_not_seen() -> Non
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_a_tie_is_no_lateness(ranks: int, noise: float) -> None:
     for seed in range(10):
-        for late_in_ten, named in ((5, False), (7, True)):
+        for late_in_ten, always in ((5, False), (7, True)):
             late = 40.0 * np.isin(AT % 10, range(late_in_ten))
-            answer = check(Straggler(), job(ranks, {(1, "data_wait"): late}, noise=noise, seed=seed))
-            assert isinstance(answer, Finding if named else Cleared), (seed, late_in_ten)
-            often = told(answer, "steps in which rank 1 is last")
+            result = job(ranks, {(1, "data_wait"): late}, noise=noise, seed=seed)
+            answer = check(Straggler(), result)
+            # Late in half of the steps it is late now and then, if at all: six occasions are few.
+            assert (f"Rank 1 of {ranks} is last in" in answer.summary) is always, (seed, late_in_ten)
+            often = 100 * RankFacts.of(result).often_last(1)
             # The standard deviation of ties is a rough one, of thirty of them or eighteen.
             assert 10 * late_in_ten - 2 <= often <= 10 * late_in_ten + 7
 

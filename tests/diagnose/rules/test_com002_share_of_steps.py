@@ -1,4 +1,4 @@
-"""COM002: a rank that is late in half of the steps is no straggler, however late it is then."""
+"""COM002: a rank that is late in half of the steps is not always last; by few occasions it is not named either."""
 
 from __future__ import annotations
 

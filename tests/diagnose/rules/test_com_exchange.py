@@ -162,6 +162,20 @@ def test_an_exchange_after_each_accumulated_batch_is_for_nothing_but_the_last() 
     assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.15, abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("least", "most", "words"),
+    [
+        (3.96, 4.02, "4 times"),
+        (2.7, 4.4, "at least 3 times"),
+        (3.05, 4.4, "at least 3 times"),
+        (1.6, 3.0, "at least 2"),
+    ],
+)
+def test_a_count_that_leaves_several_numbers_open_is_told_as_the_least(least: float, most: float, words: str) -> None:
+    finding = found(ExchangeEachMicroBatch(), accumulating(least, most))
+    assert f"accumulates 4 batches and exchanges gradients {words}" in finding.summary
+
+
 def test_what_they_cost_need_not_be_known() -> None:
     finding = found(ExchangeEachMicroBatch(), accumulating(4.0, 4.0, took_s=None))
     assert finding.severity is Severity.INFO and finding.recoverable is None

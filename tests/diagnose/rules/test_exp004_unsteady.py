@@ -145,6 +145,51 @@ def test_a_drift_that_falls_is_told_in_the_same_way():
     assert "of it in the backward pass" in finding.summary
 
 
+def drifting(rises, *, scatter=0.02, steps=600, seed=5):
+    """Phases of these s, each of which takes so many s more at the end."""
+    rng, line = np.random.default_rng(seed), np.linspace(0, 1, steps)
+    columns = {
+        f"host_{phase}_ns": 1e9 * (seconds + rise * line) * np.exp(scatter * rng.standard_normal(steps))
+        for phase, (seconds, rise) in rises.items()
+    }
+    columns["wall_ns"] = sum(columns.values())
+    return found(ask_trial(RULE, steps=steps, columns=columns))
+
+
+def test_two_phases_that_move_are_both_named_with_their_parts():
+    # 0.24 s of 0.4 more in forward and 0.16 in the wait for data; backward and the optimizer stay as they are.
+    finding = drifting(
+        {"forward": (0.35, 0.24), "data_wait": (0.1, 0.16), "backward": (0.45, 0.0), "optimizer": (0.1, 0.0)}
+    )
+    assert finding.severity is Severity.WARNING
+    assert " of it in the forward pass and " in finding.summary and finding.summary.endswith(" in the wait for data.")
+    forward, waits = (number(finding, f"part of the drift in {name}") for name in ("forward", "data wait"))
+    assert (forward.value, waits.value) == pytest.approx((60, 40), abs=3)
+    assert forward.low < 60 < forward.high and waits.low < 40 < waits.high
+    shares = (number(finding, f"data wait, of a step in the {third} third").value for third in ("first", "last"))
+    assert tuple(shares) == pytest.approx((11.9, 17.5), abs=0.5)
+
+
+def test_three_phases_that_move_are_named_in_the_order_of_their_parts():
+    finding = drifting(
+        {"forward": (0.2, 0.1), "data_wait": (0.05, 0.14), "optimizer": (0.05, 0.12), "backward": (0.7, 0)}
+    )
+    places = [finding.summary.index(f"in the {name}") for name in ("wait for data", "optimizer", "forward pass")]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("scatter", [1.0, 1.5])
+def test_parts_that_intervals_leave_open_are_not_stated(scatter):
+    finding = drifting({"forward": (0.35, 0.24), "data_wait": (0.1, 0.16), "backward": (0.45, 0.0)}, scatter=scatter)
+    assert "in the forward pass" not in finding.summary
+    assert not any(one.metric.startswith("part of the drift") for one in finding.evidence)
+
+
+def test_one_phase_that_moves_beside_one_that_hardly_does_is_named_alone():
+    finding = drifting({"forward": (0.4, 0.38), "data_wait": (0.1, 0.02), "backward": (0.5, 0.0)})
+    assert finding.summary.endswith(" of it in the forward pass.") and "data" not in finding.summary
+
+
 def test_without_phases_the_number_of_steps_decides():
     nobody = ["host_forward_ns", "host_backward_ns", "host_data_wait_ns", "host_transfer_ns", "host_optimizer_ns"]
     line = 1e9 * np.linspace(1, 1.4, 600)

@@ -62,6 +62,15 @@ def test_accumulated_batches_are_counted_one_by_one():
     assert number(finding, "forward and backward a trained tensor").value == pytest.approx(12.0, rel=0.05)
 
 
+def test_of_accumulated_batches_fewer_and_larger_ones_train_the_same():
+    finding = found(ask(48.0, batch_size=2, settings={"accumulation_steps": 4}))
+    assert changes(finding) == [{"batch_size": 4, "accumulation_steps": 2}, {"compile_mode": "default"}]
+    assert "the same samples in each update" in finding.remedies[0].says
+    assert not any("learning rate" in remedy.says for remedy in finding.remedies)
+    odd = found(ask(48.0, batch_size=2, settings={"accumulation_steps": 3}))  # 3 cannot be halved by a setting
+    assert changes(odd) == [{"compile_mode": "default"}]
+
+
 def test_time_in_which_others_had_the_processor_is_no_work_of_the_layers():
     # 60 µs of wall time for each of 120 tensors, in a fifth of which the thread ran: 12 µs of its own.
     crowded = {"thread_cpu_ns": 0.2 * 60e3 * 120, "data_wait_cpu_ns": 0}

@@ -97,6 +97,12 @@ def test_a_thread_that_lacked_a_core_was_not_blocked(delayed):
         assert "did not run for 50 %, had no core for 50 %" in seen.summary
 
 
+def test_a_lack_of_a_core_that_fits_nowhere_else_is_no_wait():
+    # Of 0.3 without a core at most 0.1 lie outside of the work: it was blocked there for 0.54 - 0.2 at most.
+    assert found(ask(ran=0.46, delayed=0.3)).recoverable.high == pytest.approx(0.34)
+    assert found(ask(ran=0.46, delayed=0.05)).recoverable.high == pytest.approx(0.54)
+
+
 def test_threads_of_its_own_process_that_compute_meanwhile_may_be_what_it_waits_for():
     # A team of four, three of which run half of the time: it may have waited for one of them at any time.
     clear(ask(ran=0.46, own=1.5, facts={"threads": 4}))
@@ -192,3 +198,71 @@ def test_a_tenth_of_the_passes_is_what_the_word_work_bears():
     waits, works = (found(ask_trial(ComputeBound(), **loop(ran=0.06 + ran))).summary for ran in (0.71, 0.73))
     assert "at least 9.0 % of the step the loop's thread was blocked" in waits
     assert "is the CPU's own work" in works
+
+
+# -- what looks at the thread saw
+
+
+def spinning(seen, *, ran=0.66, own=0.9, phase="forward"):
+    """Blocked for 0.3 of the step while another thread spins for 0.9 of it; ``seen`` by the looks in one phase."""
+    return ask(ran=ran, own=own, facts={"threads": 2, "waits_seen": {phase: seen, "data_wait": {"sleep": 500}}})
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("sleep", "in a sleep"),
+        ("file", "on a file"),
+        ("socket", "on a socket"),
+        ("pipe", "on a pipe, for another process"),
+        ("lock", "for a lock, while no thread of its process worked"),
+    ],
+)
+def test_a_wait_that_was_seen_is_none_for_threads_that_spin(kind, words):
+    finding = found(spinning({kind: 60, "runs": 120, "late": 20}))
+    # Of 60 of 60 at least 94 % are such waits (Wilson), which is 28.2 % of the step; of 200 looks 60, at least 24.1 %,
+    # of the 0.9 that the phases take.
+    assert number(finding, "blocked in forward, backward and optimizer, surely").value == pytest.approx(21.7, abs=0.1)
+    assert finding.severity is Severity.WARNING
+    assert finding.summary.endswith(f"In 60 of 60 looks at it while blocked it was seen so, mostly {words}.")
+    assert number(finding, "looks that saw it wait for no other thread of its process").value == 60
+    # The same without a look: all of it may be a wait for the other thread.
+    clear(ask(ran=0.66, own=0.9, facts={"threads": 2}))
+
+
+def test_what_was_blocked_in_all_is_the_most_that_looks_can_say():
+    # Looks say 0.6 of the time, but the thread did not run for 0.3 of the step only.
+    finding = found(spinning({"sleep": 120, "runs": 80}))
+    assert number(finding, "blocked in forward, backward and optimizer, surely").value == pytest.approx(29.1, abs=0.1)
+
+
+@pytest.mark.parametrize("kind", ["team", "python", "lock, and others work", "memory", "other"])
+def test_waits_for_its_own_threads_are_none_of_these(kind):
+    clear(spinning({kind: 60, "runs": 140}))
+
+
+def test_a_mixture_counts_by_its_part():
+    # 30 of 60 such waits: at least 37.7 % of the 0.3.
+    finding = found(spinning({"sleep": 30, "team": 30, "runs": 20}))
+    assert number(finding, "blocked in forward, backward and optimizer, surely").value == pytest.approx(11.3, abs=0.1)
+    clear(spinning({"sleep": 6, "team": 54, "runs": 20}))
+
+
+def test_few_looks_say_little_and_late_ones_nothing():
+    clear(spinning({"sleep": 3, "runs": 7}))
+    clear(spinning({"sleep": 20, "runs": 20, "late": 160}))
+    # The looks for which there was no core are none: of 20 of 20 while blocked at least 83.9 %, of 0.3.
+    finding = found(spinning({"sleep": 20, "runs": 20, "no core": 160}))
+    assert number(finding, "blocked in forward, backward and optimizer, surely").value == pytest.approx(25.2, abs=0.1)
+
+
+def test_without_spinning_threads_the_larger_bound_counts():
+    finding = found(ask(ran=0.46, facts={"waits_seen": {"forward": {"sleep": 30, "team": 30, "runs": 40}}}))
+    assert number(finding, "blocked in forward, backward and optimizer, surely").value == pytest.approx(50)
+
+
+@pytest.mark.parametrize(
+    "told", [None, 3, [], {"forward": 3}, {"forward": {"sleep": "many", "lock": True, "file": -1}}]
+)
+def test_an_odd_record_of_looks_is_no_look(told):
+    clear(ask(ran=0.66, own=0.9, facts={"waits_seen": told}))

@@ -7,6 +7,7 @@ import pytest
 
 from perf_diagnostics.diagnose import diagnose
 from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.hand_over import HAND_OVER_MOST_S
 from perf_diagnostics.diagnose.rules.inp007_preprocessing_in_the_loop import PreprocessingInTheLoop
 from perf_diagnostics.records import Phase
 from perf_diagnostics.testing import run_of, trial_of
@@ -116,6 +117,62 @@ def test_on_the_cpu_moving_a_batch_is_preparing_it():
     columns = {"prepare_ns": 0, "thread_cpu_ns": 100 * MS, "data_wait_cpu_ns": 0}
     finding = found(ask_trial(RULE, forward=0.08, transfer=0.02, columns=columns, facts={"threads": 1, "cpu_count": 2}))
     assert finding.claims == {"other": 0.0, "transfer": pytest.approx(0.2)}
+
+
+def quickly(each_us, *, batch=50, cores=1, **trial):
+    """A batch of 50 samples, each of which takes so many µs, 30 % of a step on one core."""
+    ns = each_us * batch * 1000
+    columns = {"prepare_ns": ns, "thread_cpu_ns": int(ns / 0.3), "data_wait_cpu_ns": 0}
+    seconds = ns / 1e9
+    facts = {"threads": 1, "cpu_count": cores}
+    return ask_trial(
+        RULE, forward=seconds * 7 / 3, other=seconds, columns=columns, facts=facts, batch_size=batch, **trial
+    )
+
+
+def test_work_on_whole_batches_that_no_worker_would_take_over_is_only_mentioned():
+    finding = found(quickly(40))
+    assert finding.severity is Severity.INFO and finding.recoverable.low == 0.0
+    assert "40.0 µs for each of its samples, as work on the whole batch at once may take" in finding.summary
+    assert not any("sample by sample" in remedy.says or "workers" in remedy.says for remedy in finding.remedies)
+    single = found(quickly(60))
+    assert single.severity is Severity.CRITICAL and "whole batch at once may" not in single.summary
+    assert single.remedies[0].says.startswith("If it goes through the batch sample by sample")
+
+
+def test_what_others_took_is_no_time_of_a_sample():
+    """100 µs a sample by the clock; forward takes 0.7 of a step, and the thread ran for 0.28 of it: for 0.4 of both."""
+    trial = {"quantities": {"loop_cpu_share": 0.28}, "without": ["thread_cpu_ns"]}
+    finding = found(quickly(100, **trial))
+    assert number(finding, "the same a sample").value == pytest.approx(40)
+    assert finding.severity is Severity.INFO
+    trial["quantities"] = {"loop_cpu_share": 0.7}  # it ran throughout
+    assert found(quickly(100, **trial)).severity is Severity.CRITICAL
+
+
+def test_it_warns_where_workers_would_surely_win():
+    long = round(1.1 * HAND_OVER_MOST_S * 1e6 / 200)
+    assert found(quickly(long, batch=200, cores=2)).severity is Severity.CRITICAL
+    assert found(quickly(long, batch=200, cores=1)).severity is Severity.INFO  # which have no core
+    assert found(quickly(round(0.9 * long), batch=200, cores=2)).severity is Severity.INFO  # or cost as much
+
+
+def test_augmentation_is_not_told_to_be_stored():
+    says = [remedy.says for remedy in found(quickly(60)).remedies]
+    assert any("random augmentation" in one and "cannot be stored" in one for one in says)
+
+
+def test_what_is_only_mentioned_here_is_no_fault_of_time_outside_the_phases():
+    """Both are about the same seconds."""
+    ns = 40 * 50 * 1000
+    columns = {"prepare_ns": ns, "thread_cpu_ns": int(ns / 0.3), "data_wait_cpu_ns": 0}
+    trial = trial_of(
+        forward=ns / 1e9 * 7 / 3, other=ns / 1e9, columns=columns, facts={"threads": 1, "cpu_count": 1}, batch_size=50
+    )
+    found_here = {
+        one.code: one.severity for one in diagnose(run_of(trial)).findings if one.code in ("INP007", "HST006")
+    }
+    assert found_here == {"INP007": Severity.INFO, "HST006": Severity.INFO}
 
 
 @pytest.mark.parametrize(("cores", "low"), [(1, 0.0), (2, 0.2 * 0.3)])

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.diagnose.engine import diagnose
-from perf_diagnostics.diagnose.facts import NotApplicable, TrialFacts
+from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.hand_over import HAND_OVER_ROOMY_S, costs
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
 from perf_diagnostics.diagnose.rules.inp002_slow_batches import SlowBatches
 from perf_diagnostics.diagnose.rules.inp003_too_few_workers import TooFewWorkers
@@ -17,7 +18,7 @@ from perf_diagnostics.diagnose.rules.inp004_bursty_loader import BurstyLoader
 from perf_diagnostics.diagnose.rules.inp005_epoch_restart import EpochRestart
 from perf_diagnostics.diagnose.rules.inp006_cold_cache import ColdCache
 from perf_diagnostics.diagnose.rules.inp008_worker_hand_over import WorkerHandOver
-from perf_diagnostics.records import Length, StepTable
+from perf_diagnostics.records import CodePath, CodePlace, CodeSamples, Length, StepTable
 from perf_diagnostics.testing import run_of, trial_of
 from tests.diagnose.answers import ask_trial, changes, clear, found, missing, number
 
@@ -207,9 +208,17 @@ def test_no_worker_is_proposed_where_handing_over_takes_longer():
     reply = clear(ask_trial(TooFewWorkers(), data_wait=1e-4, forward=1e-4, facts=CORES | {"num_workers": 0}))
     assert "taking a batch over" in reply.summary
     clear(ask_trial(TooFewWorkers(), data_wait=9e-4, forward=1e-4, facts=CORES | {"num_workers": 2}))
-    # 1 ms for a batch and 2 ms of training: one worker would keep up, and the step would take 2.3 ms.
-    finding = found(ask_trial(TooFewWorkers(), data_wait=1e-3, forward=2e-3, facts=CORES | {"num_workers": 0}))
-    assert "a step would take 2.30 ms at best" in finding.summary
+    # 1.5 ms for a batch and 2 ms of training: one worker would keep up, and may cost more than it wins.
+    may_cost = clear(ask_trial(TooFewWorkers(), data_wait=1.5e-3, forward=2e-3, facts=CORES | {"num_workers": 0}))
+    assert (
+        f"having a batch made by a worker costs the loop {costs(6)}, and it waits 1.50 ms for one" in may_cost.summary
+    )
+    # 11 ms for a batch and 12 ms of training: at best a step takes 12.3 ms, and at worst the most beyond the 12.
+    finding = found(ask_trial(TooFewWorkers(), data_wait=11e-3, forward=12e-3, facts=CORES | {"num_workers": 0}))
+    assert "a step would take 12.3 ms at best" in finding.summary
+    assert finding.recoverable.high == pytest.approx((23 - 12.3) / 23)
+    surely = 0.2 * min(1 - (12e-3 + HAND_OVER_ROOMY_S) / 23e-3, 1 - 23 / 2 / 23)
+    assert finding.recoverable.low <= surely + 1e-9 and finding.recoverable.low > 0
 
 
 def test_workers_whose_batches_come_fast_are_not_said_to_wait_for_a_disk():
@@ -311,9 +320,12 @@ def test_more_workers_win_in_the_steps_between_starts_alone():
     assert number(finding, "workers that would keep up").value == 4
     assert number(kept, "workers that would keep up").value == 5
     assert kept.recoverable.high > finding.recoverable.high
-    # Where every step begins a pass there are no others to tell by.
+    # Where every step begins a pass each of them starts the workers anew: more of them start no sooner.
     every = {"columns": {"epoch": np.arange(120)}}
-    assert "instead of" in found(restarting(TooFewWorkers(), 0.5, 0.1, **every)).summary
+    reply = clear(restarting(TooFewWorkers(), 0.5, 0.1, **every))
+    assert "a pass over the data is begun, in nearly each step (INP005)" in reply.summary
+    # Unless a pass is known to have but one batch.
+    assert "instead of" in found(restarting(TooFewWorkers(), 0.5, 0.1, facts={"batches_a_pass": 1}, **every)).summary
 
 
 # -- INP004
@@ -416,6 +428,59 @@ def test_waits_elsewhere_are_no_restart():
 def test_without_passes_there_is_no_begin_of_one():
     assert missing(waiting_for(EpochRestart(), np.zeros(120), facts=RESTARTS)).signal == "epoch"
     missing(waiting_for(EpochRestart(), np.zeros(120), columns={"epoch": 0}, facts=RESTARTS))
+
+
+def each_step(begins=60, others=40, *, wait=0.3, **facts):
+    """100 steps of 1 s that each begin a pass; of the looks at their wait so many are at its begin."""
+    draws = ("torch.utils.data.dataloader._BaseDataLoaderIter._next_index", "torch.utils.data.sampler.RandomSampler.f")
+    paths = tuple(
+        CodePath(phase="data_wait", places=(0,), looks=looks, calls=calls)
+        for looks, calls in ((begins, draws), (others, ("torch.utils.data._utils.collate.default_collate",)))
+    )
+    place = CodePlace(file="train.py", line=7, function="main")
+    trial = trial_of(
+        data_wait=wait,
+        forward=1 - wait,
+        columns={"epoch": np.arange(100)},
+        facts=CORES | {"num_workers": 0, "batches_a_pass": 1954} | facts,
+    )
+    code = CodeSamples(places=(place,), paths=paths, interval_s=0.025, rare_interval_s=0.1, cpu_s=0.0)
+    return ask_of(EpochRestart(), dataclasses.replace(trial, code=code))
+
+
+def ask_of(rule, result):
+    try:
+        return rule.check(TrialFacts.of(result))
+    except NotMeasured as why:
+        return why
+
+
+def test_an_iterator_that_each_step_makes_costs_what_was_seen_of_it():
+    finding = found(each_step())
+    assert finding.severity is Severity.WARNING
+    assert number(finding, "beginning passes over the data").value == pytest.approx(18)  # 60 % of 30 %
+    assert number(finding, "batches that a pass would have").value == 1954
+    assert "drops the rest of its 1954 batches: beginning takes 18 % (15 % to 21 %) of all time" in finding.summary
+    # It is the cause of all of the wait that INP001 speaks of, which may all go away; its own part surely begins.
+    assert finding.claims == {"data_wait": pytest.approx(0.3)}
+    assert finding.recoverable.high == pytest.approx(0.3)
+    assert finding.recoverable.low == pytest.approx(0.2 * 0.3 * 0.502, abs=0.001)  # Wilson's lower end of 60 of 100
+    assert [remedy.says.split(":")[0] for remedy in finding.remedies] == [
+        "Make the loader's iterator once and take all of its batches"
+    ]
+
+
+def test_a_cheap_iterator_is_clear_and_an_unknown_pass_unchecked():
+    clear(each_step(10, 90))  # 3 % of all time
+    assert missing(each_step(batches_a_pass=None)).signal == "batches_a_pass"
+    assert "no other wait" in missing(each_step(batches_a_pass=1)).why  # a pass is one batch
+    assert "not seen often enough" in missing(each_step(8, 8)).why
+
+
+def test_workers_that_each_step_starts_are_all_of_its_wait():
+    finding = found(each_step(num_workers=2, persistent_workers=False))
+    assert "with workers that are started for it" in finding.summary
+    assert finding.recoverable.high == pytest.approx(0.3)
 
 
 # -- INP006

@@ -70,6 +70,19 @@ def test_numbers_with_sparse_gradients_are_not_what_the_update_takes_long_for():
     assert number(other, "update of untouched rows").value == pytest.approx(28.8)
 
 
+def test_tables_that_are_hardly_touched_count_together():
+    several = {"embedding_tables": 5, "embedding_tables_numbers": 5_000_000, "embedding_tables_untouched": 4_500_000}
+    finding = found(ask(256, rows=40_000, embedding_gradient_numbers=640_000, **several))
+    # 0.4 of the step is the update, 0.5 of it these tables', 0.9 of that of rows that were not touched.
+    assert number(finding, "update of untouched rows").value == pytest.approx(18.0)
+    assert number(finding, "these tables, of what the optimizer updates").value == pytest.approx(50.0)
+    said = "Of 5 embedding tables a step left 90 % of the rows alone (of users.weight, the largest, it touched 256 of"
+    assert finding.summary.startswith(said)
+    assert "users.weight and the other tables" in finding.remedies[0].says
+    beyond = several | {"embedding_tables_untouched": 6_000_000}
+    assert "cannot be left alone" in str(missing(ask(256, rows=40_000, **beyond)))
+
+
 def test_no_table_is_not_applicable_and_nobody_looked_is_not_measured():
     none = {"embedding_gradient_of": None, "embedding_gradient_numbers": None, "embedding_rows": None}
     why = missing(ask(**none, embedding_rows_touched=None))

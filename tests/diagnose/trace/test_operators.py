@@ -78,6 +78,47 @@ def test_a_small_model_without_a_loop_is_an_observation(tmp_path: Path) -> None:
     assert finding.severity is Severity.INFO and finding.recoverable is None and "loop" not in finding.summary
 
 
+def accumulated(batches: int, *, waits: bool = True):
+    """So many passes a step, each of ten operators of 7 µs with pauses of 3 in forward and as many in backward."""
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        at = start
+        for _ in range(batches):
+            if waits:
+                builder.note("data_wait", at, at + 1)
+            at += 1
+            for phase, name in (("forward", "aten::linear"), ("backward", BACKWARD)):
+                begin = at
+                for _ in range(10):
+                    builder.operator(name, at + 3, at + 10)
+                    at += 10
+                builder.note(phase, begin, at)
+            for number in range(5):
+                builder.operator("torch::autograd::AccumulateGrad", at - 2 + number / 100, at - 1)
+        builder.note("optimizer", at, start + STEP)
+        builder.operator("aten::_foreach_add_", at, start + STEP)
+
+    return fill
+
+
+def test_of_accumulated_batches_fewer_and_larger_ones_take_fewer_calls(tmp_path: Path) -> None:
+    finding = told(tmp_path, accumulated(4))
+    # 4 x 20 x 10 of 1000 µs, of which one batch would take a quarter; two operators of forward for each gradient.
+    assert isinstance(finding, Finding) and finding.severity is Severity.CRITICAL
+    assert "in 4.0 accumulated batches a step" in finding.summary and "loop" not in finding.summary
+    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.8 * 3 / 4, abs=0.01)
+    assert finding.remedies[0].says.startswith("Accumulate fewer, larger batches")
+    assert not any("tune the learning rate" in remedy.says for remedy in finding.remedies)
+
+
+def test_several_backward_passes_on_one_batch_are_no_accumulation(tmp_path: Path) -> None:
+    finding = told(tmp_path, accumulated(4, waits=False))
+    assert isinstance(finding, Finding) and finding.severity is Severity.INFO and finding.recoverable is None
+    assert "accumulated" not in finding.summary
+    one = told(tmp_path, calls(40, 7, 3, gradients=20))
+    assert "A larger batch" in one.remedies[-1].says
+
+
 def test_large_operators_are_clear_and_the_numbers_are_told(tmp_path: Path) -> None:
     facts = repeated(STEP, 5, calls(2, 200, 5), deviceProperties=[]).facts(tmp_path)
     reply = ask(ManySmallCalls(), facts)

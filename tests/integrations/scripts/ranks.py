@@ -1,5 +1,5 @@
-"""Two processes of one training on the CPU; rank 1 waits for its data, or is slow in backward, or each has the longer
-batch in turn.
+"""Two processes of one training on the CPU; rank 1 waits for its data, always or now and then, or is slow in backward,
+or each has the longer batch in turn; or four batches are accumulated, and gradients exchanged after each or the last.
 
 RANK and WORLD_SIZE come from the environment, as torchrun sets them. Arguments: the store's file, what is planted, how
 many steps.
@@ -7,6 +7,7 @@ many steps.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -23,6 +24,8 @@ def waits(step: int) -> float:
         return DOSE_S if RANK == 1 else 0.0
     if PLANTED == "in-turn":
         return DOSE_S if step % 2 == RANK else 0.0
+    if PLANTED == "now-and-then":
+        return 5 * DOSE_S if RANK == 1 and step % 10 == 9 else 0.0
     return 0.0
 
 
@@ -45,14 +48,19 @@ def slow(gradient):
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo", init_method=f"file://{STORE}", rank=RANK, world_size=int(os.environ["WORLD_SIZE"]))
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(16, 4))
+MICRO = 4 if PLANTED.startswith("exchanges") else 1
+layers = torch.nn.Sequential(torch.nn.Linear(16, 1024), torch.nn.Linear(1024, 1024)) if MICRO > 1 else None
+model = torch.nn.parallel.DistributedDataParallel(layers or torch.nn.Linear(16, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for batch in torch.utils.data.DataLoader(Loader(), batch_size=None):
-    optimizer.zero_grad()
-    output = model(batch)
-    if PLANTED == "slow-backward" and RANK == 1:
-        output.register_hook(slow)
-    output.square().mean().backward()
-    optimizer.step()
+for number, batch in enumerate(torch.utils.data.DataLoader(Loader(), batch_size=None)):
+    last = (number + 1) % MICRO == 0
+    with contextlib.nullcontext() if last or PLANTED == "exchanges-all" else model.no_sync():
+        output = model(batch)
+        if PLANTED == "slow-backward" and RANK == 1:
+            output.register_hook(slow)
+        output.square().mean().backward()
+    if last:
+        optimizer.step()
+        optimizer.zero_grad()
 dist.destroy_process_group()
 print(f"rank {RANK} ends", flush=True)

@@ -20,6 +20,7 @@ FAULTS = (
     "light",
     "heavy",
     "late-rank",
+    "late-now-and-then",
     "late-in-backward",
     "uneven-in-turn",
     "uneven-together",
@@ -36,7 +37,14 @@ given.add_argument("--seed", type=int, default=0)
 args = given.parse_args()
 
 RANK = int(os.environ["RANK"])
-LAYERS = {"light": 4, "late-rank": 4, "late-in-backward": 4, "heavy": 96, "slow-network": 96}.get(args.fault, 24)
+LAYERS = {
+    "light": 4,
+    "late-rank": 4,
+    "late-now-and-then": 4,
+    "late-in-backward": 4,
+    "heavy": 96,
+    "slow-network": 96,
+}.get(args.fault, 24)
 ACCUMULATED = 4 if args.fault.startswith("syncs") else 1
 torch.manual_seed(args.seed)
 torch.set_num_threads(16 if args.fault == "threads" else 1)
@@ -117,6 +125,8 @@ for number, batch in enumerate(DataLoader(Batches(), batch_size=None)):
         loss = model(batch).square().mean()
         if args.fault == "late-rank" and RANK == 1:
             time.sleep(0.04)
+        if args.fault == "late-now-and-then" and RANK == 1 and number % 8 == 7:
+            time.sleep(0.25)
         if args.fault == "late-in-backward" and RANK == 1:
             loss.register_hook(late)
         loss.backward()

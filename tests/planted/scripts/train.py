@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 FAULTS = (
     *("none", "sleeping-loader", "short-epochs", "collector", "stall", "save", "anomaly", "single-optimizer"),
-    *("dense-table", "sparse-table", "waits"),
+    *("dense-table", "sparse-table", "waits", "asks-again", "one-by-one", "body-not-frozen"),
 )
 given = argparse.ArgumentParser()
 given.add_argument("--fault", choices=FAULTS, default="none")
@@ -74,7 +74,11 @@ if args.fault == "waits":
 optimizer = (
     torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
     if many
-    else torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.0 if tabled else 0.9)
+    else torch.optim.SGD(
+        model[-1].parameters() if args.fault == "body-not-frozen" else model.parameters(),
+        lr=0.01,
+        momentum=0.0 if tabled else 0.9,
+    )
 )
 heap = [[number] for number in range(400_000)] if args.fault == "collector" else []
 if args.fault == "anomaly":
@@ -84,10 +88,15 @@ step = 0
 while step < args.steps:
     for x, y in loader:
         step += 1
-        loss = torch.nn.functional.cross_entropy(model(x), y)
+        out = model(x)
+        loss = torch.nn.functional.cross_entropy(out, y)
+        if args.fault == "one-by-one":
+            out.square().mean().backward(retain_graph=True)
         loss.backward()
         optimizer.step()
-        optimizer.zero_grad()
+        model.zero_grad()
+        if args.fault == "asks-again":
+            right = (model(x).argmax(dim=1) == y).sum()
         if args.fault == "collector" and step % 3 == 0:
             gc.collect()
         if args.fault == "stall" and step % 40 == 0:

@@ -18,6 +18,11 @@ from perf_diagnostics.diagnose.rules.cmp013_low_gpu_utilisation import LowGpuUti
 from perf_diagnostics.diagnose.rules.cmp016_double_precision import DoublePrecision
 from perf_diagnostics.diagnose.rules.cmp017_unused_gradients import UnusedGradients
 from perf_diagnostics.diagnose.rules.cmp018_parameters_without_gradient import ParametersWithoutGradient
+from perf_diagnostics.diagnose.rules.cmp020_repeated_backward import RepeatedBackward
+from perf_diagnostics.diagnose.rules.cmp021_batch_asked_again import BatchAskedAgain
+from perf_diagnostics.diagnose.rules.cmp022_tiny_micro_batches import TinyMicroBatches
+from perf_diagnostics.diagnose.rules.cmp023_products_with_zeros import ProductsWithZeros
+from perf_diagnostics.diagnose.rules.cmp024_costly_hooks import CostlyHooks
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -160,6 +165,11 @@ RULES: tuple[Rule, ...] = (
     DoublePrecision(),
     UnusedGradients(),
     ParametersWithoutGradient(),
+    RepeatedBackward(),
+    BatchAskedAgain(),
+    TinyMicroBatches(),
+    ProductsWithZeros(),
+    CostlyHooks(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -16,6 +17,9 @@ from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, gra
 from perf_diagnostics.diagnose.wording import counted, percent
 from perf_diagnostics.records import Phase
 
+#: A step makes a whole number of exchanges but for those that end early; so much less or more is that number.
+_SLACK = 0.1
+
 
 @dataclass(frozen=True)
 class ExchangeEachMicroBatch:
@@ -24,7 +28,7 @@ class ExchangeEachMicroBatch:
     What it measures:
         How many exchanges DistributedDataParallel counts in an optimizer step, against how many batches are
         accumulated in it; and, where exchanges were timed, what all but one of them cost. Of few timed ones the mean
-        has to be twice the limit.
+        has to be twice the limit. Where the count leaves several numbers of exchanges open, the least one counts.
 
     Why it matters:
         Each backward pass outside of ``no_sync()`` sends all gradients. Of *k* accumulated batches the first *k* - 1
@@ -72,7 +76,7 @@ class ExchangeEachMicroBatch:
             name=self.name,
             family=self.family,
             severity=Severity.INFO if level is None else level.severity,
-            summary=f"Each step accumulates {batches:.0f} batches and exchanges gradients {least:.0f} times; "
+            summary=f"Each step accumulates {batches:.0f} batches and exchanges gradients {_times(least, most)}; "
             f"all but the last exchange are for nothing{cost}.",
             scope=facts.label,
             evidence=(
@@ -99,6 +103,12 @@ class ExchangeEachMicroBatch:
         if needless.low is None and needless.value >= 2 * self.warn_share:
             return Grade(Severity.WARNING, self.warn_share, sure=False)
         return grade(needless, ((Severity.WARNING, self.warn_share),))
+
+
+def _times(least: float, most: float) -> str:
+    """How often a step exchanges, as far as DDP's count says: it is written down at each hundredth exchange only."""
+    few, many = math.ceil(least - _SLACK), math.floor(most + _SLACK)
+    return f"{least:.0f} times" if few >= many else f"at least {few} times"
 
 
 def _batches(facts: TrialFacts, once: float) -> float:

@@ -12,10 +12,11 @@ from perf_diagnostics.diagnose.moving_shares import PartOfDrift, parts_of_drift
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.stability import Drift
 from perf_diagnostics.diagnose.stalls import PLACES
-from perf_diagnostics.diagnose.wording import percent
+from perf_diagnostics.diagnose.wording import listing, percent, percent_between
 
-#: From this part of a drift on a phase is named for it.
-_MOST = 0.5
+#: From this part of a drift on a phase is named for it alone; where several surely have the second part each, and
+#: together the first, all of them are.
+_MOST, _MUCH = 0.5, 0.2
 
 #: How the fact ``warmup_ended`` begins where the causes of the warm-up still acted when measuring began.
 GIVEN_UP = "given up"
@@ -91,9 +92,11 @@ class Unsteady:
         alike = sum(one.is_much for one in parts) > 1 and all(one.stays(self.moves) for one in parts)
         trusted = facts.steps >= self.trusted_steps and not alike
         way = "rose" if drift.rise > 0 else "fell"
-        where = _ALIKE if alike else _where(moved)
+        named = _named(parts) if moved and not alike else ()
+        where = _ALIKE if alike else _where(named)
         says = f"The step time {way} by {percent(abs(drift.rise))} over the trial{where}."
-        return self._finding(facts, Severity.WARNING if trusted else Severity.INFO, says, drift, moved)
+        severity = Severity.WARNING if trusted else Severity.INFO
+        return self._finding(facts, severity, says, drift, (*_parts(named), *_shares(moved, named)))
 
     def _drift(self, facts: TrialFacts) -> Drift:
         facts.column("wall_ns", least=self.least_steps)
@@ -104,7 +107,7 @@ class Unsteady:
         return drift.monotone and abs(drift.rise) > self.rise and apart > self.thirds
 
     def _finding(
-        self, facts: TrialFacts, severity: Severity, says: str, drift: Drift | None, moved: Sequence[PartOfDrift] = ()
+        self, facts: TrialFacts, severity: Severity, says: str, drift: Drift | None, placed: Sequence[Evidence] = ()
     ) -> Finding:
         return Finding(
             code=self.code,
@@ -113,7 +116,7 @@ class Unsteady:
             severity=severity,
             summary=says,
             scope=facts.label,
-            evidence=(*self._numbers(facts, drift), *(number for one in moved for number in _shares(one))),
+            evidence=(*self._numbers(facts, drift), *placed),
             remedies=(
                 Remedy(
                     "Measure longer, after a longer warm-up; look for what changes: clocks, lengths, growing lists."
@@ -139,21 +142,41 @@ class Unsteady:
 _ALIKE = ", in all phases alike: as clocks, others' load or longer batches make it"
 
 
-def _where(moved: Sequence[PartOfDrift]) -> str:
-    """The phase in which most of a drift surely lies."""
-    for one in moved:
-        if one.part.surely_at_least(_MOST):
-            return f", {percent(min(1.0, one.part.value))} of it {PLACES[one.phase]}"
-    return ""
+def _named(parts: Sequence[PartOfDrift]) -> tuple[PartOfDrift, ...]:
+    """The phases in which a drift surely lies, the one with most of it first: one with half of it, or several."""
+    several = tuple(one for one in parts if one.part.surely_at_least(_MUCH))
+    if len(several) > 1 and sum(one.part.low or 0.0 for one in several) >= _MOST:
+        return several
+    return tuple(one for one in several if one.part.surely_at_least(_MOST))[:1]
 
 
-def _shares(moved: PartOfDrift) -> tuple[Evidence, Evidence]:
-    """A phase's share of the step at both ends of the trial."""
-    name = str(moved.phase).replace("_", " ")
-    return (
-        evidence(f"{name}, of a step in the first third", moved.first.within(0.0, 1.0), "%"),
-        evidence(f"{name}, of a step in the last third", moved.last.within(0.0, 1.0), "%"),
+def _where(named: Sequence[PartOfDrift]) -> str:
+    if not named:
+        return ""
+    if len(named) == 1:
+        return f", {percent(min(1.0, named[0].part.value))} of it {PLACES[named[0].phase]}"
+    first, *others = (f"{percent_between(one.part.within(0.0, 1.0))} of it {PLACES[one.phase]}" for one in named)
+    return f", {listing((first, *(one.replace(' of it', '') for one in others)))}"
+
+
+def _parts(named: Sequence[PartOfDrift]) -> tuple[Evidence, ...]:
+    """Of the change from the first third to the last, what lies in each phase."""
+    return tuple(
+        evidence(f"part of the drift in {str(one.phase).replace('_', ' ')}", one.part.within(0.0, 1.0), "%")
+        for one in named
     )
+
+
+def _shares(moved: Sequence[PartOfDrift], named: Sequence[PartOfDrift]) -> tuple[Evidence, ...]:
+    """The shares of the step at both ends of the trial, of all phases that moved or are named."""
+    found: list[Evidence] = []
+    for one in (*moved, *(one for one in named if one not in moved)):
+        name = str(one.phase).replace("_", " ")
+        found += [
+            evidence(f"{name}, of a step in the first third", one.first.within(0.0, 1.0), "%"),
+            evidence(f"{name}, of a step in the last third", one.last.within(0.0, 1.0), "%"),
+        ]
+    return tuple(found)
 
 
 def _why(facts: TrialFacts) -> str:

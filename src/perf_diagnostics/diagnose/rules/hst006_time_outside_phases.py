@@ -13,7 +13,9 @@ from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.kinds_of_work import Work, kind_of_work
+from perf_diagnostics.diagnose.preparation import as_it_should_be, prepared_ns
 from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.whose_work import Framework, OwnFunction, whose_work
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import Float64, Phase
 
@@ -43,9 +45,11 @@ class TimeOutsidePhases:
 
     When it is wrong:
         In a loop without a loader, making the batches lies here, and nothing of it is surely won.
+        What a framework's own loop does in each step is only mentioned, and so is work on whole batches that INP007
+        knows nothing to make cheaper.
         Where the thread's stack was not looked at, what the time is spent on is not told: preprocessing after
         ``next()`` (INP007) looks like logging. Where it was, a kind of work is named by the libraries' functions that
-        it calls, if it has at least half of this time.
+        it calls, if it has at least half of this time; of other work the user's own function that has as much.
         What a loop does not mark counts as other, and in steps of a few milliseconds so does the measuring itself.
         Where the scheduler counted that the loop's thread lacked a core, what others can have taken of this time is not
         held against the loop; what then is left uncertain is only mentioned.
@@ -94,21 +98,24 @@ class TimeOutsidePhases:
         busy = computing is not None and computing.value >= self.computing_share
         batches = _makes_batches(facts) and moved < share.value / 2
         work = kind_of_work(facts, Phase.OTHER) if moved < share.value / 2 else None
+        whose = whose_work(facts, Phase.OTHER) if work is None and moved < share.value / 2 else None
+        frameworks = isinstance(whose, Framework)
+        wanted = frameworks or _on_whole_batches(facts, phases)
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=found.severity,
+            severity=Severity.INFO if wanted else found.severity,
             summary=f"{percent_between(share)} of each step lie outside of loading, {_copying(facts)}forward, "
-            f"backward and optimizer{_kind(computing, work, busy=busy, robbed=run_delay.robbed(facts))}."
+            f"backward and optimizer{_kind(computing, work, whose, busy=busy, robbed=run_delay.robbed(facts))}."
             + (" No loader was seen: making the batches is part of that." if batches else "")
             + _in_transfer(moved, share.value)
             + outside_of_all.says,
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=_remedies(facts, work, busy=busy, on_batches=moved >= share.value / 2),
+            remedies=_remedies(facts, work, whose, busy=busy, on_batches=moved >= share.value / 2),
             recoverable=recoverable(
-                own.reaching(outside_of_all.own_at_most), self.family, realised=0.0 if batches else None
+                own.reaching(outside_of_all.own_at_most), self.family, realised=0.0 if batches or wanted else None
             ),
             confidence=confidence(
                 Tier.SHARE_AND_CAUSE if busy else Tier.SHARE,
@@ -119,9 +126,17 @@ class TimeOutsidePhases:
             claims={str(Phase.OTHER): max(0.0, share.value - moved), str(Phase.TRANSFER): moved},
             symptom_of=(
                 *("INP007", "XFR005", "HST002", "HST003", "HST005", "HST007"),
-                *("STB002", "STB004", "CPU001", "CPU003", "EXP009"),
+                *("STB002", "STB004", "CMP021", "CPU001", "CPU003", "EXP009"),
             ),
         )
+
+
+def _on_whole_batches(facts: TrialFacts, phases: tuple[Phase, ...]) -> bool:
+    """Whether most of it is work on whole batches that nothing is known to make cheaper (INP007)."""
+    if not ask(as_it_should_be, facts):
+        return False
+    outside = sum(float(facts.host_column(phase).sum()) for phase in phases)
+    return float(prepared_ns(facts).sum()) >= outside / 2
 
 
 def _outside(facts: TrialFacts) -> tuple[Phase, ...]:
@@ -190,9 +205,18 @@ def _in_transfer(moved: float, share: float) -> str:
     )
 
 
-def _kind(computing: Interval | None, work: Work | None, *, busy: bool, robbed: bool) -> str:
+def _kind(
+    computing: Interval | None,
+    work: Work | None,
+    whose: Framework | OwnFunction | None,
+    *,
+    busy: bool,
+    robbed: bool,
+) -> str:
     if work is not None:
         return f"; {percent(work.part)} of that is {work.kind.name} ({work.line.file}:{work.line.line})"
+    if whose is not None:
+        return f"; {whose.says}"
     if computing is None:
         return ""
     if busy:
@@ -207,10 +231,14 @@ def _makes_batches(facts: TrialFacts) -> bool:
     return facts.table.host_ns(Phase.DATA_WAIT) is None
 
 
-def _remedies(facts: TrialFacts, work: Work | None, *, busy: bool, on_batches: bool) -> tuple[Remedy, ...]:
+def _remedies(
+    facts: TrialFacts, work: Work | None, whose: Framework | OwnFunction | None, *, busy: bool, on_batches: bool
+) -> tuple[Remedy, ...]:
     """What can be about the time outside of the phases: of workers only with a loader, or with batches to make."""
     if work is not None:
         return (work.kind.remedy,)
+    if whose is not None:
+        return whose.remedies
     where = Remedy(f"To see which function it is, mark the loop's parts, or record {PROFILER_WINDOW}.")
     log = Remedy("If it is logging, metrics or saving: less often, or in another thread.")
     if _makes_batches(facts) and not on_batches:
@@ -219,7 +247,7 @@ def _remedies(facts: TrialFacts, work: Work | None, *, busy: bool, on_batches: b
     loads = ask(facts.number, "num_workers") is not None
     places = (("the loader's workers",) if loads else ()) + (("onto the device",) if facts.on_accelerator else ())
     where_to = " into " + ", or ".join(places) if loads else " onto the device" if places else " out of the loop"
-    prepare = Remedy(f"Move preparation of batches{where_to}.")
     if on_batches:
-        return (prepare, where)
+        return (Remedy(f"Move preparation of batches{where_to}."), where)
+    prepare = Remedy(f"If it prepares batches: move that{where_to}.")
     return (prepare, log, where) if busy else (log, prepare, where)

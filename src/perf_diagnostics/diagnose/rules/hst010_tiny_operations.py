@@ -77,7 +77,7 @@ class TinyOperations:
         if tensors < self.least_tensors:
             raise NotMeasured("optimizer_tensors", f"{counted(int(tensors), 'tensor')} say nothing about operators")
         work = facts.joint_share(Phase.FORWARD, Phase.BACKWARD)
-        batches = facts.result.trial.settings.accumulation_steps or 1
+        batches = ask(facts.number, "accumulation_steps") or facts.result.trial.settings.accumulation_steps or 1
         # What others' load adds to the wall time is no work of the layers.
         running = ask(processor.granted_share, facts)
         each = work.scaled(facts.step_time_s.value / tensors / batches * (1.0 if running is None else running))
@@ -123,9 +123,21 @@ def _robbed(running: float | None) -> str:
     return f", as far as their thread can have run: {percent(running)} of the time"
 
 
+_COMPILE = Remedy("Compile the model, so that a step takes fewer calls.", {"compile_mode": "default"})
+
+
 def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
-    size = 2 * facts.batch_size
+    size, batches = 2 * facts.batch_size, int(ask(facts.number, "accumulation_steps") or 1)
+    batches = facts.result.trial.settings.accumulation_steps or batches
+    if batches > 1:
+        # Half as many batches, twice as large, train the same; only what is odd cannot be halved by a setting.
+        change = {} if batches % 2 else {"batch_size": size, "accumulation_steps": batches // 2}
+        says = (
+            f"Accumulate fewer, larger batches than {batches} of {facts.batch_size}, as far as memory allows: the same "
+            "samples in each update."
+        )
+        return (Remedy(says, change), _COMPILE)
     return (
         Remedy(f"A larger batch; measure several: {size} first. {CHANGES_TRAINING}", {"batch_size": size}),
-        Remedy("Compile the model, so that a step takes fewer calls.", {"compile_mode": "default"}),
+        _COMPILE,
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.blocked import WORK, Blocked, blocked
+from perf_diagnostics.diagnose.blocked import WORK, Blocked, WaitsSeen, blocked
 from perf_diagnostics.diagnose.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.wording import percent, percent_between
+from perf_diagnostics.diagnose.wording import counted, percent, percent_between
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,10 @@ class WaitsInsideWork:
         In a trial on the CPU, the time of forward, backward and the optimizer in which the loop's thread did not run,
         less what the scheduler counted that it was ready and had no core, and less what all other threads of its
         process ran, or were ready to: it may have waited for these to compute. What is left is the least that it was
-        blocked.
+        blocked. Where a sampler could see what the thread waited for (Linux tells the call it is in), there is a second
+        lower bound: a sleep, a file, a socket, another process, or a lock while no other thread worked are nothing
+        that its own process computes. All that it was blocked counts in the part of the looks at it while blocked that
+        surely saw such a wait, up to the part of all looks that surely did.
 
     Why it matters:
         A model that sleeps, reads a file, asks a service or waits for a lock or for another process (a simulator) looks
@@ -32,12 +35,13 @@ class WaitsInsideWork:
         kept, in the loader's workers, or in another thread beside the computation.
 
     When it is wrong:
-        For what the thread waited is not seen. Memory that is read back from disk blocks it, too (MEM006), and so does
-        a compiler that runs as a process of its own (HST007). A debugger or a profiler that halts the process looks
-        alike. What the next step needs of this one (a simulator that is given the model's action) cannot be got ahead.
-        Other threads of the process that are busy with something else hide as much of the waiting as they run. So do
-        torch's own: where it computes with several threads, the others spin for some 10 ms before they sleep, so that
-        only what a wait lasts longer is sure.
+        Memory that is read back from disk blocks it, too (MEM006), and so does a compiler that runs as a process of
+        its own (HST007). A debugger or a profiler that halts the process looks alike. What the next step needs of this
+        one (a simulator that is given the model's action) cannot be got ahead. Without looks (another system than
+        Linux, ``PERF_DIAGNOSTICS_CODE=0``, less than some seconds of steps) it is not seen what the thread waited
+        for, and other threads of the process hide as much of the waiting as they run; so do torch's own: where it
+        computes with several threads, the others spin for some 10 ms before they sleep. A lock that is held by a thread
+        at work counts as waiting for that.
         It is not asked on a device, whose host waits for it, and with several ranks, which wait for each other.
     """
 
@@ -58,6 +62,7 @@ class WaitsInsideWork:
             evidence("not running in forward, backward and optimizer", found.not_running, "%"),
             Evidence(metric="ready and without a core", value=found.delayed * 100, unit="%"),
             Evidence(metric="other threads of its process at work", value=found.others * 100, unit="%"),
+            *_looks(found.looks),
         )
         graded = grade(found.sure, ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share)))
         if graded is None:
@@ -69,7 +74,7 @@ class WaitsInsideWork:
             severity=graded.severity,
             summary=f"For {percent_between(found.sure)} of each step at least, the loop's thread was blocked inside "
             "forward, backward or the optimizer: it neither ran nor lacked a core, and no other thread of its process "
-            "was at work for it. It waits there: for a file, a service, a lock, another process, or in a sleep.",
+            f"was at work for it. {_for_what(found.looks)}",
             scope=facts.label,
             evidence=numbers,
             remedies=_remedies(facts),
@@ -78,6 +83,22 @@ class WaitsInsideWork:
             claims=_claims(facts, found.sure.value),
             symptom_of=("MEM001", "MEM006", "CPU003", "HST007", "OPT006", "STB004"),
         )
+
+
+def _looks(seen: WaitsSeen) -> tuple[Evidence, ...]:
+    """What the looks at the thread while it was blocked saw; nothing where there were none."""
+    if not seen.blocked:
+        return ()
+    return (
+        Evidence(metric="looks that saw it blocked", value=seen.blocked),
+        Evidence(metric="looks that saw it wait for no other thread of its process", value=seen.own, n=seen.blocked),
+    )
+
+
+def _for_what(seen: WaitsSeen) -> str:
+    if not seen.own:
+        return "It waits there: for a file, a service, a lock, another process, or in a sleep."
+    return f"In {seen.own} of {counted(seen.blocked, 'look')} at it while blocked it was seen so, mostly {seen.most}."
 
 
 def _why_quiet(found: Blocked) -> str:

@@ -10,10 +10,19 @@ from perf_diagnostics.diagnose.advice import cheaper_batches
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.loading import HAND_OVER_S, Loading, computing_share_of, core_bound_s, loading_of
+from perf_diagnostics.diagnose.hand_over import HAND_OVER_S, costs
+from perf_diagnostics.diagnose.loading import Loading, computing_share_of, core_bound_s, loading_of
 from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
-from perf_diagnostics.diagnose.worker_advice import begins_cheaper, keep_workers, more_workers, streams_whole
+from perf_diagnostics.diagnose.worker_advice import (
+    IN_A_THREAD,
+    ONE_ITERATOR,
+    WHOLE_BATCHES,
+    begins_cheaper,
+    keep_workers,
+    more_workers,
+    streams_whole,
+)
 from perf_diagnostics.records import Phase
 
 
@@ -35,9 +44,10 @@ class InputBound:
     What to try:
         Waiting: more workers, prefetching, caching, larger shards; waiting workers need no core of their own.
         Computing: workers only as far as free cores go; beyond that cheaper decoding, preprocessing once and
-        storing the result, or decoding on the device. Batches of less than about 0.3 ms: whole batches at once, and no
-        workers, for taking a batch over from one costs the loop as much. A data set that is a stream has to be split
-        among workers by its own ``__iter__``: else each of them delivers all of it.
+        storing the result, or decoding on the device. Without workers they are advised only where a step is shorter
+        even if each batch costs it the most that handing one over was measured to cost; else whole batches at once,
+        where the loop was seen to collect them sample by sample. A data set that is a stream has to be split among
+        workers by its own ``__iter__``: else each of them delivers all of it.
 
     When it is wrong:
         The first epoch of a cold cache waits for a disk that later epochs do not touch. Where the CPU time of running
@@ -120,17 +130,21 @@ _NOTHING = 0.005
 
 def _remedies(facts: TrialFacts, loading: Loading, workers: int | None) -> tuple[Remedy, ...]:
     """What to try; ``workers`` is how many to load with, where that may win anything."""
+    if loading.each:
+        return (ONE_ITERATOR, *((WHOLE_BATCHES,) if loading.gathers else ()))
     if loading.starts:
         return (keep_workers(facts),) if loading.anew else begins_cheaper(facts)
     if not loading.workers_pay:
-        return (_WHOLE_BATCHES,)
+        return (WHOLE_BATCHES,)
     if loading.hands_over or (loading.rushed and not loading.cores_lacking):
-        return (_without_workers(facts), _WHOLE_BATCHES)
+        return (_without_workers(facts), WHOLE_BATCHES)
     if loading.sooner_alone:
         return (_without_workers(facts, _ALONE),)
     less = _LESS_WAITING if loading.kind == "waiting" else cheaper_batches(facts)
+    if loading.gathers:
+        less = WHOLE_BATCHES
     if workers is None:
-        return (less,)
+        return (less, IN_A_THREAD) if loading.kind == "waiting" and not loading.workers else (less,)
     more = more_workers(facts, workers, f" (now {loading.workers or 'none'})")
     return (less, more) if streams_whole(facts) else (more, less)
 
@@ -165,12 +179,6 @@ def _without_others(facts: TrialFacts, share: Interval) -> tuple[Interval, Inter
 
 _LESS_WAITING = Remedy("Wait less for each batch: cache the data nearby, read larger pieces.")
 
-_WHOLE_BATCHES = Remedy(
-    "Take whole batches at once: slice tensors that are in memory, or give the dataset a __getitems__. A DataLoader "
-    "otherwise collects and stacks sample by sample."
-)
-
-
 _HANDING_OVER = "Try without workers: handing batches over may take longer than making them."
 _ALONE = (
     "Try without workers, or fewer: they compute for a batch less than the loop waits for a core. If they wait for "
@@ -190,8 +198,14 @@ def _gain(facts: TrialFacts, share: Interval, loading: Loading) -> Share:
 
     Where loading computes, or may, no more is sure than what its work of today allows on the cores there are.
     """
-    if loading.kind == "waiting" or loading.starts:
+    if loading.kind == "waiting" or (loading.starts and not loading.each):
         return recoverable(share, Family.INPUT)
+    if loading.looks is not None and (loading.each or loading.gathers):
+        # What goes away with whole batches, or one iterator, needs no cores; of the rest nothing is sure.
+        part = loading.looks.begins if loading.each else loading.looks.gathers
+        low, high = share.value if share.low is None else share.low, share.value if share.high is None else share.high
+        sure = Interval(part.value * share.value, (part.low or 0.0) * low, high, share.n)
+        return recoverable(sure, Family.INPUT)
     return recoverable(share, Family.INPUT, cautious_floor=loading.left(core_bound_s(facts, loading)))
 
 
@@ -202,7 +216,9 @@ def _numbers(facts: TrialFacts, loading: Loading, *, computing_share: float) -> 
     cpu = own or ask(computing_share_of, facts)
     cores = loading.free_cores if loading.kind == "computing" else None
     found = []
-    if not (loading.lay_ready or loading.rushed):  # else they may keep up
+    if loading.looks is not None:
+        found.append(evidence("gathering sample by sample within the wait", loading.looks.gathers, "%"))
+    if not (loading.lay_ready or loading.rushed or loading.each):  # else they may keep up
         found.append(Evidence(metric="workers that would keep up", value=loading.needed, limit=cores))
     if loading.workers and loading.computes_s is not None:
         found.append(Evidence(metric="workers' CPU time a step", value=loading.computes_s * 1e3, unit="ms"))
@@ -228,6 +244,8 @@ _TELLS = ", and a run without workers would tell"
 def _summary(share: Interval, loading: Loading) -> str:
     says = f"The training waits for data {percent_between(share)} of each step."
     takes = loading.takes
+    if loading.each:
+        return f"{says} Nearly each step begins a pass over the data anew, with an iterator and its sampler's order."
     if loading.starts:
         return f"{says} For most of that {loading.start}."
     if not loading.workers_pay:
@@ -235,6 +253,7 @@ def _summary(share: Interval, loading: Loading) -> str:
             f"{says} {takes}; taking one over from a worker costs the loop about {duration(HAND_OVER_S)}, so workers "
             "will not fix it."
         )
+    gathers = " For most of it the loader fetches and stacks sample by sample." if loading.gathers else ""
     without = f" {percent(loading.delayed or 0.0)} without a core;" if loading.lacked_cores else ""
     rest = "of the rest " if without else ""
     how = {
@@ -251,4 +270,6 @@ def _summary(share: Interval, loading: Loading) -> str:
         how += " They come so close together that handing them over may be what takes the time."
     if loading.cores_lacking:
         how += f" {loading.cores_left}: more workers will not fix it."
-    return f"{says} {how}"
+    elif not loading.workers_win:
+        how += f" Having one made by a worker costs the loop {costs(loading.free_cores)}: workers may win nothing."
+    return f"{says} {how}{gathers}"

@@ -12,7 +12,7 @@ from perf_diagnostics.diagnose.gain import Tier, confidence
 from perf_diagnostics.diagnose.loading import Loading, computing_share_of, loading_of
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
-from perf_diagnostics.diagnose.worker_advice import WHOLE_STREAM, streams_whole
+from perf_diagnostics.diagnose.worker_advice import WHOLE_BATCHES, WHOLE_STREAM, streams_whole
 from perf_diagnostics.records import Phase
 
 _FREE_CORES = Remedy("Load in workers, but in no more of them than there are free cores.")
@@ -91,6 +91,10 @@ class SlowBatches:
 
 def _remedies(facts: TrialFacts, loading: Loading) -> tuple[Remedy, ...]:
     first, workers = (cheaper_batches(facts), _FREE_CORES) if loading.kind == "computing" else (_NEARER, _MORE_AT_ONCE)
+    if loading.gathers:
+        first = WHOLE_BATCHES
+    if not loading.workers_win:
+        return (first,)
     return (first, Remedy(WHOLE_STREAM) if streams_whole(facts) else workers)
 
 

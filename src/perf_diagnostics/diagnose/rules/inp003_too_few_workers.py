@@ -8,12 +8,13 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose import run_delay
 from perf_diagnostics.diagnose.advice import cheaper_batches
 from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity, Share
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.loading import HAND_OVER_S, Loading, core_bound_s, loading_of
+from perf_diagnostics.diagnose.hand_over import HAND_OVER_S, costs
+from perf_diagnostics.diagnose.loading import Loading, core_bound_s, loading_of
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.wording import counted, duration, percent_between
-from perf_diagnostics.diagnose.worker_advice import more_workers
+from perf_diagnostics.diagnose.worker_advice import WHOLE_BATCHES, more_workers
 from perf_diagnostics.records import Phase
 
 
@@ -25,8 +26,9 @@ class TooFewWorkers:
         Where the training waits for data: the workers that would keep up (the time one worker needs for a batch over
         the rest of the step with taking a batch over), the cores that are free for them if loading computes, and the
         step time with as many as are proposed, which is the longer of the time between two batches and that rest. With
-        workers, what the loop computes in its wait is taking over; without, 0.3 ms. Where workers are started anew for
-        each pass over the data, first steps of passes are left out: more workers start no sooner.
+        workers, what the loop computes in its wait is taking over; without, 0.3 ms at best, and at worst the most that
+        first workers were measured to cost: they are advised only where they win more than that. Where workers are
+        started anew for each pass over the data, first steps of passes are left out: more workers start no sooner.
 
     Why it matters:
         Workers are the usual advice, and it is wrong where loading computes and every core is taken: on two cores
@@ -73,7 +75,7 @@ class TooFewWorkers:
         now = loading.workers or 0
         numbers = (waits, *_numbers(loading))
         if loading.starts:
-            return cleared(self, f"for most of its wait {loading.start} (INP005)", *numbers)
+            return cleared(self, f"for {'' if loading.each else 'most of '}its wait {loading.start} (INP005)", *numbers)
         if loading.lay_ready:
             return cleared(
                 self, "for most of its wait a batch lay ready, and the loop had no core to take it", *numbers
@@ -86,6 +88,13 @@ class TooFewWorkers:
             return cleared(
                 self,
                 f"taking a batch over from a worker costs the loop about {duration(HAND_OVER_S)}, longer than it waits",
+                *numbers,
+            )
+        if not loading.workers_win:
+            return cleared(
+                self,
+                f"having a batch made by a worker costs the loop {costs(loading.free_cores)}, and it waits "
+                f"{_each_wait(loading)} for one",
                 *numbers,
             )
         if loading.rushed:
@@ -102,7 +111,7 @@ class TooFewWorkers:
             summary=_summary(loading, proposed if helps else None),
             scope=facts.label,
             evidence=numbers,
-            remedies=(more_workers(facts, proposed) if helps else cheaper_batches(facts),),
+            remedies=(more_workers(facts, proposed) if helps else _cheaper(facts, loading),),
             recoverable=_gain(facts, loading, proposed) if helps else None,
             confidence=confidence(
                 Tier.SHARE if loading.kind == "unknown" else Tier.SHARE_AND_CAUSE,
@@ -121,7 +130,16 @@ def _gain(facts: TrialFacts, loading: Loading, workers: int) -> Share:
     won = Interval(max(0.0, 1 - loading.left(loading.step_s(workers))), None, None, facts.steps)
     by_cores = 0.0 if loading.kind == "waiting" else loading.left(core_bound_s(facts, loading))
     floor = by_cores if loading.kind == "computing" else 0.0
-    return recoverable(won, Family.INPUT, floor=floor, cautious_floor=by_cores)
+    most = loading.left(loading.most_step_s(workers))
+    return recoverable(won, Family.INPUT, floor=floor, cautious_floor=max(by_cores, most))
+
+
+def _cheaper(facts: TrialFacts, loading: Loading) -> Remedy:
+    return WHOLE_BATCHES if loading.gathers else cheaper_batches(facts)
+
+
+def _each_wait(loading: Loading) -> str:
+    return duration(loading.wait_s / loading.batches)
 
 
 def _numbers(loading: Loading) -> tuple[Evidence, ...]:

@@ -8,14 +8,15 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from perf_diagnostics.diagnose.excess import with_aftermath
-from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.loading import epoch_begins, exposed_wait_ns, made_anew, restarts
+from perf_diagnostics.diagnose.loader_looks import loader_looks
+from perf_diagnostics.diagnose.loading import each_step_begins, epoch_begins, exposed_wait_ns, made_anew, restarts
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.time_series import cycle_ratio
 from perf_diagnostics.diagnose.wording import counted, duration, percent_between
-from perf_diagnostics.diagnose.worker_advice import LONGER, begins_cheaper, keep_workers
+from perf_diagnostics.diagnose.worker_advice import LONGER, ONE_ITERATOR, begins_cheaper, keep_workers
 from perf_diagnostics.records import Phase
 
 
@@ -26,7 +27,10 @@ class EpochRestart:
     What it measures:
         The wait for the first batch of each pass beyond the median wait of all other steps, over all time; from the
         first pass that begins within the steady steps to the last. What could be won at most is all that the first two
-        steps take beyond those around them: after a fork the loop copies each page of memory that it writes.
+        steps take beyond those around them: after a fork the loop copies each page of memory that it writes. Where
+        nearly each step begins a pass that has more batches than it takes (``next(iter(loader))``), there is no other
+        wait to compare with: then it is the part of the wait in which the loop was seen to make the iterator or to ask
+        the sampler, without workers.
 
     Why it matters:
         A loader whose workers are not kept starts new processes for each pass, which import, open files and fill their
@@ -36,7 +40,8 @@ class EpochRestart:
     What to try:
         ``persistent_workers=True``, and one loader for all passes: the workers of a loader that is built for each
         pass are new in any case. Without workers or with ones that stay: longer passes, or a sampler that goes on for
-        several of them; nothing expensive in ``__iter__`` or in the sampler.
+        several of them; nothing expensive in ``__iter__`` or in the sampler. Where each step makes an iterator: one
+        iterator for all of them.
 
     When it is wrong:
         A trial over few samples has more passes than the training will have. What runs between passes (validation,
@@ -61,7 +66,9 @@ class EpochRestart:
             )
         waits, first = exposed_wait_ns(facts), np.zeros(facts.steps, dtype=bool)
         first[begins] = True
-        if first.all():
+        if each_step_begins(facts):
+            return self._of_each_step(facts)
+        if int(begins.size) >= facts.steps - 1:
             raise NotMeasured("epoch", "each step is a pass over the data, so there is no other wait to compare with")
         lost = np.where(first, np.maximum(0.0, waits - float(np.median(waits[~first]))), 0.0)
         share = cycle_ratio(lost, facts.table.wall_ns, begins).within(0.0, 1.0)
@@ -92,6 +99,59 @@ class EpochRestart:
                 thin=facts.thin,
             ),
             claims={str(Phase.DATA_WAIT): share.value},
+        )
+
+    def _of_each_step(self, facts: TrialFacts) -> Answer:
+        """Of an iterator that each step makes: what making it takes of the wait, and what of it workers would redo."""
+        batches, wait = int(facts.number("batches_a_pass")), facts.exposed_data_wait_share
+        seen = loader_looks(facts)
+        anew = restarts(facts)
+        if seen is None and not anew:
+            raise NotMeasured(
+                "code", "each step begins a pass over the data, and what its wait goes to was not seen often enough"
+            )
+        # Workers are forked, and what they fetched ahead is dropped, in each step: all of the wait is the begin's.
+        part = Interval(1.0, None, None, facts.steps) if seen is None else seen.begins
+        low = wait.value if wait.low is None else wait.low
+        high = wait.value if wait.high is None else wait.high
+        share = Interval(
+            wait.value * part.value,
+            low * (part.value if part.low is None else part.low),
+            high * (part.value if part.high is None else part.high),
+            facts.steps,
+        )
+        numbers = (
+            evidence("beginning passes over the data", share, "%", limit=self.warn_share),
+            Evidence(metric="batches that a pass would have", value=batches),
+            Evidence(metric="passes that began", value=int(epoch_begins(facts).size)),
+        )
+        found = grade(share, ((Severity.WARNING, self.warn_share),))
+        if found is None:
+            return cleared(
+                self, f"each step begins a pass over the data, which takes {percent_between(share)} of it", *numbers
+            )
+        how = "with workers that are started for it" if anew else "with its iterator and the order of its sampler"
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=found.severity,
+            summary=f"Each step begins a pass over the data anew, {how}, and drops the rest of its {batches} batches: "
+            f"beginning takes {percent_between(share)} of all time.",
+            scope=facts.label,
+            evidence=numbers,
+            remedies=(ONE_ITERATOR,),
+            # Without the begins a batch finds its caches warm, and what they leave behind is not freed: where it was
+            # tried, more was won than the part of the wait that begins, about as much as all of it (37 % of 31 to 37).
+            recoverable=recoverable(share.reaching(high), self.family),
+            confidence=confidence(
+                Tier.SHARE if seen is None else Tier.SHARE_AND_CAUSE,
+                sure=found.sure,
+                coverage=facts.coverage,
+                thin=facts.thin,
+            ),
+            # Each wait is the first one of a pass: whoever speaks of waits speaks of these.
+            claims={str(Phase.DATA_WAIT): wait.value},
         )
 
 

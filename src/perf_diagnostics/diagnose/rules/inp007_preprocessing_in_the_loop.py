@@ -12,19 +12,32 @@ from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts, a
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.loading import cores_left
-from perf_diagnostics.diagnose.preparation import computing_share, preparation_share, prepared_ns
+from perf_diagnostics.diagnose.preparation import (
+    AT_ONCE_S,
+    a_sample,
+    computing_share,
+    preparation_share,
+    prepared_ns,
+    workers_pay,
+)
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.statistics import mean_interval
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.diagnose.worker_advice import WHOLE_STREAM, streams_whole
 from perf_diagnostics.records import Phase
 
-REMEDIES = (
-    Remedy("Do it in the loader, in the dataset's __getitem__ or in collate_fn, and let workers do it (num_workers)."),
-    Remedy("Do it on the device, batch by batch: normalising, augmenting, building masks."),
-    Remedy("Do it once, and store the result: tokenised text, resized images."),
-    Remedy("If it has nothing to do with the batch (making buffers, logging), do it once, or less often."),
+_IN_LOADER = Remedy(
+    "Do it in the loader, in the dataset's __getitem__ or in collate_fn, and let workers do it (num_workers)."
 )
+_AT_ONCE = Remedy("If it goes through the batch sample by sample: work on the whole batch at once, in few operations.")
+_ON_DEVICE = Remedy("Do it on the device, batch by batch: normalising, augmenting, building masks.")
+_ONCE = Remedy(
+    "What is the same for a sample each time (tokenised text, resized images): do it once, and store the result. What "
+    "is drawn anew each time, as random augmentation is, cannot be stored."
+)
+_NOT_OF_BATCH = Remedy("If it has nothing to do with the batch (making buffers, logging), do it once, or less often.")
+
+REMEDIES = (_IN_LOADER, _AT_ONCE, _ON_DEVICE, _ONCE, _NOT_OF_BATCH)
 
 
 @dataclass(frozen=True)
@@ -43,12 +56,14 @@ class PreprocessingInTheLoop:
         Tools that look from the first kernel of a step to its last do not see it.
 
     What to try:
-        Move tokenising, augmenting and collating into the dataset or ``collate_fn``; do on the device what it does
-        well; store what is the same in each epoch.
+        Work on the whole batch at once, not sample by sample; move tokenising, augmenting and collating into the
+        dataset or ``collate_fn``, where workers win more than handing their batches over costs; do on the device what
+        it does well; store what is the same in each epoch.
 
     When it is wrong:
         Any computing in that place counts, whatever it is for. On a CPU without free cores workers take from the model
-        what they do for it.
+        what they do for it. Work of less than 50 µs a sample is hardly done sample by sample: if workers would not
+        surely win anything either, it is only mentioned; and such work on tiny samples, one by one, is, too.
     """
 
     code: ClassVar[str] = "INP007"
@@ -60,6 +75,13 @@ class PreprocessingInTheLoop:
         default=0.10, metadata=limit("share of the step to warn from", "the catalogue's 10 %; a public trace: 58 %")
     )
     critical_share: float = field(default=0.20, metadata=limit("… that is critical", "as HST006"))
+    sample_s: float = field(
+        default=AT_ONCE_S,
+        metadata=limit(
+            "time a sample, in s, below which nothing says that samples are worked on one by one",
+            "per-sample augmentation in ten or more calls: 140 to 400 µs; the same on whole batches: 15 to 30",
+        ),
+    )
     least_s: float = field(default=50e-6, metadata=limit("time a step, in s, to look from", "as HST006"))
     computing_share: float = field(
         default=0.7, metadata=limit("CPU time over it from which it is computing", "as INP002")
@@ -89,17 +111,23 @@ class PreprocessingInTheLoop:
                 self._require_own_processor(facts)
                 says = f"of what lies between a batch and its forward, {percent(computing.value)} is surely computing"
                 return cleared(self, f"{says}: the rest may wait (HST006)", *numbers)
+        each = a_sample(facts)
+        if each is not None:
+            numbers.append(evidence("the same a sample", each.scaled(1e6), "µs", limit=self.sample_s * 1e6))
+        at_once = each is not None and each.surely_below(self.sample_s)
+        pays = workers_pay(facts)
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=found.severity,
+            # Who works on whole batches already has nothing to win but what workers, or a device, take over.
+            severity=Severity.INFO if at_once and not pays and not facts.on_accelerator else found.severity,
             summary=f"For {percent_between(share)} of each step the loop is at work between getting its batch and the "
-            "forward.",
+            f"forward{_how(each, at_once=at_once)}.",
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=_remedies(facts),
-            recoverable=recoverable(share, self.family, cautious_floor=_by_cores(facts)),
+            remedies=_remedies(facts, at_once=at_once, pays=pays),
+            recoverable=recoverable(share, self.family, cautious_floor=_by_cores(facts, pays=pays, at_once=at_once)),
             confidence=confidence(
                 Tier.SHARE if computing is None else Tier.SHARE_AND_CAUSE,
                 sure=found.sure,
@@ -125,16 +153,31 @@ class PreprocessingInTheLoop:
             )
 
 
-def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
-    in_loader = REMEDIES[0]
+def _how(each: Interval | None, *, at_once: bool) -> str:
+    if each is None:
+        return ""
+    says = f": {duration(each.value)} for each of its samples"
+    return f"{says}, as work on the whole batch at once may take" if at_once else says
+
+
+def _remedies(facts: TrialFacts, *, at_once: bool, pays: bool) -> tuple[Remedy, ...]:
+    in_loader = _IN_LOADER
     if streams_whole(facts):
         in_loader = Remedy(f"Do it in the loader, in the dataset's __iter__ or in collate_fn. {WHOLE_STREAM}")
-    return (in_loader, *REMEDIES[1 if facts.on_accelerator else 2 :])
+    return (
+        *(() if at_once else (_AT_ONCE,)),
+        *((in_loader,) if pays or facts.on_accelerator else ()),
+        *((_ON_DEVICE,) if facts.on_accelerator else ()),
+        _ONCE,
+        _NOT_OF_BATCH,
+    )
 
 
-def _by_cores(facts: TrialFacts) -> float:
-    """Where no core is free, workers may win nothing: then the step stays as long as it is."""
+def _by_cores(facts: TrialFacts, *, pays: bool, at_once: bool) -> float:
+    """Where no core is free, or workers may cost what they win, nothing may be won: the step stays as long as it is."""
     free = ask(cores_left, facts)
+    if at_once and not pays and not facts.on_accelerator:
+        return 1.0
     return 0.0 if free is not None and free >= 1 else 1.0
 
 

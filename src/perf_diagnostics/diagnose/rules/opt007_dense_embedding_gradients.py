@@ -24,10 +24,11 @@ class DenseEmbeddingGradients:
     """Few rows of an embedding table are looked up in a step, and all of them get a gradient and an update.
 
     What it measures:
-        Of the largest dense gradient of an embedding table in one of the first steps of a watched loop: in how many of
-        its rows it was not zero, and the part of the optimizer's numbers that the table is. The share of the step that
-        the update takes, times that part, times the rows that were not touched, is for nothing; on a device the
-        optimizer's phase stands for the update.
+        Of the dense gradients of embedding tables in one of the first steps of a watched loop: in how many of their
+        rows they were not zero, and the part of the optimizer's numbers that the tables are. Tables of which at least
+        half of the rows were left alone are taken together, from a million numbers on. The share of the step that the
+        update takes, times that part, times the rows that were not touched, is for nothing; on a device the optimizer's
+        phase stands for the update.
 
     Why it matters:
         The backward makes a tensor as large as the table and fills it with zeros, and the optimizer reads and writes
@@ -61,55 +62,93 @@ class DenseEmbeddingGradients:
             if "sparse_gradients" not in known:
                 require_all_told(facts.result, "embedding_rows")
                 raise NotMeasured("embedding_rows", "nobody looked at the gradients of embedding tables")
-            raise NotApplicable("embedding_rows", "no embedding table of a million numbers has a dense gradient")
-        untouched, part = _untouched(facts), _part(facts)
+            raise NotApplicable("embedding_rows", "no embedding tables of a million numbers have dense gradients")
+        tables = _Tables.of(facts)
+        part = _part(facts, tables)
         share = update_share(facts)
-        lost = share.scaled(untouched * part)
+        lost = share.scaled(tables.untouched * part)
         numbers = (
             evidence("update of untouched rows", lost, "%", limit=self.info_share),
             evidence("update", share, "%"),
-            Evidence(metric="rows that a step did not touch", value=untouched * 100, unit="%"),
-            Evidence(metric="the table, of what the optimizer updates", value=part * 100, unit="%"),
+            Evidence(metric="rows that a step did not touch", value=tables.untouched * 100, unit="%"),
+            Evidence(
+                metric="the table, of what the optimizer updates"
+                if tables.count == 1
+                else "these tables, of what the optimizer updates",
+                value=part * 100,
+                unit="%",
+            ),
         )
         found = grade(lost, ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share)))
         if found is None:
             return cleared(self, f"updating rows that were not looked up takes {percent_between(lost)}", *numbers)
-        name = facts.word("embedding_gradient_of") or "an embedding table"
-        touched, rows = (f"{facts.number(f'embedding_{what}'):,.0f}" for what in ("rows_touched", "rows"))
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=found.severity,
-            summary=f"A step touched {touched} of {rows} rows of {name}, and all of them are updated: "
-            f"{percent_between(lost)} of each step, and in the backward the zeros of a gradient as large as the table.",
+            summary=f"{tables.touched_in_words}, and all of them are updated: {percent_between(lost)} of each step, "
+            f"and in the backward the zeros of {tables.gradients_in_words}.",
             scope=facts.label,
             evidence=numbers,
-            remedies=_remedies(facts, part),
+            remedies=_remedies(facts, part, tables),
             recoverable=recoverable(_with_backward(facts, lost), self.family, realised=KAPPA_UNMEASURED),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.OPTIMIZER): lost.value},
         )
 
 
-def _untouched(facts: TrialFacts) -> float:
-    """The part of the table's rows that the step did not touch, 0…1."""
-    rows, touched = facts.number("embedding_rows"), facts.number("embedding_rows_touched")
-    if not rows > 0 or touched > rows:
-        raise NotMeasured("embedding_rows", f"{touched:.0f} of {rows:.0f} rows cannot be")
-    return 1 - touched / rows
+@dataclass(frozen=True)
+class _Tables:
+    """The tables that are told: the ``largest`` by its name, ``touched`` of its ``rows``, and those beside it.
+
+    ``numbers`` are those of all their gradients; ``untouched`` is the part of these in rows that were left alone, 0…1.
+    """
+
+    largest: str
+    rows: float
+    touched: float
+    count: int
+    numbers: float
+    untouched: float
+
+    @classmethod
+    def of(cls, facts: TrialFacts) -> _Tables:
+        rows, touched = facts.number("embedding_rows"), facts.number("embedding_rows_touched")
+        if not rows > 0 or touched > rows:
+            raise NotMeasured("embedding_rows", f"{touched:.0f} of {rows:.0f} rows cannot be")
+        name = facts.word("embedding_gradient_of") or "an embedding table"
+        count = int(ask(facts.number, "embedding_tables") or 1)
+        if count == 1:
+            return cls(name, rows, touched, 1, facts.number("embedding_gradient_numbers"), 1 - touched / rows)
+        numbers, untouched = (facts.number(f"embedding_tables_{what}") for what in ("numbers", "untouched"))
+        if not 0 <= untouched <= numbers:
+            raise NotMeasured("embedding_tables", f"{untouched:.0f} of {numbers:.0f} numbers cannot be left alone")
+        return cls(name, rows, touched, count, numbers, untouched / numbers if numbers else 0.0)
+
+    @property
+    def touched_in_words(self) -> str:
+        touched = f"{self.touched:,.0f} of {self.rows:,.0f}"
+        if self.count == 1:
+            return f"A step touched {touched} rows of {self.largest}"
+        left = f"Of {self.count} embedding tables a step left {percent(self.untouched)} of the rows alone"
+        return f"{left} (of {self.largest}, the largest, it touched {touched})"
+
+    @property
+    def gradients_in_words(self) -> str:
+        return "a gradient as large as the table" if self.count == 1 else "gradients as large as the tables"
 
 
-def _part(facts: TrialFacts) -> float:
-    """The part of the numbers that the optimizer updates which is the table, 0…1; those with sparse gradients are few.
+def _part(facts: TrialFacts, tables: _Tables) -> float:
+    """The part of the numbers that the optimizer updates which is the tables, 0…1; those with sparse gradients are few.
 
     Where several of one kind take turns, what each of them updates counts as often as it steps in a step of the loop.
 
     Raises:
-        NotMeasured: the table is larger than all that is updated, so that no optimizer holds it; or optimizers of
+        NotMeasured: the tables are larger than all that is updated, so that no optimizer holds them; or optimizers of
             several kinds take turns, whose updates of a number do not take the same time.
     """
-    table, held = facts.number("embedding_gradient_numbers"), facts.number("gradients_used")
+    held = facts.number("gradients_used")
     dense = held - (ask(facts.number, "sparse_gradients") or 0.0)
     several = optimizers_in_turn(facts.result)
     turns = 1
@@ -121,9 +160,9 @@ def _part(facts: TrialFacts) -> float:
         dense = float(sum((one.used - one.sparse) * one.turns for one in several))
     else:
         most = int(dense)
-    if table > most:
+    if tables.numbers > most:
         raise NotMeasured("embedding_gradient_numbers", "no optimizer holds the table that the gradient is of (CMP017)")
-    return table * turns / dense
+    return tables.numbers * turns / dense
 
 
 def _holder(facts: TrialFacts) -> OptimizerGradients:
@@ -142,14 +181,15 @@ def _with_backward(facts: TrialFacts, lost: Interval) -> Interval:
     return lost if backward is None else lost.reaching(min(1.0, most + backward.value))
 
 
-def _remedies(facts: TrialFacts, part: float) -> tuple[Remedy, ...]:
+def _remedies(facts: TrialFacts, part: float, tables: _Tables) -> tuple[Remedy, ...]:
     kind, implementation = facts.word("optimizer") or "", facts.word("optimizer_implementation")
     if optimizers_in_turn(facts.result):
         kind, implementation = _holder(facts).kind, _holder(facts).implementation
-    name = facts.word("embedding_gradient_of") or "the table"
+    names = tables.largest if tables.count == 1 else f"{tables.largest} and the other tables that are hardly touched"
     takes = {"SGD": "SGD takes such gradients as they are", "Adagrad": "Adagrad takes such gradients as they are"}
-    how = takes.get(kind, "torch.optim.SparseAdam for the table, today's optimizer for the rest")
-    found = [Remedy(f"Make {name} with sparse=True: {how}. {CHANGES_TRAINING}"), _TELLS]
+    which = "the table" if tables.count == 1 else "the tables"
+    how = takes.get(kind, f"torch.optim.SparseAdam for {which}, today's optimizer for the rest")
+    found = [Remedy(f"Make {names} with sparse=True: {how}. {CHANGES_TRAINING}"), _TELLS]
     if kind in ("Adam", "AdamW") and implementation != "fused":
         found.append(
             Remedy(

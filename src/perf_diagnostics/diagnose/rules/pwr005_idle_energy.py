@@ -18,8 +18,8 @@ class IdleEnergy:
     """Energy is spent on waiting.
 
     What it measures:
-        The idle power of the device, measured with a live context before the steps, times the time in which it had
-        nothing to do, over its whole energy in the steps.
+        The idle power of the device, measured with a live context at rest (before or after the steps), times the time
+        in which it had nothing to do, over its whole energy in the steps.
 
     Why it matters:
         A device that waits still draws a sixth to a third of its power, for nothing.

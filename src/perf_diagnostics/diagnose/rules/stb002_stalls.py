@@ -93,5 +93,5 @@ class LongSteps:
             recoverable=recoverable(share, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
             claims=found.claims,
-            symptom_of=("INP004", "INP005", "HST003", "HST005", "HST007"),
+            symptom_of=("COM002", "INP004", "INP005", "HST003", "HST005", "HST007"),
         )

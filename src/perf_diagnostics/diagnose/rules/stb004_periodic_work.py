@@ -11,6 +11,7 @@ from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.kinds_of_work import kind_of_work
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.stalls import PLACES, against, explained_by_length, rhythm_outside, stalls_of
+from perf_diagnostics.diagnose.whose_work import Framework, whose_work
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import Phase
 
@@ -29,10 +30,12 @@ class PeriodicWork:
         median step does not show them.
 
     What to try:
-        Save asynchronously or less often; evaluate less often or elsewhere; log from another thread.
+        Save asynchronously or less often; evaluate less often or elsewhere; log from another thread. Of a function of
+        your own that is none of these: what it does one by one, for many at once.
 
     When it is wrong:
-        The work may be wanted as often as it is done; then this is its price. A trial of few rounds says little about
+        The work may be wanted as often as it is done; then this is its price. What a framework's own loop does is only
+        mentioned. A trial of few rounds says little about
         how long one takes.
     """
 
@@ -66,7 +69,7 @@ class PeriodicWork:
             )
         if explained_by_length(facts, self.explained) is not None:
             return cleared(self, "the length of the batch explains the long steps (STB001)", *numbers)
-        where, remedies = "", against(facts, None)
+        where, remedies, whose = "", against(facts, None), None
         if found.place is not None:
             phase, part = found.place
             numbers.append(Evidence(metric=f"of it in {phase}", value=part * 100, unit="%"))
@@ -74,11 +77,14 @@ class PeriodicWork:
             work = kind_of_work(facts, phase) if phase is Phase.OTHER else None
             if work is not None:
                 where += f", mostly {work.kind.name}"
+            whose = whose_work(facts, phase) if phase is Phase.OTHER and work is None else None
+            if whose is not None:
+                where += f"; {whose.says.replace(' of that ', ' of what is outside ', 1)}"
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=graded.severity,
+            severity=Severity.INFO if isinstance(whose, Framework) else graded.severity,
             summary=f"Every {period.steps} steps one takes {duration(found.typical_s)} longer: "
             f"{percent_between(share)} of all time{where}.",
             scope=facts.label,
@@ -87,5 +93,5 @@ class PeriodicWork:
             recoverable=recoverable(share, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
             claims=found.claims,
-            symptom_of=("INP004", "INP005", "HST003", "HST005", "HST007"),
+            symptom_of=("COM002", "INP004", "INP005", "HST003", "HST005", "HST007"),
         )

@@ -11,7 +11,7 @@ from typing import TypeVar
 from perf_diagnostics.diagnose.asking import SEVERITIES, Placed
 from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Finding, Severity, Unchecked
-from perf_diagnostics.diagnose.ranking import ranked, verdict
+from perf_diagnostics.diagnose.ranking import ranked
 from perf_diagnostics.diagnose.rule import Answer
 from perf_diagnostics.diagnose.trace.facts import TraceFacts, facts_of
 from perf_diagnostics.diagnose.trace.reader import read_trace
@@ -19,6 +19,7 @@ from perf_diagnostics.diagnose.trace.rule import AnyTraceRule
 from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
 from perf_diagnostics.diagnose.trace.thresholds import configured_traces
 from perf_diagnostics.diagnose.trace.waterfall import Waterfall, waterfall_of
+from perf_diagnostics.diagnose.verdict import suspected, verdict, would_decide
 from perf_diagnostics.diagnose.wording import listing
 from perf_diagnostics.errors import InvalidSettings
 
@@ -84,6 +85,8 @@ def diagnose_traces(
         cleared=tuple(clear),
         unchecked=tuple(unchecked),
         no_verdict_because=reason or why,
+        suspected="" if reason or best is not None else suspected(ordered, None),
+        would_decide="" if reason or best is not None else would_decide(ordered, None),
     )
     return TraceDiagnosis(diagnosis, tuple(waterfall_of(rank) for rank in ranks))
 

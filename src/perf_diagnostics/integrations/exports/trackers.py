@@ -14,6 +14,7 @@ from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Diagnosis, Tried, Trying
 from perf_diagnostics.diagnose.tried import change_words
+from perf_diagnostics.diagnose.verdict_place import verdict_note
 from perf_diagnostics.diagnose.wording import percent_between
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations.exports.naming import by_batch_size, configuration, headline_numbers, sweep_results
@@ -72,7 +73,9 @@ def _logger_of(tracker: Any) -> Callable[[dict[str, float], int], Any]:
 
 def _log_verdict(tracker: Any, found: Diagnosis) -> None:
     """The verdict, and what was tried, as the tracker's kind of text, where it has one."""
-    says = found.verdict.summary if found.verdict is not None else f"No verdict: {found.no_verdict_because}"
+    # Without the line of code: a tracker may be another company's.
+    says = f"No verdict: {found.no_verdict_because}" if found.verdict is None else found.verdict.summary
+    says = f"{says} {verdict_note(found)}".strip()
     words = {
         "perf_diagnostics/verdict": "" if found.verdict is None else f"{found.verdict.code} {found.verdict.name}",
         "perf_diagnostics/summary": says[:_MOST],

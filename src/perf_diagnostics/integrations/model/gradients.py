@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from perf_diagnostics.integrations.model.describe import parameters_of, trained_by
-from perf_diagnostics.integrations.model.embedding_gradients import TableGradient, is_sparse, largest_dense
+from perf_diagnostics.integrations.model.embedding_gradients import TableGradients, dense_gradients, is_sparse
 from perf_diagnostics.records import Json
 from perf_diagnostics.workloads.optimizers import optimizer_facts
 
@@ -34,7 +35,7 @@ class _Seen:
     held: dict[int, _Size] = field(default_factory=dict)
     without: dict[int, _Size] = field(default_factory=dict)
     sparse: dict[int, _Size] = field(default_factory=dict)
-    table: TableGradient | None = None
+    tables: TableGradients | None = None
     #: What the optimizer is like, and what it trains; of one that is alone others tell it.
     about: dict[str, Json] = field(default_factory=dict)
 
@@ -66,7 +67,8 @@ class Gradients:
         self._seen: dict[int, _Seen] = {}
         #: What no optimizer holds and steps have given gradients.
         self._unheld: dict[int, _Size] = {}
-        self._before: dict[int, tuple[int, int]] = {}
+        #: A gradient that is let go and made anew may lie at the same address, so that its ``id`` says nothing.
+        self._before: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
 
     def look(
         self,
@@ -92,7 +94,7 @@ class Gradients:
         later = {id(parameter) for parameter in parameters_of((), others)} - held
         seen = self._seen.setdefault(turn, _Seen())
         without: dict[int, _Size] = {}
-        now: dict[int, tuple[int, int]] = {}
+        now: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         seen.held, seen.sparse = {}, {}
         for parameter in parameters_of(models, optimizers):
             if not parameter.requires_grad or not parameter.is_leaf:
@@ -106,13 +108,14 @@ class Gradients:
                 if gradient is None and (not seen.looks or this in seen.without):
                     without[this] = size
             elif gradient is not None and this not in later:
-                now[this] = id(gradient), gradient._version
-                if self._before.get(this, now[this]) != now[this]:
+                now[this] = weakref.ref(gradient), gradient._version
+                before, version = self._before.get(this, now[this])
+                if before() is not gradient or version != gradient._version:
                     self._unheld[this] = size
         seen.without, self._before = without, now
         seen.looks += 1
         if seen.looks == _LEAST_LOOKS:
-            seen.table = largest_dense(models, without=later)
+            seen.tables = dense_gradients(models, without=later)
             if turn != ALONE:
                 seen.about = {**optimizer_facts(optimizers[0]), "trains": trained_by(models, held)}
 
@@ -149,16 +152,16 @@ class Gradients:
             sparse |= seen.sparse
             given |= seen.held.keys() - seen.without.keys()
         used = _numbers({one: size for one, size in held.items() if one in given})
-        tables = [(at, seen.table) for at, seen in enumerate(several, start=1) if seen.table is not None]
-        at, table = max(tables, key=lambda one: one[1].untouched, default=(0, None))
-        which: dict[str, Json] = {"embedding_gradient_optimizer": at} if table is not None and len(several) > 1 else {}
+        held_by = [(at, seen.tables) for at, seen in enumerate(several, start=1) if seen.tables is not None]
+        at, tables = max(held_by, key=lambda one: one[1].untouched, default=(0, None))
+        which: dict[str, Json] = {"embedding_gradient_optimizer": at} if tables is not None and len(several) > 1 else {}
         return {
             "unused_parameters": _numbers(held) - used,
             "gradients_used": used,
             "gradients_nobody_uses": _numbers(self._unheld),
             "gradient_bytes_nobody_uses": sum(size.size_bytes for size in self._unheld.values()),
             "sparse_gradients": _numbers(sparse),
-            **({} if table is None else table.facts),
+            **({} if tables is None else tables.facts),
             **which,
         }
 

@@ -14,13 +14,21 @@ from perf_diagnostics.integrations.model.called_masks import MaskReader, reader_
 from perf_diagnostics.integrations.model.living import living
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import FORWARD, OTHER, TRAINS, LoopProbe
-from perf_diagnostics.integrations.steps.step_state import NOTHING, StepState
-from perf_diagnostics.measure.tape import BITS, LEAVE
+from perf_diagnostics.integrations.steps.step_state import NOTHING, StepState, nobody
+from perf_diagnostics.measure.spans import PLACE
+from perf_diagnostics.measure.tape import AGAIN, ASKS, ASKS_AGAIN, EVALUATES_AGAIN, LEAVE
 from perf_diagnostics.workloads.workload import BatchCount
 
 #: torch.nn.Module looks for this on every call and calls it instead; it leaves it out of copies and pickles. Compiling
 #: in place (``model.compile()``) uses it too. It has been there since torch 2.1.
 _CALL = "_compiled_call_impl"
+
+#: What is marked: is the model called on what it was trained on last, to be trained, and in evaluation mode?
+_CODES = {
+    **{(False, True, False): TRAINS, (True, True, False): AGAIN},
+    **{(False, False, False): ASKS, (False, False, True): ASKS},
+    **{(True, False, False): ASKS_AGAIN, (True, False, True): EVALUATES_AGAIN},
+}
 
 _clock = time.perf_counter_ns
 
@@ -62,9 +70,14 @@ class CallWatch(Protocol):
         """Where the calls are marked."""
 
     def call_begins(
-        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], reader: MaskReader | None
+        self,
+        module: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reader: MaskReader | None,
+        code: int,
     ) -> None:
-        """A call begins, perhaps inside something else, and perhaps not to be trained."""
+        """A call begins, perhaps inside something else, and perhaps not to be trained; ``code`` tells how."""
 
     def fails(self, fault: Exception) -> None:
         """Something of ours went wrong."""
@@ -112,22 +125,29 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
     alive = weakref.ref(module)  # a strong reference from the module to itself would delay the end of its memory
     compiling, grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
     state, around, steps, thread = watch.state, watch.probe.open, watch.steps, watch.thread
-    batches, beside = steps.batches, steps.beside
-    reader = reader_of(module)
-    if reader is not None:
-        steps.may_be_masked()
+    batches, beside, reader = steps.batches, steps.beside, _reader(module, steps)
+    tensor, reference = torch.Tensor, weakref.ref
+    #: What the model was last called with to be trained; weakly, for a batch must be gone when the loop lets it go.
+    trained_on: Callable[[], Any] = nobody
 
     def timed(*args: Any, **kwargs: Any) -> Any:
+        nonlocal trained_on
         module: Any = alive()
         call = module._call_impl if before is None else before
         if compiling() or not state.active or get_ident() != thread:
             return call(*args, **kwargs)
         try:
+            given: Any = args[0] if args else next(iter(kwargs.values()), None)
+            again = given is not None and trained_on() is given
+            trains = bool(module.training and grad_enabled())
+            if trains and not again and type(given) is tensor:
+                trained_on = reference(given)
+            code = _CODES[again, trains, not module.training]
             if state.inside != NOTHING or not state.called:
-                watch.call_begins(module, args, kwargs, reader)
-            elif not module.training or not grad_enabled():
+                watch.call_begins(module, args, kwargs, reader, code)
+            elif not trains:
                 state.evaluated = state.unused_wait
-                state.mark(_clock() << BITS | OTHER)
+                state.mark(_clock() * PLACE + code)
                 state.inside = OTHER
             else:
                 if beside:
@@ -138,7 +158,8 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
                     steps.count_masked(reader, args, kwargs)
                 elif not batches:
                     steps.count_rows(args, kwargs)
-                state.mark(_clock() << BITS | TRAINS)
+                mark = state.mark
+                mark(_clock() * PLACE + code)
                 state.inside = FORWARD
         except FAULTS as fault:
             watch.fails(fault)
@@ -148,11 +169,19 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
             try:
                 if state.inside != NOTHING:
                     state.inside = around.pop() if around else NOTHING
-                    state.mark(_clock() << BITS | LEAVE)
+                    mark = state.mark
+                    mark(_clock() * PLACE + LEAVE)
             except FAULTS as fault:
                 watch.fails(fault)
 
     return TimedCalls(module, timed)
+
+
+def _reader(module: torch.nn.Module, steps: CalledSteps) -> MaskReader | None:
+    reader = reader_of(module)
+    if reader is not None:
+        steps.may_be_masked()
+    return reader
 
 
 def watch_beside(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
@@ -173,11 +202,13 @@ def watch_beside(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
             return call(*args, **kwargs)
         try:
             if module.training and grad_enabled():
-                state.mark(_clock() << BITS | FORWARD)
+                mark = state.mark
+                mark(_clock() * PLACE + FORWARD)
                 state.inside = FORWARD
             else:
                 state.evaluated = True
-                state.mark(_clock() << BITS | OTHER)
+                mark = state.mark
+                mark(_clock() * PLACE + OTHER)
                 state.inside = OTHER
                 steps.called_beside()
         except FAULTS as fault:
@@ -188,7 +219,8 @@ def watch_beside(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
             try:
                 if state.inside != NOTHING:
                     state.inside = around.pop() if around else NOTHING
-                    state.mark(_clock() << BITS | LEAVE)
+                    mark = state.mark
+                    mark(_clock() * PLACE + LEAVE)
             except FAULTS as fault:
                 watch.fails(fault)
 

@@ -16,6 +16,7 @@ from perf_diagnostics.integrations.model.beside_models import BesideModels
 from perf_diagnostics.integrations.model.gradients import ALONE, Gradients
 from perf_diagnostics.integrations.model.living import Living, living
 from perf_diagnostics.integrations.model.modules import TimedCalls, outermost, parts_of
+from perf_diagnostics.integrations.model.user_hooks import user_hooks
 from perf_diagnostics.records import Json
 
 T = TypeVar("T")
@@ -126,6 +127,10 @@ class Trained:
         """Whether an optimizer lives that has not stepped yet, and trains what none of those does that have."""
         stepped = {id(parameter) for parameter in describe.parameters_of((), _alive(self.optimizers.values()))}
         return any(id(parameter) not in stepped for parameter in describe.parameters_of((), _alive(self._living)))
+
+    def all_optimizers(self) -> list[torch.optim.Optimizer]:
+        """Those that have stepped or were named, and those that there were when models were looked for."""
+        return list({id(one): one for one in _alive([*self.optimizers.values(), *self._living])}.values())
 
     def called_in(self, module: torch.nn.Module) -> None:
         """A module is called to be trained: what does it compute in?"""
@@ -262,5 +267,6 @@ class Trained:
             "accumulation_steps": 1 if len(turns) != 1 else self.usual_micro_steps,
             **describe.facts_of(models, optimizers, device, checkpoints=self.checkpoints),
             **self.gradients.facts(turns),
+            "user_hooks": user_hooks(models) or about.facts.get("user_hooks", []),
             **self.loader_facts,
         }

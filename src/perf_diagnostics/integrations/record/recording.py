@@ -26,6 +26,7 @@ from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.store.tables import steps_to_parquet
 
 if TYPE_CHECKING:
+    from perf_diagnostics.integrations.model.product_looks import ProductLooks
     from perf_diagnostics.integrations.record.window_borders import WindowBorders
 
 DISABLED_VARIABLE = "PERF_DIAGNOSTICS_DISABLED"
@@ -78,6 +79,8 @@ class Recording:
         self.exchanges = Exchanges(observations)
         #: The profiler window, where one was asked for.
         self.window: WindowBorders | None = None
+        #: What looks through one step that does not count, where somebody wants that.
+        self.looks: ProductLooks | None = None
         #: Adds to the result what watching cost a step; who starts the watch knows how (:mod:`.own_cost`).
         self.with_own_cost: Callable[[TrialResult, LoopProbe, Callable[[], int]], TrialResult] = _as_it_is
         #: Called before a block's steps are taken from the probe.
@@ -169,6 +172,9 @@ class Recording:
         if self.probe.capturing:
             return  # it stays due
         self.first_ended(now)
+        if self.looks is not None and self.looks.under_way:
+            self._looked_through(self.looks)
+            return
         if self.profiling:
             self._border_of_window()
             return
@@ -199,12 +205,33 @@ class Recording:
             return
         self._times.written(now)
         self._wait_for_steps()
-        self._look_at_window(now)
+        before = self.window is not None and not self.window.window.over  # who asked for a window gets it first
+        if self.looks is not None and not before and self.looks.may_begin(self._course.steady_steps):
+            self._look_through(self.looks)
+        else:
+            self._look_at_window(now)
 
     @property
     def profiling(self) -> bool:
-        """Whether the step under way belongs to the profiler window, or comes right after it, and does not count."""
-        return self.window is not None and self.window.under_way
+        """Whether the step under way does not count: it is looked through, or belongs to a window, or follows it."""
+        looking = self.looks is not None and self.looks.under_way
+        return looking or (self.window is not None and self.window.under_way)
+
+    def _look_through(self, looks: ProductLooks) -> None:
+        """The next step is looked through, if it can be, and does not count; the steps so far are written."""
+        with self._between_blocks():
+            looks.begin(several=self._disk.meeting.several)
+            self.probe.warmup = looks.under_way
+        if looks.under_way:
+            self._times.wait(self.steps, self.steps + 1)
+
+    def _looked_through(self, looks: ProductLooks) -> None:
+        """The step that was looked through has ended."""
+        with self._between_blocks():
+            looks.end()
+            self.about.looked = looks.facts
+            self.probe.warmup = False
+        self._wait_for_steps()
 
     def _look_at_window(self, now: int) -> None:
         """Begin the profiler window, or look again in time; the steps so far are written."""
@@ -319,6 +346,8 @@ class Recording:
 
     def break_off(self, outcome: Outcome, reason: str) -> None:
         """No step comes any more: a profiler that is ours stops, or it would be taken for the training's own."""
+        if self.looks is not None:
+            self.looks.training_ended()
         if self.window is not None and os.getpid() == self._pid:
             self.window.break_off(in_peace=outcome is Outcome.COMPLETED and not reason)
 

@@ -41,7 +41,7 @@ def tell(recording: Recorded, observations: Observations, notes: Iterable[str] =
 
 def _verdict(recording: Recorded, observations: Observations) -> str:
     from perf_diagnostics.diagnose.engine import diagnose
-    from perf_diagnostics.diagnose.verdict_place import verdict_place
+    from perf_diagnostics.diagnose.verdict_place import verdict_words
 
     run = recording.run
     if run is None:
@@ -49,9 +49,5 @@ def _verdict(recording: Recorded, observations: Observations) -> str:
         return "no training step was measured" + next((f": {gap.why}" for gap in gaps), "")
     where = "not written" if recording.folder is None else os.path.relpath(recording.folder.path)
     diagnosis = diagnose(run, traces=None if recording.folder is None else recording.folder.traces())
-    found = diagnosis.verdict
-    if found is None:
-        told = f"no verdict: {diagnosis.no_verdict_because}"
-    else:
-        told = f"{found.summary} {verdict_place(diagnosis)} [{found.code}]"
+    told = f"{'no verdict: ' if diagnosis.verdict is None else ''}{verdict_words(diagnosis)}"
     return f"{where}: {' '.join(told.split())}"

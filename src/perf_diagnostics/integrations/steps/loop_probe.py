@@ -10,12 +10,15 @@ import numpy as np
 
 from perf_diagnostics.integrations.steps.step_state import NOTHING, StepState
 from perf_diagnostics.measure.beside_steps import MemoryReading, SpacedMemory
+from perf_diagnostics.measure.calls import read_calls
 from perf_diagnostics.measure.device_clock import DeviceClock, EventSource
 from perf_diagnostics.measure.probe import Probe
 from perf_diagnostics.measure.tape import (
     ABANDON,
     BACKWARD,
+    BEGUN,
     BITS,
+    CLOSURE,
     DATA_WAIT,
     FORWARD,
     GIVE_BACK,
@@ -25,6 +28,7 @@ from perf_diagnostics.measure.tape import (
     TRAINS,
     TRANSFER,
 )
+from perf_diagnostics.records import StepTable
 
 __all__ = ["BACKWARD", "DATA_WAIT", "FORWARD", "OPTIMIZER", "OTHER", "TRAINS", "TRANSFER", "LoopProbe"]
 
@@ -113,17 +117,18 @@ class LoopProbe(Probe):
     def entered_so_far(self, code: int) -> int:
         """How often the phase was entered since the last take, steps that have not ended included."""
         marks = np.frombuffer(self._marks, dtype=np.int64) if self._marks else np.empty(0, np.int64)
-        return int(np.count_nonzero(marks & (1 << BITS) - 1 == code))
+        begins = [mark for mark, phase in BEGUN.items() if phase == code and mark != CLOSURE]
+        return int(np.count_nonzero(np.isin(marks & (1 << BITS) - 1, begins)))
 
     def enter(self, code: int) -> None:
         """A phase begins, as an index into ALL_PHASES; OTHER marks what must not count as the phase around it.
 
-        TRAINS is a forward that makes use of the batches waited for so far.
+        TRAINS is a forward that makes use of the batches waited for so far. Other codes of the tape that begin a phase
+        tell what is called.
         """
         self.state.mark(self._clock() << BITS | code)
         inside = self.state.inside
-        if code == TRAINS:
-            code = FORWARD
+        code = BEGUN[code]
         if code == FORWARD and inside == BACKWARD:
             code = BACKWARD
         if inside != NOTHING:
@@ -161,7 +166,7 @@ class LoopProbe(Probe):
         spaced = SpacedMemory(memory)
         if self._memory is not None:
             spaced.interval_ns = self._memory.interval_ns
-        self._memory = spaced
+        self._memory, self._quiet_until_ns = spaced, 0
 
     def ended(self, steps: int) -> None:
         """So many steps more were ended on the tape, and are like the one before them."""
@@ -236,6 +241,11 @@ class LoopProbe(Probe):
     def end_block(self) -> None:
         super().end_block()
         self.state.mark = self._mark_first
+
+    def take(self) -> StepTable:
+        # Without bridges what is marked as a forward or a backward may hold several calls.
+        calls = read_calls(self._marks) if self._bridged else {}
+        return StepTable({**super().take().columns, **calls})
 
     def _on_gc(self, moment: str, info: dict[str, int]) -> None:
         super()._on_gc(moment, info)

@@ -8,13 +8,14 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from perf_diagnostics.records import Json
-from perf_diagnostics.workloads.data import loader_facts
+from perf_diagnostics.workloads.data import batches_a_pass, loader_facts
 
 
 class Passes:
     """The passes so far; a loader that is gone is not taken for another one at its address.
 
-    ``facts`` are those of the first DataLoader, how many passes DataLoaders gave (``passes``), and of how many of them
+    ``facts`` are those of the first DataLoader, how many batches a whole pass over it has (``batches_a_pass``, where
+    torch's own samplers tell), how many passes DataLoaders gave (``passes``), and of how many of them
     (``loaders``): as many where one is made anew for each pass.
     """
 
@@ -38,6 +39,8 @@ class Passes:
         if not known:
             self._met[id(loader)] = loader
             self._loaders += 1
-            self.facts = self.facts or loader_facts(loader)
+            if not self.facts:
+                batches = batches_a_pass(loader)
+                self.facts = loader_facts(loader) | ({} if batches is None else {"batches_a_pass": batches})
         self._passes += 1
         self.facts |= {"passes": self._passes, "loaders": self._loaders}

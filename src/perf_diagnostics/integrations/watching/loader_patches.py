@@ -18,7 +18,8 @@ from perf_diagnostics.integrations.steps.loop_probe import DATA_WAIT, OTHER
 from perf_diagnostics.integrations.steps.step_state import NOTHING
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.integrations.watching.watch import Watch
-from perf_diagnostics.measure.tape import BITS, LEAVE
+from perf_diagnostics.measure.spans import PLACE
+from perf_diagnostics.measure.tape import LEAVE
 
 #: CPython's flag of a class made by a ``class`` statement; built-in ones cannot be changed.
 _HEAP_TYPE = 1 << 9
@@ -94,7 +95,8 @@ def timed_fetch(watch: Watch, fetch: Callable[[Any], Any]) -> Callable[[Any], An
                 watch.fetch_begins(trains=getattr(self, of_training))
             else:
                 state.inside = DATA_WAIT if trains else OTHER
-                state.mark(_clock() << BITS | state.inside)
+                mark = state.mark
+                mark(_clock() * PLACE + state.inside)
             if cpu is not None:
                 cpu_ns = cpu()
         except FAULTS as fault:
@@ -107,7 +109,8 @@ def timed_fetch(watch: Watch, fetch: Callable[[Any], Any]) -> Callable[[Any], An
                     cpu_ns = cpu() - cpu_ns
                 phase = state.inside
                 if phase != NOTHING:
-                    state.mark(_clock() << BITS | LEAVE)
+                    mark = state.mark
+                    mark(_clock() * PLACE + LEAVE)
                     state.inside = around.pop() if around else NOTHING
                     first = batch[0] if type(batch) in _PAIRS and batch else None
                     if phase != DATA_WAIT:

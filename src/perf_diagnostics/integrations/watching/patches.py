@@ -1,7 +1,8 @@
 """Puts a watch into torch's own calls (backward, optimizers), and takes it out again without a trace.
 
 What stands in a call writes the marks of a plain step itself, in one piece and from local names, and asks the watch
-about everything else: in steps of a third of a millisecond each call of a Python function is seen.
+about everything else: in steps of a third of a millisecond each call of a Python function is seen. What a slot holds is
+put into a local name before it is called, as in :mod:`perf_diagnostics.measure.spans`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from perf_diagnostics.integrations.steps.step_state import NOTHING, QUICK_NS
 from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watching.closures import Call, closure_marker
 from perf_diagnostics.integrations.watching.watch import Watch
-from perf_diagnostics.measure.tape import BITS, END, LEAVE
+from perf_diagnostics.measure.spans import PLACE
+from perf_diagnostics.measure.tape import END, KEEPS, LEAVE
 
 _clock = time.perf_counter_ns
 
@@ -32,6 +34,7 @@ def watch_backward(watch: Watch, patches: ExitStack) -> None:
     """Time ``torch.autograd.backward``, which ``Tensor.backward`` calls, too."""
     original: Callable[..., Any] = torch.autograd.backward
     state, around, losses, thread = watch.state, watch.probe.open, watch.steps.losses, watch.thread
+    looks = watch.steps.looks
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
@@ -39,11 +42,15 @@ def watch_backward(watch: Watch, patches: ExitStack) -> None:
         if not state.active or get_ident() != thread or inside == BACKWARD or BACKWARD in around:
             return original(*args, **kwargs)
         try:
-            if inside == NOTHING:
-                state.mark(_clock() << BITS | BACKWARD)
+            # With create_graph it is kept for what is computed of the gradients.
+            again = not (args[3] if len(args) > 3 else kwargs.get("create_graph"))
+            keeps = again and (args[2] if len(args) > 2 else kwargs.get("retain_graph"))
+            if inside == NOTHING and not looks.wanted:
+                mark = state.mark
+                mark(_clock() * PLACE + (KEEPS if keeps else BACKWARD))
                 state.inside = BACKWARD
             else:
-                watch.backward_begins()
+                watch.backward_begins(KEEPS if keeps else BACKWARD, args[0] if args else kwargs.get("tensors"))
         except FAULTS as fault:
             watch.fails(fault)
         try:
@@ -57,15 +64,19 @@ def watch_backward(watch: Watch, patches: ExitStack) -> None:
                     watch.turns.forget_lost_steps()  # one raised inside this backward
                 elif state.inside != NOTHING:
                     state.inside = around.pop() if around else NOTHING
-                    state.mark(_clock() << BITS | LEAVE)
+                    mark = state.mark
+                    mark(_clock() * PLACE + LEAVE)
                 if not state.due_ns and losses.wanted:
                     losses.backward(args[0] if args else kwargs.get("tensors"))
+                if looks.wanted:
+                    watch.backward_looked_into()
                 if state.inner_steps:
                     watch.turns.backward_stepped()
             except FAULTS as fault:
                 watch.fails(fault)
 
     untraced(backward, and_what_they_call=False)
+    untraced(Watch.backward_begins, Watch.backward_looked_into, and_what_they_call=True)
     replace(torch.autograd, "backward", backward, patches)
 
 
@@ -107,7 +118,8 @@ def _step_begins(
                 state.inner_steps += 1
             elif inside != NOTHING:
                 turns.step_begins_inside()
-            state.mark(_clock() << BITS | OPTIMIZER)
+            mark = state.mark
+            mark(_clock() * PLACE + OPTIMIZER)
             state.inside = OPTIMIZER
             stepping.append(this)
             if len(args) > 1 or kwargs:
@@ -122,7 +134,7 @@ def _step_begins(
 def _step_ends(watch: Watch) -> Callable[[Any, Any, Any], None]:
     """What torch calls after an optimizer's step."""
     state, probe, around, steps, turns = watch.state, watch.probe, watch.probe.open, watch.steps, watch.turns
-    cycle, batches, stepping = turns.cycle, steps.batches, steps.stepping
+    cycle, batches, stepping, looks = turns.cycle, steps.batches, steps.stepping, steps.looks
 
     def ends(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if not state.active:
@@ -132,12 +144,16 @@ def _step_ends(watch: Watch) -> Callable[[Any, Any, Any], None]:
             if not stepping or stepping[-1] != this:
                 return  # it began before the watch did
             stepping.pop()
+            if looks.wanted:
+                looks.stepped(this)
             now = _clock()
             state.inside = around.pop() if around else NOTHING
             if state.inside != NOTHING:
-                state.mark(now << BITS | LEAVE)
+                mark = state.mark
+                mark(now * PLACE + LEAVE)
             elif cycle.alone != this and not (cycle.decided and cycle.stepped(this, batches)):
-                state.mark(now << BITS | LEAVE)
+                mark = state.mark
+                mark(now * PLACE + LEAVE)
                 if not cycle.decided:
                     turns.first_turn_ends(this)
                 elif probe.warmup:
@@ -149,7 +165,8 @@ def _step_ends(watch: Watch) -> Callable[[Any, Any, Any], None]:
                 and state.forwards
                 and not state.evaluated
             ):
-                state.mark(now << BITS | END)
+                mark = state.mark
+                mark(now * PLACE + END)
                 state.ended_ns = now
                 state.plain_steps += 1
                 state.forwards = 0

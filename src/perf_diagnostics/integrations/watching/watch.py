@@ -14,18 +14,19 @@ from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
 from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.called_masks import MaskReader
 from perf_diagnostics.integrations.model.modules import TimedCalls, watch_beside, watch_calls
+from perf_diagnostics.integrations.model.product_looks import ProductLooks
 from perf_diagnostics.integrations.model.trained import Trained
 from perf_diagnostics.integrations.record.recording import Recording
 from perf_diagnostics.integrations.shield import FAULTS, LoopObservations, Shield
 from perf_diagnostics.integrations.steps.cycle import Cycle
 from perf_diagnostics.integrations.steps.hindsight import HindsightProbe
 from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
-from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, TRAINS
+from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER
 from perf_diagnostics.integrations.steps.passes import Passes
 from perf_diagnostics.integrations.steps.step_state import NOTHING
 from perf_diagnostics.integrations.watching.optimizer_turns import OptimizerTurns
 from perf_diagnostics.integrations.watching.watched_steps import WatchedSteps
-from perf_diagnostics.measure.tape import BITS, LEAVE
+from perf_diagnostics.measure.tape import BITS, KEEPS, LEAVE
 from perf_diagnostics.records import Outcome, Phase
 
 #: Whose loaders get the next batch before they give out the last one (``DataLoaderShard.__iter__``): a batch counts
@@ -96,6 +97,7 @@ class Watch:
         self._ahead: Any = None
         self._ended = False
         self.recording.exchanges.modules = lambda: self.trained.everything
+        self.recording.looks = ProductLooks(self.observations, lambda: self.trained.modules)
         try:
             self.trained.watch_models()
             self.steps.find_main()
@@ -171,9 +173,14 @@ class Watch:
             self.about.pass_reads.pass_ended()
 
     def call_begins(
-        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], reader: MaskReader | None
+        self,
+        module: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reader: MaskReader | None,
+        code: int,
     ) -> None:
-        """A model is called, perhaps inside something else, and perhaps not to be trained."""
+        """A model is called, perhaps inside something else, and perhaps not to be trained; ``code`` tells how."""
         if self.state.inside == OPTIMIZER:
             self.turns.forget_lost_steps()
         state, probe = self.state, self.probe
@@ -195,16 +202,24 @@ class Watch:
                 self.steps.count_masked(reader, args, kwargs)
             elif not self.batches:
                 self.steps.count_rows(args, kwargs)
-            probe.enter(TRAINS)
+            probe.enter(code)
         else:
             state.evaluated = state.unused_wait
-            probe.enter(OTHER)
+            probe.enter(code)
 
-    def backward_begins(self) -> None:
-        """The outermost backward begins inside something else."""
+    def backward_begins(self, code: int, loss: Any) -> None:
+        """The outermost backward begins on this, inside something else or in one of the first steps."""
         if self.state.inside == OPTIMIZER:
             self.turns.forget_lost_steps()
-        self.probe.enter(BACKWARD)
+        self.probe.enter(code)
+        if self.steps.looks.wanted:
+            with self.observations.guard("gradients"):
+                self.steps.looks.begins(loss, keeps=code == KEEPS)
+
+    def backward_looked_into(self) -> None:
+        """A backward of the first steps has ended."""
+        with self.observations.guard("gradients"):
+            self.steps.looks.ends()
 
     def checkpointed(self) -> None:
         """Activations are let go, to be computed again."""
@@ -239,7 +254,7 @@ class Watch:
         backwards = self.probe.entered_so_far(BACKWARD)
         if backwards:
             return f"no optimizer stepped; backward was called {_times(backwards)} ({ends})"
-        calls = self.probe.entered_so_far(TRAINS) + self.probe.entered_so_far(FORWARD)
+        calls = self.probe.entered_so_far(FORWARD)
         if calls:
             return f"no optimizer stepped and backward was not called; a model was called {_times(calls)} ({ends})"
         return f"neither backward nor an optimizer's step was seen in the thread that was watched ({ends})"

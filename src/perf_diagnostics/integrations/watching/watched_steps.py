@@ -12,6 +12,7 @@ import torch
 from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.counts import Counts
 from perf_diagnostics.integrations.model import describe
+from perf_diagnostics.integrations.model.backward_looks import BackwardLooks
 from perf_diagnostics.integrations.model.called_masks import Call, Copies, MaskReader, count_call
 from perf_diagnostics.integrations.model.gradients import ALONE
 from perf_diagnostics.integrations.model.losses import Losses, scales_losses
@@ -63,6 +64,8 @@ class WatchedSteps:
         self._observations = observations
         self._cycle = cycle
         self.losses = Losses()
+        #: What the backwards of the first steps compute for nothing.
+        self.looks = BackwardLooks(self.state, trained.all_optimizers)
         #: What the batches of the step hold, and the optimizers that are in their steps, by identity, outermost first.
         self.batches: list[int | BatchCount | None] = []
         self.stepping: list[int] = []
@@ -155,6 +158,7 @@ class WatchedSteps:
         if state.ended_ns >= self.trained.beside.due_ns and not self.probe.capturing:
             self.recording.aside(self.trained.look_beside)
             state.ended_ns = self.recording.clock()
+        self.looks.wanted = self.probe.warmup and not self.recording.profiling
         may_be_plain = self.probe.plain and not self.losses.wanted
         state.due_ns = min(self.recording.quiet_until_ns, state.ended_ns + _LOOK_NS) if may_be_plain else 0
         state.forwards = 0
@@ -265,6 +269,7 @@ class WatchedSteps:
     def describe(self) -> None:
         with self._observations.guard("facts"):
             self.trained.tell(self._about, turns=self._cycle.turns)
+            self._about.facts |= self.looks.facts()
 
     def find_main(self) -> None:
         """The first of the models is the one that is looked at at each fetch."""

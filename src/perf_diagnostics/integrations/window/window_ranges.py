@@ -12,7 +12,7 @@ from torch.utils import _python_dispatch
 
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.measure.profiler_window import OUR_STEP
-from perf_diagnostics.measure.tape import ABANDON, BITS, CLOSURE, END, FORWARD, LEAVE, OTHER, TRAINS
+from perf_diagnostics.measure.tape import ABANDON, BEGUN, BITS, CLOSURE, END, LEAVE
 from perf_diagnostics.records import ALL_PHASES, Phase
 
 _CODE = (1 << BITS) - 1
@@ -62,7 +62,7 @@ class WindowRanges:
             self._off = True
 
     def _follow(self, code: int) -> None:
-        if code <= OTHER or code in (TRAINS, CLOSURE):
+        if code in BEGUN:
             name = self._name_of(code)
             self._open.append((name, _entered(name) if name else None))
         elif code == LEAVE and self._open:
@@ -74,7 +74,7 @@ class WindowRanges:
         """The range's name; empty where what begins is a part of the phase around it."""
         if code == CLOSURE:
             return ""
-        name = str(ALL_PHASES[FORWARD if code == TRAINS else code])
+        name = str(ALL_PHASES[BEGUN[code]])
         # What is computed again inside a backward (activation checkpointing) is backward.
         recomputed = name == Phase.FORWARD and any(phase == Phase.BACKWARD for phase, _ in self._open)
         return "" if recomputed else name

@@ -76,9 +76,9 @@ class HostWork:
             f"{'' if loader_seen else ' (loading data may be part of it: no loader left a range in the trace)'}.",
             more=(Evidence(metric="loader ranges in the trace", value="yes" if loader_seen else "no"),),
             remedies=(
-                Remedy(f"Move preparation of batches into the loader's workers{elsewhere}."),
-                Remedy("Log, evaluate metrics and save less often, or in another thread."),
                 Remedy("Record once with with_stack=True to see which function it is."),
+                Remedy(f"If it prepares batches: in the loader's workers{elsewhere}."),
+                Remedy("If it is logging, metrics, evaluation or saving: less often, or in another thread."),
             ),
         )
         return dataclasses.replace(finding, symptom_of=("INP007",))

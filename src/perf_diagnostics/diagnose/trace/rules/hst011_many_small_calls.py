@@ -7,13 +7,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.statistics import Interval
 from perf_diagnostics.diagnose.trace.cells import Cells
+from perf_diagnostics.diagnose.trace.events import Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.operators import Operators
+from perf_diagnostics.diagnose.trace.passes import ACCUMULATED
 from perf_diagnostics.diagnose.trace.rule import warn_and_critical
 from perf_diagnostics.diagnose.wording import duration, percent_between, significant
 
@@ -36,11 +38,14 @@ class ManySmallCalls:
 
     What to try:
         One call on the whole tensor in place of a loop (stack the inputs, ``torch.nn.LSTM`` in place of cells,
-        ``torch.vmap``); ``torch.compile``, which makes one call of many; where nothing is repeated, a larger batch.
+        ``torch.vmap``); where batches are accumulated, fewer and larger ones, which train the same; ``torch.compile``,
+        which makes one call of many; where nothing is repeated, a larger batch.
 
     When it is wrong:
         The profiler lengthens each call, most of all short ones. What it cost a step is taken off before this is a
-        fault, and where that leaves less than the limit it stays an observation. A recurrence that needs the step
+        fault, and where that leaves less than the limit it stays an observation; unless the undisturbed steps show that
+        an operator takes no longer than its call: their forward and backward, over the operators that were counted. A
+        recurrence that needs the step
         before cannot be stacked, and one that feeds its output back through other layers cannot be ``torch.nn.LSTM``;
         what that would win is not predicted. Without many calls for each tensor the model is small, which may be as it
         should be: that is an observation only.
@@ -73,6 +78,7 @@ class ManySmallCalls:
         calls = operators.calls("forward", "backward")
         gradients = facts.gradients_a_step
         repeated = None if not gradients else operators.calls("forward") / gradients
+        batches = _accumulated(operators)
         most = max((*operators.most("forward"), *operators.most("backward")), key=lambda one: one.calls)
         numbers = (
             Evidence(metric="operators of forward and backward, a step", value=calls, n=len(facts.steps)),
@@ -82,6 +88,7 @@ class ManySmallCalls:
                 else (Evidence(metric="operators of forward a trained tensor", value=repeated, limit=self.repeats),)
             ),
             evidence("pauses between operators", facts.share_of(operators.pauses), "%"),
+            *(() if batches is None else (Evidence(metric="batches accumulated", value=batches),)),
         )
         level = grade(share, warn_and_critical(self.warn_share, self.critical_share))
         loops = repeated is not None and repeated >= self.repeats
@@ -105,12 +112,12 @@ class ManySmallCalls:
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=level.severity if loops else Severity.INFO,
-            summary=f"{says}{f'{of_each}: a loop in Python' if loops else of_each}.",
+            severity=level.severity if loops or batches is not None else Severity.INFO,
+            summary=f"{says}{f'{of_each}: a loop in Python' if loops else of_each}{_of_batches(batches)}.",
             scope=facts.label,
             evidence=(evidence("calling operators", share, "%", limit=level.limit), *numbers),
-            remedies=_remedies(loops=loops),
-            recoverable=recoverable(share, self.family) if loops else None,
+            remedies=_remedies(batches, loops=loops),
+            recoverable=_gain(share, batches, loops=loops),
             confidence=confidence(Tier.DEEP_WINDOW, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
             claims={phase: facts.share_of(ns).value for phase, ns in by_phase.items()},
         )
@@ -154,9 +161,39 @@ _WHOLE_SEQUENCE = Remedy(
 )
 
 
-def _remedies(*, loops: bool) -> tuple[Remedy, ...]:
+def _accumulated(operators: Operators) -> float | None:
+    """How many batches a step accumulates: each is waited for, and has a backward pass; None for one, or unknown."""
+    facts = operators.facts
+    annotations = facts.trace.of(Kind.ANNOTATION)
+    annotations = annotations.where(facts.launches.on_training_threads(annotations))
+    waits = annotations.where(facts.launches.names.data_wait(annotations)).start_ns
+    counts = (waits, operators.time_of("backward").start)
+    batches = min(float((facts.steps.windows.containing(starts) >= 0).sum()) for starts in counts) / len(facts.steps)
+    return batches if batches >= ACCUMULATED else None
+
+
+def _of_batches(batches: float | None) -> str:
+    return "" if batches is None else f", in {significant(batches, 2)} accumulated batches a step"
+
+
+def _gain(share: Interval, batches: float | None, *, loops: bool) -> Share | None:
+    """Without the loop nearly all calls go; with all batches in one, all but one batch's; else nobody knows."""
+    if loops:
+        return recoverable(share, Family.HOST)
+    return None if batches is None else recoverable(share.scaled(1 - 1 / batches), Family.HOST)
+
+
+def _remedies(batches: float | None, *, loops: bool) -> tuple[Remedy, ...]:
     compiled = Remedy("Compile the model, so that a step takes fewer calls.", {"compile_mode": "default"})
-    if not loops:
-        return (compiled, Remedy(f"A larger batch, if throughput still rises with it. {CHANGES_TRAINING}"))
     says = "Replace the loop in forward by one call on all it goes over (stacked inputs, torch.nn.LSTM, torch.vmap)."
-    return (Remedy(says), compiled)
+    loop = (Remedy(says),) if loops else ()
+    if batches is not None:
+        fewer = Remedy(
+            "Accumulate fewer, larger batches, as far as memory allows: the optimizer sees the same samples in each "
+            f"update, and one batch of all {significant(batches, 2)} takes the calls of one. Only layers that look at "
+            "the batch (batch normalisation) see another one."
+        )
+        return (*loop, fewer, compiled)
+    if loops:
+        return (*loop, compiled)
+    return (compiled, Remedy(f"A larger batch, if throughput still rises with it. {CHANGES_TRAINING}"))

@@ -1,0 +1,54 @@
+"""Where in the user's own code a step's time goes, as a small table for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from perf_diagnostics.diagnose.code_words import callers_in_loop, function, place, places, source
+from perf_diagnostics.diagnose.wording import counted, percent
+
+if TYPE_CHECKING:
+    from perf_diagnostics.diagnose.code_share import CodeShare
+    from perf_diagnostics.diagnose.finding import Diagnosis
+
+#: Lines of code that are told; the report has all.
+MOST = 5
+
+
+def code_lines(diagnosis: Diagnosis, width: int) -> list[str]:
+    """A head, and of each of the lines with most of a step the share, its interval, the phase, the place and the text.
+
+    Empty where no line was seen. Of lines of one function that are told together the text is that of the one with the
+    most time, with its number.
+    """
+    shown = diagnosis.lines[:MOST]
+    if not shown:
+        return []
+    looks = counted(diagnosis.looks, "look")
+    head = f"Where in the code: share of a step with its 95 % interval, by {looks} at the thread's stack"
+    numbers = [_numbers(line) for line in shown]
+    wide = [max(len(row[column]) for row in numbers) for column in range(3)]
+    lines = textwrap.wrap(head, width, subsequent_indent="  ")
+    for line, (share, ends, phase) in zip(shown, numbers, strict=True):
+        before = f"  {share:>{wide[0]}}  {ends:<{wide[1]}}  {phase:<{wide[2]}}  "
+        lines += textwrap.wrap(
+            _where(line, diagnosis), width, initial_indent=before, subsequent_indent=f"{'':{len(before)}}  "
+        )
+        mark = f"{line.place.line}: " if line.within else ""
+        text = source(line.place, max(20, width - len(before) - len(mark)))
+        lines += [f"{'':{len(before)}}{mark}{text}"] if text else []
+    return lines
+
+
+def _numbers(line: CodeShare) -> tuple[str, str, str]:
+    low, high = line.share.low, line.share.high
+    ends = "" if low is None or high is None else f"{percent(low)} to {percent(high)}"
+    return percent(line.share.value), ends, line.phase.replace("_", " ")
+
+
+def _where(line: CodeShare, diagnosis: Diagnosis) -> str:
+    """``train.py:28-31 in Forecaster.forward, from train.py:44``"""
+    name = function(line.place)
+    callers = callers_in_loop(line, diagnosis)
+    return f"{places(line)}{f' in {name}' if name else ''}{f', from {place(callers[-1])}' if callers else ''}"

@@ -1,0 +1,112 @@
+"""CMP022: gradients are accumulated over many micro-batches, each so small that calling operators may take longest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose import processor
+from perf_diagnostics.diagnose.facts import Interval, NotApplicable, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
+from perf_diagnostics.diagnose.rules.hst010_tiny_operations import SMALL_BATCH
+from perf_diagnostics.diagnose.wording import counted, duration, percent
+from perf_diagnostics.records import Phase
+
+
+@dataclass(frozen=True)
+class TinyMicroBatches:
+    """Gradients are accumulated over micro-batches of a few samples, although larger ones would fit into memory.
+
+    What it measures:
+        On the CPU, how many micro-batches make a step, the samples of one, and how long forward and backward of one
+        take for each trained tensor: up to ten operators a tensor at 30 µs, calling them may take most of it. Memory at
+        its peak says how much larger a micro-batch surely can be, if all that is in use grew with it.
+
+    Why it matters:
+        Each micro-batch pays Python and the calls of all operators again, whatever it holds. 16 micro-batches of 2
+        samples took 3.2 times as long as one of 32 (two encoder layers of width 64).
+
+    What to try:
+        A larger micro-batch and as many times fewer of them: the same samples in each update.
+
+    When it is wrong:
+        How long a larger micro-batch takes is not measured, so what can be won may be nothing: one size tells calls
+        from work only by a judgement. Layers that look at the batch (batch normalisation) see larger ones, and a
+        mean over tokens or padding weighs samples differently. A sweep with accumulation measures it (OPT004).
+    """
+
+    code: ClassVar[str] = "CMP022"
+    name: ClassVar[str] = "tiny-micro-batches"
+    family: ClassVar[Family] = Family.COMPUTE
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    least_batches: int = field(default=4, metadata=limit("micro-batches a step to look from", "judgement"))
+    short_s: float = field(
+        default=300e-6,
+        metadata=limit("forward and backward a trained tensor and micro-batch, in s", "ten operators, as HST010"),
+    )
+    full: float = field(default=0.90, metadata=limit("memory in use beyond which a batch is not proposed", "MEM001"))
+
+    def check(self, facts: TrialFacts) -> Answer:
+        micro = int(ask(facts.number, "accumulation_steps") or facts.result.trial.settings.accumulation_steps or 1)
+        if micro < 2:
+            raise NotApplicable("accumulation_steps", "no gradients are accumulated")
+        if facts.on_accelerator:
+            raise NotApplicable("optimizer_tensors", "on a device its queue tells whether the host keeps up (HST001)")
+        if facts.compiled:
+            raise NotApplicable("optimizer_tensors", "the model is compiled: one call stands for many operators")
+        work, tensors = facts.joint_share(Phase.FORWARD, Phase.BACKWARD), facts.number("optimizer_tensors")
+        if not tensors:
+            raise NotMeasured("optimizer_tensors", "no trained tensors were counted")
+        running = ask(processor.granted_share, facts)
+        one = work.scaled(facts.step_time_s.value / micro * (1.0 if running is None else running))
+        each = one.scaled(1 / tensors)
+        numbers = [
+            Evidence(metric="micro-batches a step", value=micro, limit=self.least_batches),
+            Evidence(metric="samples of a micro-batch", value=facts.batch_size, limit=SMALL_BATCH),
+            evidence("forward and backward a micro-batch", one.scaled(1e3), "ms"),
+            evidence("the same a micro-batch and trained tensor", each.scaled(1e6), "µs", limit=self.short_s * 1e6),
+        ]
+        if micro < self.least_batches or facts.batch_size > SMALL_BATCH or not each.surely_below(self.short_s):
+            each_takes = f"{counted(facts.batch_size, 'sample')} takes {duration(one.value)}"
+            return cleared(self, f"each of {micro} micro-batches of {each_takes}", *numbers)
+        used = ask(lambda: facts.host_memory_share)
+        factor = _larger(micro, used, self.full)
+        if used is not None:
+            numbers.append(Evidence(metric="memory in use", value=used * 100, unit="%", limit=self.full * 100))
+        if factor == 1:
+            return cleared(self, f"memory ({percent(used or 0.0)} in use) has no room for larger ones", *numbers)
+        size, left = facts.batch_size * factor, micro // factor
+        most = work.value * (1 - 1 / factor)
+        room = "" if used is None else f", and {percent(used)} of the memory is in use"
+        checked = "" if used is not None else "; see first that it fits into memory"
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.INFO,
+            summary=f"Gradients are accumulated over {micro} micro-batches of {counted(facts.batch_size, 'sample')}, "
+            f"{duration(one.value)} each{room}: calling operators may take most of that, and each micro-batch pays it "
+            "again. What larger ones win was not measured.",
+            scope=facts.label,
+            evidence=tuple(numbers),
+            remedies=(
+                Remedy(
+                    f"Train with micro-batches of {size}, accumulating {left}: the same samples in each "
+                    f"update{checked}.",
+                    {"batch_size": size, "accumulation_steps": left},
+                ),
+            ),
+            recoverable=recoverable(Interval(most, 0.0, most, facts.steps), self.family),
+            confidence=confidence(Tier.CONFIGURATION, sure=True),
+            claims={str(one): facts.share(one).value * (1 - 1 / factor) for one in (Phase.FORWARD, Phase.BACKWARD)},
+            symptom_of=("SWP001", "HST011"),
+        )
+
+
+def _larger(micro: int, used: float | None, full: float) -> int:
+    """By how much a micro-batch can grow: by a divisor of their number, at which all memory in use has room."""
+    fits = [one for one in range(1, micro + 1) if micro % one == 0 and (used is None or one == 1 or one * used <= full)]
+    return max(fits)

@@ -1,0 +1,159 @@
+"""CMP023: matrix products with an operand that is nearly all zeros: most of what they compute is nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.code_words import function, place, source
+from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.passing_looks import TimeAt, time_at
+from perf_diagnostics.diagnose.product_facts import ZeroProduct, share_of_operations, zero_products
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.wording import counted, percent, percent_between
+from perf_diagnostics.records import Phase
+
+_LOOK_UP = Remedy(
+    "If its rows are one-hot: do not make them. nn.Embedding(classes, width)(ids), or weight.T[ids] for a Linear's "
+    "weight, picks the rows that such a product adds to zeros; its result is the same."
+)
+_GATHER = Remedy(
+    "If it is a graph's adjacency, or routes rows to places: keep the pairs of indices, and add up rows "
+    "(index_select and index_add, or scatter), or keep the matrix as torch.sparse CSR, which multiplies what is there."
+)
+_ATTENTION = Remedy(
+    "If it holds attention's weights, of which a mask leaves few: torch.nn.attention.flex_attention skips blocks that "
+    "the mask empties."
+)
+_TIME = Remedy("What its products take, --deep shows operator by operator; or time a step without them.")
+
+_NOT_TIMED = "how long they take was not measured"
+
+
+@dataclass(frozen=True)
+class ProductsWithZeros:
+    """Matrix products have an operand that is nearly all zeros, so that most of what they compute is nothing.
+
+    What it measures:
+        In one step of a watched loop, which is none of those that count: the operations of all products, convolutions
+        and attention that have a formula (torch.utils.flop_counter), and of how many zeros the operands of mm, addmm,
+        bmm and baddbmm in the models' forward were: by 2,048 numbers drawn at random, and where these are nearly all
+        zeros by counting up to four million. What backward computes with the same operand counts with it. Parameters
+        are not looked at, and what is nothing but zeros does not count. How long the lines that ask for these products
+        take is seen by the looks at the training's stack.
+
+    Why it matters:
+        A dense product multiplies zeros like other numbers. One-hot rows of 6,000 classes times a weight are a look-up
+        of one row each, and took 41 % of a small language model's step; the dense adjacency of 48 graphs of 24 nodes,
+        two of a thousand of which were ones, took 60 % (torch 2.13, one core).
+
+    What to try:
+        Look rows up (nn.Embedding, indexing) instead of multiplying one-hot rows; gather and add up the rows of
+        neighbours (index_add, scatter), or torch.sparse, instead of a dense adjacency.
+
+    When it is wrong:
+        One step was looked at; what is sparse in it may fill later. Weights that were pruned on purpose are zeros, too:
+        their product costs as much as before pruning, and looking up rows is no help. Sparse products of torch pay off
+        from about 99 % zeros on, on GPUs later; looking up and adding up rows pays off sooner. A share of operations is
+        no share of time: without looks at the lines the time is not known, and a line may do other things as well.
+        Compiled models, recurrent layers in one kernel, and products outside of the models' calls are not looked at.
+    """
+
+    code: ClassVar[str] = "CMP023"
+    name: ClassVar[str] = "products-with-zeros"
+    family: ClassVar[Family] = Family.COMPUTE
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    least_zeros: float = field(
+        default=0.95,
+        metadata=limit("part of an operand that is zeros", "ReLU outputs have 50 to 90 %; a judgement"),
+    )
+    info_share: float = field(
+        default=0.10, metadata=limit("share of a step's operations in such products to mention", "judgement")
+    )
+    warn_share: float = field(
+        default=0.10, metadata=limit("share of the step at their lines to warn from", "as HST006; a judgement")
+    )
+
+    def check(self, facts: TrialFacts) -> Answer:
+        products = [one for one in zero_products(facts) if one.zeros >= self.least_zeros]
+        operations = share_of_operations(products)
+        numbers = [
+            Evidence(
+                metric="products with an operand of zeros, of all operations",
+                value=operations * 100,
+                unit="%",
+                limit=self.info_share * 100,
+            )
+        ]
+        if not products or operations < self.info_share:
+            return cleared(self, "no operand that is nearly all zeros takes a considerable part", *numbers)
+        first = products[0]
+        numbers.append(Evidence(metric="zeros in the operand", value=first.zeros * 100, unit="%"))
+        time = ask(time_at, facts, lambda line: any(one.is_at(line) for one in products))
+        graded = None if time is None else grade(time.share, ((Severity.WARNING, self.warn_share),))
+        if time is not None:
+            numbers.append(evidence("the lines of these products", time.share, "%", limit=self.warn_share))
+        sure = graded is not None and graded.sure
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.INFO if graded is None else graded.severity,
+            summary=_summary(products, operations, time),
+            scope=facts.label,
+            evidence=tuple(numbers),
+            remedies=_remedies(first, timed=time is not None and time.looks > 0),
+            recoverable=None
+            if time is None or not time.looks
+            else recoverable(_won(facts, products, time), self.family),
+            confidence=confidence(
+                Tier.SHARE_AND_CAUSE if sure else Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin
+            ),
+            claims={} if time is None else time.phases,
+        )
+
+
+def _summary(products: Sequence[ZeroProduct], operations: float, time: TimeAt | None) -> str:
+    first = products[0]
+    size = "×".join(str(size) for size in first.shape)
+    more = "" if len(products) == 1 else f", and at {counted(len(products) - 1, 'more line')}"
+    timed = time is not None and time.looks > 0
+    took = f"these lines take {percent_between(time.share)} of each step" if time is not None and timed else _NOT_TIMED
+    return (
+        f"{percent(operations)} of a step's operations are matrix products with an operand that is nearly all zeros: "
+        f"{_zeros(first.zeros)} of its {size} numbers{_place(first, with_text=not timed)}{more}; {took}."
+    )
+
+
+def _place(product: ZeroProduct, *, with_text: bool) -> str:
+    """`` at model.py:5 in Net.forward``; its text only where the looks do not show the line beside it."""
+    if product.place is None:
+        return ""
+    inside = f" in {function(product.place)}" if function(product.place) else ""
+    text = f" (`{source(product.place)}`)" if with_text and source(product.place) else ""
+    return f" at {place(product.place)}{inside}{text}"
+
+
+def _remedies(first: ZeroProduct, *, timed: bool) -> tuple[Remedy, ...]:
+    attention = (_ATTENTION,) if first.operation in ("bmm", "baddbmm") else ()
+    return (_LOOK_UP, _GATHER, *attention, *(() if timed else (_TIME,)))
+
+
+def _zeros(part: float) -> str:
+    """A part near 1, with the digits that count: ``99.98 %``."""
+    for digits in (0, 1, 2):
+        if 1 - part >= 0.999 * 10 ** -(digits + 2):
+            return f"{part * 100:.{digits}f} %"
+    return f"{part * 100:.3f} %"
+
+
+def _won(facts: TrialFacts, products: Sequence[ZeroProduct], time: TimeAt) -> Interval:
+    """The lines' time, with an upper end that holds their part of backward's operations as a part of its time."""
+    backward = ask(facts.share, Phase.BACKWARD)
+    most = time.share.value if time.share.high is None else time.share.high
+    there = 0.0 if backward is None else backward.value * min(1.0, sum(one.backward for one in products))
+    return time.share.reaching(min(1.0, most + there))

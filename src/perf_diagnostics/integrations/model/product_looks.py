@@ -1,0 +1,164 @@
+"""Has one step of a training looked through operator by operator: one that does not count, and never again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from threading import get_ident
+from typing import Any
+
+import torch
+
+from perf_diagnostics.integrations.model.modules import TimedCalls, stands_in
+from perf_diagnostics.integrations.model.products import SIGNAL, Products
+from perf_diagnostics.measure.device_clock import captures
+from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.records import Json
+
+#: A step is looked through once so many were measured, and written down.
+STEADY_STEPS = 10
+
+_SEVERAL = "several processes train together, and would wait for the one that looks through a step"
+
+
+class ProductLooks:
+    """Looks at the products of one step, which is none of those that count; then never again.
+
+    While it looks, the calls of the models and ``torch.autograd.backward`` go through functions of ours, which come off
+    where the step ends. Nothing is put into what is compiled, scripted, or spread over devices, and nothing into the
+    capture of a CUDA graph.
+
+    Args:
+        observations: where it is noted why nobody looked.
+        models: what is trained: the modules that the loop calls.
+    """
+
+    def __init__(self, observations: Observations, models: Callable[[], Sequence[torch.nn.Module]]) -> None:
+        self._observations = observations
+        self._models = models
+        self._devices: set[torch.device] = set()
+        self._undo = ExitStack()
+        self._products: Products | None = None
+        self._over = False
+        #: Plain values by the names of ``TrialResult.facts``; none where nobody looked.
+        self.facts: dict[str, Json] = {}
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the step that goes on is looked through."""
+        return self._products is not None
+
+    def may_begin(self, steady_steps: int) -> bool:
+        """Whether a step is to be looked through, after so many that count."""
+        return not self._over and steady_steps >= STEADY_STEPS
+
+    def begin(self, *, several: bool) -> None:
+        """The next step is looked through, if that can be done; between two steps, in the loop's thread.
+
+        Args:
+            several: whether other processes train together with this one.
+        """
+        self._over = True
+        with self._observations.guard(SIGNAL) as attempt:
+            models = list(self._models())
+            why_not = _SEVERAL if several else self._why_not(models)
+            if why_not:
+                self._observations.note(SIGNAL, why_not)
+                return
+            self._products = products = Products(one for model in models for one in model.parameters())
+            for model in models:
+                self._stand_in_for_calls(model, products)
+            self._stand_in_for_backward(products)
+        if attempt.failed:
+            self._stop()
+
+    def end(self) -> None:
+        """The step is over."""
+        products = self._stop()
+        if products is None:
+            return
+        lacking = ", ".join(sorted(products.without_formula))
+        if products.problem:
+            self._observations.note(SIGNAL, products.problem)
+        elif lacking:
+            self._observations.note(SIGNAL, f"the step makes use of {lacking}, for which there is no formula")
+        elif not products.forward:
+            self._observations.note(SIGNAL, "in the step that was looked through no product was seen in a model's call")
+        else:
+            self.facts = products.facts
+
+    def training_ended(self) -> None:
+        """No step comes any more."""
+        if self._stop() is not None:
+            self._observations.note(SIGNAL, "the training ended in the step that was looked through")
+        self._over = True
+
+    def _stop(self) -> Products | None:
+        products, self._products = self._products, None
+        with self._observations.guard(SIGNAL):
+            self._undo.close()
+        return products
+
+    def _why_not(self, models: Sequence[torch.nn.Module]) -> str:
+        if not models:
+            return "it was not known what is trained"
+        parts = [part for model in models for part in model.modules()]
+        if _has_compiled() or any("_orig_mod" in part._modules for part in parts):
+            return "the training compiles (torch.compile), and what is compiled is left alone"
+        if any(isinstance(part, torch.jit.ScriptModule) for part in parts):
+            return "the model is scripted (torch.jit)"
+        tensors = [tensor for model in models for tensor in (*model.parameters(), *model.buffers())]
+        if any(type(one) not in (torch.nn.Parameter, torch.Tensor) for one in tensors):
+            return "the model's parameters are of a type of their own, such as those spread over devices"
+        self._devices = {one.device for one in tensors}
+        if any(one.type not in ("cpu", "cuda") or captures(one) for one in self._devices):
+            return "the model lies on a device that is not looked at, or whose work is being captured"
+        return ""
+
+    def _may_look(self) -> bool:
+        """Whether nothing else that changes what operators do is under way, and no graph is being captured."""
+        inner: Any = torch._C
+        modes = inner._len_torch_dispatch_stack() if hasattr(inner, "_len_torch_dispatch_stack") else 0
+        functorch: Any = getattr(inner, "_functorch", None)
+        transforms = functorch.peek_interpreter_stack() if hasattr(functorch, "peek_interpreter_stack") else None
+        alone = not modes and transforms is None and inner._get_tracing_state() is None
+        return self.under_way and alone and not any(captures(device) for device in self._devices)
+
+    def _stand_in_for_calls(self, model: torch.nn.Module, products: Any) -> None:
+        before, thread, compiling = stands_in(model), get_ident(), torch.compiler.is_dynamo_compiling
+        call: Callable[..., Any] = model._call_impl if before is None else before
+
+        def looked(*args: Any, **kwargs: Any) -> Any:
+            if compiling() or get_ident() != thread or not torch.is_grad_enabled() or not self._may_look():
+                return call(*args, **kwargs)
+            with products:
+                return call(*args, **kwargs)
+
+        self._undo.callback(TimedCalls(model, looked))
+
+    def _stand_in_for_backward(self, products: Any) -> None:
+        original, thread = torch.autograd.backward, get_ident()
+
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if get_ident() != thread or not self._may_look():
+                return original(*args, **kwargs)
+            products.in_backward = True
+            try:
+                with products:
+                    return original(*args, **kwargs)
+            finally:
+                products.in_backward = False
+
+        def undo() -> None:
+            if torch.autograd.backward is backward:
+                torch.autograd.backward = original
+
+        torch.autograd.backward = backward
+        self._undo.callback(undo)
+
+
+def _has_compiled() -> bool:
+    """Whether torch.compile has made a graph in this process, by torch's own counter; imports nothing."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None) or {}
+    return bool(counters.get("stats", {}).get("unique_graphs", 0))

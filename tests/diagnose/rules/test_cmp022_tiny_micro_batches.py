@@ -1,0 +1,68 @@
+"""CMP022: many tiny micro-batches, which of them are tiny, and what memory allows."""
+
+from __future__ import annotations
+
+import pytest
+
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.rules.cmp022_tiny_micro_batches import TinyMicroBatches
+from tests.diagnose.answers import ask_trial, changes, clear, found, missing, number
+
+RULE = TinyMicroBatches()
+GIB = 2**30
+
+
+def ask(
+    *, micro: int = 16, samples: int = 2, each_us: float = 100, used: float | None = 0.03, tensors: int = 50, **more
+):
+    """Steps of so many micro-batches whose forward and backward take so long for each trained tensor."""
+    work_s = micro * tensors * each_us * 1e-6
+    memory = {} if used is None else {"host_memory_peak": used * 10 * GIB, "host_memory_total": 10 * GIB}
+    return ask_trial(
+        RULE,
+        forward=0.4 * work_s,
+        backward=0.5 * work_s,
+        other=0.1 * work_s,
+        noise=0.01,
+        batch_size=samples,
+        facts={"optimizer_tensors": tensors, "accumulation_steps": micro},
+        quantities=memory,
+        **more,
+    )
+
+
+def test_sixteen_of_two_samples_could_be_one_of_thirty_two():
+    finding = found(ask())
+    assert finding.severity is Severity.INFO
+    assert "over 16 micro-batches of 2 samples, 4.50 ms each" in finding.summary  # 50 tensors of 90 µs
+    assert changes(finding) == [{"batch_size": 32, "accumulation_steps": 1}]
+    # What forward and backward have, less a sixteenth: nothing of it is sure.
+    assert finding.recoverable.low == 0.0
+    assert finding.recoverable.high == pytest.approx(0.9 * 15 / 16, rel=0.02)
+    assert number(finding, "the same a micro-batch and trained tensor").value == pytest.approx(90, rel=0.02)
+
+
+def test_no_more_than_memory_surely_holds():
+    # A third is in use: twice that is below 90 %, four times is not.
+    assert changes(found(ask(used=0.33))) == [{"batch_size": 4, "accumulation_steps": 8}]
+    assert "no room" in clear(ask(used=0.6)).summary
+
+
+def test_where_memory_is_not_known_it_is_to_be_looked_at():
+    assert "fits into memory" in found(ask(used=None)).remedies[0].says
+
+
+@pytest.mark.parametrize("healthy", [
+    {"micro": 3}, {"samples": 32}, {"each_us": 1000}, {"micro": 4, "samples": 1, "each_us": 50_000},
+])  # fmt: skip
+def test_accumulation_of_a_sensible_size_is_clear(healthy):
+    clear(ask(**healthy))
+
+
+def test_without_accumulation_there_is_nothing_to_say():
+    assert "no gradients are accumulated" in str(missing(ask(micro=1)))
+
+
+def test_a_device_and_a_compiled_model_are_judged_otherwise():
+    assert "device" in str(missing(ask(device="cuda:0")))
+    assert "compiled" in str(missing(ask(settings={"compile_mode": "default"})))

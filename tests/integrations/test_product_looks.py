@@ -1,0 +1,247 @@
+"""One step is looked through operator by operator: which products have an operand of zeros, and what is left alone."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
+from perf_diagnostics.integrations import OwnLoop, attach
+from perf_diagnostics.integrations.model import product_looks, product_operands
+from perf_diagnostics.integrations.model.product_looks import ProductLooks
+from perf_diagnostics.integrations.model.product_operands import Operands
+from perf_diagnostics.integrations.model.products import SIGNAL, Products
+from perf_diagnostics.integrations.record import flush_times
+from perf_diagnostics.integrations.shield import LoopObservations
+
+ROWS, CLASSES, WIDTH = 64, 200, 8
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    if counters is not None:
+        monkeypatch.setitem(counters, "stats", Counter())
+
+
+class OneHot(torch.nn.Module):
+    """Rows of 200 classes are looked up by a product, and a head of 4 follows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Linear(CLASSES, WIDTH, bias=False)
+        self.head = torch.nn.Linear(WIDTH, 4)
+        self.again = False
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        rows = torch.nn.functional.one_hot(ids, CLASSES).float()
+        found = self.table(rows)  # the line that is told
+        return checkpoint(self.head, found, use_reentrant=False) if self.again else self.head(found)
+
+
+class Healthy(torch.nn.Module):
+    """ReLU and dropout leave zeros, weights begin as zeros, and only the first of 32 positions has a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Dropout(0.5))
+        self.adapter, self.head = torch.nn.Linear(16, 16), torch.nn.Linear(16, 2)
+        torch.nn.init.zeros_(self.adapter.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.adapter(self.body(x)))[:, 0]
+
+
+def look(model: torch.nn.Module, *given: Any) -> tuple[ProductLooks, LoopObservations]:
+    """One step of a model is looked through."""
+    observations = LoopObservations()
+    looks = ProductLooks(observations, lambda: [model])
+    assert not looks.may_begin(product_looks.STEADY_STEPS - 1) and looks.may_begin(product_looks.STEADY_STEPS)
+    looks.begin(several=False)
+    try:
+        model(*given).sum().backward()
+    finally:
+        looks.end()
+    assert not looks.may_begin(1000)
+    return looks, observations
+
+
+def why(observations: LoopObservations) -> str:
+    return "; ".join(gap.why for gap in observations.gaps if gap.signal == SIGNAL)
+
+
+def test_a_one_hot_product_is_told_with_its_operations_and_its_line() -> None:
+    looks, observations = look(OneHot(), torch.arange(ROWS))
+    table, head = 2 * ROWS * CLASSES * WIDTH, 2 * ROWS * WIDTH * 4
+    assert looks.facts["product_flops_forward"] == table + head
+    assert looks.facts["product_flops_backward"] == table + 2 * head  # the rows need no gradient
+    (one,) = looks.facts[SIGNAL]  # type: ignore[misc, union-attr]
+    assert isinstance(one, dict)
+    assert one["zeros"] == pytest.approx(1 - 1 / CLASSES) and one["shape"] == [ROWS, CLASSES]
+    assert (one["calls"], one["flops_forward"], one["flops_backward"]) == (1, table, table)
+    assert (one["function"], one["text"]) == ("OneHot.forward", "found = self.table(rows)  # the line that is told")
+    assert why(observations) == ""
+
+
+def test_activations_gradients_and_new_weights_are_no_operands_of_zeros() -> None:
+    looks, _ = look(Healthy(), torch.randn(8, 32, 16))
+    assert looks.facts[SIGNAL] == [] and looks.facts["product_flops_forward"] == 2 * 8 * 32 * 16 * (16 + 16 + 2)
+
+
+def test_nothing_is_left_behind_and_nothing_is_changed() -> None:
+    """Gradients and random draws are those of a step that nobody looked through."""
+    backward = torch.autograd.backward
+    outcomes = []
+    for looked in (False, True):
+        torch.manual_seed(1)
+        model, x = Healthy(), torch.randn(8, 32, 16)
+        if looked:
+            look(model, x)
+        else:
+            model(x).sum().backward()
+        outcomes.append([*(p.grad for p in model.parameters()), torch.rand(4)])
+        assert "_compiled_call_impl" not in model.__dict__ and torch.autograd.backward is backward
+    for one, other in zip(*outcomes, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_checkpoints_and_autocast_are_looked_through() -> None:
+    model = OneHot()
+    model.again = True
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        looks, observations = look(model, torch.arange(ROWS))
+    (one,) = looks.facts[SIGNAL]  # type: ignore[misc, union-attr]
+    assert isinstance(one, dict) and one["function"] == "OneHot.forward" and why(observations) == ""
+    assert looks.facts["product_flops_backward"] > looks.facts["product_flops_forward"]  # type: ignore[operator]
+
+
+class Spread(torch.nn.Parameter):
+    """A parameter of a type of its own."""
+
+
+@pytest.mark.parametrize(
+    ("change", "because"),
+    [
+        (lambda model: model.register_parameter("more", Spread(torch.ones(1))), "type of their own"),
+        (lambda model: model.add_module("_orig_mod", torch.nn.ReLU()), "torch.compile"),
+        (lambda model: model.to("meta"), "device that is not looked at"),
+    ],
+)
+def test_what_must_not_be_touched_is_left_alone_and_said(change: Any, because: str) -> None:
+    model, observations = OneHot(), LoopObservations()
+    change(model)
+    looks = ProductLooks(observations, lambda: [model])
+    looks.begin(several=False)
+    assert not looks.under_way and "_compiled_call_impl" not in model.__dict__ and because in why(observations)
+
+
+def test_ranks_and_an_unknown_model_are_left_alone() -> None:
+    observations = LoopObservations()
+    ProductLooks(observations, lambda: [OneHot()]).begin(several=True)
+    assert "several processes" in why(observations)
+    observations = LoopObservations()
+    ProductLooks(observations, list).begin(several=False)
+    assert "not known what is trained" in why(observations)
+
+
+def test_a_mode_of_the_users_own_and_torch_func_are_left_alone() -> None:
+    model = OneHot()
+    observations = LoopObservations()
+    looks = ProductLooks(observations, lambda: [model])
+    looks.begin(several=False)
+    with FlopCounterMode(display=False) as own:
+        model(torch.arange(ROWS)).sum().backward()
+    torch.func.vmap(model)(torch.arange(ROWS).reshape(2, -1))
+    looks.end()
+    table, head = 2 * ROWS * CLASSES * WIDTH, 2 * ROWS * WIDTH * 4
+    assert own.get_total_flops() == 2 * table + 3 * head
+    assert looks.facts == {} and "no product was seen" in why(observations)
+
+
+def test_nothing_comes_into_the_capture_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The usual way: steps that warm up, and then one that is captured, which may be the one to be looked through."""
+    model, observations = OneHot(), LoopObservations()
+    looks = ProductLooks(observations, lambda: [model])
+    looks.begin(several=False)
+    monkeypatch.setattr(product_looks, "captures", lambda _device: True)
+    seen: list[Any] = []
+    monkeypatch.setattr(Products, "_see", lambda *given: seen.append(given))
+    model(torch.arange(ROWS)).sum().backward()
+    looks.end()
+    assert seen == [] and "no product was seen" in why(observations)
+    ProductLooks(observations := LoopObservations(), lambda: [model]).begin(several=False)
+    assert "being captured" in why(observations)
+
+
+def test_a_fault_of_ours_becomes_a_gap_and_the_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_given: Any) -> float:
+        raise RuntimeError("made up")
+
+    monkeypatch.setattr(Operands, "zeros", fails)
+    model = OneHot()
+    looks, observations = look(model, torch.arange(ROWS))
+    assert looks.facts == {} and "made up" in why(observations)
+    assert model.table.weight.grad is not None
+
+
+def test_an_error_of_the_models_passes_and_all_comes_off() -> None:
+    model, observations = OneHot(), LoopObservations()
+    looks = ProductLooks(observations, lambda: [model])
+    looks.begin(several=False)
+    with pytest.raises(RuntimeError):
+        model(torch.full((4,), CLASSES))
+    looks.training_ended()
+    assert "_compiled_call_impl" not in model.__dict__ and "training ended" in why(observations)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_of_a_large_operand_some_rows_are_counted(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    monkeypatch.setattr(product_operands, "COUNTED", 4 * rows * 1000)
+    operand = torch.zeros(200, 1000)
+    operand[:, 7] = 1.0
+    assert Operands(1 << 20).zeros(operand) == pytest.approx(0.999)
+    assert Operands(1 << 20).zeros(operand.t()) is not None
+    assert Operands(1 << 20).zeros(torch.ones(4, 8, 16)) == 0
+    assert Operands(100).zeros(operand) is None and Operands(1 << 20).zeros(torch.zeros(3)) is None
+    assert Operands(1 << 20).zeros(torch.zeros(3, 3, dtype=torch.int64)) is None
+
+
+@pytest.mark.parametrize("how", ["attach", "marks"])
+def test_the_step_that_was_looked_through_is_none_that_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(flush_times, "FIRST_FLUSH_NS", 0)
+    monkeypatch.setattr(product_looks, "STEADY_STEPS", 1)
+    model = OneHot()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step() -> None:
+        model(torch.arange(ROWS)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    if how == "attach":
+        with attach(model, optimizer, results_dir=tmp_path, quiet=True) as seen:
+            for _ in range(10):
+                step()
+        run = seen.run
+    else:
+        with OwnLoop(model=model, optimizer=optimizer, results_dir=tmp_path, quiet=True) as loop:
+            for _ in range(10):
+                with loop.step():
+                    step()
+        run = loop.run
+    assert run is not None
+    (result,) = run.results
+    (one,) = result.facts[SIGNAL]  # type: ignore[misc]
+    assert one["function"] == "OneHot.forward"
+    warmup = result.steps[0].columns["warmup"].tolist()
+    assert len(warmup) == 10 and warmup[:3] == [True] * 3 and sum(warmup) == 4 and not warmup[-1]
+    assert "_compiled_call_impl" not in model.__dict__

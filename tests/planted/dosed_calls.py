@@ -1,0 +1,92 @@
+"""The limits of rules about what a step calls and what its backward computes for nobody; see ``doses.py``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.records import Phase, TrialResult
+from tests.planted.doses import Dose
+from tests.planted.made_up import HEALTHY_S, loop
+
+_WORK_S = HEALTHY_S[Phase.FORWARD] + HEALTHY_S[Phase.BACKWARD]
+_ONCE = {"forwards": 1, "forwards_without_gradients": 0, "forwards_again": 0, "backwards": 1, "backwards_again": 0}
+_NO_TIME = {"forwards_again_ns": 0, "evaluations_again_ns": 0, "backwards_again_ns": 0}
+
+
+def _longer(phase: Phase, share: float, seed: int, column: str, counts: dict[str, int]) -> TrialResult:
+    """A phase is longer by this share of the step, which is what the column tells of."""
+    share = min(0.9, share)
+    more = sum(HEALTHY_S.values()) * share / (1 - share)
+    means = {phase: HEALTHY_S[phase] + more}
+    table = loop(seed, means).steps[0].steady
+    took_ns = table.wall_ns * share * np.random.default_rng((seed, 21)).uniform(0.95, 1.05, len(table))
+    columns = _ONCE | _NO_TIME | (counts if share else {}) | {column: np.rint(took_ns)}
+    return loop(seed, means, columns=columns)
+
+
+def _repeated(share: float, seed: int) -> TrialResult:
+    counts = {"backwards": 3, "backwards_again": 2}
+    return _longer(Phase.BACKWARD, share, seed, "backwards_again_ns", counts)
+
+
+def _asked_again(share: float, seed: int) -> TrialResult:
+    counts = {"forwards": 2, "forwards_again": 1}
+    return _longer(Phase.FORWARD, share, seed, "forwards_again_ns", counts)
+
+
+def _unused_operators(share: float, seed: int) -> TrialResult:
+    """This part of the first backwards leads to another optimizer's gradients alone."""
+    share = min(1.0, share)
+    facts = {"gradients_used": 1_000_000, "gradients_nobody_uses": 0, "gradients_dropped": True}
+    looked = {"backwards_looked_into": 2, "backward_operators_unused": share, "backward_time_unused": share}
+    return loop(seed, facts=facts | looked)
+
+
+def _micro_batches(micro: int, each_s: float, used: float, seed: int) -> TrialResult:
+    """So many micro-batches of two samples, whose forward and backward take so long for each trained tensor."""
+    return loop(
+        seed,
+        batch_size=2,
+        facts={"accumulation_steps": micro, "optimizer_tensors": max(1, round(_WORK_S / micro / each_s))},
+        quantities={"host_memory_peak": min(0.99, used) * 16e9, "host_memory_total": 16e9},
+    )
+
+
+INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
+
+DOSES: tuple[Dose, ...] = (
+    *(
+        Dose(code="CMP020", limit=name, severity=severity, build=_repeated)
+        for name, severity in (("warn_share", WARNING), ("critical_share", CRITICAL))
+    ),
+    *(
+        Dose(code="CMP021", limit=name, severity=severity, build=_asked_again)
+        for name, severity in (("info_share", INFO), ("warn_share", WARNING))
+    ),
+    Dose(code="CMP017", limit="backward_share", build=_unused_operators),
+    Dose(
+        code="CMP022",
+        limit="short_s",
+        severity=INFO,
+        scale="falls",
+        most=5e-3,
+        build=lambda each_s, seed: _micro_batches(16, each_s, 0.02, seed),
+    ),
+    Dose(
+        code="CMP022",
+        limit="least_batches",
+        severity=INFO,
+        quiet=(0.5,),
+        build=lambda micro, seed: _micro_batches(round(micro), 50e-6, 0.02, seed),
+    ),
+    # A micro-batch of twice the size would take twice the memory.
+    Dose(
+        code="CMP022",
+        limit="full",
+        severity=INFO,
+        scale="falls",
+        most=0.95,
+        build=lambda full, seed: _micro_batches(4, 50e-6, full / 2, seed),
+    ),
+)

@@ -4,8 +4,9 @@
 
 Each folder is the output of ``benchmarks/diagnosis.py``; several are pooled. Confidence is held against how often the
 verdict was right, level by level. What a fix won is held against the upper end of what was predicted, family by family,
-beside the prior (kappa) that ``diagnose/gain.py`` takes for the lower end. Turns and seeds of one plant are no
-independent trials, so the plant is what is counted; levels and families of few plants are said to be too thin to judge.
+beside the prior (kappa) that ``diagnose/rule_parts/gain.py`` takes for the lower end. Turns and seeds of one plant are
+no independent trials, so the plant is what is counted; levels and families of few plants are said to be too thin to
+judge.
 Nothing here changes a prior.
 """
 
@@ -24,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from perf_diagnostics.diagnose.finding import Family
-from perf_diagnostics.diagnose.gain import kappa
+from perf_diagnostics.diagnose.rule_parts.gain import kappa
 
 #: Confidence is held against the rate of hits in these bins. Their edges lie between the tiers of ``gain.py`` (and 0.6
 #: of each), because time that no phase accounts for takes a little off a tier.

@@ -106,7 +106,7 @@ def bare(work: Work) -> Iterator[Bench]:
 
 @contextlib.contextmanager
 def probe(work: Work) -> Iterator[Bench]:
-    from perf_diagnostics.measure.probe import Probe
+    from perf_diagnostics.measure.steps.probe import Probe
 
     measured = Probe()
     kept = on_tape = 0

@@ -208,8 +208,8 @@ def on_one_core() -> Iterator[None]:
 def had_by_others_s() -> float:
     """Seconds so far in which somebody else had the core while the calling thread was ready to run on it.
 
-    Another program, by the scheduler's count of the thread's waits (:mod:`perf_diagnostics.measure.run_delay`), or the
-    hypervisor, by the steal of the core in /proc/stat, which comes in ticks (Linux; elsewhere 0). Where the thread
+    Another program, by the scheduler's count of the thread's waits (:mod:`perf_diagnostics.measure.host.run_delay`), or
+    the hypervisor, by the steal of the core in /proc/stat, which comes in ticks (Linux; elsewhere 0). Where the thread
     itself waits, for a lock that a tool holds, that is not counted.
     """
     if not hasattr(os, "sched_getaffinity"):

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from perf_diagnostics.trials.launcher import ForkServer, FreshInterpreter, Launcher, Request
+from perf_diagnostics.trials.launch.launcher import ForkServer, FreshInterpreter, Launcher, Request
 
 
 def main(rounds: int) -> None:

@@ -20,7 +20,7 @@ if importlib.util.find_spec("perf_diagnostics") is None:
 # %%
 # What this session really has: a GPU that torch lists may have no kernels in this build, and the accelerator asked
 # for may have been replaced by another.
-from perf_diagnostics.measure.devices import list_devices
+from perf_diagnostics.measure.boards.devices import list_devices
 
 for device in list_devices():
     print(f"{device.name:8} {device.model:40} {'usable' if device.usable else 'left out: ' + device.why_not}")

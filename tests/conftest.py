@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture
 def small_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of trials in this process that are not about what the machine can do at best."""
-    from perf_diagnostics.trials import ceilings
+    from perf_diagnostics.trials.afterwards import ceilings
 
     for name, value in SMALL.items():
         monkeypatch.setattr(ceilings, name, value)

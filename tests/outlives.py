@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from perf_diagnostics.trials.launcher import ForkedTrial, ForkServer, Request
+from perf_diagnostics.trials.launch.launcher import ForkedTrial, ForkServer, Request
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from perf_diagnostics import analyze_gpu_utilization, kaggle, run_kaggle_analysis
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.measure.devices import DeviceInfo
+from perf_diagnostics.measure.boards.devices import DeviceInfo
 from perf_diagnostics.store.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("small_ceilings", "one_thread")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perf_diagnostics.trials import ceilings
+from perf_diagnostics.trials.afterwards import ceilings
 from tests.small_ceilings import SMALL
 
 for name, value in SMALL.items():

@@ -25,24 +25,24 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from perf_diagnostics import __version__
-from perf_diagnostics.diagnose.candidates import candidates
 from perf_diagnostics.diagnose.engine import diagnose
-from perf_diagnostics.diagnose.experiments import Experiments
-from perf_diagnostics.diagnose.tried import tried_of
+from perf_diagnostics.diagnose.rule_parts.experiments import Experiments
+from perf_diagnostics.diagnose.tried.candidates import candidates
+from perf_diagnostics.diagnose.tried.tried import tried_of
 from perf_diagnostics.errors import WorkloadError
-from perf_diagnostics.measure.devices import DeviceInfo, list_devices
+from perf_diagnostics.measure.boards.devices import DeviceInfo, list_devices
 from perf_diagnostics.measure.environment import capture
 from perf_diagnostics.records import Environment, Length, Precision, Run, Settings, Trial, TrialResult
 from perf_diagnostics.report.bottleneck_report import BottleneckReport
 from perf_diagnostics.report.build import build_report
-from perf_diagnostics.report.results_table import results_table, row_of
+from perf_diagnostics.report.tables.results_table import results_table, row_of
 from perf_diagnostics.report.tried import tried_frame
-from perf_diagnostics.trials import given_parts, given_values
-from perf_diagnostics.trials.confirm import TIME_BUDGET_S
-from perf_diagnostics.trials.confirm_here import confirm_here
-from perf_diagnostics.trials.kept_results import kept_in
-from perf_diagnostics.trials.measure_here import OwnParts, measure_here, undisturbed
-from perf_diagnostics.trials.pairs import PAIRS
+from perf_diagnostics.trials.confirm.confirm import TIME_BUDGET_S
+from perf_diagnostics.trials.confirm.confirm_here import confirm_here
+from perf_diagnostics.trials.confirm.pairs import PAIRS
+from perf_diagnostics.trials.here import given_parts, given_values
+from perf_diagnostics.trials.here.kept_results import kept_in
+from perf_diagnostics.trials.here.measure_here import OwnParts, measure_here, undisturbed
 from perf_diagnostics.trials.plan import time_for
 from perf_diagnostics.trials.sweep import skipped
 
@@ -283,7 +283,7 @@ class PerformanceDiagnostics:
     # -- inside
 
     def _figure(self, name: str) -> Figure:
-        from perf_diagnostics.report.plots import figures
+        from perf_diagnostics.report.formats.plots import figures
 
         figure: Figure = figures(self.generate_bottleneck_report().report)[name]
         return figure

@@ -12,12 +12,12 @@ import torch
 
 from perf_diagnostics.diagnostics import PerformanceDiagnostics
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.measure.devices import list_devices
-from perf_diagnostics.measure.gpu import gpu_instruments
+from perf_diagnostics.measure.boards.devices import list_devices
+from perf_diagnostics.measure.boards.gpu import gpu_instruments
 from perf_diagnostics.measure.observation import Observations, Sampler
-from perf_diagnostics.report.renderer import Skipped, write_report
-from perf_diagnostics.trials.given_parts import check_model, check_trained
-from perf_diagnostics.trials.given_values import folder as given_folder
+from perf_diagnostics.report.formats.renderer import Skipped, write_report
+from perf_diagnostics.trials.here.given_parts import check_model, check_trained
+from perf_diagnostics.trials.here.given_values import folder as given_folder
 
 if TYPE_CHECKING:
     import pandas

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from perf_diagnostics.trials import sweep
-from perf_diagnostics.trials.launcher import ForkServer
+from perf_diagnostics.trials.launch.launcher import ForkServer
 from tests.outlives import Outlives
 
 

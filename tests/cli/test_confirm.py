@@ -13,7 +13,7 @@ from perf_diagnostics.cli import main, sweep
 from perf_diagnostics.records import Environment, Outcome, TrialResult
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.testing import trial_of
-from perf_diagnostics.trials import confirm
+from perf_diagnostics.trials.confirm import confirm
 from perf_diagnostics.trials.sweep import SweepEnd
 from tests.diagnose.tried_runs import waiting_run
 from tests.trials.pretended import Pretended

@@ -6,7 +6,7 @@ from perf_diagnostics.cli.code_text import MOST, code_lines
 from perf_diagnostics.cli.progress import outcome_line
 from perf_diagnostics.cli.text import diagnosis_text, evidence_line
 from perf_diagnostics.cli.tried_text import gain_text
-from perf_diagnostics.diagnose.facts import Interval
+from perf_diagnostics.diagnose.facts.facts import Interval
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Unchecked
 from perf_diagnostics.testing import trial_of
 from tests.code_lines import BACKWARD, CELL, ITEM, LOOPING, WAITING, diagnosis_of, share, waiting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perf_diagnostics.diagnose.facts import Group, NotMeasured, SweepFacts, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import Group, NotMeasured, SweepFacts, TrialFacts
 from perf_diagnostics.diagnose.finding import Cleared, Evidence, Finding
 from perf_diagnostics.records import Run
 from perf_diagnostics.testing import trial_of

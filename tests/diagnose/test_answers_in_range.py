@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Finding
 from perf_diagnostics.diagnose.rules import RULES
 from perf_diagnostics.testing import trial_of

@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from perf_diagnostics.diagnose.asking import ask_all, void_trials
-from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured, SweepFacts
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured, SweepFacts
 from perf_diagnostics.diagnose.finding import Cleared, Evidence, Family, Finding, Severity, Share
 from perf_diagnostics.diagnose.rules import RULES
 from perf_diagnostics.testing import run_of, throughput_sweep, trial_of

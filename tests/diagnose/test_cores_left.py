@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perf_diagnostics.diagnose.facts import TrialFacts
-from perf_diagnostics.diagnose.loading import cores_left
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
+from perf_diagnostics.diagnose.loaders.loading import cores_left
 from perf_diagnostics.testing import trial_of
 
 

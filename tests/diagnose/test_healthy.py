@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.diagnose.asking import ask_all
-from perf_diagnostics.diagnose.facts import SweepFacts
+from perf_diagnostics.diagnose.facts.facts import SweepFacts
 from perf_diagnostics.diagnose.finding import Family, Severity
 from perf_diagnostics.diagnose.rules import RULES
 from perf_diagnostics.records import ALL_PHASES, MEASURED_PHASES, Phase

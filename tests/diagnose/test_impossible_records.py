@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.diagnose import diagnose, diagnosis_to_json
-from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts
-from perf_diagnostics.diagnose.possible import NEVER_ZERO
+from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.possible import NEVER_ZERO
 from perf_diagnostics.diagnose.rules.hst006_time_outside_phases import TimeOutsidePhases
 from perf_diagnostics.diagnose.rules.inp004_bursty_loader import BurstyLoader
 from perf_diagnostics.diagnose.rules.opt001_optimizer_heavy import optimizer_floor_s

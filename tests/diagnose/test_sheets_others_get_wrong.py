@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from perf_diagnostics.diagnose.hardware import peak
-from perf_diagnostics.diagnose.nvidia_sheets import NVIDIA
+from perf_diagnostics.diagnose.hardware.hardware import peak
+from perf_diagnostics.diagnose.hardware.nvidia_sheets import NVIDIA
 
 
 @pytest.mark.parametrize(

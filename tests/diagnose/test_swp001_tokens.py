@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.facts import SweepFacts
+from perf_diagnostics.diagnose.facts.facts import SweepFacts
 from perf_diagnostics.diagnose.finding import Finding
 from perf_diagnostics.diagnose.not_measured import NotMeasured
 from perf_diagnostics.diagnose.rules.swp001_overhead_bound import OverheadBound

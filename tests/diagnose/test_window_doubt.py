@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from perf_diagnostics.diagnose.asking import Placed
-from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
 from perf_diagnostics.diagnose.window_doubt import (

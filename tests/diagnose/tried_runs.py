@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from perf_diagnostics.diagnose.experiments import About, Experiment, Experiments
 from perf_diagnostics.diagnose.finding import Share
+from perf_diagnostics.diagnose.rule_parts.experiments import About, Experiment, Experiments
 from perf_diagnostics.records import Json, Outcome, Run, Trial, TrialResult
 from perf_diagnostics.testing import run_of, trial_of
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from perf_diagnostics.measure.boards import match_board
-from perf_diagnostics.measure.devices import InstalledTorch
-from perf_diagnostics.measure.numa import cores_near
-from perf_diagnostics.measure.nvml import open_nvml
+from perf_diagnostics.measure.boards.boards import match_board
+from perf_diagnostics.measure.boards.devices import InstalledTorch
+from perf_diagnostics.measure.boards.numa import cores_near
+from perf_diagnostics.measure.boards.nvml import open_nvml
 from perf_diagnostics.measure.observation import Observations, Unreadable
 from perf_diagnostics.records import Settings, Trial
-from perf_diagnostics.trials.afterwards import Timed, look_afterwards
-from perf_diagnostics.trials.crossings import HostAndDevice
-from perf_diagnostics.trials.host_link import HostLink
+from perf_diagnostics.trials.afterwards.afterwards import Timed, look_afterwards
+from perf_diagnostics.trials.afterwards.crossings import HostAndDevice
+from perf_diagnostics.trials.afterwards.host_link import HostLink
 from perf_diagnostics.workloads.workload import BatchCount, Training
 
 pytestmark = [

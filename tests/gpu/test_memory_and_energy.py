@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from perf_diagnostics.measure.devices import probe_devices
+from perf_diagnostics.measure.boards.devices import probe_devices
 from perf_diagnostics.records import Environment, Length, Outcome, Settings, Trial
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.trials.measurement import measure

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from perf_diagnostics.measure.device_clock import event_source
-from perf_diagnostics.measure.devices import probe_devices
-from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.measure.boards.devices import probe_devices
+from perf_diagnostics.measure.steps.device_clock import event_source
+from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.records import Environment, Length, Outcome, Phase, Settings, Trial
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.trials.measurement import measure

@@ -14,11 +14,11 @@ from perf_diagnostics.integrations.readings import slowing
 from perf_diagnostics.integrations.readings.board_sampling import BoardSampling
 from perf_diagnostics.integrations.readings.slowing import SlowingSampler
 from perf_diagnostics.integrations.readings.used_devices import devices_of
-from perf_diagnostics.measure import boards
-from perf_diagnostics.measure.devices import DeviceInfo
-from perf_diagnostics.measure.gpu import GpuInstrument, gpu_instruments
+from perf_diagnostics.measure.boards import boards
+from perf_diagnostics.measure.boards.devices import DeviceInfo
+from perf_diagnostics.measure.boards.gpu import GpuInstrument, gpu_instruments
+from perf_diagnostics.measure.boards.power import Energy
 from perf_diagnostics.measure.observation import Observations, Unreadable
-from perf_diagnostics.measure.power import Energy
 from perf_diagnostics.records import Gap, Series
 from tests.measure.simulated_device import HostClock
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from perf_diagnostics.integrations.readings.boards_at_rest import INTERVAL_NS, LONGEST_NS, BoardsAtRest
-from perf_diagnostics.measure.devices import DeviceInfo
-from perf_diagnostics.measure.nvml import open_nvml
+from perf_diagnostics.measure.boards.devices import DeviceInfo
+from perf_diagnostics.measure.boards.nvml import open_nvml
+from perf_diagnostics.measure.boards.resting import Rest, rest_of
 from perf_diagnostics.measure.observation import Unreadable
 from perf_diagnostics.measure.pausing_thread import PausingThread
-from perf_diagnostics.measure.resting import Rest, rest_of
 from tests.measure.pretended_nvml import PretendedBoard, PretendedLibrary, pretended
 from tests.measure.simulated_device import HostClock
 

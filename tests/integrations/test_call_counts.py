@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from perf_diagnostics.integrations import OwnLoop, attach
 from perf_diagnostics.integrations.model.trained import Trained
-from perf_diagnostics.measure.calls import COUNTS, TIMES
+from perf_diagnostics.measure.steps.calls import COUNTS, TIMES
 from perf_diagnostics.records import StepTable
 from tests.integrations.test_first_turns import run_here, table_of
 

@@ -17,7 +17,7 @@ from perf_diagnostics.integrations.model.masks import padding_of
 from perf_diagnostics.integrations.model.modules import stands_in
 from perf_diagnostics.integrations.model.trained import Trained
 from perf_diagnostics.integrations.watching import watched_steps
-from perf_diagnostics.measure.device_clock import HostTimeEvents
+from perf_diagnostics.measure.steps.device_clock import HostTimeEvents
 from perf_diagnostics.records import TrialResult
 from perf_diagnostics.workloads.workload import BatchCount
 from tests.integrations.test_first_turns import run_here

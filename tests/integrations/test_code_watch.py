@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from perf_diagnostics.diagnose.code_shares import all_code_shares
-from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.code.code_shares import all_code_shares
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
-from perf_diagnostics.measure import code_watch
-from perf_diagnostics.measure.code_sampling import INTERVAL_NS, CodeSampling
-from perf_diagnostics.measure.code_watch import CodeWatch
+from perf_diagnostics.measure.code import code_watch
+from perf_diagnostics.measure.code.code_sampling import INTERVAL_NS, CodeSampling
+from perf_diagnostics.measure.code.code_watch import CodeWatch
+from perf_diagnostics.measure.code.own_code import OwnCode
 from perf_diagnostics.measure.observation import Observations
-from perf_diagnostics.measure.own_code import OwnCode
 from perf_diagnostics.records import CodeSamples, Outcome, TrialResult
 from perf_diagnostics.store.find import list_runs
 from perf_diagnostics.testing import FakeClock

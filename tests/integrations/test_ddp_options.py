@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.rules.com008_ddp_options import DdpOptions
 from perf_diagnostics.diagnose.rules.com011_gradients_beside_buckets import GradientsBesideBuckets
 from perf_diagnostics.records import TrialResult

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from perf_diagnostics.integrations.ends.endings import Ending, ending_of
-from perf_diagnostics.measure.lost_context import WHAT_NOW
+from perf_diagnostics.measure.boards.lost_context import WHAT_NOW
 from perf_diagnostics.records import Outcome
 
 #: As torch 2.13 words it (c10/cuda/CUDAException.cpp), with the advice that every such error carries.

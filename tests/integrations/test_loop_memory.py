@@ -14,8 +14,8 @@ from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.integrations import OwnLoop, attach
 from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
 from perf_diagnostics.integrations.steps.loop_probe import FORWARD, LoopProbe
-from perf_diagnostics.measure.beside_steps import MEMORY_COLUMNS, MEMORY_INTERVAL_NS
 from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.measure.steps.beside_steps import MEMORY_COLUMNS, MEMORY_INTERVAL_NS
 from tests.measure.simulated_device import HostClock
 
 MB = 1e6

@@ -18,7 +18,7 @@ from perf_diagnostics.integrations.steps.loop_probe import (
     TRANSFER,
     LoopProbe,
 )
-from perf_diagnostics.measure.steady import cut_transient
+from perf_diagnostics.measure.steps.steady import cut_transient
 from perf_diagnostics.records import ALL_PHASES, Phase, StepTable
 from tests.measure.simulated_device import HostClock, SimulatedDevice
 

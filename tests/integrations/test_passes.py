@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from perf_diagnostics.integrations import OwnLoop
 from perf_diagnostics.integrations.attached import attach
 from perf_diagnostics.integrations.steps.passes import Passes
-from perf_diagnostics.measure import pass_reads
+from perf_diagnostics.measure.host import pass_reads
 from perf_diagnostics.records import TrialResult
 from perf_diagnostics.store.find import list_runs
 

@@ -11,12 +11,12 @@ import torch
 from perf_diagnostics.integrations import attach
 from perf_diagnostics.integrations.readings import processor_energy, steady_readings
 from perf_diagnostics.integrations.readings.processor_energy import ProcessorEnergy
+from perf_diagnostics.measure.host.rapl import RaplDomain, RaplInstrument
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.pausing_thread import PausingThread
-from perf_diagnostics.measure.rapl import RaplDomain, RaplInstrument
 from perf_diagnostics.records import Gap, TrialResult
+from tests.measure.host.test_rapl import RANGE_UJ, Powercap
 from tests.measure.simulated_device import HostClock
-from tests.measure.test_rapl import RANGE_UJ, Powercap
 
 S = 1_000_000_000
 DOMAINS = {"intel-rapl:0": "package-0", "intel-rapl:0:0": "dram"}

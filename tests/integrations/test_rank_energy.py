@@ -12,8 +12,8 @@ import pytest
 
 from perf_diagnostics.integrations.readings.board_sampling import Used
 from perf_diagnostics.integrations.readings.rank_energy import rank_energy
-from perf_diagnostics.measure.host_identity import HostIdentity
-from perf_diagnostics.measure.power import energy
+from perf_diagnostics.measure.boards.power import energy
+from perf_diagnostics.measure.host.host_identity import HostIdentity
 from perf_diagnostics.records import Gap, Outcome, Series, TrialResult
 from perf_diagnostics.records.energies import ClockReading
 from perf_diagnostics.report.figures import figures_of

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.diagnose.engine import diagnose
-from perf_diagnostics.diagnose.rank_facts import RankFacts
+from perf_diagnostics.diagnose.ranks.rank_facts import RankFacts
 from perf_diagnostics.diagnose.several_runs import together
 from perf_diagnostics.integrations.ranks import ranks
 from perf_diagnostics.integrations.ranks.ranks import ALONE_AFTER, Meeting

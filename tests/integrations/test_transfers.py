@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from perf_diagnostics.integrations import attach
 from perf_diagnostics.integrations.watching import watched_steps
-from perf_diagnostics.measure.device_clock import HostTimeEvents
+from perf_diagnostics.measure.steps.device_clock import HostTimeEvents
 from perf_diagnostics.records import Phase, TrialResult
 
 META = torch.device("meta")

@@ -10,7 +10,7 @@ import torch
 
 from perf_diagnostics.integrations.readings import used_devices
 from perf_diagnostics.integrations.readings.used_devices import devices_in_use, devices_of
-from perf_diagnostics.measure.devices import DeviceInfo
+from perf_diagnostics.measure.boards.devices import DeviceInfo
 
 FOUR = tuple(DeviceInfo(name=f"cuda:{index}", kind="cuda", model="Tesla T4", uuid=f"u{index}") for index in range(4))
 

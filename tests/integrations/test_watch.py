@@ -20,7 +20,7 @@ from perf_diagnostics.integrations.model.losses import Losses, scales_losses
 from perf_diagnostics.integrations.model.modules import outermost, watch_calls
 from perf_diagnostics.integrations.watching import watched_steps
 from perf_diagnostics.integrations.watching.watch import Watch
-from perf_diagnostics.measure.tape import BITS, LEAVE, START, TRAINS
+from perf_diagnostics.measure.steps.tape import BITS, LEAVE, START, TRAINS
 
 
 def parts():

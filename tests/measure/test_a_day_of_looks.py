@@ -14,13 +14,13 @@ from types import CodeType
 
 import pytest
 
-from perf_diagnostics.measure import code_sampling, code_watch, own_code
-from perf_diagnostics.measure.code_sampling import MOST_STACKS, MOST_WAITING, CodeSampling
-from perf_diagnostics.measure.code_watch import CodeWatch
+from perf_diagnostics.measure.code import code_sampling, code_watch, own_code
+from perf_diagnostics.measure.code.code_sampling import MOST_STACKS, MOST_WAITING, CodeSampling
+from perf_diagnostics.measure.code.code_watch import CodeWatch
+from perf_diagnostics.measure.code.own_code import Kind, OwnCode
 from perf_diagnostics.measure.observation import Observations
-from perf_diagnostics.measure.own_code import Kind, OwnCode
-from perf_diagnostics.measure.probe import Probe
-from perf_diagnostics.store.code_samples import encode_code
+from perf_diagnostics.measure.steps.probe import Probe
+from perf_diagnostics.store.files.code_samples import encode_code
 from perf_diagnostics.testing import FakeClock
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from perf_diagnostics.measure import environment
-from perf_diagnostics.measure.boards import Board, PowerKind
-from perf_diagnostics.measure.devices import DeviceInfo
+from perf_diagnostics.measure.boards.boards import Board, PowerKind
+from perf_diagnostics.measure.boards.devices import DeviceInfo
 from perf_diagnostics.measure.environment import capture, throttled_usec, usable_cores, with_threads_of_now
 from perf_diagnostics.measure.privacy import Person
 from perf_diagnostics.records import Environment, Gap

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.records import Phase
 from tests.measure.simulated_device import HostClock, SimulatedDevice
 

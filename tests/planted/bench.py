@@ -21,7 +21,7 @@ from perf_diagnostics.diagnose.trace import diagnose_traces
 from perf_diagnostics.records import Environment, Length, Run, Settings, Trial
 from perf_diagnostics.store.find import find_run
 from perf_diagnostics.store.run_folder import RunFolder
-from perf_diagnostics.trials.launcher import ForkServer, Launcher
+from perf_diagnostics.trials.launch.launcher import ForkServer, Launcher
 from perf_diagnostics.trials.sweep import Sweep
 from tests.planted.plant import Arm, Plant, Records, Script, Seen, Torchrun, Trace, Trials
 

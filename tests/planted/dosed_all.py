@@ -66,7 +66,7 @@ WITHOUT: Mapping[str, str] = {
     "OPT006 computing_share": "names the cause",
     "SWP001 largest_error": "refuses a fit",
     "SWP003 processes": "the scatter that single processes are credited with",
-    "SWP003 unknown": "the same, to warn; see tests/diagnose/test_past_peak.py",
+    "SWP003 unknown": "the same, to warn; see tests/diagnose/statistics/test_past_peak.py",
     "SWP004 spreads": _SECOND,
     "SWP004 others": "refuses a fit",
     "CMP002 starved_share": _SECOND,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perf_diagnostics.diagnose.facts.link_facts import LANE_BYTES_PER_S, PAYLOAD
 from perf_diagnostics.diagnose.finding import Severity
-from perf_diagnostics.diagnose.link_facts import LANE_BYTES_PER_S, PAYLOAD
 from perf_diagnostics.diagnose.rules.mem007_checkpointing import Checkpointing
 from perf_diagnostics.records import Phase, Run, Series, StepTable, TrialResult
 from perf_diagnostics.testing import run_of, sweep_of

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from perf_diagnostics.diagnose.facts import NotMeasured, SweepFacts, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotMeasured, SweepFacts, TrialFacts
 from perf_diagnostics.diagnose.finding import Finding, Severity
 from perf_diagnostics.diagnose.rule import Rule
 from perf_diagnostics.diagnose.rules import RULES

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from perf_diagnostics.diagnose.rank_facts import RankFacts
+from perf_diagnostics.diagnose.ranks.rank_facts import RankFacts
 from perf_diagnostics.records import Phase, Run, StepTable
 from perf_diagnostics.testing import run_of, trial_of
 from tests.diagnose.rules.rank_trials import of_ranks, timed

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from perf_diagnostics.report.build import build_report
-from perf_diagnostics.report.html import render_html
+from perf_diagnostics.report.formats.html import render_html
 from tests.report.conftest import GENERATED_AT
 from tests.report.rich_run import rich_diagnosis, rich_run
 

@@ -11,14 +11,14 @@ from xml.etree import ElementTree
 import pptx
 import pytest
 
-from perf_diagnostics.report.html import render_html
-from perf_diagnostics.report.markdown import render_markdown
-from perf_diagnostics.report.pdf import render_pdf
-from perf_diagnostics.report.plots import PICTURES, render_picture
-from perf_diagnostics.report.pptx import render_pptx
-from perf_diagnostics.report.renderer import RENDERERS, write_report
+from perf_diagnostics.report.formats.html import render_html
+from perf_diagnostics.report.formats.markdown import render_markdown
+from perf_diagnostics.report.formats.pdf import render_pdf
+from perf_diagnostics.report.formats.plots import PICTURES, render_picture
+from perf_diagnostics.report.formats.renderer import RENDERERS, write_report
+from perf_diagnostics.report.slides.pptx import render_pptx
 from tests.report.conftest import HOSTILE
-from tests.report.test_html import Page
+from tests.report.formats.test_html import Page
 
 #: Elements and attributes a report is made of; a hostile name must not add to them.
 ALLOWED_ATTRIBUTES = re.compile(

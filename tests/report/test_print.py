@@ -11,7 +11,7 @@ import pytest
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Diagnosis, Severity, Unchecked
 from perf_diagnostics.report.build import build_report
-from perf_diagnostics.report.html import render_html
+from perf_diagnostics.report.formats.html import render_html
 from perf_diagnostics.report.method import beside_not_checked
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries, Report
 from perf_diagnostics.report.words import between, number
@@ -32,7 +32,7 @@ def words(page: str) -> str:
 
 def test_one_trial_fits_on_few_pages(one_trial: Report) -> None:
     pypdf = pytest.importorskip("pypdf")
-    from perf_diagnostics.report.pdf import render_pdf
+    from perf_diagnostics.report.formats.pdf import render_pdf
 
     assert len(pypdf.PdfReader(io.BytesIO(render_pdf(one_trial))).pages) <= 6
 

@@ -13,13 +13,13 @@ from perf_diagnostics.cli.text import diagnosis_text
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Family, Finding, Remedy, Severity, Share, Verdict
 from perf_diagnostics.diagnose.verdict_place import verdict_finding
 from perf_diagnostics.report.build import build_report
-from perf_diagnostics.report.html import render_html
-from perf_diagnostics.report.json import report_json
-from perf_diagnostics.report.markdown import render_markdown
+from perf_diagnostics.report.formats.html import render_html
+from perf_diagnostics.report.formats.json import report_json
+from perf_diagnostics.report.formats.markdown import render_markdown
+from perf_diagnostics.report.formats.notebook import notebook_html
 from perf_diagnostics.report.model import Report
-from perf_diagnostics.report.notebook import notebook_html
-from perf_diagnostics.report.pptx import render_pptx
 from perf_diagnostics.report.reading_order import doubts_measuring, in_reading_order
+from perf_diagnostics.report.slides.pptx import render_pptx
 from perf_diagnostics.testing import run_of, trial_of
 from tests.report.conftest import GENERATED_AT
 

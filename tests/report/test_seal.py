@@ -12,12 +12,12 @@ import pytest
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.report.bottleneck_report import BottleneckReport
 from perf_diagnostics.report.build import build_report
-from perf_diagnostics.report.html import render_html
-from perf_diagnostics.report.json import report_json
-from perf_diagnostics.report.markdown import render_markdown
-from perf_diagnostics.report.pptx import render_pptx
+from perf_diagnostics.report.formats.html import render_html
+from perf_diagnostics.report.formats.json import report_json
+from perf_diagnostics.report.formats.markdown import render_markdown
 from perf_diagnostics.report.seal import broken_seal
-from perf_diagnostics.store.manifest import create
+from perf_diagnostics.report.slides.pptx import render_pptx
+from perf_diagnostics.store.sealed.manifest import create
 from perf_diagnostics.testing import run_of, trial_of
 
 

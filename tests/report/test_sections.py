@@ -13,13 +13,13 @@ import pytest
 from perf_diagnostics.diagnose.finding import Diagnosis, OperatorShare
 from perf_diagnostics.records import Run
 from perf_diagnostics.report.build import build_report
-from perf_diagnostics.report.html import render_html
-from perf_diagnostics.report.json import report_json
-from perf_diagnostics.report.markdown import render_markdown
+from perf_diagnostics.report.drawing.palette import PRINTED
+from perf_diagnostics.report.drawing.svg import svg
+from perf_diagnostics.report.formats.html import render_html
+from perf_diagnostics.report.formats.json import report_json
+from perf_diagnostics.report.formats.markdown import render_markdown
 from perf_diagnostics.report.model import Chart, ChartKind, Report, ReportTable
-from perf_diagnostics.report.palette import PRINTED
-from perf_diagnostics.report.pptx import render_pptx
-from perf_diagnostics.report.svg import svg
+from perf_diagnostics.report.slides.pptx import render_pptx
 from perf_diagnostics.testing import run_of, trial_of
 from tests.report.conftest import GENERATED_AT
 from tests.report.rich_run import (

@@ -7,13 +7,13 @@ import json
 import pytest
 
 from perf_diagnostics.diagnose.engine import diagnose
-from perf_diagnostics.diagnose.experiments import Experiments
+from perf_diagnostics.diagnose.rule_parts.experiments import Experiments
 from perf_diagnostics.report.build import build_report
-from perf_diagnostics.report.html import render_html
-from perf_diagnostics.report.json import report_json
-from perf_diagnostics.report.markdown import render_markdown
+from perf_diagnostics.report.formats.html import render_html
+from perf_diagnostics.report.formats.json import report_json
+from perf_diagnostics.report.formats.markdown import render_markdown
 from perf_diagnostics.report.model import Report, ReportTable
-from perf_diagnostics.report.pptx import render_pptx
+from perf_diagnostics.report.slides.pptx import render_pptx
 from perf_diagnostics.report.summary import summary_text
 from perf_diagnostics.report.tried import tried_frame, tried_on_a_slide
 from perf_diagnostics.testing import run_of, trial_of

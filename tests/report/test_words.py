@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perf_diagnostics.report import course, markdown_text, scale, words
+from perf_diagnostics.report import words
+from perf_diagnostics.report.charts import course
+from perf_diagnostics.report.drawing import scale
+from perf_diagnostics.report.formats import markdown_text
 from perf_diagnostics.report.model import ReportTable, TableColumn
 from perf_diagnostics.report.words import between, byte_unit, cell, clean, moment, number, percent, plain, time_unit
 

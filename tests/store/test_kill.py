@@ -17,7 +17,7 @@ import pytest
 
 from perf_diagnostics.errors import RunError
 from perf_diagnostics.records import Environment, Outcome, Series, Trial
-from perf_diagnostics.store.files import is_temporary
+from perf_diagnostics.store.files.files import is_temporary
 from perf_diagnostics.store.find import find_run
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.store.trial_folder import TrialFolder

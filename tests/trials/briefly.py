@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 
 from perf_diagnostics.cli import main
-from perf_diagnostics.trials import confirm, sweep
-from perf_diagnostics.trials.launcher import ForkServer
+from perf_diagnostics.trials import sweep
+from perf_diagnostics.trials.confirm import confirm
+from perf_diagnostics.trials.launch.launcher import ForkServer
 
 
 def small(preload: tuple[str, ...] = ()) -> ForkServer:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perf_diagnostics.records import Outcome, Settings, Trial
-from perf_diagnostics.store import codec
+from perf_diagnostics.store.files import codec
 from perf_diagnostics.store.trial_folder import TrialFolder
 from perf_diagnostics.testing import trial_of
-from perf_diagnostics.trials.launcher import Request
+from perf_diagnostics.trials.launch.launcher import Request
 from perf_diagnostics.trials.measurement import Measurement
 from perf_diagnostics.trials.worker import PartFiles, write_measured
 

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tests.trials.pretended_board
 from perf_diagnostics import PerformanceDiagnostics
-from perf_diagnostics.measure.devices import list_devices
+from perf_diagnostics.measure.boards.devices import list_devices
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from perf_diagnostics.trials.batch_trials import (
     with_longest_sequences,
 )
 from perf_diagnostics.trials.largest_batch import Bounds, Fit, search
-from perf_diagnostics.trials.launcher import launcher
+from perf_diagnostics.trials.launch.launcher import launcher
 from perf_diagnostics.workloads import registry
 
 GB = 1e9

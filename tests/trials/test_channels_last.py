@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.records import Settings
 from perf_diagnostics.trials.training_step import TrainingStep, move
 from perf_diagnostics.workloads.parts import training_of

@@ -9,8 +9,8 @@ import torch
 from torch.utils.data import Dataset
 
 from perf_diagnostics import PerformanceDiagnostics
-from perf_diagnostics.diagnose.code_shares import code_shares
-from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.code.code_shares import code_shares
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.records import Length, Settings, Trial
 from perf_diagnostics.trials.measurement import measure
 from perf_diagnostics.workloads import registry

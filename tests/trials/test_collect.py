@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perf_diagnostics.measure.boards import series_source
+from perf_diagnostics.measure.boards.boards import series_source
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Environment, Outcome, Quantity, Series, StepTable, TrialResult
 from perf_diagnostics.store.trial_folder import TrialFolder
 from perf_diagnostics.testing import trial_of
 from perf_diagnostics.trials.collect import Watched, Windows, collect, with_readings
+from perf_diagnostics.trials.launch.supervise import Ending
 from perf_diagnostics.trials.measurement import Measurement
-from perf_diagnostics.trials.supervise import Ending
 from perf_diagnostics.trials.worker import write_measured
 
 GPU = "GPU-aaaa"

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.statistics import Interval, mean_interval, pooled, quotient
-from perf_diagnostics.measure.probe import Probe
-from perf_diagnostics.measure.steady import mser5, relative_half_width
+from perf_diagnostics.diagnose.statistics.statistics import Interval, mean_interval, pooled, quotient
+from perf_diagnostics.measure.steps.probe import Probe
+from perf_diagnostics.measure.steps.steady import mser5, relative_half_width
 from perf_diagnostics.records import Length, Outcome, StepTable
 from perf_diagnostics.trials.loop import SETTLING_STEPS, Loop, Measured
 from perf_diagnostics.trials.plan import Axes, plan
 from tests.measure.simulated_device import HostClock
-from tests.measure.test_steady import ar1
+from tests.measure.steps.test_steady import ar1
 
 WARMUP = 3
 

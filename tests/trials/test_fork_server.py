@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from perf_diagnostics.records import Length, Settings, Trial
-from perf_diagnostics.store import codec
+from perf_diagnostics.store.files import codec
 from perf_diagnostics.trials import fork_server
-from perf_diagnostics.trials.launcher import ForkServer, Request
+from perf_diagnostics.trials.launch.launcher import ForkServer, Request
 
 CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from perf_diagnostics.measure.boards.power import LEAST_WINDOW_S
 from perf_diagnostics.measure.observation import Observations, Unreadable
-from perf_diagnostics.measure.power import LEAST_WINDOW_S
 from perf_diagnostics.records import Length, Outcome, Settings, Trial
 from perf_diagnostics.testing import FakeClock
 from perf_diagnostics.trials import idle

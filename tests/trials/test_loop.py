@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.records import Length, Outcome
 from perf_diagnostics.trials.loop import Loop, Measured
 from perf_diagnostics.trials.outcome import NonFiniteLoss

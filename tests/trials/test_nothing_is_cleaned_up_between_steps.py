@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.records import Length, Settings
 from perf_diagnostics.trials.loop import Loop
 from perf_diagnostics.trials.training_step import TrainingStep

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perf_diagnostics.measure.devices import DeviceInfo
-from perf_diagnostics.measure.gpu import BOARD_SIGNALS
+from perf_diagnostics.measure.boards.devices import DeviceInfo
+from perf_diagnostics.measure.boards.gpu import BOARD_SIGNALS
 from perf_diagnostics.records import (
     ALL_PHASES,
     MEASURED_PHASES,
@@ -28,7 +28,7 @@ from perf_diagnostics.records import (
     TrialResult,
 )
 from perf_diagnostics.store.run_folder import RunFolder
-from perf_diagnostics.trials.launcher import ForkServer
+from perf_diagnostics.trials.launch.launcher import ForkServer
 from perf_diagnostics.trials.sweep import Sweep
 from tests.measure.pretended_nvml import PretendedBoard, PretendedLibrary, pretended
 

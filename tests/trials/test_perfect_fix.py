@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
-from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.records import Settings, StepTable
 from perf_diagnostics.trials.perfect_fix import KEPT_BATCHES, without_what_is_fixed
 from perf_diagnostics.trials.training_step import TrainingStep

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.records import Precision, Settings
 from perf_diagnostics.trials.training_step import TrainingStep
 from perf_diagnostics.workloads.parts import training_of

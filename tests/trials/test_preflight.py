@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
-from perf_diagnostics.measure.devices import DeviceInfo
+from perf_diagnostics.measure.boards.devices import DeviceInfo
 from perf_diagnostics.records import Settings, Trial
 from perf_diagnostics.trials.plan import Axes, plan
 from perf_diagnostics.trials.preflight import check

@@ -18,10 +18,10 @@ import pytest
 
 from perf_diagnostics.cli import main
 from perf_diagnostics.errors import RunError
-from perf_diagnostics.measure.devices import DeviceInfo
+from perf_diagnostics.measure.boards.devices import DeviceInfo
 from perf_diagnostics.records import Environment, Json, Length, Outcome, Phase, Settings, Trial, TrialResult
 from perf_diagnostics.store.run_folder import RunFolder
-from perf_diagnostics.trials.launcher import ForkServer, FreshInterpreter, Launcher, Request
+from perf_diagnostics.trials.launch.launcher import ForkServer, FreshInterpreter, Launcher, Request
 from perf_diagnostics.trials.plan import Axes, plan
 from perf_diagnostics.trials.sweep import Sweep, SweepEnd, skipped
 from tests.outlives import Outlives

@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from perf_diagnostics.measure.observation import Observations, Sampler
-from perf_diagnostics.trials import supervise as supervising
-from perf_diagnostics.trials.supervise import supervise
+from perf_diagnostics.trials.launch import supervise as supervising
+from perf_diagnostics.trials.launch.supervise import supervise
 
 
 class Process:

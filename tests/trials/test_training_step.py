@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
-from perf_diagnostics.measure.probe import Probe
+from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.records import Settings
 from perf_diagnostics.trials.training_step import EndlessBatches, TrainingStep, move, process_settings
 from perf_diagnostics.workloads.parts import training_of

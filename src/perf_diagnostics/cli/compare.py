@@ -15,8 +15,8 @@ from perf_diagnostics.cli.runs import add_results_folder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from perf_diagnostics.diagnose.comparison import Comparison
-    from perf_diagnostics.diagnose.gates import Check
+    from perf_diagnostics.diagnose.compare.comparison import Comparison
+    from perf_diagnostics.diagnose.compare.gates import Check
 
 _DESCRIPTION = """\
 Compare run NEW with run BASE, configuration by configuration (equal workload, options and settings), by step time,
@@ -73,7 +73,7 @@ def add(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    from perf_diagnostics.diagnose.gates import check, failing, parse_gates
+    from perf_diagnostics.diagnose.compare.gates import check, failing, parse_gates
 
     gates = parse_gates(some_names(given.fail_on, of="--fail-on") if given.fail_on else [])
     comparison = _compared(given)
@@ -91,9 +91,9 @@ def _compared(given: argparse.Namespace) -> Comparison:
     Raises:
         InvalidSettings: a threshold of no such form, a run against itself, or runs that cannot be compared.
     """
-    from perf_diagnostics.diagnose.comparison import compare
-    from perf_diagnostics.diagnose.gates import share_of
-    from perf_diagnostics.diagnose.surroundings import refusal
+    from perf_diagnostics.diagnose.compare.comparison import compare
+    from perf_diagnostics.diagnose.compare.gates import share_of
+    from perf_diagnostics.diagnose.compare.surroundings import refusal
     from perf_diagnostics.errors import InvalidSettings
     from perf_diagnostics.store.find import find_run
 
@@ -115,25 +115,25 @@ def _print(given: argparse.Namespace, comparison: Comparison, checks: Sequence[C
     if given.json:
         import json
 
-        from perf_diagnostics.report.comparison_json import comparison_json
+        from perf_diagnostics.report.comparison.comparison_json import comparison_json
 
         print(json.dumps(comparison_json(comparison, checks), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        from perf_diagnostics.report.comparison_text import comparison_text
+        from perf_diagnostics.report.comparison.comparison_text import comparison_text
 
         print(comparison_text(comparison, checks))
 
 
 def _write(given: argparse.Namespace, comparison: Comparison, checks: Sequence[Check]) -> None:
     if given.junit:
-        from perf_diagnostics.report.junit import junit_xml
+        from perf_diagnostics.report.comparison.junit import junit_xml
 
         _write_file(Path(given.junit), junit_xml(comparison, checks, strict=given.strict))
     summary = "" if given.no_summary else os.environ.get("GITHUB_STEP_SUMMARY", "")
     if not given.markdown and not summary:
         return
-    from perf_diagnostics.report.comparison_markdown import comparison_markdown
-    from perf_diagnostics.report.github_summary import append_summary
+    from perf_diagnostics.report.comparison.comparison_markdown import comparison_markdown
+    from perf_diagnostics.report.comparison.github_summary import append_summary
 
     markdown = comparison_markdown(comparison, checks)
     if given.markdown:
@@ -144,7 +144,7 @@ def _write(given: argparse.Namespace, comparison: Comparison, checks: Sequence[C
 
 def _write_file(path: Path, text: str) -> None:
     from perf_diagnostics.errors import ReportError
-    from perf_diagnostics.store.files import write_atomic
+    from perf_diagnostics.store.files.files import write_atomic
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ def _write_file(path: Path, text: str) -> None:
 
 def _tell_gates(checks: Sequence[Check], failed: Sequence[Check]) -> None:
     """What the exit code says, on stderr, so that it is seen where the output goes to a file."""
-    from perf_diagnostics.diagnose.gates import State
+    from perf_diagnostics.diagnose.compare.gates import State
 
     undecided = sum(one.state is State.UNDECIDED for one in checks)
     if failed:

@@ -12,9 +12,9 @@ from perf_diagnostics.cli.lists import at_least_one, seconds, some_names, some_s
 from perf_diagnostics.cli.runs import add_run, folder_of
 
 if TYPE_CHECKING:
-    from perf_diagnostics.diagnose.experiments import Candidate
+    from perf_diagnostics.diagnose.rule_parts.experiments import Candidate
     from perf_diagnostics.store.run_folder import RunFolder
-    from perf_diagnostics.trials.confirm import ConfirmEnd
+    from perf_diagnostics.trials.confirm.confirm import ConfirmEnd
 
 
 def add(commands: Any) -> None:
@@ -65,9 +65,9 @@ def add_budget(command: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     from perf_diagnostics.cli.tried_text import tried_text
-    from perf_diagnostics.diagnose.candidates import candidates
     from perf_diagnostics.diagnose.engine import diagnose
-    from perf_diagnostics.diagnose.tried import tried_of
+    from perf_diagnostics.diagnose.tried.candidates import candidates
+    from perf_diagnostics.diagnose.tried.tried import tried_of
 
     folder = folder_of(given)
     records = folder.read()
@@ -108,9 +108,9 @@ def tried(folder: RunFolder, wanted: tuple[Candidate, ...], given: argparse.Name
     """Try what is wanted, telling the terminal."""
     from perf_diagnostics.cli.progress import progress
     from perf_diagnostics.cli.sealing import broken_below, seal_again
-    from perf_diagnostics.trials.confirm import TIME_BUDGET_S, Confirm
-    from perf_diagnostics.trials.experiments import FOLDER
-    from perf_diagnostics.trials.pairs import PAIRS
+    from perf_diagnostics.trials.confirm.confirm import TIME_BUDGET_S, Confirm
+    from perf_diagnostics.trials.confirm.experiments import FOLDER
+    from perf_diagnostics.trials.confirm.pairs import PAIRS
 
     quiet = _given(given, "quiet", False)
     own = f"{FOLDER}/"
@@ -141,9 +141,9 @@ def _given(given: argparse.Namespace, name: str, default: Any) -> Any:
 def _plan_only(folder: RunFolder, wanted: tuple[Candidate, ...], given: argparse.Namespace) -> int:
     """Tell what a call would do now, after what earlier ones have done."""
     from perf_diagnostics.cli.tried_text import planned_text
-    from perf_diagnostics.trials.confirm import TIME_BUDGET_S, Confirm
-    from perf_diagnostics.trials.confirm_order import least_pairs
-    from perf_diagnostics.trials.pairs import PAIRS
+    from perf_diagnostics.trials.confirm.confirm import TIME_BUDGET_S, Confirm
+    from perf_diagnostics.trials.confirm.confirm_order import least_pairs
+    from perf_diagnostics.trials.confirm.pairs import PAIRS
 
     pairs = _given(given, "pairs", PAIRS)
     budget_s = _given(given, "time_budget", TIME_BUDGET_S)

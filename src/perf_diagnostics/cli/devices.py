@@ -23,7 +23,7 @@ def run(given: argparse.Namespace) -> int:
     import dataclasses
     import json
 
-    from perf_diagnostics.measure.devices import probe_devices
+    from perf_diagnostics.measure.boards.devices import probe_devices
 
     found = probe_devices()
     if given.json:

@@ -53,7 +53,7 @@ def run(given: argparse.Namespace) -> int:
     from perf_diagnostics.diagnose.engine import diagnose, diagnosis_to_json
     from perf_diagnostics.diagnose.several_runs import together
     from perf_diagnostics.store.find import find_run
-    from perf_diagnostics.trials.experiments import read_experiments
+    from perf_diagnostics.trials.confirm.experiments import read_experiments
 
     folder = folder_of(given)
     limits = thresholds(given.threshold)
@@ -76,8 +76,8 @@ def run(given: argparse.Namespace) -> int:
 def _confirmed(folder: RunFolder, limits: dict[str, dict[str, float]], given: argparse.Namespace) -> bool:
     """Try what the rules advise; false if that was interrupted."""
     from perf_diagnostics.cli.confirm import tried
-    from perf_diagnostics.diagnose.candidates import candidates
     from perf_diagnostics.diagnose.engine import diagnose
+    from perf_diagnostics.diagnose.tried.candidates import candidates
 
     records = folder.read()
     wanted = candidates(records, diagnose(records, thresholds=limits, traces=folder.traces()))

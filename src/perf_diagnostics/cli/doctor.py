@@ -46,9 +46,9 @@ def _trials() -> tuple[str, str]:
 
     from perf_diagnostics.errors import PerfDiagnosticsError
     from perf_diagnostics.records import Length, Settings, Trial
-    from perf_diagnostics.store import codec
+    from perf_diagnostics.store.files import codec
     from perf_diagnostics.store.trial_folder import TrialFolder
-    from perf_diagnostics.trials.launcher import Request, launcher
+    from perf_diagnostics.trials.launch.launcher import Request, launcher
 
     trial = Trial(workload="mlp", settings=Settings(batch_size=8), length=Length.exactly(3))
     launch = launcher()
@@ -67,7 +67,7 @@ def _trials() -> tuple[str, str]:
 
 
 def _gpu() -> tuple[str, str]:
-    from perf_diagnostics.measure.devices import probe_devices
+    from perf_diagnostics.measure.boards.devices import probe_devices
 
     devices = [device for device in probe_devices() if device.kind != "cpu"]
     if not devices:
@@ -91,7 +91,7 @@ def _rapl() -> tuple[str, str]:
 
 def _pdf() -> tuple[str, str]:
     from perf_diagnostics.errors import FormatUnavailable
-    from perf_diagnostics.report.pdf import weasyprint_module
+    from perf_diagnostics.report.formats.pdf import weasyprint_module
 
     try:
         return "", f"WeasyPrint {weasyprint_module().__version__}"

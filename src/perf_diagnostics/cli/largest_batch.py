@@ -83,7 +83,7 @@ def run(given: argparse.Namespace) -> int:
     from perf_diagnostics.cli.progress import progress
     from perf_diagnostics.trials.batch_trials import BatchTrials
     from perf_diagnostics.trials.largest_batch import Fit, search
-    from perf_diagnostics.trials.launcher import launcher, preload_for
+    from perf_diagnostics.trials.launch.launcher import launcher, preload_for
 
     bounds = _bounds(given)
     folder = _folder(given)

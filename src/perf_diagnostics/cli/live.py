@@ -73,7 +73,7 @@ def follow(
 ) -> None:
     """Show the run again and again on standard error until nobody writes it any more."""
     from perf_diagnostics.report.live import live_view
-    from perf_diagnostics.trials.experiments import read_experiments
+    from perf_diagnostics.trials.confirm.experiments import read_experiments
 
     with _screen() as show:
         while True:

@@ -28,7 +28,7 @@ def run(given: argparse.Namespace) -> int:
     from datetime import UTC, datetime
 
     from perf_diagnostics import __version__
-    from perf_diagnostics.store import manifest
+    from perf_diagnostics.store.sealed import manifest
 
     directory = _directory(given)
     if given.action == "create":

@@ -23,7 +23,7 @@ def progress(*, quiet: bool) -> Progress:
 
 def outcome_line(result: TrialResult, *, told: Collection[str] = ()) -> str:
     """``batch 8: 412 samples/s over 40 steps`` or what went wrong; a reason that was ``told`` is not told again."""
-    from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts
+    from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
     from perf_diagnostics.diagnose.wording import significant
 
     name = f"{result.trial.settings.device} batch {result.trial.settings.batch_size}"

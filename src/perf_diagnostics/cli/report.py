@@ -54,9 +54,9 @@ def run(given: argparse.Namespace) -> int:
 
     from perf_diagnostics.diagnose.engine import diagnose
     from perf_diagnostics.report.build import build_report
-    from perf_diagnostics.report.renderer import Skipped, write_report
+    from perf_diagnostics.report.formats.renderer import Skipped, write_report
     from perf_diagnostics.report.seal import broken_seal
-    from perf_diagnostics.trials.experiments import read_experiments
+    from perf_diagnostics.trials.confirm.experiments import read_experiments
 
     if given.seal and given.output:
         raise InvalidSettings(f"--seal seals the run's own folder, and --output {given.output} writes elsewhere.")
@@ -81,8 +81,8 @@ def run(given: argparse.Namespace) -> int:
             print(outcome.path)
     summary = "" if given.no_summary else os.environ.get("GITHUB_STEP_SUMMARY", "")
     if summary:
-        from perf_diagnostics.report.github_summary import append_summary
-        from perf_diagnostics.report.markdown import render_markdown
+        from perf_diagnostics.report.comparison.github_summary import append_summary
+        from perf_diagnostics.report.formats.markdown import render_markdown
 
         append_summary(Path(summary), render_markdown(report))
     if given.seal:

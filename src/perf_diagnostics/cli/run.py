@@ -91,7 +91,7 @@ def _new_name(target: str, *, as_module: bool) -> str:
     """The name the run would get anyway, chosen now, so that whoever shows it knows where it will lie."""
     from datetime import UTC, datetime
 
-    from perf_diagnostics.store.files import new_run_name
+    from perf_diagnostics.store.files.files import new_run_name
 
     return new_run_name(datetime.now(UTC), (), suffix=f"{_workload(target, as_module=as_module)}-{os.getpid()}")
 

@@ -24,7 +24,7 @@ def seal(directory: Path, *, written: Callable[[str], bool]) -> tuple[str, ...]:
     from datetime import UTC, datetime
 
     from perf_diagnostics import __version__
-    from perf_diagnostics.store.manifest import extend
+    from perf_diagnostics.store.sealed.manifest import extend
 
     kept = extend(directory, tool=f"perf-diagnostics {__version__}", now=datetime.now(UTC), renewed=written)
     if kept:
@@ -39,7 +39,7 @@ def seal(directory: Path, *, written: Callable[[str], bool]) -> tuple[str, ...]:
 
 def sealed(directory: Path) -> bool:
     """Whether somebody has sealed the folder, whatever has become of it since."""
-    from perf_diagnostics.store.listed_paths import MANIFEST, SUMS
+    from perf_diagnostics.store.sealed.listed_paths import MANIFEST, SUMS
 
     return any((directory / name).exists() for name in (MANIFEST, SUMS))
 
@@ -49,7 +49,7 @@ def broken_below(directory: Path, prefix: str) -> frozenset[str]:
 
     To be asked before a command writes there: what was broken by then, it may replace but not seal anew.
     """
-    from perf_diagnostics.store.manifest import verify
+    from perf_diagnostics.store.sealed.manifest import verify
 
     if not sealed(directory):
         return frozenset()

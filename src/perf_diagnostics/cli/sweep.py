@@ -185,7 +185,7 @@ def _begun(pending: Sequence[Trial], end: SweepEnd) -> list[Trial]:
 def _summarise(folder: RunFolder, end: SweepEnd) -> None:
     from perf_diagnostics.diagnose.engine import diagnose
     from perf_diagnostics.diagnose.verdict_place import verdict_words
-    from perf_diagnostics.trials.experiments import read_experiments
+    from perf_diagnostics.trials.confirm.experiments import read_experiments
 
     diagnosis = diagnose(folder.read(), traces=folder.traces(), experiments=read_experiments(folder.path))
     label = "No verdict" if diagnosis.verdict is None else "Verdict"

@@ -37,7 +37,7 @@ def device_names(chosen: dict[str, Any]) -> list[str]:
     wanted = some_names(chosen.get("devices", ["cpu"]), of="--devices")
     if not any(name in ("all", "gpu") for name in wanted):
         return [("cuda:0" if name == "cuda" else name) for name in wanted]
-    from perf_diagnostics.measure.devices import probe_devices
+    from perf_diagnostics.measure.boards.devices import probe_devices
 
     found = probe_devices()
     for device in found:

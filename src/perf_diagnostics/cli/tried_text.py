@@ -10,11 +10,11 @@ from perf_diagnostics.diagnose.finding import Trying
 from perf_diagnostics.diagnose.wording import counted
 
 if TYPE_CHECKING:
-    from perf_diagnostics.diagnose.experiments import Candidate
     from perf_diagnostics.diagnose.finding import Share, Tried
-    from perf_diagnostics.diagnose.statistics import Interval
+    from perf_diagnostics.diagnose.rule_parts.experiments import Candidate
+    from perf_diagnostics.diagnose.statistics.statistics import Interval
     from perf_diagnostics.records import Json
-    from perf_diagnostics.trials.confirm_order import Foreseen
+    from perf_diagnostics.trials.confirm.confirm_order import Foreseen
 
 _WIDTH = 100
 

@@ -10,7 +10,7 @@
 
 from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
 from perf_diagnostics.diagnose.engine import diagnose
-from perf_diagnostics.diagnose.facts import NotMeasured, SweepFacts, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotMeasured, SweepFacts, TrialFacts
 from perf_diagnostics.diagnose.rule_pages import explain, rules_page
 from perf_diagnostics.diagnose.rules import RULES
 

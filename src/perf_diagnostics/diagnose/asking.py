@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from perf_diagnostics.diagnose.facts import Group, NotApplicable, NotMeasured, SweepFacts, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import Group, NotApplicable, NotMeasured, SweepFacts, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Cleared, Evidence, Family, Finding, Severity, Unchecked
 from perf_diagnostics.diagnose.rule import Answer, Named, Rule
 from perf_diagnostics.diagnose.wording import listing

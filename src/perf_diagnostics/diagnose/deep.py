@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perf_diagnostics.diagnose.asking import Placed, Replies, Reply, filed, merged
-from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured, SweepFacts, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured, SweepFacts, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Cleared, Family, Severity, StepWaterfall, Unchecked
 from perf_diagnostics.diagnose.rules import RULES
 from perf_diagnostics.diagnose.trace.facts import TraceFacts

@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from perf_diagnostics.diagnose.asked_for import asked_for
 from perf_diagnostics.diagnose.asking import Placed, ask_all, void_trials
-from perf_diagnostics.diagnose.code_shares import all_code_shares, claimed_lines
+from perf_diagnostics.diagnose.code.code_shares import all_code_shares, claimed_lines
 from perf_diagnostics.diagnose.deep import (
     WINDOWS_ALONE,
     Window,
@@ -19,16 +18,17 @@ from perf_diagnostics.diagnose.deep import (
     with_windows,
 )
 from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
-from perf_diagnostics.diagnose.experiments import Experiments
-from perf_diagnostics.diagnose.facts import SweepFacts, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.asked_for import asked_for
+from perf_diagnostics.diagnose.facts.facts import SweepFacts, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Severity
-from perf_diagnostics.diagnose.followed import held_against_run
-from perf_diagnostics.diagnose.indirect import with_indirect_gains
 from perf_diagnostics.diagnose.installed import all_rules
-from perf_diagnostics.diagnose.paced import capped_by_loader
 from perf_diagnostics.diagnose.ranking import ranked
 from perf_diagnostics.diagnose.rule import Rule, configured
-from perf_diagnostics.diagnose.tried import tried_of, with_tried
+from perf_diagnostics.diagnose.rule_parts.experiments import Experiments
+from perf_diagnostics.diagnose.tried.followed import held_against_run
+from perf_diagnostics.diagnose.tried.indirect import with_indirect_gains
+from perf_diagnostics.diagnose.tried.paced import capped_by_loader
+from perf_diagnostics.diagnose.tried.tried import tried_of, with_tried
 from perf_diagnostics.diagnose.trust import tempered
 from perf_diagnostics.diagnose.verdict import suspected, verdict, would_decide
 from perf_diagnostics.diagnose.wording import counted, duration, listing, percent

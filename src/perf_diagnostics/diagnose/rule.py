@@ -33,7 +33,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, cast
 
-from perf_diagnostics.diagnose.facts import Group, Interval, SweepFacts, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import Group, Interval, SweepFacts, TrialFacts
 from perf_diagnostics.diagnose.finding import Cleared, Evidence, Family, Finding, Severity
 from perf_diagnostics.errors import InvalidSettings
 

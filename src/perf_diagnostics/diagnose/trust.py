@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 
 from perf_diagnostics.diagnose.asking import Placed
-from perf_diagnostics.diagnose.facts import INDICATIVE_STEPS
+from perf_diagnostics.diagnose.facts.facts import INDICATIVE_STEPS
 from perf_diagnostics.diagnose.finding import Family, Finding, Severity, Share
-from perf_diagnostics.diagnose.gain import STRADDLES
+from perf_diagnostics.diagnose.rule_parts.gain import STRADDLES
 
 #: Faults of the experiment that change what a trial measures without making it void: the observer, and other programs
 #: on the processors or on the device.

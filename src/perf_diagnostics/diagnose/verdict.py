@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from perf_diagnostics.diagnose.asking import Placed
 from perf_diagnostics.diagnose.finding import Family, Finding, Severity, Share, Verdict
-from perf_diagnostics.diagnose.gain import Tier
+from perf_diagnostics.diagnose.rule_parts.gain import Tier
 from perf_diagnostics.diagnose.wording import percent
 
 #: A finding of less confidence is shown but makes no verdict: a share whose interval straddles its threshold (0.3)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from perf_diagnostics.diagnose import processor
 from perf_diagnostics.diagnose.asking import Placed
-from perf_diagnostics.diagnose.facts import TrialFacts, ask
+from perf_diagnostics.diagnose.facts import processor
+from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
-from perf_diagnostics.diagnose.gain import Tier
 from perf_diagnostics.diagnose.rule import evidence
+from perf_diagnostics.diagnose.rule_parts.gain import Tier
 from perf_diagnostics.records import Phase
 
 #: Where evidence from a window says that it is from.

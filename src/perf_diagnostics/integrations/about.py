@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from perf_diagnostics.measure.pass_reads import PassReads
+from perf_diagnostics.measure.host.pass_reads import PassReads
 from perf_diagnostics.records import Json, Precision, Quantity
 
 

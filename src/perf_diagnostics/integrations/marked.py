@@ -25,7 +25,7 @@ from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER, LoopProbe
 from perf_diagnostics.integrations.steps.passes import Passes
 from perf_diagnostics.integrations.watching.checkpoints import watch_checkpoints
-from perf_diagnostics.measure.device_clock import captures, event_source
+from perf_diagnostics.measure.steps.device_clock import captures, event_source
 from perf_diagnostics.records import Json, Outcome
 from perf_diagnostics.workloads.workload import BatchCount
 

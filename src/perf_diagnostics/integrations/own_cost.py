@@ -21,10 +21,10 @@ from perf_diagnostics.integrations.steps.step_state import QUICK_NS, unseen
 from perf_diagnostics.integrations.watching import loader_patches, patches, transfers
 from perf_diagnostics.integrations.watching.watch import Watch
 from perf_diagnostics.measure.alternating import Added, alternate, block_of, without_collections
-from perf_diagnostics.measure.beside_steps import MEMORY_INTERVAL_NS
-from perf_diagnostics.measure.device_clock import event_source
 from perf_diagnostics.measure.observation import Observations, Unreadable
 from perf_diagnostics.measure.stand_in import LAYERS, StandIn
+from perf_diagnostics.measure.steps.beside_steps import MEMORY_INTERVAL_NS
+from perf_diagnostics.measure.steps.device_clock import event_source
 from perf_diagnostics.records import Outcome, TrialResult
 
 SIGNAL = "probe_overhead_s"

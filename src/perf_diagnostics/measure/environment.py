@@ -16,10 +16,10 @@ from typing import Any
 
 import psutil
 
-from perf_diagnostics.measure.boards import Board, match_board
-from perf_diagnostics.measure.cgroup import cpu_quota_cores, cpu_throttle
-from perf_diagnostics.measure.devices import DeviceInfo, cpu_model
-from perf_diagnostics.measure.memory import memory_limit_bytes
+from perf_diagnostics.measure.boards.boards import Board, match_board
+from perf_diagnostics.measure.boards.devices import DeviceInfo, cpu_model
+from perf_diagnostics.measure.host.cgroup import cpu_quota_cores, cpu_throttle
+from perf_diagnostics.measure.host.memory import memory_limit_bytes
 from perf_diagnostics.measure.observation import Observations, Unreadable
 from perf_diagnostics.measure.privacy import Person, allowed_variables, masked_command
 from perf_diagnostics.records import Environment, Json
@@ -183,7 +183,7 @@ def _torch_build(torch: Any) -> dict[str, Json]:
     """How the imported torch was built; it is not imported for this, and no device is touched."""
     if torch is None:
         raise Unreadable("torch was not imported in the process that recorded the environment")
-    from perf_diagnostics.measure.float32_products import float32_products  # which imports torch
+    from perf_diagnostics.measure.boards.float32_products import float32_products  # which imports torch
 
     cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
     return {

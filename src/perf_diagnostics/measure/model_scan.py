@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from perf_diagnostics.measure.float32_products import float32_products
+from perf_diagnostics.measure.boards.float32_products import float32_products
 from perf_diagnostics.records import Json
 
 #: Tensor cores take float16 and bfloat16 in pieces of 16 bytes (NVIDIA, Matrix Multiplication Background, 2023).

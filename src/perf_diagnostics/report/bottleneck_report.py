@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perf_diagnostics.diagnose.engine import diagnose
-from perf_diagnostics.diagnose.experiments import Experiments
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Verdict
+from perf_diagnostics.diagnose.rule_parts.experiments import Experiments
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.records import Run
 from perf_diagnostics.report.build import build_report
+from perf_diagnostics.report.formats.renderer import RENDERERS, save_report
 from perf_diagnostics.report.model import Report
-from perf_diagnostics.report.renderer import RENDERERS, save_report
 from perf_diagnostics.report.words import counted
 
 _SUFFIXES = {".html": "html", ".htm": "html", ".pdf": "pdf", ".pptx": "pptx", ".md": "md", ".json": "json"}
@@ -118,12 +118,12 @@ class BottleneckReport:
         return summary_text(self.report)
 
     def _repr_markdown_(self) -> str:
-        from perf_diagnostics.report.markdown import render_short_markdown
+        from perf_diagnostics.report.formats.markdown import render_short_markdown
 
         return render_short_markdown(self.report)
 
     def _repr_html_(self) -> str:
-        from perf_diagnostics.report.notebook import notebook_html
+        from perf_diagnostics.report.formats.notebook import notebook_html
 
         return notebook_html(self.report)
 

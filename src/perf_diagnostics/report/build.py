@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perf_diagnostics.diagnose.asked_for import asked_for, lost_sentinels
+from perf_diagnostics.diagnose.facts.asked_for import asked_for, lost_sentinels
 from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.records import Run
 from perf_diagnostics.report.answers import answer_of, headline
 from perf_diagnostics.report.changes import changes_of
-from perf_diagnostics.report.charts import charts_of
+from perf_diagnostics.report.charts.charts import charts_of
 from perf_diagnostics.report.data import data_of
 from perf_diagnostics.report.figures import Arm, arms_of
 from perf_diagnostics.report.key_figures import key_figures_of
@@ -17,7 +17,7 @@ from perf_diagnostics.report.method import incomplete_of, method_of, not_measure
 from perf_diagnostics.report.model import Report
 from perf_diagnostics.report.reading_order import in_reading_order
 from perf_diagnostics.report.sections import section_charts, section_tables
-from perf_diagnostics.report.tables import tables_of
+from perf_diagnostics.report.tables.tables import tables_of
 from perf_diagnostics.report.where import environment_of
 from perf_diagnostics.report.words import clean, counted, listing, plain
 

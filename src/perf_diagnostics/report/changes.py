@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from perf_diagnostics.diagnose.evidence_words import sentence, unit_words
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding, Severity, Tried, Trying
-from perf_diagnostics.diagnose.tried import UNSURE, better
+from perf_diagnostics.diagnose.tried.tried import UNSURE, better
 from perf_diagnostics.records import Json
 from perf_diagnostics.report.model import Change
 from perf_diagnostics.report.words import between, change_in_code, counted, number, plain

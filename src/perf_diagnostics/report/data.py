@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from perf_diagnostics.diagnose import roofline
-from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts import roofline
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.records import Json
 from perf_diagnostics.report.figures import Arm, TrialFigures, net_energy_per_sample_j
 from perf_diagnostics.report.work import contradiction

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from perf_diagnostics.diagnose.asking import void_trials
-from perf_diagnostics.diagnose.facts import Group, Interval, NotMeasured, Point, SweepFacts, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import Group, Interval, NotMeasured, Point, SweepFacts, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.power_facts import samples_of_energy
 from perf_diagnostics.diagnose.finding import Family
 from perf_diagnostics.diagnose.installed import all_rules
-from perf_diagnostics.diagnose.power_facts import samples_of_energy
 from perf_diagnostics.records import ALL_PHASES, Outcome, Phase, Run, Trial, TrialResult
 from perf_diagnostics.report.words import plain
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perf_diagnostics.diagnose.asked_for import asked_for, lost_sentinels
+from perf_diagnostics.diagnose.facts.asked_for import asked_for, lost_sentinels
 from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.records import Run
 from perf_diagnostics.report.changes import worthwhile

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from perf_diagnostics.diagnose.engine import diagnose
-from perf_diagnostics.diagnose.experiments import Experiments
-from perf_diagnostics.diagnose.facts import TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
+from perf_diagnostics.diagnose.rule_parts.experiments import Experiments
 from perf_diagnostics.diagnose.verdict_place import verdict_words
 from perf_diagnostics.records import ALL_PHASES, Outcome, Phase, Run, StepTable, TrialResult
 from perf_diagnostics.report.words import counted, plain

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from perf_diagnostics.diagnose.finding import Diagnosis
-from perf_diagnostics.diagnose.gain import Tier
+from perf_diagnostics.diagnose.rule_parts.gain import Tier
 from perf_diagnostics.records import Gap, Run, Trial, TrialResult
 from perf_diagnostics.report.care import overhead, ranks, sentinels
 from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures
 from perf_diagnostics.report.model import Report
-from perf_diagnostics.report.tables import NOT_STEADY, stop_words
+from perf_diagnostics.report.tables.tables import NOT_STEADY, stop_words
 from perf_diagnostics.report.words import counted, listing, percent, plain, without_its_name
 
 #: What begins the codes of the rules that lacked a signal, which nobody else asked for.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from perf_diagnostics.diagnose.facts import NotMeasured, Point, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotMeasured, Point, TrialFacts
 from perf_diagnostics.records import MEASURED_PHASES
-from perf_diagnostics.report.by_size import sizes_of, values_by_size
+from perf_diagnostics.report.charts.by_size import sizes_of, values_by_size
 from perf_diagnostics.report.figures import Arm, energy, largest, mean_of, net_energy
 from perf_diagnostics.report.model import Cell, Chart, ChartKind, ChartSeries, ReportTable, TableColumn
 from perf_diagnostics.report.phases import PHASE_NAMES

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perf_diagnostics.errors import ManifestError
-from perf_diagnostics.report.renderer import FORMATS
+from perf_diagnostics.report.formats.renderer import FORMATS
 from perf_diagnostics.report.words import counted, plain
-from perf_diagnostics.store.listed_paths import MANIFEST
-from perf_diagnostics.store.manifest import verify
+from perf_diagnostics.store.sealed.listed_paths import MANIFEST
+from perf_diagnostics.store.sealed.manifest import verify
 
 #: More files than these are counted and not named.
 _NAMED = 8

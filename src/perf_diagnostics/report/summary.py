@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from perf_diagnostics.diagnose.verdict_place import verdict_note, verdict_seen, verdict_words
+from perf_diagnostics.report.drawing.signs import verdict_severity
 from perf_diagnostics.report.gains import saving
 from perf_diagnostics.report.model import Cell, Change, Report, ReportTable
-from perf_diagnostics.report.signs import verdict_severity
-from perf_diagnostics.report.sizes_table import SIZES
+from perf_diagnostics.report.tables.sizes_table import SIZES
 from perf_diagnostics.report.words import DASH, between, clean, counted, number, plain, tie
 
 _WIDTH = 96

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from perf_diagnostics.diagnose.facts import Interval
+from perf_diagnostics.diagnose.facts.facts import Interval
 from perf_diagnostics.diagnose.finding import Diagnosis, Tried, Trying
-from perf_diagnostics.diagnose.tried import LEAST_PAIRS, tells
+from perf_diagnostics.diagnose.tried.tried import LEAST_PAIRS, tells
 from perf_diagnostics.report.figures import Arm, throughput
 from perf_diagnostics.report.model import Basis, Cell, ReportTable, TableColumn
 from perf_diagnostics.report.words import between, change_in_code, counted, listing, number, percent, plain

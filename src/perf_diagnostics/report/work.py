@@ -1,16 +1,17 @@
 """Work and what the hardware could do: operations, the share of the ceilings, and the roofline they lie under.
 
-After Williams, Waterman & Patterson, CACM 52(4), 2009. All numbers come from :mod:`perf_diagnostics.diagnose.roofline`,
-as the rules see them: what would exceed its ceiling is not shown at all, and the table says why.
+After Williams, Waterman & Patterson, CACM 52(4), 2009. All numbers come from
+:mod:`perf_diagnostics.diagnose.facts.roofline`, as the rules see them: what would exceed its ceiling is not shown at
+all, and the table says why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from perf_diagnostics.diagnose import roofline
-from perf_diagnostics.diagnose.facts import Interval, NotMeasured, Point, TrialFacts, ask
-from perf_diagnostics.report.by_size import sizes_of, values_by_size
+from perf_diagnostics.diagnose.facts import roofline
+from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, Point, TrialFacts, ask
+from perf_diagnostics.report.charts.by_size import sizes_of, values_by_size
 from perf_diagnostics.report.figures import Arm, mean_of
 from perf_diagnostics.report.model import (
     Cell,

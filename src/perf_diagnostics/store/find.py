@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perf_diagnostics.errors import RecordError, RunError
-from perf_diagnostics.store.fields import Fields
-from perf_diagnostics.store.files import read_json
+from perf_diagnostics.store.files.fields import Fields
+from perf_diagnostics.store.files.files import read_json
 from perf_diagnostics.store.run_folder import HOW_TO_MAKE_ONE, RunFolder
 
 #: The name that means "the newest run" to :func:`find_run`.

@@ -34,10 +34,10 @@ from pathlib import Path
 
 from perf_diagnostics.errors import RecordError, RunError
 from perf_diagnostics.records import Environment, Json, Run, StepTable, Trial, TrialResult
-from perf_diagnostics.store import codec
-from perf_diagnostics.store.documents import NewerSchema, document, open_document
-from perf_diagnostics.store.fields import Fields
-from perf_diagnostics.store.files import read_json, to_json, write_atomic
+from perf_diagnostics.store.files import codec
+from perf_diagnostics.store.files.documents import NewerSchema, document, open_document
+from perf_diagnostics.store.files.fields import Fields
+from perf_diagnostics.store.files.files import read_json, to_json, write_atomic
 from perf_diagnostics.store.lock import is_locked, locked
 from perf_diagnostics.store.new_folder import make_folder
 from perf_diagnostics.store.trial_folder import SWEEP_ENDED, TRACE, TrialFolder, iso

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perf_diagnostics.measure.host_memory import available_bytes
-from perf_diagnostics.measure.memory import memory_limit_bytes
+from perf_diagnostics.measure.host.host_memory import available_bytes
+from perf_diagnostics.measure.host.memory import memory_limit_bytes
 from perf_diagnostics.records import Json, Length, Outcome, Trial, TrialResult
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.trials.largest_batch import Fit, Tried
-from perf_diagnostics.trials.launcher import Launcher
+from perf_diagnostics.trials.launch.launcher import Launcher
 from perf_diagnostics.trials.sweep import Progress, Silent, Sweep
 
 #: The first step allocates gradients and the optimizer's state; three full ones follow with all of it in place.

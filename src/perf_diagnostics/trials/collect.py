@@ -10,16 +10,16 @@ from datetime import UTC, datetime
 import numpy as np
 
 from perf_diagnostics.errors import RecordError
-from perf_diagnostics.measure.memory import memory_limit_bytes
+from perf_diagnostics.measure.boards.power import energy, idle_power
+from perf_diagnostics.measure.host.memory import memory_limit_bytes
 from perf_diagnostics.measure.observation import Observations, Readings
-from perf_diagnostics.measure.power import energy, idle_power
 from perf_diagnostics.records import Gap, Json, Outcome, Quantity, Series, StepTable, Trial, TrialResult
-from perf_diagnostics.store import codec
-from perf_diagnostics.store.documents import open_document
-from perf_diagnostics.store.files import read_json
+from perf_diagnostics.store.files import codec
+from perf_diagnostics.store.files.documents import open_document
+from perf_diagnostics.store.files.files import read_json
 from perf_diagnostics.store.trial_folder import TrialFolder
+from perf_diagnostics.trials.launch.supervise import Ending
 from perf_diagnostics.trials.outcome import killed
-from perf_diagnostics.trials.supervise import Ending
 
 #: Sampled peaks, and the series that they are the largest value of.
 _PEAK_OF = {"host_tree_memory_peak": "host_memory", "device_memory_process_peak": "gpu_memory_process"}

@@ -17,10 +17,10 @@ from typing import Any
 from perf_diagnostics.errors import RecordError
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Gap, Outcome, Quantity, Settings, Trial, TrialResult
-from perf_diagnostics.store import codec
-from perf_diagnostics.store.files import read_json
-from perf_diagnostics.trials.launcher import Launcher, Request
-from perf_diagnostics.trials.supervise import signal_group
+from perf_diagnostics.store.files import codec
+from perf_diagnostics.store.files.files import read_json
+from perf_diagnostics.trials.launch.launcher import Launcher, Request
+from perf_diagnostics.trials.launch.supervise import signal_group
 
 #: What all counts of a sweep may take of its time budget, or of the time its trials have taken where it has none.
 SHARE = 0.05

@@ -21,8 +21,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Json, Trial
-from perf_diagnostics.store import codec
-from perf_diagnostics.store.files import to_json, write_atomic
+from perf_diagnostics.store.files import codec
+from perf_diagnostics.store.files.files import to_json, write_atomic
 from perf_diagnostics.trials.count_operators import Operators
 from perf_diagnostics.trials.count_process import FILE, SIGNAL, Work
 from perf_diagnostics.trials.training_step import EndlessBatches

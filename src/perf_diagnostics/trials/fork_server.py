@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from perf_diagnostics.trials.launcher import Channel
+from perf_diagnostics.trials.launch.launcher import Channel
 
 #: What every trial would import by itself, which takes seconds: torch's compiler comes with the first optimizer, and
 #: pandas with the first array that is written as Parquet, when the first block of steps is over.

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import torch
 
+from perf_diagnostics.measure.boards.power import LEAST_WINDOW_S
 from perf_diagnostics.measure.observation import Observations, Unreadable
-from perf_diagnostics.measure.power import LEAST_WINDOW_S
 from perf_diagnostics.records import Outcome, Trial
 
 #: Building the model has drawn power; a reading that is averaged over the last second still holds it.
@@ -79,7 +79,7 @@ def _worth_it(trial: Trial, left_s: float | None) -> None:
 
 
 def _require_driver() -> None:
-    from perf_diagnostics.measure.nvml import open_nvml
+    from perf_diagnostics.measure.boards.nvml import open_nvml
 
     open_nvml().close()
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from perf_diagnostics.measure.probe import Probe
-from perf_diagnostics.measure.steady import CAUSES, QUIET_STEPS, cut_transient, relative_half_width, still_growing
+from perf_diagnostics.measure.steps.probe import Probe
+from perf_diagnostics.measure.steps.steady import CAUSES, QUIET_STEPS, cut_transient, relative_half_width, still_growing
 from perf_diagnostics.records import Length, Outcome, StepTable
 from perf_diagnostics.trials.outcome import NonFiniteLoss
 

@@ -13,21 +13,21 @@ from typing import Any
 import torch
 
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.measure import memory
-from perf_diagnostics.measure.allocator import AllocatorState, allocator_statistics
-from perf_diagnostics.measure.code_watch import CodeWatch
-from perf_diagnostics.measure.cpu_time import CpuTime
-from perf_diagnostics.measure.device_clock import event_source
-from perf_diagnostics.measure.devices import model_of
+from perf_diagnostics.measure.boards.allocator import AllocatorState, allocator_statistics
+from perf_diagnostics.measure.boards.devices import model_of
+from perf_diagnostics.measure.code.code_watch import CodeWatch
 from perf_diagnostics.measure.environment import with_threads_of_now
-from perf_diagnostics.measure.host_memory import swapped_bytes, tree_footprint
+from perf_diagnostics.measure.host import memory
+from perf_diagnostics.measure.host.cpu_time import CpuTime
+from perf_diagnostics.measure.host.host_memory import swapped_bytes, tree_footprint
+from perf_diagnostics.measure.host.pass_reads import PassReads
+from perf_diagnostics.measure.host.run_delay import RunDelay
+from perf_diagnostics.measure.host.shared_memory import SharedMemory
 from perf_diagnostics.measure.model_scan import scan
 from perf_diagnostics.measure.observation import Observations
-from perf_diagnostics.measure.pass_reads import PassReads
-from perf_diagnostics.measure.probe import Probe
-from perf_diagnostics.measure.run_delay import RunDelay
-from perf_diagnostics.measure.shared_memory import SharedMemory
-from perf_diagnostics.measure.step_memory import StepMemory
+from perf_diagnostics.measure.steps.device_clock import event_source
+from perf_diagnostics.measure.steps.probe import Probe
+from perf_diagnostics.measure.steps.step_memory import StepMemory
 from perf_diagnostics.records import (
     CodeSamples,
     Environment,
@@ -39,15 +39,15 @@ from perf_diagnostics.records import (
     Trial,
     TrialResult,
 )
-from perf_diagnostics.trials.afterwards import Timed, look_afterwards
-from perf_diagnostics.trials.ceilings import matmul_ceiling, memory_bandwidth
+from perf_diagnostics.trials.afterwards.afterwards import Timed, look_afterwards
+from perf_diagnostics.trials.afterwards.ceilings import matmul_ceiling, memory_bandwidth
+from perf_diagnostics.trials.afterwards.overhead import kept_s
+from perf_diagnostics.trials.afterwards.passes import PASSES
+from perf_diagnostics.trials.afterwards.phase_memory import WarmUpPeaks
 from perf_diagnostics.trials.collector import collector
 from perf_diagnostics.trials.idle import rest
 from perf_diagnostics.trials.loop import Loop, Measured
 from perf_diagnostics.trials.outcome import outcome_of
-from perf_diagnostics.trials.overhead import kept_s
-from perf_diagnostics.trials.passes import PASSES
-from perf_diagnostics.trials.phase_memory import WarmUpPeaks
 from perf_diagnostics.trials.training_step import TrainingStep, compiled, on_current_device, process_settings
 from perf_diagnostics.workloads.workload import Training
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.measure.devices import DeviceInfo, probe_devices
+from perf_diagnostics.measure.boards.devices import DeviceInfo, probe_devices
 from perf_diagnostics.records import Json, Settings, Trial
 from perf_diagnostics.workloads import registry
 from perf_diagnostics.workloads.beforehand import check_options, check_settings

@@ -10,21 +10,21 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from perf_diagnostics.measure.cgroup import oom_kills
-from perf_diagnostics.measure.devices import DeviceInfo, probe_devices
+from perf_diagnostics.measure.boards.devices import DeviceInfo, probe_devices
+from perf_diagnostics.measure.host.cgroup import oom_kills
 from perf_diagnostics.measure.observation import Observations, Sampler
 from perf_diagnostics.records import Outcome, Trial, TrialResult
-from perf_diagnostics.store import codec
+from perf_diagnostics.store.files import codec
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.store.trial_folder import TrialFolder
 from perf_diagnostics.trials.collect import Watched, collect
 from perf_diagnostics.trials.configurations import but_batch
 from perf_diagnostics.trials.count_process import Counts
 from perf_diagnostics.trials.failed_alike import failed_alike
-from perf_diagnostics.trials.instruments import described, trial_instruments
-from perf_diagnostics.trials.launcher import Launcher, Request, launcher, preload_for
+from perf_diagnostics.trials.launch.instruments import described, trial_instruments
+from perf_diagnostics.trials.launch.launcher import Launcher, Request, launcher, preload_for
+from perf_diagnostics.trials.launch.supervise import GRACE_SECONDS, supervise
 from perf_diagnostics.trials.plan import time_for
-from perf_diagnostics.trials.supervise import GRACE_SECONDS, supervise
 
 #: A trial that keeps its own budget ends by itself; this much later it must be hanging.
 _DEADLINE_FACTOR = 2.0

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
-from perf_diagnostics.measure.float32_products import float32_products, float32_products_kept
+from perf_diagnostics.measure.boards.float32_products import float32_products, float32_products_kept
 from perf_diagnostics.records import Phase, Settings
 from perf_diagnostics.trials.perfect_fix import without_what_is_fixed
 from perf_diagnostics.trials.preflight import check_precision, check_tf32

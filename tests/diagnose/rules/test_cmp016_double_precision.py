@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perf_diagnostics.diagnose import roofline
 from perf_diagnostics.diagnose.engine import diagnose
+from perf_diagnostics.diagnose.facts import roofline
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.cmp003_single_precision import SinglePrecision
 from perf_diagnostics.diagnose.rules.cmp007_tf32_off import Tf32Off

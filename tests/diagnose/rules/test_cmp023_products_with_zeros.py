@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.cmp023_products_with_zeros import ProductsWithZeros
 from perf_diagnostics.records import CodePath, CodePlace, CodeSamples

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.cmp024_costly_hooks import CostlyHooks
 from perf_diagnostics.records import CodePath, CodePlace, CodeSamples

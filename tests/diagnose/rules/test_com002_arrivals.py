@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.arrivals import median_interval
-from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
-from perf_diagnostics.diagnose.lateness import noise_ns, often_last
-from perf_diagnostics.diagnose.rank_facts import RankFacts
+from perf_diagnostics.diagnose.ranks.arrivals import median_interval
+from perf_diagnostics.diagnose.ranks.lateness import noise_ns, often_last
+from perf_diagnostics.diagnose.ranks.rank_facts import RankFacts
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com004_rank_imbalance import RankImbalance

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
-from perf_diagnostics.diagnose.rank_facts import RankFacts
+from perf_diagnostics.diagnose.ranks.rank_facts import RankFacts
+from perf_diagnostics.diagnose.ranks.waited_for import WaitedFor
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com004_rank_imbalance import RankImbalance
-from perf_diagnostics.diagnose.waited_for import WaitedFor
 from perf_diagnostics.records import Float64, TrialResult
 from tests.diagnose.rules.rank_trials import of_ranks
 from tests.diagnose.rules.test_com002_arrivals import check, told

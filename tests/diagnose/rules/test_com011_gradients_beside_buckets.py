@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perf_diagnostics.diagnose.facts import NotApplicable, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, TrialFacts
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.com011_gradients_beside_buckets import GradientsBesideBuckets
 from perf_diagnostics.testing import trial_of
@@ -61,7 +61,7 @@ def test_nobody_looked_is_not_views() -> None:
 
 
 def _reply(**facts: object):
-    from perf_diagnostics.diagnose.facts import NotMeasured
+    from perf_diagnostics.diagnose.facts.facts import NotMeasured
 
     try:
         return ask(**facts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap

@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
-from perf_diagnostics.diagnose.rank_facts import RankFacts
+from perf_diagnostics.diagnose.ranks.rank_facts import RankFacts
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com004_rank_imbalance import RankImbalance
 from perf_diagnostics.diagnose.rules.com006_data_parallel import DataParallel

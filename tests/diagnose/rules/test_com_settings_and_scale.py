@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured, SweepFacts, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured, SweepFacts, TrialFacts
 from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
 from perf_diagnostics.diagnose.rules.com005_scaling_efficiency import ScalingEfficiency
 from perf_diagnostics.diagnose.rules.com007_backend import Backend

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.facts import NotApplicable
+from perf_diagnostics.diagnose.facts.facts import NotApplicable
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.cpu002_far_from_the_device import FarFromTheDevice
 from tests.diagnose.answers import ask_trial, clear, found, missing, number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perf_diagnostics.diagnose.facts import NotApplicable
+from perf_diagnostics.diagnose.facts.facts import NotApplicable
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.exp011_scaler_skips import ScalerSkips
 from tests.diagnose.answers import ask_trial, changes, clear, found, missing, number

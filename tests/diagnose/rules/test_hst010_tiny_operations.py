@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perf_diagnostics.diagnose.engine import diagnose
-from perf_diagnostics.diagnose.facts import NotApplicable
+from perf_diagnostics.diagnose.facts.facts import NotApplicable
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.hst010_tiny_operations import TinyOperations
 from perf_diagnostics.testing import run_of, trial_of

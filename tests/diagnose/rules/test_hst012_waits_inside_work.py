@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.blocked import blocked
+from perf_diagnostics.diagnose.code.blocked import blocked
 from perf_diagnostics.diagnose.engine import diagnose
-from perf_diagnostics.diagnose.facts import NotApplicable, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, TrialFacts
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.cmp002_compute_bound import ComputeBound
 from perf_diagnostics.diagnose.rules.hst012_waits_inside_work import WaitsInsideWork

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.diagnose.engine import diagnose
-from perf_diagnostics.diagnose.facts import NotApplicable
+from perf_diagnostics.diagnose.facts.facts import NotApplicable
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.hst001_launch_bound import LaunchBound
 from perf_diagnostics.diagnose.rules.hst003_allocation_churn import AllocationChurn

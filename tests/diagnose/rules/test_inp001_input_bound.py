@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Severity
-from perf_diagnostics.diagnose.hand_over import HAND_OVER_MOST_S, HAND_OVER_ROOMY_S, costs
+from perf_diagnostics.diagnose.loaders.hand_over import HAND_OVER_MOST_S, HAND_OVER_ROOMY_S, costs
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
 from perf_diagnostics.records import ALL_PHASES, CodePath, CodePlace, CodeSamples, Phase
 from perf_diagnostics.testing import trial_of

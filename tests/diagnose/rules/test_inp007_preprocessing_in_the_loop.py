@@ -7,7 +7,7 @@ import pytest
 
 from perf_diagnostics.diagnose import diagnose
 from perf_diagnostics.diagnose.finding import Severity
-from perf_diagnostics.diagnose.hand_over import HAND_OVER_MOST_S
+from perf_diagnostics.diagnose.loaders.hand_over import HAND_OVER_MOST_S
 from perf_diagnostics.diagnose.rules.inp007_preprocessing_in_the_loop import PreprocessingInTheLoop
 from perf_diagnostics.records import Phase
 from perf_diagnostics.testing import run_of, trial_of

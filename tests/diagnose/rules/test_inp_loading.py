@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.diagnose.engine import diagnose
-from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Severity
-from perf_diagnostics.diagnose.hand_over import HAND_OVER_ROOMY_S, costs
+from perf_diagnostics.diagnose.loaders.hand_over import HAND_OVER_ROOMY_S, costs
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
 from perf_diagnostics.diagnose.rules.inp002_slow_batches import SlowBatches
 from perf_diagnostics.diagnose.rules.inp003_too_few_workers import TooFewWorkers

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perf_diagnostics.diagnose.facts.memory_facts import growth, rising_share
 from perf_diagnostics.diagnose.finding import Severity
-from perf_diagnostics.diagnose.memory_facts import growth, rising_share
 from perf_diagnostics.diagnose.rules.mem004_memory_growth import MemoryGrowth
 from tests.diagnose.answers import ask_trial, clear, found, missing, number
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
 from perf_diagnostics.diagnose.rules.mem008_uneven_rank_memory import UnevenRankMemory
 from perf_diagnostics.testing import trial_of

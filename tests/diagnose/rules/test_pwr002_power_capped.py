@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.pwr002_power_capped import PowerCapped
 from perf_diagnostics.records import Environment

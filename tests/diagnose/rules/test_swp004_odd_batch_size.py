@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perf_diagnostics.diagnose.facts import NotMeasured, SweepFacts
+from perf_diagnostics.diagnose.facts.facts import NotMeasured, SweepFacts
 from perf_diagnostics.diagnose.finding import Finding, Severity
 from perf_diagnostics.diagnose.rules.swp004_odd_batch_size import OddBatchSize
 from perf_diagnostics.testing import sweep_of

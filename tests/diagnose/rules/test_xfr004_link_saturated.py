@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.diagnose import diagnose
-from perf_diagnostics.diagnose.facts import NotApplicable, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, TrialFacts
+from perf_diagnostics.diagnose.facts.link_facts import LANE_BYTES_PER_S, Link
 from perf_diagnostics.diagnose.finding import Severity
-from perf_diagnostics.diagnose.link_facts import LANE_BYTES_PER_S, Link
 from perf_diagnostics.diagnose.not_measured import NotMeasured
 from perf_diagnostics.diagnose.rules.xfr004_link_saturated import LinkSaturated
 from perf_diagnostics.records import ALL_PHASES, Environment

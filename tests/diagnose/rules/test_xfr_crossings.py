@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perf_diagnostics.diagnose import diagnose
-from perf_diagnostics.diagnose.facts import NotApplicable
+from perf_diagnostics.diagnose.facts.facts import NotApplicable
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.hst002_synchronisation_tax import SynchronisationTax
 from perf_diagnostics.diagnose.rules.opt003_optimizer_synchronises import OptimizerSynchronises

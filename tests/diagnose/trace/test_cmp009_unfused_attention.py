@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.trace.rules.cmp009_unfused_attention import WrittenScores
 from tests.diagnose.answers import clear, found, missing, number

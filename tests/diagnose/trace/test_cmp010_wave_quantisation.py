@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.facts import NotMeasured
+from perf_diagnostics.diagnose.facts.facts import NotMeasured
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.trace.rules.cmp010_wave_quantisation import WaveQuantisation
 from perf_diagnostics.diagnose.trace.rules.cmp014_tiny_kernels import TinyKernels

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perf_diagnostics.diagnose.facts import NotApplicable
+from perf_diagnostics.diagnose.facts.facts import NotApplicable
 from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
 from perf_diagnostics.diagnose.trace.collectives import collectives
 from perf_diagnostics.diagnose.trace.events import Kind

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.trace.diagnosis import diagnose_traces
 from perf_diagnostics.diagnose.trace.rules.cmp011_conv_layout import LayoutChanges

@@ -26,8 +26,9 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from perf_diagnostics.integrations import attach
 from perf_diagnostics.integrations.readings import processor_energy, slowing, steady_readings
 from perf_diagnostics.integrations.readings.board_sampling import BoardSampling
-from perf_diagnostics.measure import energy_methods, rapl
-from perf_diagnostics.measure.devices import DeviceInfo
+from perf_diagnostics.measure.boards import energy_methods
+from perf_diagnostics.measure.boards.devices import DeviceInfo
+from perf_diagnostics.measure.host import rapl
 from tests.measure.pretended_nvml import PretendedBoard, PretendedLibrary, pretended
 
 RESULTS, STORE, PLANTED, STEPS = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import DevicePair, Interval, NotMeasured, SweepFacts, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import DevicePair, Interval, NotMeasured, SweepFacts, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.power_facts import KEEPS_WAITING
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, measured_gain
-from perf_diagnostics.diagnose.power_facts import KEEPS_WAITING
-from perf_diagnostics.diagnose.products import in_16_bits
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
-from perf_diagnostics.diagnose.scaling import fit_cost
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, measured_gain
+from perf_diagnostics.diagnose.rule_parts.products import in_16_bits
+from perf_diagnostics.diagnose.statistics.scaling import fit_cost
 from perf_diagnostics.diagnose.wording import percent, significant
 from perf_diagnostics.records import Phase
 

@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose import processor, roofline, run_delay
-from perf_diagnostics.diagnose.blocked import blocked
-from perf_diagnostics.diagnose.facts import TrialFacts, ask
+from perf_diagnostics.diagnose.code.blocked import blocked
+from perf_diagnostics.diagnose.facts import processor, roofline, run_delay
+from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence
-from perf_diagnostics.diagnose.products import in_16_bits
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
+from perf_diagnostics.diagnose.rule_parts.products import in_16_bits
 from perf_diagnostics.diagnose.rules.hst010_tiny_operations import SMALL_BATCH
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import Phase

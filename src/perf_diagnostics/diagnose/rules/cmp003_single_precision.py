@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose import roofline
-from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.facts import roofline
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Family, Remedy
-from perf_diagnostics.diagnose.products import faster_products
+from perf_diagnostics.diagnose.hardware.sixteen_bits import half_format
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, limit
-from perf_diagnostics.diagnose.sixteen_bits import half_format
+from perf_diagnostics.diagnose.rule_parts.products import faster_products
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose import roofline
-from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts import roofline
+from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.products import in_16_bits
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.products import in_16_bits
 from perf_diagnostics.diagnose.wording import percent, significant
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose import roofline
-from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts import roofline
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Family, Remedy
-from perf_diagnostics.diagnose.products import faster_products
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
+from perf_diagnostics.diagnose.rule_parts.products import faster_products
 
 
 @dataclass(frozen=True)

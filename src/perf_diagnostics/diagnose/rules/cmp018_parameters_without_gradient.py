@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.gradient_facts import OptimizerGradients, optimizers_in_turn, require_all_told
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence
-from perf_diagnostics.diagnose.gradient_facts import OptimizerGradients, optimizers_in_turn, require_all_told
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
 from perf_diagnostics.diagnose.wording import listing, percent
 
 _NAMES = Remedy(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.call_facts import calls_a_step, require_backwards, share_of_calls, usually
-from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.call_facts import calls_a_step, require_backwards, share_of_calls, usually
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import KAPPA_GUESS, Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule_parts.gain import KAPPA_GUESS, Tier, confidence, recoverable
 from perf_diagnostics.diagnose.wording import percent_between
 from perf_diagnostics.records import Phase
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.code.passing_looks import TimeAt, time_at
 from perf_diagnostics.diagnose.code_words import function, place, source
-from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.product_facts import ZeroProduct, share_of_operations, zero_products
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.passing_looks import TimeAt, time_at
-from perf_diagnostics.diagnose.product_facts import ZeroProduct, share_of_operations, zero_products
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.wording import counted, percent, percent_between
 from perf_diagnostics.records import Phase
 

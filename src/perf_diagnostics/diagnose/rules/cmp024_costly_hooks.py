@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.code.passing_looks import TimeAt, time_at
 from perf_diagnostics.diagnose.code_words import function, place
-from perf_diagnostics.diagnose.facts import NotApplicable, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, TrialFacts
+from perf_diagnostics.diagnose.facts.hook_facts import Hook, hooks_of
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.hook_facts import Hook, hooks_of
-from perf_diagnostics.diagnose.passing_looks import TimeAt, time_at
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.wording import counted, listing, percent_between
 
 _REMOVE = Remedy(

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.rank_facts import RankFacts
-from perf_diagnostics.diagnose.rank_loads import evened_out, load_spread, most_loaded_is_last
+from perf_diagnostics.diagnose.ranks.rank_facts import RankFacts
+from perf_diagnostics.diagnose.ranks.rank_loads import evened_out, load_spread, most_loaded_is_last
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.wording import percent
 from perf_diagnostics.records import Phase
 

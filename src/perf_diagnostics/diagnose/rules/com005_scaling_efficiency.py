@@ -7,12 +7,12 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import Interval, NotApplicable, NotMeasured, SweepFacts, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable, NotMeasured, SweepFacts, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, measured_gain
-from perf_diagnostics.diagnose.past_peak import POOLED
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
-from perf_diagnostics.diagnose.statistics import against_the_best, pooled, quotient
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, measured_gain
+from perf_diagnostics.diagnose.statistics.past_peak import POOLED
+from perf_diagnostics.diagnose.statistics.statistics import against_the_best, pooled, quotient
 from perf_diagnostics.diagnose.wording import counted, listing, percent
 
 

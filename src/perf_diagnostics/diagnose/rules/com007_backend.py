@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import NotApplicable, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence
-from perf_diagnostics.diagnose.rank_facts import require_several
+from perf_diagnostics.diagnose.ranks.rank_facts import require_several
 from perf_diagnostics.diagnose.rule import Answer, cleared
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
 
 #: Backends that copy a device's tensors to the host, exchange them there, and copy them back.
 THROUGH_THE_HOST = ("gloo", "mpi")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.exchange_facts import require_ddp
-from perf_diagnostics.diagnose.facts import TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence
+from perf_diagnostics.diagnose.ranks.exchange_facts import require_ddp
 from perf_diagnostics.diagnose.rule import Answer, cleared
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
 
 _LEAVE_OUT = Remedy("Leave find_unused_parameters out, unless some parameters are unused in some steps.")
 _STATIC = Remedy(

@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from perf_diagnostics.diagnose.exchange_facts import ExchangeFacts, require_ddp
-from perf_diagnostics.diagnose.facts import Interval, NotApplicable, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.rank_facts import require_several
+from perf_diagnostics.diagnose.ranks.exchange_facts import ExchangeFacts, require_ddp
+from perf_diagnostics.diagnose.ranks.rank_facts import require_several
 from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.wording import counted, percent
 from perf_diagnostics.records import Phase
 

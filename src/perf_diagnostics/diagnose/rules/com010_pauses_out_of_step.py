@@ -7,12 +7,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.rank_facts import RankFacts
+from perf_diagnostics.diagnose.ranks.rank_facts import RankFacts
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.statistics import ratio_interval
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.statistics.statistics import ratio_interval
 from perf_diagnostics.diagnose.wording import counted, percent
 
 

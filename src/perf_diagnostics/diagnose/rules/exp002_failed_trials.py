@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.asked_for import asked_for, lost_sentinels
-from perf_diagnostics.diagnose.facts import Group, NotMeasured, SweepFacts
+from perf_diagnostics.diagnose.facts.asked_for import asked_for, lost_sentinels
+from perf_diagnostics.diagnose.facts.facts import Group, NotMeasured, SweepFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.hardware.sixteen_bits import EITHER, half_format
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared
-from perf_diagnostics.diagnose.sixteen_bits import EITHER, half_format
 from perf_diagnostics.diagnose.wording import counted, listing
 from perf_diagnostics.records import Outcome, TrialResult
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
+from perf_diagnostics.diagnose.facts.moving_shares import PartOfDrift, parts_of_drift
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.moving_shares import PartOfDrift, parts_of_drift
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
-from perf_diagnostics.diagnose.stability import Drift
-from perf_diagnostics.diagnose.stalls import PLACES
+from perf_diagnostics.diagnose.rule_parts.stalls import PLACES
+from perf_diagnostics.diagnose.statistics.stability import Drift
 from perf_diagnostics.diagnose.wording import listing, percent, percent_between
 
 #: From this part of a drift on a phase is named for it alone; where several surely have the second part each, and

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import NotMeasured, SweepFacts
+from perf_diagnostics.diagnose.facts.facts import NotMeasured, SweepFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared
 from perf_diagnostics.diagnose.wording import counted, listing

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.own_cost import own_cost_s, own_cost_words
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.own_cost import own_cost_s, own_cost_words
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose import processor, roofline, run_delay
-from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts import processor, roofline, run_delay
+from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.outliers import Cause
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.outliers import Cause
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.wording import listing, percent
 from perf_diagnostics.records import Phase

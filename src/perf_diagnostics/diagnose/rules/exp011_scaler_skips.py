@@ -8,11 +8,11 @@ from typing import ClassVar, Literal
 
 from scipy import special
 
-from perf_diagnostics.diagnose.facts import Interval, NotApplicable, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.products import without_scaler
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.statistics import COVERAGE
+from perf_diagnostics.diagnose.rule_parts.products import without_scaler
+from perf_diagnostics.diagnose.statistics.statistics import COVERAGE
 from perf_diagnostics.diagnose.wording import counted, percent_between
 
 

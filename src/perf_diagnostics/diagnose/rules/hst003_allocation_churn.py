@@ -7,13 +7,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from perf_diagnostics.diagnose.advice import similar_lengths
-from perf_diagnostics.diagnose.excess import Excess, excess_of
-from perf_diagnostics.diagnose.facts import TREND_STEPS, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import TREND_STEPS, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.statistics import mean_interval
+from perf_diagnostics.diagnose.rule_parts.advice import similar_lengths
+from perf_diagnostics.diagnose.rule_parts.excess import Excess, excess_of
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.statistics.statistics import mean_interval
 from perf_diagnostics.diagnose.wording import percent, percent_between
 from perf_diagnostics.records import Bools
 

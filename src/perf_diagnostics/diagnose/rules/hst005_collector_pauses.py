@@ -7,13 +7,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from perf_diagnostics.diagnose import processor, run_delay
-from perf_diagnostics.diagnose.excess import with_aftermath
-from perf_diagnostics.diagnose.facts import Interval, TrialFacts
+from perf_diagnostics.diagnose.facts import processor, run_delay
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.time_series import LEAST_CYCLES, ON_THE_BEAT, lost_ratio, period_of
+from perf_diagnostics.diagnose.rule_parts.excess import with_aftermath
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.statistics.time_series import LEAST_CYCLES, ON_THE_BEAT, lost_ratio, period_of
 from perf_diagnostics.diagnose.wording import counted, duration, percent, percent_between, significant
 from perf_diagnostics.records import ALL_PHASES, Float64
 

@@ -7,15 +7,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from perf_diagnostics.diagnose import processor, run_delay
-from perf_diagnostics.diagnose.advice import PROFILER_WINDOW
-from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts import processor, run_delay
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.kinds_of_work import Work, kind_of_work
-from perf_diagnostics.diagnose.preparation import as_it_should_be, prepared_ns
+from perf_diagnostics.diagnose.loaders.preparation import as_it_should_be, prepared_ns
 from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.whose_work import Framework, OwnFunction, whose_work
+from perf_diagnostics.diagnose.rule_parts.advice import PROFILER_WINDOW
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.kinds_of_work import Work, kind_of_work
+from perf_diagnostics.diagnose.rule_parts.whose_work import Framework, OwnFunction, whose_work
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import Float64, Phase
 

@@ -7,13 +7,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from perf_diagnostics.diagnose.advice import similar_lengths
-from perf_diagnostics.diagnose.excess import excess_of
-from perf_diagnostics.diagnose.facts import LEAST_STEPS, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import LEAST_STEPS, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.time_series import lost_ratio, period_of
+from perf_diagnostics.diagnose.rule_parts.advice import similar_lengths
+from perf_diagnostics.diagnose.rule_parts.excess import excess_of
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.statistics.time_series import lost_ratio, period_of
 from perf_diagnostics.diagnose.wording import counted, percent_between
 from perf_diagnostics.records import Int64
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.advice import cheaper_batches
-from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence
-from perf_diagnostics.diagnose.loading import Loading, computing_share_of, loading_of
+from perf_diagnostics.diagnose.loaders.loading import Loading, computing_share_of, loading_of
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
+from perf_diagnostics.diagnose.rule_parts.advice import cheaper_batches
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
+from perf_diagnostics.diagnose.rule_parts.worker_advice import WHOLE_BATCHES, WHOLE_STREAM, streams_whole
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
-from perf_diagnostics.diagnose.worker_advice import WHOLE_BATCHES, WHOLE_STREAM, streams_whole
 from perf_diagnostics.records import Phase
 
 _FREE_CORES = Remedy("Load in workers, but in no more of them than there are free cores.")

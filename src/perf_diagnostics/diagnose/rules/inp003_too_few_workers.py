@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose import run_delay
-from perf_diagnostics.diagnose.advice import cheaper_batches
-from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts import run_delay
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.hand_over import HAND_OVER_S, costs
-from perf_diagnostics.diagnose.loading import Loading, core_bound_s, loading_of
+from perf_diagnostics.diagnose.loaders.hand_over import HAND_OVER_S, costs
+from perf_diagnostics.diagnose.loaders.loading import Loading, core_bound_s, loading_of
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
+from perf_diagnostics.diagnose.rule_parts.advice import cheaper_batches
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.worker_advice import WHOLE_BATCHES, more_workers
 from perf_diagnostics.diagnose.wording import counted, duration, percent_between
-from perf_diagnostics.diagnose.worker_advice import WHOLE_BATCHES, more_workers
 from perf_diagnostics.records import Phase
 
 

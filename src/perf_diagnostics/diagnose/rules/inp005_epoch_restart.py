@@ -7,16 +7,22 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from perf_diagnostics.diagnose.excess import with_aftermath
-from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.loader_looks import loader_looks
-from perf_diagnostics.diagnose.loading import each_step_begins, epoch_begins, exposed_wait_ns, made_anew, restarts
+from perf_diagnostics.diagnose.loaders.loader_looks import loader_looks
+from perf_diagnostics.diagnose.loaders.loading import (
+    each_step_begins,
+    epoch_begins,
+    exposed_wait_ns,
+    made_anew,
+    restarts,
+)
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.time_series import cycle_ratio
+from perf_diagnostics.diagnose.rule_parts.excess import with_aftermath
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.worker_advice import LONGER, ONE_ITERATOR, begins_cheaper, keep_workers
+from perf_diagnostics.diagnose.statistics.time_series import cycle_ratio
 from perf_diagnostics.diagnose.wording import counted, duration, percent_between
-from perf_diagnostics.diagnose.worker_advice import LONGER, ONE_ITERATOR, begins_cheaper, keep_workers
 from perf_diagnostics.records import Phase
 
 

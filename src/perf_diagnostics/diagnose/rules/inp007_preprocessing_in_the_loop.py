@@ -7,12 +7,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from perf_diagnostics.diagnose import processor, run_delay
-from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts import processor, run_delay
+from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.loading import cores_left
-from perf_diagnostics.diagnose.preparation import (
+from perf_diagnostics.diagnose.loaders.loading import cores_left
+from perf_diagnostics.diagnose.loaders.preparation import (
     AT_ONCE_S,
     a_sample,
     computing_share,
@@ -21,9 +20,10 @@ from perf_diagnostics.diagnose.preparation import (
     workers_pay,
 )
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.statistics import mean_interval
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.worker_advice import WHOLE_STREAM, streams_whole
+from perf_diagnostics.diagnose.statistics.statistics import mean_interval
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
-from perf_diagnostics.diagnose.worker_advice import WHOLE_STREAM, streams_whole
 from perf_diagnostics.records import Phase
 
 _IN_LOADER = Remedy(

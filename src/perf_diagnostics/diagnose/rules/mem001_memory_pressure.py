@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.advice import less_host_memory, less_memory
-from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence
-from perf_diagnostics.diagnose.products import in_16_bits
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
+from perf_diagnostics.diagnose.rule_parts.advice import less_host_memory, less_memory
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
+from perf_diagnostics.diagnose.rule_parts.products import in_16_bits
 from perf_diagnostics.diagnose.wording import counted, percent
 
 _ORDER = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import Group, NotMeasured
+from perf_diagnostics.diagnose.facts.facts import Group, NotMeasured
+from perf_diagnostics.diagnose.facts.memory_facts import fullness
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence
-from perf_diagnostics.diagnose.memory_facts import fullness
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
-from perf_diagnostics.diagnose.scaling import fit_cost
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
+from perf_diagnostics.diagnose.statistics.scaling import fit_cost
 from perf_diagnostics.diagnose.wording import percent
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose import roofline
-from perf_diagnostics.diagnose.facts import Group, Interval, NotMeasured, Point, TrialFacts, ask
+from perf_diagnostics.diagnose.facts import roofline
+from perf_diagnostics.diagnose.facts.facts import Group, Interval, NotMeasured, Point, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.memory_facts import fullness
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.memory_facts import fullness
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.scaling import fit_cost
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.statistics.scaling import fit_cost
 from perf_diagnostics.diagnose.wording import percent
 
 

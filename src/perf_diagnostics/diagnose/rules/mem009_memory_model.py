@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import Group, NotMeasured, Point
+from perf_diagnostics.diagnose.facts.facts import Group, NotMeasured, Point
+from perf_diagnostics.diagnose.facts.memory_facts import memory_line
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence
-from perf_diagnostics.diagnose.memory_facts import memory_line
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, limit
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
 from perf_diagnostics.diagnose.wording import counted, significant
 
 LEAST_POINTS = 3

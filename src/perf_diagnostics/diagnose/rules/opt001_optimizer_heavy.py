@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose import processor
 from perf_diagnostics.diagnose.asking import SEVERITIES
-from perf_diagnostics.diagnose.facts import Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts import processor
+from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.update_facts import update_s, update_share
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import KAPPA_GUESS, Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, Grade, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.update_facts import update_s, update_share
+from perf_diagnostics.diagnose.rule_parts.gain import KAPPA_GUESS, Tier, confidence, recoverable
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between, significant
 from perf_diagnostics.records import Phase
 

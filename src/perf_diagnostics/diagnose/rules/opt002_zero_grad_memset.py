@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
 
 #: A gradient in float32 is written with zeros, and read again when the first one is added to it.
 _BYTES_PER_PARAMETER = 8.0

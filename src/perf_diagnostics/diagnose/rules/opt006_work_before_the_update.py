@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose import processor
-from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts import processor
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.update_facts import before_update_ns, one_clipping_s, typical_ns
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import KAPPA_UNMEASURED, Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule_parts.gain import KAPPA_UNMEASURED, Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.opt001_optimizer_heavy import BYTES_PER_PARAMETER
-from perf_diagnostics.diagnose.statistics import mean_interval
-from perf_diagnostics.diagnose.update_facts import before_update_ns, one_clipping_s, typical_ns
+from perf_diagnostics.diagnose.statistics.statistics import mean_interval
 from perf_diagnostics.diagnose.wording import duration, percent_between
 from perf_diagnostics.records import Phase
 

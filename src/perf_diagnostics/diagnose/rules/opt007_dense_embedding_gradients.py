@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import Interval, NotApplicable, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.gradient_facts import OptimizerGradients, optimizers_in_turn, require_all_told
+from perf_diagnostics.diagnose.facts.update_facts import update_share
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import KAPPA_UNMEASURED, Tier, confidence, recoverable
-from perf_diagnostics.diagnose.gradient_facts import OptimizerGradients, optimizers_in_turn, require_all_told
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.update_facts import update_share
+from perf_diagnostics.diagnose.rule_parts.gain import KAPPA_UNMEASURED, Tier, confidence, recoverable
 from perf_diagnostics.diagnose.wording import percent, percent_between
 from perf_diagnostics.records import Phase
 

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose import roofline
-from perf_diagnostics.diagnose.facts import Interval, TrialFacts, ask
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.power_facts import (
+from perf_diagnostics.diagnose.facts import roofline
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.power_facts import (
     HARDWARE_SLOWDOWN,
     HARDWARE_THERMAL,
     LEAST_SAMPLES,
@@ -23,7 +21,9 @@ from perf_diagnostics.diagnose.power_facts import (
     clock_deficit,
     held_down,
 )
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.wording import percent
 from perf_diagnostics.records import Phase
 

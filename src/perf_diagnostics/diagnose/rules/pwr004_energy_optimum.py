@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import Group, NotApplicable, NotMeasured, Point, ask
+from perf_diagnostics.diagnose.facts.facts import Group, NotApplicable, NotMeasured, Point, ask
+from perf_diagnostics.diagnose.facts.power_facts import joules_per_sample
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence
-from perf_diagnostics.diagnose.power_facts import joules_per_sample
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, limit
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
 from perf_diagnostics.diagnose.wording import percent, significant
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import Group, Interval, NotMeasured, Point
+from perf_diagnostics.diagnose.facts.facts import Group, Interval, NotMeasured, Point
 from perf_diagnostics.diagnose.finding import Family, Finding, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence
 from perf_diagnostics.diagnose.rule import Answer, evidence, limit
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
 from perf_diagnostics.diagnose.wording import significant
 
 SAMPLES = 1e6

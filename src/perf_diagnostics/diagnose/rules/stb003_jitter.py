@@ -7,11 +7,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from perf_diagnostics.diagnose.facts import TREND_STEPS, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import TREND_STEPS, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
-from perf_diagnostics.diagnose.stalls import explained_by_length
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
+from perf_diagnostics.diagnose.rule_parts.stalls import explained_by_length
 from perf_diagnostics.diagnose.wording import significant
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.kinds_of_work import kind_of_work
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.stalls import PLACES, against, explained_by_length, rhythm_outside, stalls_of
-from perf_diagnostics.diagnose.whose_work import Framework, whose_work
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.kinds_of_work import kind_of_work
+from perf_diagnostics.diagnose.rule_parts.stalls import PLACES, against, explained_by_length, rhythm_outside, stalls_of
+from perf_diagnostics.diagnose.rule_parts.whose_work import Framework, whose_work
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import Phase
 

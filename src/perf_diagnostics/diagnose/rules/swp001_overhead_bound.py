@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import Group, Interval, Point, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import Group, Interval, Point, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
-from perf_diagnostics.diagnose.gain import Tier, confidence, measured_gain, recoverable
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, Grade, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.scaling import LARGEST_ERROR, LinearCost, fit_cost, overhead_by_phase
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, measured_gain, recoverable
+from perf_diagnostics.diagnose.statistics.scaling import LARGEST_ERROR, LinearCost, fit_cost, overhead_by_phase
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import ALL_PHASES, Phase
 

@@ -7,14 +7,14 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from perf_diagnostics.diagnose.advice import similar_lengths
-from perf_diagnostics.diagnose.facts import Group, Interval, Point, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import Group, Interval, Point, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, measured_gain
-from perf_diagnostics.diagnose.past_peak import last_of_best, last_over_best
-from perf_diagnostics.diagnose.peak_causes import Cause, causes_of
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
-from perf_diagnostics.diagnose.statistics import quotient, scatter_around_a_hill
+from perf_diagnostics.diagnose.rule_parts.advice import similar_lengths
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, measured_gain
+from perf_diagnostics.diagnose.rule_parts.peak_causes import Cause, causes_of
+from perf_diagnostics.diagnose.statistics.past_peak import last_of_best, last_over_best
+from perf_diagnostics.diagnose.statistics.statistics import quotient, scatter_around_a_hill
 from perf_diagnostics.diagnose.wording import percent, percent_between
 
 _REPEAT = Remedy("Repeat the sweep (sweep --repeats 3): it tells what equal processes differ by, and this from chance.")

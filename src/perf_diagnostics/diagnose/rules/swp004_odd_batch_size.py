@@ -8,11 +8,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from perf_diagnostics.diagnose.facts import Group, Interval, NotMeasured, Point, ask
+from perf_diagnostics.diagnose.facts.facts import Group, Interval, NotMeasured, Point, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
-from perf_diagnostics.diagnose.scaling import LEAST_POINTS, SIGNAL, fit_cost
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.statistics.scaling import LEAST_POINTS, SIGNAL, fit_cost
 from perf_diagnostics.diagnose.wording import counted, percent_between
 
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose import roofline
-from perf_diagnostics.diagnose.facts import Group, Interval, NotMeasured, Point, SweepFacts, ask
+from perf_diagnostics.diagnose.facts import roofline
+from perf_diagnostics.diagnose.facts.facts import Group, Interval, NotMeasured, Point, SweepFacts, ask
 from perf_diagnostics.diagnose.finding import Family, Finding, Severity
-from perf_diagnostics.diagnose.gain import Tier, confidence
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
-from perf_diagnostics.diagnose.statistics import quotient
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
+from perf_diagnostics.diagnose.statistics.statistics import quotient
 from perf_diagnostics.diagnose.wording import listing, significant
 
 _ORDER = ("float64", "float32", "tf32", "float16", "bfloat16")

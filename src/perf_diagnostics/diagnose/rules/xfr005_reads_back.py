@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.crossing_facts import WAITS, Crossings
-from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Family, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, grade, limit
+from perf_diagnostics.diagnose.rule_parts.crossing_facts import WAITS, Crossings
 from perf_diagnostics.diagnose.wording import percent_between, times
 
 REMEDIES = (

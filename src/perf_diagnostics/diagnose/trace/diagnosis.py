@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from perf_diagnostics.diagnose.asking import SEVERITIES, Placed
-from perf_diagnostics.diagnose.facts import NotApplicable, NotMeasured
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Finding, Severity, Unchecked
 from perf_diagnostics.diagnose.ranking import ranked
 from perf_diagnostics.diagnose.rule import Answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perf_diagnostics.diagnose.facts import NotMeasured
+from perf_diagnostics.diagnose.facts.facts import NotMeasured
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.records import Float64, Int64
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from perf_diagnostics.measure.lost_context import with_what_now
+from perf_diagnostics.measure.boards.lost_context import with_what_now
 from perf_diagnostics.records import Outcome
 
 #: Outcome, reason in words, and stop reason.

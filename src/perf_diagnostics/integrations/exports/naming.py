@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from perf_diagnostics.diagnose.facts import TrialFacts
-from perf_diagnostics.diagnose.recorded import ask
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.recorded import ask
 from perf_diagnostics.records import ALL_PHASES, Phase, Run, Trial, TrialResult
 
 #: Settings that have a place of their own in :attr:`Trial.label`.

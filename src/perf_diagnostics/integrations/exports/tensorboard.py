@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from perf_diagnostics.diagnose.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.errors import FormatUnavailable
 from perf_diagnostics.integrations.exports.naming import full_label, headline_numbers, sweep_results
 from perf_diagnostics.records import ALL_PHASES, Run, StepTable, TrialResult

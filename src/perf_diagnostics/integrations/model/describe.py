@@ -9,10 +9,10 @@ from typing import Any, cast
 import torch
 
 from perf_diagnostics.integrations.model.masks import padding_of
-from perf_diagnostics.measure import memory
-from perf_diagnostics.measure.devices import model_of
+from perf_diagnostics.measure.boards.devices import model_of
+from perf_diagnostics.measure.boards.float32_products import float32_products
 from perf_diagnostics.measure.environment import usable_cores
-from perf_diagnostics.measure.float32_products import float32_products
+from perf_diagnostics.measure.host import memory
 from perf_diagnostics.measure.model_scan import scan
 from perf_diagnostics.records import Json, Precision, Quantity
 from perf_diagnostics.workloads.optimizers import optimizer_facts

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from perf_diagnostics.measure.device_clock import captures
+from perf_diagnostics.measure.steps.device_clock import captures
 from perf_diagnostics.records import Json
 
 #: Smaller gradients, of all tables together, are not worth a word: 4 MB in float32.

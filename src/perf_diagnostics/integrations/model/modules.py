@@ -15,8 +15,8 @@ from perf_diagnostics.integrations.model.living import living
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import FORWARD, OTHER, TRAINS, LoopProbe
 from perf_diagnostics.integrations.steps.step_state import NOTHING, StepState, nobody
-from perf_diagnostics.measure.spans import PLACE
-from perf_diagnostics.measure.tape import AGAIN, ASKS, ASKS_AGAIN, EVALUATES_AGAIN, LEAVE
+from perf_diagnostics.measure.steps.spans import PLACE
+from perf_diagnostics.measure.steps.tape import AGAIN, ASKS, ASKS_AGAIN, EVALUATES_AGAIN, LEAVE
 from perf_diagnostics.workloads.workload import BatchCount
 
 #: torch.nn.Module looks for this on every call and calls it instead; it leaves it out of copies and pickles. Compiling

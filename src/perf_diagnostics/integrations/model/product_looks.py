@@ -12,8 +12,8 @@ import torch
 
 from perf_diagnostics.integrations.model.modules import TimedCalls, stands_in
 from perf_diagnostics.integrations.model.products import SIGNAL, Products
-from perf_diagnostics.measure.device_clock import captures
 from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.measure.steps.device_clock import captures
 from perf_diagnostics.records import Json
 
 #: A step is looked through once so many were measured, and written down.

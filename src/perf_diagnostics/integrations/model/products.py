@@ -12,10 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from perf_diagnostics.integrations.model.product_operands import Operands
 from perf_diagnostics.integrations.shield import FAULTS
-from perf_diagnostics.measure.code_places import CodePlaces
-from perf_diagnostics.measure.device_clock import captures
+from perf_diagnostics.measure.code.code_places import CodePlaces
+from perf_diagnostics.measure.code.own_code import Kind, OwnCode
 from perf_diagnostics.measure.observation import in_words
-from perf_diagnostics.measure.own_code import Kind, OwnCode
+from perf_diagnostics.measure.steps.device_clock import captures
 from perf_diagnostics.records import Json
 
 SIGNAL = "zero_products"

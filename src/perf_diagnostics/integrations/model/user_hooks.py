@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from perf_diagnostics.measure.code_places import CodePlaces
-from perf_diagnostics.measure.own_code import Kind, OwnCode
+from perf_diagnostics.measure.code.code_places import CodePlaces
+from perf_diagnostics.measure.code.own_code import Kind, OwnCode
 from perf_diagnostics.records import Json
 
 #: Where torch.nn.Module keeps its hooks, and when they are called; the names are the same from torch 2.0 on.

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from perf_diagnostics.integrations.readings.slowing import SlowingSampler
 from perf_diagnostics.integrations.readings.used_devices import devices_of
-from perf_diagnostics.measure.devices import DeviceInfo
+from perf_diagnostics.measure.boards.devices import DeviceInfo
+from perf_diagnostics.measure.boards.gpu import GpuInstrument, gpu_instruments
+from perf_diagnostics.measure.boards.power import Energy, energy
+from perf_diagnostics.measure.boards.resting import Rest, rest_of
 from perf_diagnostics.measure.environment import device_facts
-from perf_diagnostics.measure.gpu import GpuInstrument, gpu_instruments
 from perf_diagnostics.measure.observation import Instrument, Observations, Readings, SamplingThread
-from perf_diagnostics.measure.power import Energy, energy
-from perf_diagnostics.measure.resting import Rest, rest_of
 from perf_diagnostics.records import Gap, Json, Quantity, Series
 from perf_diagnostics.records.energies import ClockReading
 

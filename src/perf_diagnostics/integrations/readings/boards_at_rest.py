@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 
 from perf_diagnostics.integrations.readings.used_devices import devices_in_use
-from perf_diagnostics.measure.boards import BoardReader, match_board, series_source
-from perf_diagnostics.measure.devices import DeviceInfo
-from perf_diagnostics.measure.nvml import open_nvml
+from perf_diagnostics.measure.boards.boards import BoardReader, match_board, series_source
+from perf_diagnostics.measure.boards.devices import DeviceInfo
+from perf_diagnostics.measure.boards.nvml import open_nvml
+from perf_diagnostics.measure.boards.resting import MEMORY, UTILISATION
 from perf_diagnostics.measure.observation import Observations, Track, Unreadable
 from perf_diagnostics.measure.pausing_thread import PausingThread
-from perf_diagnostics.measure.resting import MEMORY, UTILISATION
 from perf_diagnostics.records import Series
 
 #: As often as boards renew their readings: at twice that time a baseline would take twice as long a rest.

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perf_diagnostics.integrations.readings.slowing import SlowingSampler
-from perf_diagnostics.measure.energy_methods import LEAST_WINDOW_S
+from perf_diagnostics.measure.boards.energy_methods import LEAST_WINDOW_S
+from perf_diagnostics.measure.host.rapl import RaplInstrument
 from perf_diagnostics.measure.observation import Observations, Readings
 from perf_diagnostics.measure.pausing_thread import PausingThread
-from perf_diagnostics.measure.rapl import RaplInstrument
 from perf_diagnostics.records import Gap, Quantity
 from perf_diagnostics.records.energies import ClockReading, DomainUse
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from perf_diagnostics.integrations.readings.board_sampling import Used
 from perf_diagnostics.integrations.readings.processor_energy import ProcessorUse
-from perf_diagnostics.measure.host_identity import HostIdentity
-from perf_diagnostics.measure.power import BoardEnergy
+from perf_diagnostics.measure.boards.power import BoardEnergy
+from perf_diagnostics.measure.host.host_identity import HostIdentity
 from perf_diagnostics.records import Gap
 from perf_diagnostics.records.energies import BoardUse, DomainUse, RankEnergy
 

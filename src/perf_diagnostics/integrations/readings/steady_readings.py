@@ -10,14 +10,14 @@ from perf_diagnostics.integrations.readings.boards_at_rest import boards_at_rest
 from perf_diagnostics.integrations.readings.processor_energy import ProcessorEnergy
 from perf_diagnostics.integrations.readings.rank_energy import rank_energy
 from perf_diagnostics.integrations.readings.swapped import Swapped
-from perf_diagnostics.measure import memory
-from perf_diagnostics.measure.cpu_time import CpuTime
+from perf_diagnostics.measure.host import memory
+from perf_diagnostics.measure.host.cpu_time import CpuTime
+from perf_diagnostics.measure.host.run_delay import RunDelay
+from perf_diagnostics.measure.host.shared_memory import SharedMemory
 from perf_diagnostics.measure.observation import Observations
-from perf_diagnostics.measure.run_delay import RunDelay
-from perf_diagnostics.measure.shared_memory import SharedMemory
 from perf_diagnostics.records import Json, Quantity, Series
 from perf_diagnostics.records.energies import RankEnergy
-from perf_diagnostics.store.energy_of_ranks import RANKS_OWN
+from perf_diagnostics.store.ranks.energy_of_ranks import RANKS_OWN
 
 
 class SteadyReadings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from perf_diagnostics.measure.host_memory import swapped_bytes
+from perf_diagnostics.measure.host.host_memory import swapped_bytes
 from perf_diagnostics.measure.observation import FAILURES_IN_A_ROW, Observations
 from perf_diagnostics.records import Quantity
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perf_diagnostics.measure.devices import DeviceInfo, InstalledTorch
+from perf_diagnostics.measure.boards.devices import DeviceInfo, InstalledTorch
 
 
 def devices_of(device: str) -> tuple[DeviceInfo, ...]:

@@ -13,11 +13,11 @@ from perf_diagnostics.integrations.readings.steady_readings import SteadyReading
 from perf_diagnostics.integrations.record import not_shown
 from perf_diagnostics.integrations.record.training_folder import TrainingFolder
 from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
-from perf_diagnostics.measure.code_watch import CodeWatch
+from perf_diagnostics.measure.code.code_watch import CodeWatch
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Gap, Json, Outcome, Quantity, StepTable, Trial, TrialResult
 from perf_diagnostics.records.energies import RankEnergy
-from perf_diagnostics.store.energy_of_ranks import RANKS_OWN
+from perf_diagnostics.store.ranks.energy_of_ranks import RANKS_OWN
 
 
 @dataclass

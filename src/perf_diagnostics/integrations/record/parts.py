@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from perf_diagnostics.measure.steady import cut_transient
-from perf_diagnostics.measure.tape import OPTIMIZER
+from perf_diagnostics.measure.steps.steady import cut_transient
+from perf_diagnostics.measure.steps.tape import OPTIMIZER
 from perf_diagnostics.records import MEASURED_PHASES, StepTable
 from perf_diagnostics.store.trial_folder import TrialFolder
 

@@ -18,12 +18,12 @@ from perf_diagnostics.integrations.record.conclusion import Conclusion, Course
 from perf_diagnostics.integrations.record.flush_times import FlushTimes
 from perf_diagnostics.integrations.record.training_folder import WARM_UP_STEPS, TrainingFolder
 from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
-from perf_diagnostics.measure.code_watch import CodeWatch
-from perf_diagnostics.measure.device_clock import EventSource
+from perf_diagnostics.measure.code.code_watch import CodeWatch
 from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.measure.steps.device_clock import EventSource
 from perf_diagnostics.records import Outcome, Run, TrialResult
+from perf_diagnostics.store.files.tables import steps_to_parquet
 from perf_diagnostics.store.run_folder import RunFolder
-from perf_diagnostics.store.tables import steps_to_parquet
 
 if TYPE_CHECKING:
     from perf_diagnostics.integrations.model.product_looks import ProductLooks

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
-from perf_diagnostics.measure.tape import BITS, END, FORWARD, OTHER, START
+from perf_diagnostics.measure.steps.tape import BITS, END, FORWARD, OTHER, START
 
 #: What a step held: samples, tokens, padding tokens; None where it could not be told.
 Held = tuple[int | None, int | None, int | None]

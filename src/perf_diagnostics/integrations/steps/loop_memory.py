@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from perf_diagnostics.measure.allocator import DeviceMemoryReader, allocator_statistics
+from perf_diagnostics.measure.boards.allocator import DeviceMemoryReader, allocator_statistics
 from perf_diagnostics.measure.observation import FAILURES_IN_A_ROW, Observations
 
 _NOTHING = (math.nan, math.nan, math.nan, math.nan)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from perf_diagnostics.integrations.steps.step_state import NOTHING, StepState
-from perf_diagnostics.measure.beside_steps import MemoryReading, SpacedMemory
-from perf_diagnostics.measure.calls import read_calls
-from perf_diagnostics.measure.device_clock import DeviceClock, EventSource
-from perf_diagnostics.measure.probe import Probe
-from perf_diagnostics.measure.tape import (
+from perf_diagnostics.measure.steps.beside_steps import MemoryReading, SpacedMemory
+from perf_diagnostics.measure.steps.calls import read_calls
+from perf_diagnostics.measure.steps.device_clock import DeviceClock, EventSource
+from perf_diagnostics.measure.steps.probe import Probe
+from perf_diagnostics.measure.steps.tape import (
     ABANDON,
     BACKWARD,
     BEGUN,

@@ -12,7 +12,7 @@ from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import OPTIMIZER
 from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watching.watch import Watch
-from perf_diagnostics.measure.tape import BITS, CLOSURE, LEAVE
+from perf_diagnostics.measure.steps.tape import BITS, CLOSURE, LEAVE
 
 #: What an optimizer's step is called with, and is called with instead where a pre-hook gives it back.
 Call: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]

@@ -18,8 +18,8 @@ from perf_diagnostics.integrations.steps.loop_probe import DATA_WAIT, OTHER
 from perf_diagnostics.integrations.steps.step_state import NOTHING
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.integrations.watching.watch import Watch
-from perf_diagnostics.measure.spans import PLACE
-from perf_diagnostics.measure.tape import LEAVE
+from perf_diagnostics.measure.steps.spans import PLACE
+from perf_diagnostics.measure.steps.tape import LEAVE
 
 #: CPython's flag of a class made by a ``class`` statement; built-in ones cannot be changed.
 _HEAP_TYPE = 1 << 9

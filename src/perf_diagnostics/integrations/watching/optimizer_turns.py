@@ -19,7 +19,7 @@ from perf_diagnostics.integrations.steps.hindsight import Held, OpenBorder
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, OPTIMIZER
 from perf_diagnostics.integrations.steps.step_state import NOTHING, QUICK_NS
 from perf_diagnostics.integrations.watching.watched_steps import WatchedSteps
-from perf_diagnostics.measure.tape import BITS, END, LEAVE
+from perf_diagnostics.measure.steps.tape import BITS, END, LEAVE
 
 #: As long as another optimizer lives that has not stepped yet, the first steps are told so much later at most.
 MOST_LATE_NS = 10_000_000_000

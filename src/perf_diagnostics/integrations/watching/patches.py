@@ -2,7 +2,7 @@
 
 What stands in a call writes the marks of a plain step itself, in one piece and from local names, and asks the watch
 about everything else: in steps of a third of a millisecond each call of a Python function is seen. What a slot holds is
-put into a local name before it is called, as in :mod:`perf_diagnostics.measure.spans`.
+put into a local name before it is called, as in :mod:`perf_diagnostics.measure.steps.spans`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from perf_diagnostics.integrations.steps.step_state import NOTHING, QUICK_NS
 from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watching.closures import Call, closure_marker
 from perf_diagnostics.integrations.watching.watch import Watch
-from perf_diagnostics.measure.spans import PLACE
-from perf_diagnostics.measure.tape import END, KEEPS, LEAVE
+from perf_diagnostics.measure.steps.spans import PLACE
+from perf_diagnostics.measure.steps.tape import END, KEEPS, LEAVE
 
 _clock = time.perf_counter_ns
 

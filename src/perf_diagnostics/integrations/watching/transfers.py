@@ -17,7 +17,7 @@ from perf_diagnostics.integrations.steps.loop_probe import TRANSFER
 from perf_diagnostics.integrations.steps.step_state import NOTHING
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.integrations.watching.watch import Watch
-from perf_diagnostics.measure.tape import BITS, LEAVE
+from perf_diagnostics.measure.steps.tape import BITS, LEAVE
 
 _clock = time.perf_counter_ns
 

@@ -26,7 +26,7 @@ from perf_diagnostics.integrations.steps.passes import Passes
 from perf_diagnostics.integrations.steps.step_state import NOTHING
 from perf_diagnostics.integrations.watching.optimizer_turns import OptimizerTurns
 from perf_diagnostics.integrations.watching.watched_steps import WatchedSteps
-from perf_diagnostics.measure.tape import BITS, KEEPS, LEAVE
+from perf_diagnostics.measure.steps.tape import BITS, KEEPS, LEAVE
 from perf_diagnostics.records import Outcome, Phase
 
 #: Whose loaders get the next batch before they give out the last one (``DataLoaderShard.__iter__``): a batch counts

@@ -21,8 +21,8 @@ from perf_diagnostics.integrations.record.recording import Recording
 from perf_diagnostics.integrations.steps.cycle import IN_BACKWARD, Cycle
 from perf_diagnostics.integrations.steps.hindsight import Held, HindsightProbe
 from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
-from perf_diagnostics.measure.device_clock import captures, event_source
 from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.measure.steps.device_clock import captures, event_source
 from perf_diagnostics.records import Phase
 from perf_diagnostics.workloads.workload import BatchCount
 

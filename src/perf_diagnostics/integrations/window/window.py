@@ -2,7 +2,7 @@
 
 It comes once enough steady steps were measured, lies between two ends of steps, and belongs to no statistic: neither
 do the steps right after it, which begin with full queues. What is told of it as a trace is what a sweep's window
-tells (:mod:`perf_diagnostics.trials.deep`).
+tells (:mod:`perf_diagnostics.trials.afterwards.deep`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.profiler.profiler import _KinetoProfile as kineto_profile  # the publ
 from perf_diagnostics.integrations.steps.step_state import StepState
 from perf_diagnostics.integrations.window.one_profiler import OneProfiler
 from perf_diagnostics.integrations.window.window_ranges import WindowRanges
-from perf_diagnostics.measure.memory import vm_hwm_bytes
+from perf_diagnostics.measure.host.memory import vm_hwm_bytes
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.profiler_window import MOST_STEPS, activities, with_our_steps, write_trace
 from perf_diagnostics.records import TrialResult

@@ -12,7 +12,7 @@ from torch.utils import _python_dispatch
 
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.measure.profiler_window import OUR_STEP
-from perf_diagnostics.measure.tape import ABANDON, BEGUN, BITS, CLOSURE, END, LEAVE
+from perf_diagnostics.measure.steps.tape import ABANDON, BEGUN, BITS, CLOSURE, END, LEAVE
 from perf_diagnostics.records import ALL_PHASES, Phase
 
 _CODE = (1 << BITS) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts import NotMeasured
+from perf_diagnostics.diagnose.facts.facts import NotMeasured
 from perf_diagnostics.diagnose.finding import Evidence, Family, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
 from perf_diagnostics.diagnose.rules.opt003_optimizer_synchronises import REMEDIES, OptimizerSynchronises

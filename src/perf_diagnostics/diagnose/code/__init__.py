@@ -1,0 +1,1 @@
+"""Which lines of the user's own code time was seen in."""

@@ -1,0 +1,193 @@
+"""Which lines of the user's own code the step's time goes to, by what a sampler of the thread's stack saw.
+
+How long a phase takes is measured at its borders; the looks only divide it among lines. A line's share of the step is
+its share of the phase's looks times the phase's share of the step. Its interval is Wilson's for a proportion (JASA 22,
+1927), scaled likewise: looks are drawn at random times, so that it covers what looking leaves open, not what changes
+from one run to the next. Late looks may belong to code just before the line they saw: they count for the estimate and
+the upper end of the interval, and not for its lower end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import takewhile
+
+from perf_diagnostics.diagnose.code.code_ways import OURS, Loop, Way, divided, seconds_of
+from perf_diagnostics.diagnose.code_share import CodeShare, LineShare
+from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Family, Finding
+from perf_diagnostics.records import ALL_PHASES, CodePlace, Phase
+
+#: Under so few looks at a phase nothing is said of its lines.
+LEAST_LOOKS = 20
+
+#: A line is named from this share of the step on, its upper end where the looks leave it open.
+LEAST_SHARE = 0.02
+
+#: Lines that a phase is divided into: each of at least this part of the phase.
+_PART_OF_PHASE = 0.15
+
+_Z = 1.959964  # of 95 %
+
+#: Lines that a finding names at most.
+_MOST_LINES = 3
+
+#: And each of them only where its share of the step is surely at least this part of what the finding claims.
+_LEAST_OF_CLAIM = 0.1
+
+#: A backward takes up to about twice its forward (twice the products), and three times with what it waits for.
+_USUAL_BACKWARD = 3.0
+
+#: What is done in these phases lies deep in a model, a loss, a data set or an optimizer, and the call that starts it
+#: says little. Outside of them it is the call that can be moved, or made less often.
+_TOLD_INSIDE = (Phase.DATA_WAIT, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+
+#: These speak of calls that forward makes, and of those in backward that follow from them.
+_OF_FORWARD = ("HST011",)
+
+#: Rules that speak about a part of a phase.
+_PARTS = {"INP007": "prepare", "OPT006": "before_update", "CMP021": "again"}
+
+#: What these find lies in the machine or between ranks: the lines at which it was met are no cause of it.
+_NOT_OF_LINES = (Family.PROCESSOR, Family.MEMORY, Family.COMMUNICATION, Family.EXPERIMENT, Family.SWEEP)
+
+#: The collector runs wherever the code happens to be.
+_ANYWHERE = ("HST005",)
+
+
+def proportion(seen: float, n: float) -> Interval:
+    """A part of ``n`` looks (of unequal weight: as many of equal weight as tell the same), with Wilson's 95 % interval.
+
+    Raises:
+        ValueError: there were none.
+    """
+    if n <= 0:
+        raise ValueError(f"a proportion of {n} looks")
+    square = _Z**2
+    middle = (seen + square / (2 * n)) / (1 + square / n)
+    half = _Z / (1 + square / n) * math.sqrt(seen * (1 - seen) / n + square / (4 * n**2))
+    return Interval(seen, max(0.0, middle - half), min(1.0, middle + half), round(n))
+
+
+def code_shares(facts: TrialFacts, phase: str, part: str = "", *, deep: bool = True) -> tuple[CodeShare, ...]:
+    """The lines that a phase's time goes to, the one with most of it first; empty where too little was seen.
+
+    Args:
+        facts: of the trial.
+        phase: by its name.
+        part: only what lies in this part of the phase (:class:`~perf_diagnostics.records.CodePath`); default: all.
+        deep: tell the functions apart that the loop calls, where that is done in this phase; else name the calls.
+    """
+    code = facts.result.code
+    seen = () if code is None else tuple(path for path in code.paths if path.phase == phase)
+    if code is None or sum(path.looks + path.rare for path in seen) < LEAST_LOOKS:
+        return ()
+    share = ask(host_share, facts, phase)
+    if share is None:
+        return ()
+    whole_s = sum(code.seconds(path) for path in seen)
+    squares = sum(path.looks * code.interval_s**2 + path.rare * code.rare_interval_s**2 for path in seen)
+    loop = Loop.of(code)
+    least_s = _PART_OF_PHASE * whole_s
+    chosen = [Way.of(path, code) for path in seen if path.places and (not part or path.part == part)]
+    found: list[CodeShare] = []
+    n = whole_s**2 / squares
+
+    def of_step(ways: Sequence[Way]) -> Interval:
+        most = proportion(seconds_of(ways) / whole_s, n)
+        least = proportion(seconds_of(way for way in ways if not way.late) / whole_s, n)
+        return Interval(most.value, least.low, most.high, most.n).scaled(share)
+
+    for part_of in divided(chosen, 0, loop, least_s, by_function=deep and phase in _TOLD_INSIDE):
+        for called, inside in loop.called(part_of.ways, least_s):
+            interval = of_step(inside)
+            if interval.high is not None and interval.high >= LEAST_SHARE:
+                told = _told(inside, called, phase, interval, of_step)
+                of_phase, of_entry = seconds_of(inside) / whole_s, share * part_of.entry_s / whole_s
+                found.append(replace(told, of_phase=of_phase, entry=part_of.entry, entry_share=of_entry))
+    return tuple(sorted(found, key=lambda one: -one.share.value))
+
+
+def _told(
+    ways: Sequence[Way], called: str, phase: str, share: Interval, of_step: Callable[[Sequence[Way]], Interval]
+) -> CodeShare:
+    """Ways that end at a line, or at some lines of one function, with the lines that all of them came by."""
+    by_line: dict[CodePlace, list[Way]] = {}
+    for way in ways:
+        by_line.setdefault(way.lines[-1], []).append(way)
+    ordered = sorted(by_line, key=lambda place: place.line)
+    within = [LineShare(place, of_step(by_line[place]), _looks(by_line[place])) for place in ordered]
+    return CodeShare(
+        place=max(ordered, key=lambda place: seconds_of(by_line[place])),
+        callers=tuple(way_in[0] for way_in in takewhile(_one, zip(*(way.lines[:-1] for way in ways), strict=False))),
+        called=called,
+        phase=phase,
+        share=share,
+        looks=_looks(ways),
+        within=tuple(within) if len(within) > 1 else (),
+    )
+
+
+def _one(lines: Sequence[CodePlace]) -> bool:
+    return len(set(lines)) == 1
+
+
+def _looks(ways: Sequence[Way]) -> int:
+    return sum(way.looks for way in ways)
+
+
+def all_code_shares(facts: TrialFacts) -> tuple[CodeShare, ...]:
+    """The lines that the step's time goes to, over all phases, the one with most of it first."""
+    found = [one for phase in ALL_PHASES for one in code_shares(facts, phase)]
+    return tuple(sorted(found, key=lambda one: -one.share.value))
+
+
+def watching_share(facts: TrialFacts) -> float | None:
+    """The part of the looks that fell on our own watching, in 0…1; None where nobody looked."""
+    code = facts.result.code
+    if code is None or not code.looks:
+        return None
+    ours_s = sum(code.seconds(path) for path in code.paths if path.calls == OURS)
+    return ours_s / sum(code.seconds(path) for path in code.paths)
+
+
+def host_share(facts: TrialFacts, phase: str) -> float:
+    """The part of the host's time that a phase has."""
+    wall = facts.table.columns.get("host_wall_ns", facts.column("wall_ns"))
+    times = {str(one): facts.table.host_ns(one) for one in ALL_PHASES if one != Phase.OTHER}
+    if phase == Phase.OTHER:
+        return max(0.0, 1 - sum(float(one.sum()) for one in times.values() if one is not None) / float(wall.sum()))
+    own = times[phase]
+    if own is None:
+        raise NotMeasured(f"host_{phase}_ns", "the loop does not mark it")
+    return float(own.sum()) / float(wall.sum())
+
+
+def claimed_lines(finding: Finding, facts: TrialFacts) -> tuple[CodeShare, ...]:
+    """The lines in which the time that a finding speaks about was seen, at most three.
+
+    First is that with the most of it below the line of the loop that leads to the most.
+
+    Of a finding that claims several phases those with at least a quarter of what it claims. The line that starts a
+    backward pass says nothing of what it does, which is what forward did: where both are claimed, forward's lines speak
+    for it, unless it takes much longer than a forward usually makes it.
+    """
+    if finding.family in _NOT_OF_LINES or finding.code in _ANYWHERE:
+        return ()
+    whole = sum(finding.claims.values())
+    phases = [phase for phase, claimed in finding.claims.items() if claimed > 0 and claimed >= whole / 4]
+    forward, backward = finding.claims.get(Phase.FORWARD, 0.0), finding.claims.get(Phase.BACKWARD, 0.0)
+    if Phase.BACKWARD in phases and 0 < backward <= _USUAL_BACKWARD * forward:
+        phases = [*dict.fromkeys((*(phase for phase in phases if phase != Phase.BACKWARD), str(Phase.FORWARD)))]
+    if finding.code in _OF_FORWARD:
+        phases = [Phase.FORWARD]
+    part = _PARTS.get(finding.code, "")
+    found: list[CodeShare] = []
+    for deep in (True, False):
+        shares = [one for phase in phases for one in code_shares(facts, phase, part, deep=deep)]
+        # A line that may have next to nothing of the time is no place to send anybody to; the call above it may be.
+        found = found or [one for one in shares if (one.share.low or 0.0) >= _LEAST_OF_CLAIM * whole]
+    # Two functions that one line of the loop calls may each have less than another line, and together more.
+    return tuple(sorted(found, key=lambda one: (-one.below_entry, -one.share.value))[:_MOST_LINES])

@@ -1,0 +1,74 @@
+"""The share of the step in which the training's thread was seen at certain lines, or in what they call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from perf_diagnostics.diagnose.code.code_shares import LEAST_LOOKS, host_share, proportion
+from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.records import ALL_PHASES, CodePlace, CodeSamples
+
+
+@dataclass(frozen=True)
+class TimeAt:
+    """The share of the step at some lines, in all and by phase, and how many looks saw the thread there."""
+
+    share: Interval
+    phases: Mapping[str, float]
+    looks: int
+
+
+def time_at(facts: TrialFacts, passes: Callable[[CodePlace], bool]) -> TimeAt:
+    """How long steps are at the lines that ``passes`` says yes to, what these call included.
+
+    A phase's length is measured; the looks at it say which part of it was spent there, with Wilson's interval for each
+    phase, as in :mod:`.code_shares`. Phases that were seen too seldom count for the upper end only.
+
+    Raises:
+        NotMeasured: nobody looked at the training's lines, or too seldom in every phase.
+    """
+    code = facts.result.code
+    if code is None:
+        raise facts.missing("code_lines", "which lines of the code the time goes to was not looked at")
+    at = {number for number, place in enumerate(code.places) if passes(place)}
+    value = low = high = 0.0
+    looks = all_looks = 0
+    phases: dict[str, float] = {}
+    for phase in map(str, ALL_PHASES):
+        length = ask(host_share, facts, phase)
+        seen = sum(path.looks + path.rare for path in code.paths if path.phase == phase)
+        if length is None or not seen:
+            continue
+        inside = sum(path.looks + path.rare for path in code.paths if path.phase == phase and at & {*path.places})
+        if seen < LEAST_LOOKS:
+            high += length if inside else 0.0
+            continue
+        part = _part(code, phase, at)
+        all_looks += seen
+        if inside:
+            value, low, high = (
+                value + part.value * length,
+                low + (part.low or 0.0) * length,
+                high + _high(part) * length,
+            )
+            phases[phase] = part.value * length
+            looks += inside
+    if not all_looks:
+        raise NotMeasured("code_lines", "the training's thread was seen too seldom in each of its phases")
+    return TimeAt(Interval(value, low, min(1.0, max(high, value)), all_looks), phases, looks)
+
+
+def _part(code: CodeSamples, phase: str, at: set[int]) -> Interval:
+    """The part of a phase's looks at these places; late looks count for the estimate and the upper end only."""
+    here = [path for path in code.paths if path.phase == phase]
+    whole_s = sum(code.seconds(path) for path in here)
+    n = whole_s**2 / sum(path.looks * code.interval_s**2 + path.rare * code.rare_interval_s**2 for path in here)
+    inside = [path for path in here if at & {*path.places}]
+    most = proportion(sum(code.seconds(path) for path in inside) / whole_s, n)
+    least = proportion(sum(code.seconds(path) for path in inside if not path.late) / whole_s, n)
+    return Interval(most.value, least.low, most.high, most.n)
+
+
+def _high(part: Interval) -> float:
+    return part.value if part.high is None else part.high

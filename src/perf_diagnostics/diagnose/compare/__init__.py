@@ -1,0 +1,1 @@
+"""One run against another."""

@@ -1,0 +1,1 @@
+"""What records say, as typed numbers with intervals, or the reason why they do not."""

@@ -1,0 +1,1 @@
+"""What the makers of devices promise, with their sources."""

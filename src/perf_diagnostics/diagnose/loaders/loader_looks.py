@@ -1,0 +1,58 @@
+"""What the loop does inside of its wait for data, without workers: by what it was seen to call there.
+
+A pass over the data is begun (the iterator is made, the sampler draws its order), samples are fetched one by one and
+stacked by torch's own code, or the user's data set is at work. The looks divide the measured wait among these.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from perf_diagnostics.diagnose.code.code_shares import LEAST_LOOKS, proportion
+from perf_diagnostics.diagnose.code.code_ways import OURS
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
+from perf_diagnostics.records import CodePath, Phase
+
+#: A data set's own functions are run by these; whose they are the names inside of them tell.
+_LOADER = "torch.utils.data."
+
+#: An iterator is made, or its sampler asked. A sampler's first answer is what its order costs.
+_BEGINS = re.compile(
+    r"torch\.utils\.data\.(?:dataloader\.(?:DataLoader\.__iter__|_\w*Iter\.__init__|_\w*Iter\._next_index)|sampler\.)"
+)
+
+
+@dataclass(frozen=True)
+class LoaderLooks:
+    """Parts of the wait for data, in 0…1: ``begins`` a pass, and ``gathers`` samples in torch's own Python."""
+
+    begins: Interval
+    gathers: Interval
+
+
+def loader_looks(facts: TrialFacts) -> LoaderLooks | None:
+    """What was seen in the wait; None where nobody looked, or too little, or workers make the batches."""
+    code = facts.result.code
+    seen = () if code is None else tuple(path for path in code.paths if path.phase == Phase.DATA_WAIT)
+    if code is None or facts.result.facts.get("num_workers") or sum(one.looks + one.rare for one in seen) < LEAST_LOOKS:
+        return None
+    whole_s = sum(code.seconds(path) for path in seen)
+    squares = sum(path.looks * code.interval_s**2 + path.rare * code.rare_interval_s**2 for path in seen)
+
+    def part(chosen: list[CodePath]) -> Interval:
+        return proportion(sum(code.seconds(path) for path in chosen) / whole_s, whole_s**2 / squares)
+
+    begins = [path for path in seen if _begins(path)]
+    return LoaderLooks(part(begins), part([path for path in seen if path not in begins and _gathers(path)]))
+
+
+def _begins(path: CodePath) -> bool:
+    return any(_BEGINS.match(name) for name in (*path.via, *path.calls))
+
+
+def _gathers(path: CodePath) -> bool:
+    """Whether torch's own loader is at work, and nothing that it has called: no user's line, no other library."""
+    if path.calls == OURS or any(name.startswith(_LOADER) for name in path.via):
+        return False
+    return bool(path.calls) and path.calls[-1].startswith(_LOADER)

@@ -1,0 +1,1 @@
+"""Facts of trainings of several ranks: who waits, for whom, and what exchanges cost."""

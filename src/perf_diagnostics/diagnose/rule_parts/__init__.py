@@ -1,0 +1,1 @@
+"""What several rules share: gains, advice, and answers about the same subject."""

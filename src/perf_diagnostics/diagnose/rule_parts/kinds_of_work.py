@@ -1,0 +1,150 @@
+"""What kind of work the time outside of the phases is: by the libraries that the user's lines were seen to call.
+
+Only what is told by a library's own functions is named: saving goes through a serializer, an evaluation calls a model
+or a loader outside of training. Built-in functions (``print``, ``time.sleep``) and the user's own code say nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perf_diagnostics.diagnose.code.code_shares import LEAST_LOOKS
+from perf_diagnostics.diagnose.code.code_ways import OURS, Loop, Way, seconds_of
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
+from perf_diagnostics.diagnose.finding import Remedy
+from perf_diagnostics.records import CodePlace, Phase
+
+#: The part of ``other`` between a batch and its forward.
+PREPARE = "prepare"
+
+#: A kind is named if at least this part of the phase is of it; a line is of the kind that has at least half of it.
+LEAST_PART = 0.5
+_OF_A_LINE = 0.5
+
+
+@dataclass(frozen=True)
+class KindOfWork:
+    """A kind of work: how a summary names it, the names of the functions that do it, and what to try.
+
+    An evaluation calls a model, or loads batches, without training on them.
+    """
+
+    name: str
+    functions: re.Pattern[str]
+    remedy: Remedy
+
+
+def _below(*names: str) -> re.Pattern[str]:
+    """All functions of these modules, classes and functions, and of those below them."""
+    return re.compile(f"(?:{'|'.join(map(re.escape, names))})(?:\\.|$)")
+
+
+_SAVING = KindOfWork(
+    "saving",
+    _below(
+        *("torch.serialization", "torch.distributed.checkpoint", "safetensors", "pickle", "joblib", "h5py"),
+        *("numpy.lib.npyio", "numpy.lib._npyio_impl", "numpy.lib.format", "numpy.lib._format_impl", "shutil"),
+        *("transformers.trainer.Trainer._save_checkpoint", "lightning.pytorch.callbacks.model_checkpoint"),
+        "pytorch_lightning.callbacks.model_checkpoint",
+    ),
+    Remedy("Save less often and only what is needed, or in the background: copy the state, and let a thread write it."),
+)
+_LOGGING = KindOfWork(
+    "logging",
+    _below(
+        *("logging", "loguru", "tqdm", "rich", "torch.utils.tensorboard", "tensorboard", "tensorboardX"),
+        *("wandb", "mlflow", "comet_ml", "neptune", "csv", "transformers.trainer.Trainer.log"),
+        *("lightning.pytorch.loggers", "pytorch_lightning.loggers"),
+    ),
+    Remedy("Log every so many steps instead of each, and collect numbers as tensors until then."),
+)
+_METRICS = KindOfWork(
+    "computing metrics",
+    _below("sklearn", "torchmetrics", "torcheval", "evaluate", "scipy"),
+    Remedy("Compute metrics every so many steps or once a pass, from counts that are added up step by step."),
+)
+_PICTURES = KindOfWork(
+    "drawing",
+    _below("matplotlib", "seaborn", "plotly", "torchvision.utils", "imageio"),
+    Remedy("Draw less often, or from saved numbers in another process."),
+)
+_COPYING = KindOfWork(
+    "copying objects",
+    _below("copy"),
+    Remedy("Copy less often: what is only read needs no copy, and an average of weights can be updated in place."),
+)
+_NETWORK = KindOfWork(
+    "calling a service or another program",
+    _below("requests", "urllib", "urllib3", "http", "httpx", "ssl", "socket", "subprocess", "boto3", "botocore"),
+    Remedy("Call it less often, or in a thread of its own."),
+)
+
+#: A module's own functions (``state_dict``, ``zero_grad``) are no evaluation; calling it is.
+_CALLED = r"torch\.nn\.modules\..*\.(?:forward|_wrapped_call_impl|_call_impl)$"
+_EVALUATION_LOOPS = (
+    r"torch\.utils\.data\.|transformers\.trainer\.Trainer\.evaluate$"
+    r"|(?:lightning\.pytorch|pytorch_lightning)\.loops\.evaluation_loop\."
+)
+_EVALUATING = KindOfWork(
+    "evaluation",
+    re.compile(f"{_CALLED}|{_EVALUATION_LOOPS}"),
+    Remedy("Evaluate less often, on fewer samples or in larger batches, in inference mode."),
+)
+
+#: In their order: what an evaluation logs or saves is that first.
+KINDS = (_SAVING, _LOGGING, _PICTURES, _METRICS, _NETWORK, _COPYING, _EVALUATING)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The kind of most of a phase's time: the part of it, and the line of the loop with most of that."""
+
+    kind: KindOfWork
+    part: float
+    line: CodePlace
+
+
+def kind_of_work(facts: TrialFacts, phase: str) -> Work | None:
+    """What most of a phase's time is spent on; None where nobody looked, or no kind has at least half of it."""
+    code = facts.result.code
+    seen = () if code is None else tuple(path for path in code.paths if path.phase == phase)
+    if code is None or sum(path.looks + path.rare for path in seen) < LEAST_LOOKS:
+        return None
+    whole_s = sum(code.seconds(path) for path in seen)
+    depth = Loop.of(code).depth
+    by_line: defaultdict[CodePlace, list[Way]] = defaultdict(list)
+    # Where no loader is watched, the training's own batches are loaded outside of the phases; and what calls a module
+    # between a batch and its forward prepares that batch.
+    kinds = KINDS if facts.table.host_ns(Phase.DATA_WAIT) is not None else KINDS[:-1]
+    for path in seen:
+        if path.places and path.part != PREPARE:
+            way = Way.of(path, code)
+            by_line[way.lines[min(depth, len(way.lines)) - 1]].append(way)
+    by_kind: defaultdict[str, list[tuple[float, CodePlace]]] = defaultdict(list)
+    for line, ways in by_line.items():
+        kind = _kind_of(ways, kinds)
+        if kind is not None:
+            by_kind[kind.name].append((seconds_of(ways), line))
+    for kind in kinds:
+        found = by_kind.get(kind.name, [])
+        part = sum(seconds for seconds, _ in found) / whole_s
+        if part >= LEAST_PART:
+            return Work(kind, part, max(found, key=lambda one: one[0])[1])
+    return None
+
+
+def _kind_of(ways: Sequence[Way], kinds: Sequence[KindOfWork]) -> KindOfWork | None:
+    """The kind that a line's calls are of, for at least half of its time."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for way in ways:
+        kind = next((one for one in kinds if _does(way, one)), None)
+        if kind is not None:
+            seconds[kind.name] += way.seconds
+    return next((kind for kind in kinds if seconds[kind.name] >= _OF_A_LINE * seconds_of(ways)), None)
+
+
+def _does(way: Way, kind: KindOfWork) -> bool:
+    return way.calls != OURS and any(kind.functions.match(call) for call in (*way.via, *way.calls))

@@ -1,0 +1,202 @@
+"""Single steps that took much longer for no reason that another rule owns: how much they cost, where, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+
+from perf_diagnostics.diagnose.facts import run_delay
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.outliers import Cause
+from perf_diagnostics.diagnose.finding import Remedy
+from perf_diagnostics.diagnose.rule_parts.excess import phase_parts
+from perf_diagnostics.diagnose.rule_parts.kinds_of_work import kind_of_work
+from perf_diagnostics.diagnose.rule_parts.whose_work import whose_work
+from perf_diagnostics.diagnose.statistics.time_series import Period, lost_ratio, period_of
+from perf_diagnostics.records import Bools, Float64, Phase
+
+#: Causes whose seconds no other rule speaks about: collections, epochs, compilation, allocation, clocks and other
+#: programs have rules of their own.
+UNOWNED = (Cause.LOADER_STALL, Cause.UNEXPLAINED)
+
+#: Where a phase's seconds lie, in words.
+PLACES: Mapping[Phase, str] = MappingProxyType(
+    {
+        Phase.DATA_WAIT: "in the wait for data",
+        Phase.TRANSFER: "in the transfer",
+        Phase.FORWARD: "in the forward pass",
+        Phase.BACKWARD: "in the backward pass",
+        Phase.OPTIMIZER: "in the optimizer",
+        Phase.OTHER: "outside of all phases",
+    }
+)
+
+#: A long step is a stall if at least this part of its excess has no other owner.
+LEAST_UNOWNED = 0.5
+
+#: Stalls in a phase are somebody else's up to so many times what others' load is expected to cost there.
+BY_CHANCE = 2.0
+
+_COMPUTE = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+
+
+@dataclass(frozen=True, eq=False)
+class Stalls:
+    """The stalls among a trial's steady steps; ``lost_ns`` is 0 in all other steps, both of shape ``(steps,)``.
+
+    ``placed_ns`` is the part of it in the phase that holds most of it.
+    """
+
+    wall_ns: Float64
+    lost_ns: Float64
+    placed_ns: Float64
+    by_phase: Mapping[Phase, float]
+
+    @property
+    def count(self) -> int:
+        return int(self.steps.sum())
+
+    @cached_property
+    def steps(self) -> Bools:
+        chosen: Bools = self.lost_ns > 0
+        return chosen
+
+    @property
+    def typical_s(self) -> float:
+        """What a stall took beyond the median step in the middle of all stalls, in s; 0 without any."""
+        return float(np.median(self.lost_ns[self.steps])) / 1e9 if self.count else 0.0
+
+    @cached_property
+    def share(self) -> Interval:
+        """What the stalls took beyond the median step, over all time."""
+        return lost_ratio(self.lost_ns, self.wall_ns, self.period).within(0.0, 1.0)
+
+    @cached_property
+    def period(self) -> Period | None:
+        """The rhythm in which they come, if they have one; else that of what lies in the one phase.
+
+        On a machine with other users, their long steps between the beats would hide a rhythm of the loop's own.
+        """
+        return period_of(self.lost_ns) or period_of(self.placed_ns)
+
+    @property
+    def place(self) -> tuple[Phase, float] | None:
+        """The phase that holds most of them, and its part; None where no phase was timed."""
+        if not self.by_phase:
+            return None
+        phase = max(self.by_phase, key=lambda p: self.by_phase[p])
+        return phase, self.by_phase[phase]
+
+    @property
+    def claims(self) -> dict[str, float]:
+        """The share of the step by phase, for a finding."""
+        return {str(phase): part * self.share.value for phase, part in self.by_phase.items() if part > 0}
+
+
+def stalls_of(facts: TrialFacts) -> Stalls:
+    """The stalls of a trial; NotMeasured with too few steps to tell them from the others."""
+    long = facts.outliers
+    wall = facts.column("wall_ns").astype(np.float64)
+    unowned = np.sum([long.by_cause[cause] for cause in UNOWNED if cause in long.by_cause], axis=0)
+    lost = np.zeros(wall.size)
+    lost[long.steps] = np.where(unowned >= LEAST_UNOWNED * long.excess_s, unowned, 0.0) * 1e9
+    by_phase = phase_parts(facts, lost > 0)
+    return Stalls(wall, lost, _placed(facts, lost, by_phase), by_phase)
+
+
+def _placed(facts: TrialFacts, lost: Float64, by_phase: Mapping[Phase, float]) -> Float64:
+    """What each step lost in the phase that holds most of all that was lost."""
+    times = facts.table.phase_ns(max(by_phase, key=lambda phase: by_phase[phase])) if by_phase else None
+    if times is None:
+        return np.zeros_like(lost)
+    above = np.nan_to_num(times - float(np.nanmedian(times)))
+    # Scatter of the phase in steps that were long for another reason is no event of it.
+    placed: Float64 = np.where(above >= LEAST_UNOWNED * lost, np.clip(above, 0.0, lost), 0.0)
+    return placed
+
+
+def rhythm_outside(facts: TrialFacts) -> Stalls | None:
+    """What returns with a rhythm outside of all phases, seen there alone; None where nothing does.
+
+    Where steps scatter widely (others' load, batches of many lengths) a step with more work outside is none of the long
+    ones, and still the time outside by itself beats like a clock. What the collector paused and what steps took that
+    compiled is theirs.
+    """
+    times, wall = facts.table.phase_ns(Phase.OTHER), facts.column("wall_ns").astype(np.float64)
+    if times is None or not np.isfinite(times).all():
+        return None
+    pauses, graphs = facts.table.get("gc_ns"), facts.table.get("graphs")
+    own = times - (0.0 if pauses is None else pauses)
+    compiled = np.zeros(wall.size, dtype=bool) if graphs is None else np.diff(graphs, prepend=graphs[:1]) > 0
+    period = period_of(np.where(compiled, 0.0, np.maximum(0.0, own - float(np.median(own)))))
+    if period is None:
+        return None
+    beats = np.arange(wall.size) % period.steps == period.offset
+    # The median of all lies between the beats and the others where every second step has one.
+    above = np.maximum(0.0, own - float(np.median(own[~beats])))
+    lost: Float64 = np.where(beats & ~compiled, above, 0.0)
+    return Stalls(wall, lost, lost, {Phase.OTHER: 1.0})
+
+
+def others_part(facts: TrialFacts, phase: Phase) -> float:
+    """The share of all time that other programs' long steps cost in a phase, had they hit it like those that compute.
+
+    Who has no processor for a moment is stopped anywhere: in proportion to the phases' times, of which the median steps
+    tell. (In an undisturbed loop under others' load 5.9 % were to be expected outside of all phases, and 7.1 % found;
+    beside planted saves and evaluations under the same load nothing was.)
+    """
+    theirs = facts.outliers.by_cause.get(Cause.OUTSIDE)
+    times = facts.table.phase_ns(phase)
+    compute = sum(float(np.nanmedian(facts.host_column(part))) for part in _COMPUTE)
+    if theirs is None or times is None or not compute > 0:
+        return 0.0
+    return float(theirs.sum()) / facts.outliers.total_s * float(np.nanmedian(times)) / compute
+
+
+def explained_by_length(facts: TrialFacts, least: float) -> float | None:
+    """R squared of step time against tokens where it is at least so much; None where length explains less."""
+    explained = ask(lambda: facts.step_time_by_tokens)
+    return explained if explained is not None and explained >= least else None
+
+
+def against(facts: TrialFacts, phase: Phase | None) -> tuple[Remedy, ...]:
+    """What to try against long steps in a phase."""
+    if phase is Phase.DATA_WAIT:
+        return _against_waits(facts)
+    if phase in (Phase.TRANSFER, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
+        return (
+            Remedy(
+                f"Look at what happens {PLACES[phase]} in these steps only: hooks, another shape, memory that is given "
+                "back (empty_cache)."
+            ),
+        )
+    seen = kind_of_work(facts, Phase.OTHER)
+    if seen is not None:
+        return (seen.kind.remedy,)
+    whose = whose_work(facts, Phase.OTHER)
+    if whose is not None:
+        return whose.remedies
+    found = (
+        Remedy("If it saves or evaluates: asynchronously or less often, or elsewhere."),
+        Remedy("If it logs or computes metrics: in another thread, with nothing written to disk inside the step."),
+    )
+    if ask(facts.number, "num_workers") is None:
+        return found
+    return (*found, Remedy("If it works on batches: in the loader's workers, which do that meanwhile."))
+
+
+def _against_waits(facts: TrialFacts) -> tuple[Remedy, ...]:
+    """What to try against long waits for data: to load further ahead only where batches came late."""
+    workers, depth = ask(facts.number, "num_workers"), ask(facts.number, "prefetch_factor")
+    if workers and ask(run_delay.batches_lay_ready, facts):
+        says = "In most of the wait a batch lay ready, and the loop had no core to take it: try fewer workers, or none."
+        return (Remedy(says),)
+    slow = Remedy("Look for samples that take much longer than others, and for storage that stalls.")
+    if workers == 0:
+        return (slow, Remedy("Load in workers, so that the next batches are made while a slow one is waited for."))
+    deeper = "Let the loader's workers work further ahead, so that a slow batch is not waited for."
+    return (Remedy(deeper, {} if depth is None else {"prefetch_factor": 2 * int(depth)}), slow)

@@ -1,0 +1,100 @@
+"""Whose the time outside of the phases is, where no kind of work is told: a framework's own, or a user's function."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from perf_diagnostics.diagnose.code.code_shares import LEAST_LOOKS, proportion
+from perf_diagnostics.diagnose.code.code_ways import OURS, Loop, Way, seconds_of
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
+from perf_diagnostics.diagnose.finding import Remedy
+from perf_diagnostics.diagnose.wording import percent
+from perf_diagnostics.records import CodePlace
+
+#: Somebody is named who has at least this part of the phase's looks.
+LEAST_PART = 0.5
+
+
+@dataclass(frozen=True)
+class Framework:
+    """The part of a phase in which no line of the user's runs below the one that starts a framework's loop."""
+
+    package: str
+    part: Interval
+
+    @property
+    def says(self) -> str:
+        """In a clause that follows what the time is."""
+        return f"{percent(self.part.value)} of that is {self.package}'s own: its loop and its hooks"
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (
+            Remedy(
+                f"It is what {self.package} does in every step, whatever the step trains: fewer callbacks, hooks and "
+                "loggers make it less, larger steps make it rarer, and a loop of your own does without."
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class OwnFunction:
+    """The user's function, called from the training's loop, that has the largest part of a phase, and its main line."""
+
+    name: str
+    part: Interval
+    line: CodePlace
+
+    @property
+    def says(self) -> str:
+        """In a clause that follows what the time is."""
+        return f"{percent(self.part.value)} of that is in {self.name} ({self.line.file}:{self.line.line})"
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (
+            Remedy(
+                f"Look at {self.name}: what it does one by one it may do for many at once, and what no step waits for "
+                "may run in another process or thread meanwhile. If the training needs it as it is, this is its price."
+            ),
+        )
+
+
+def whose_work(facts: TrialFacts, phase: str) -> Framework | OwnFunction | None:
+    """Who has at least half of a phase's looks; None where nobody looked often enough, or nobody has."""
+    code = facts.result.code
+    seen = () if code is None else tuple(path for path in code.paths if path.phase == phase)
+    if code is None or sum(path.looks + path.rare for path in seen) < LEAST_LOOKS:
+        return None
+    whole_s = sum(code.seconds(path) for path in seen)
+    squares = sum(path.looks * code.interval_s**2 + path.rare * code.rare_interval_s**2 for path in seen)
+    loop = Loop.of(code)
+    packages: defaultdict[str, list[Way]] = defaultdict(list)
+    functions: defaultdict[tuple[str, str], list[Way]] = defaultdict(list)
+    for path in seen:
+        way = Way.of(path, code)
+        if not way.lines or way.calls == OURS:
+            continue
+        if way.calls and way.lines[-1] in loop.common:
+            packages[way.calls[0].split(".")[0]].append(way)
+        elif len(way.lines) > loop.depth:
+            called = way.lines[loop.depth]
+            functions[called.file, called.function].append(way)
+    package, own = max(packages.items(), key=lambda item: seconds_of(item[1]), default=("", []))
+    _, ways = max(functions.items(), key=lambda item: seconds_of(item[1]), default=(("", ""), []))
+    n = whole_s**2 / squares
+    for found in (own, ways):
+        if seconds_of(found) < LEAST_PART * whole_s:
+            continue
+        part = proportion(seconds_of(found) / whole_s, n)
+        return Framework(package, part) if found is own else _function(ways, loop.depth, part)
+    return None
+
+
+def _function(ways: list[Way], depth: int, part: Interval) -> OwnFunction:
+    by_line: defaultdict[CodePlace, float] = defaultdict(float)
+    for way in ways:
+        by_line[way.lines[depth]] += way.seconds
+    line = max(by_line, key=lambda place: by_line[place])
+    return OwnFunction(line.function.replace("<locals>.", ""), part, line)

@@ -1,0 +1,1 @@
+"""What may be said of numbers that scatter: intervals, pairs, trends, repetition."""

@@ -1,0 +1,290 @@
+"""What came of the advice that was tried, and what that does to the findings behind it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+from perf_diagnostics.diagnose.asking import Placed
+from perf_diagnostics.diagnose.compare.comparison import THRESHOLD
+from perf_diagnostics.diagnose.facts.facts import LEAST_STEPS, TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Finding, Remedy, Severity, Share, Tried, Trying
+from perf_diagnostics.diagnose.rule_parts.experiments import CEILING_OF, Experiment, Experiments, LeftOut
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, capped
+from perf_diagnostics.diagnose.statistics.paired import paired_ratio
+from perf_diagnostics.diagnose.statistics.statistics import Interval
+from perf_diagnostics.diagnose.statistics.welch import geometric_mean
+from perf_diagnostics.diagnose.wording import counted, percent_between
+from perf_diagnostics.records import Outcome, Trial, TrialResult
+
+#: With fewer pairs an interval says nothing about how the next pair would come out.
+LEAST_PAIRS = 3
+
+#: The change was run, and decides nothing.
+UNSURE = (Trying.INCONCLUSIVE, Trying.TOO_EARLY)
+
+
+def tried_of(experiments: Experiments) -> tuple[Tried, ...]:
+    """What came of every experiment, then what was left out.
+
+    Of each process there is one number, the time a sample took over all its steady steps: steps of one process share
+    its memory layout and its neighbours. The gain is 1 less the ratio of the two, with Student's interval over the
+    pairs. It is *confirmed* where the whole interval lies at or above 2 %, *refuted* where it lies below, else
+    *inconclusive*. With fewer than three pairs it is *too early to say*. The number of pairs is fixed beforehand: who
+    stops when the interval pleases is right too often.
+    """
+    results = {result.trial.id: result for result in experiments.results}
+    done = tuple(_outcome(experiment, results, experiments.again) for experiment in experiments.planned)
+    return (*done, *(_left_out(item) for item in experiments.left_out))
+
+
+def _outcome(experiment: Experiment, results: Mapping[str, TrialResult], again: str) -> Tried:
+    arms = [experiment.pair(index) for index in range(experiment.pairs)]
+    pairs = [pair for base, new in arms if (pair := _pair(results.get(base.id), results.get(new.id))) is not None]
+    ended = [result for trials in arms for trial in trials if (result := results.get(trial.id)) is not None]
+    failed = [result for result in ended if result.outcome is not Outcome.COMPLETED]
+    gain = _gain(pairs)
+    verdict, why = _verdict(gain, len(pairs), experiment.pairs) if gain else _without_gain(ended, failed)
+    if verdict is Trying.TOO_EARLY:
+        why = f"{why}; {_what_now(failed, again)}"
+    predicted = experiment.predicted
+    enough = gain is not None and verdict is not Trying.TOO_EARLY
+    comparable = enough and predicted is not None and not experiment.ceiling
+    return Tried(
+        codes=tuple(dict.fromkeys(each.code for each in experiment.about)),
+        groups=tuple(dict.fromkeys(each.group for each in experiment.about)),
+        where=where_of(experiment.base),
+        says=experiment.says,
+        change=experiment.change,
+        verdict=verdict,
+        predicted=predicted,
+        gain=gain,
+        as_predicted=predicted.low <= gain.value <= predicted.high if comparable and gain and predicted else None,
+        pairs=len(pairs),
+        base_s=geometric_mean([base for base, _ in pairs]) if pairs else None,
+        new_s=geometric_mean([new for _, new in pairs]) if pairs else None,
+        why=why,
+        changes_training=experiment.changes_training,
+        ceiling=experiment.ceiling,
+    )
+
+
+def _left_out(item: LeftOut) -> Tried:
+    return Tried(
+        codes=tuple(dict.fromkeys(each.code for each in item.about)),
+        groups=tuple(dict.fromkeys(each.group for each in item.about)),
+        where=f"batch {item.batch_size}",
+        says=item.says,
+        change=item.change,
+        verdict=Trying.NOT_TRIED,
+        predicted=item.predicted,
+        why=item.why,
+        changes_training=item.changes_training,
+        ceiling=item.ceiling,
+    )
+
+
+def where_of(base: Trial) -> str:
+    return f"{base.settings.device}, batch {base.settings.batch_size}"
+
+
+def _pair(base: TrialResult | None, new: TrialResult | None) -> tuple[float, float] | None:
+    """Seconds a sample in both members of a pair; None where one of them has no steps to show."""
+    times = [None if result is None else _sample_s(result) for result in (base, new)]
+    return None if times[0] is None or times[1] is None else (times[0], times[1])
+
+
+def _sample_s(result: TrialResult) -> float | None:
+    if result.outcome is not Outcome.COMPLETED:
+        return None
+    facts = TrialFacts.of(result)
+    rate = ask(lambda: facts.throughput) if facts.steps >= LEAST_STEPS else None
+    return None if rate is None or rate.value <= 0 else 1 / rate.value
+
+
+def _gain(pairs: Sequence[tuple[float, float]]) -> Interval | None:
+    if not pairs:
+        return None
+    ratio = paired_ratio(pairs)
+    low = None if ratio.high is None else 1 - ratio.high
+    high = None if ratio.low is None else 1 - ratio.low
+    return Interval(1 - ratio.value, low, high, ratio.n)
+
+
+def _verdict(gain: Interval, pairs: int, planned: int) -> tuple[Trying, str]:
+    short = f"{counted(pairs, 'pair')} of {planned}"
+    if pairs < LEAST_PAIRS or gain.low is None or gain.high is None:
+        return Trying.TOO_EARLY, f"{counted(pairs, 'pair')} ran whole, and a verdict needs {LEAST_PAIRS}"
+    why = "" if pairs == planned else f"{short} ran whole"
+    if gain.low >= THRESHOLD:
+        return Trying.CONFIRMED, why
+    if gain.high < THRESHOLD:
+        return Trying.REFUTED, why
+    return (
+        Trying.INCONCLUSIVE,
+        why or f"its interval reaches across {100 * THRESHOLD:.0f} %, the least gain that matters",
+    )
+
+
+def _without_gain(ended: Sequence[TrialResult], failed: Sequence[TrialResult]) -> tuple[Trying, str]:
+    """Why no pair has anything to compare."""
+    if failed:
+        return Trying.NOT_TRIED, f"it could not be run: {_failure(failed[0])}"
+    if len(ended) > 1:
+        return Trying.NOT_TRIED, f"its trials cannot be compared: fewer than {LEAST_STEPS} steps, or no samples counted"
+    return Trying.NOT_TRIED, "no pair has been run yet"
+
+
+def _what_now(failed: Sequence[TrialResult], again: str) -> str:
+    if failed:
+        return f"then it could not be run: {_failure(failed[0])}"
+    return f"`{again}` runs those that are missing"
+
+
+def _failure(result: TrialResult) -> str:
+    return f"{str(result.outcome).replace('_', ' ')}: {result.reason}"
+
+
+def with_tried(placed: Iterable[Placed], tried: Sequence[Tried]) -> tuple[Placed, ...]:
+    """The findings with what trying their advice has shown.
+
+    A confirmed remedy stands first, its measured gain replaces the prediction, and the confidence is that of two
+    measured configurations. A refuted one is no longer advised. Where nothing that was tried helps, and no ceiling
+    says that something could, the finding becomes an info. What a ceiling allows caps every prediction of its family.
+    """
+    if not tried:
+        return tuple(placed)
+    return tuple(dataclasses.replace(item, finding=_judged(item.finding, tried)) for item in placed)
+
+
+def _judged(finding: Finding, tried: Sequence[Tried]) -> Finding:
+    about = [one for one in tried if finding.code in one.codes and finding.group in one.groups and not one.ceiling]
+    ceiling = _ceiling(finding, tried)
+    confirmed = [one for one in about if one.verdict is Trying.CONFIRMED]
+    refuted = [one for one in about if one.verdict is Trying.REFUTED]
+    finding = dataclasses.replace(finding, remedies=_remedies(finding, confirmed, refuted))
+    if confirmed:
+        return _confirmed(finding, min(confirmed, key=better))
+    finding = _as_put_down(finding, about)
+    if ceiling is not None and ceiling.gain is not None and ceiling.gain.high is not None:
+        finding = _capped(finding, ceiling, ceiling.gain.high)
+    unsure = [one for one in about if one.verdict in UNSURE]
+    hopeless = ceiling is not None and ceiling.verdict is Trying.REFUTED
+    possible = ceiling is not None and ceiling.verdict is not Trying.REFUTED
+    if hopeless or (refuted and not unsure and not possible):
+        return _refuted(finding, refuted)
+    return _with_words(finding, refuted, unsure)
+
+
+def _ceiling(finding: Finding, tried: Sequence[Tried]) -> Tried | None:
+    """What a perfect fix wins, where that was tried; None for a finding that promises no gain to hold against it."""
+    name = None if finding.recoverable is None else CEILING_OF.get(finding.family)
+    return next(
+        (
+            one
+            for one in tried
+            if one.ceiling and one.change.get("ceiling") == name and finding.group in one.groups and tells(one)
+        ),
+        None,
+    )
+
+
+def tells(one: Tried) -> bool:
+    """Whether enough pairs ran for the interval to be worth something."""
+    return one.pairs >= LEAST_PAIRS and one.gain is not None and one.gain.low is not None
+
+
+def better(one: Tried) -> tuple[bool, float]:
+    """Advice that leaves the training as it is comes first, then the gain that is sure."""
+    low = one.gain.low if one.gain is not None else None
+    return one.changes_training, -(low or 0.0)
+
+
+def _remedies(finding: Finding, confirmed: Sequence[Tried], refuted: Sequence[Tried]) -> tuple[Remedy, ...]:
+    bad = [dict(one.change) for one in refuted]
+    good = [dict(one.change) for one in sorted(confirmed, key=better)]
+    kept = [remedy for remedy in finding.remedies if dict(remedy.change) not in bad]
+    return tuple(sorted(kept, key=lambda r: good.index(dict(r.change)) if dict(r.change) in good else len(good)))
+
+
+def _confirmed(finding: Finding, best: Tried) -> Finding:
+    assert best.gain is not None
+    words = f"Tried: {change_words(best)} wins {percent_between(best.gain)} of the time a sample takes"
+    caution = " It changes the optimisation." if best.changes_training else ""
+    return dataclasses.replace(
+        finding,
+        recoverable=measured_share(best.gain),
+        confidence=max(finding.confidence, Tier.BOTH_MEASURED.value),
+        summary=f"{finding.summary} {words}, in {counted(best.pairs, 'pair')} of trials.{caution}",
+    )
+
+
+def _capped(finding: Finding, ceiling: Tried, most: float) -> Finding:
+    if finding.recoverable is None or ceiling.gain is None:
+        return finding
+    words = (
+        f"A perfect fix, put in its place as an experiment, wins {percent_between(ceiling.gain)} of a sample's time."
+    )
+    return dataclasses.replace(
+        finding, recoverable=capped(finding.recoverable, most), summary=f"{finding.summary} {words}"
+    )
+
+
+def _refuted(finding: Finding, refuted: Sequence[Tried]) -> Finding:
+    best = max((one.gain for one in refuted if one.gain is not None), key=lambda gain: gain.value, default=None)
+    return dataclasses.replace(
+        _with_words(finding, refuted),
+        severity=Severity.INFO,
+        recoverable=finding.recoverable if best is None else measured_share(best),
+        confidence=max(finding.confidence, Tier.BOTH_MEASURED.value),
+    )
+
+
+def _as_put_down(finding: Finding, about: Sequence[Tried]) -> Finding:
+    """The finding with the prediction that was put down before the first pair, to which its change is held.
+
+    Today's rules may predict something else, and one change has one prediction. An info that advises it beside the
+    finding that asked for it first takes that one's over; what is ordered by its gain keeps its own.
+    """
+    mine = (one.predicted for one in about if one.verdict in UNSURE and _leads_or_follows(finding, one))
+    put_down = next((share for share in mine if share is not None), None)
+    if put_down is None or finding.recoverable is None or finding.recoverable.measured:
+        return finding
+    return dataclasses.replace(finding, recoverable=put_down)
+
+
+def _leads_or_follows(finding: Finding, one: Tried) -> bool:
+    first = finding.remedies[0].change if finding.remedies else {}
+    return one.codes[0] == finding.code or (finding.severity is Severity.INFO and dict(first) == dict(one.change))
+
+
+def _with_words(finding: Finding, refuted: Sequence[Tried], unsure: Sequence[Tried] = ()) -> Finding:
+    told = [
+        f"Tried without success: {change_words(one)} wins {percent_between(one.gain)}."
+        for one in refuted
+        if one.gain is not None
+    ]
+    told += [_undecided(one) for one in unsure]
+    return dataclasses.replace(finding, summary=" ".join([finding.summary, *told])) if told else finding
+
+
+def _undecided(one: Tried) -> str:
+    """``Tried, too early to say what num_workers=2 wins: 1 pair ran whole, and a verdict needs 3; …``"""
+    if one.verdict is Trying.TOO_EARLY:
+        return f"Tried, {one.verdict} what {change_words(one)} wins: {one.why}."
+    pairs = f"in {counted(one.pairs, 'pair')} of trials"
+    if one.gain is None or one.gain.low is None or one.gain.low < -1:
+        return f"Tried and undecided: {change_words(one)}, {pairs} that differ too much to tell what it wins."
+    return f"Tried and undecided: {change_words(one)} wins {percent_between(one.gain)}, {pairs}."
+
+
+def measured_share(gain: Interval) -> Share:
+    """A measured gain as a share in 0…1: what costs time wins nothing."""
+    ends = (gain.value, gain.value if gain.low is None else gain.low, gain.value if gain.high is None else gain.high)
+    value, low, high = (min(max(end, 0.0), 1.0) for end in ends)
+    return Share(value, low, high, measured=True)
+
+
+def change_words(tried: Tried) -> str:
+    """``num_workers=2, persistent_workers=True``."""
+    return ", ".join(f"{name}={value}" for name, value in tried.change.items())

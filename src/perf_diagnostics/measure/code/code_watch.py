@@ -1,0 +1,132 @@
+"""Where in the user's own code a training's steady steps spend their time: looks of a sampler, by phase and by line."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from perf_diagnostics.measure.code.code_places import CodePlaces
+from perf_diagnostics.measure.code.code_sampling import INTERVAL_NS, NOWHERE, RARE_INTERVAL_NS, CodeSampling
+from perf_diagnostics.measure.code.own_code import OwnCode
+from perf_diagnostics.measure.code.wait_looks import WaitLooks
+from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.measure.pausing_thread import PausingThread
+from perf_diagnostics.measure.steps.probe import Probe
+from perf_diagnostics.records import CodePath, CodePlace, CodeSamples, Json
+
+OFF_VARIABLE = "PERF_DIAGNOSTICS_CODE"
+SIGNAL = "code_lines"
+
+#: Paths that a record keeps, those seen most; of the rest only how often each phase was seen.
+MOST_PATHS = 300
+
+#: A way to stand in a phase: its name, its part, whether the look was late, and the number of the stack.
+_Way = tuple[str, str, bool, int]
+
+
+def wanted() -> bool:
+    """Whether the environment lets lines be looked at (``PERF_DIAGNOSTICS_CODE=0``: no)."""
+    return os.environ.get(OFF_VARIABLE, "").strip().lower() not in ("0", "false", "no")
+
+
+class CodeWatch:
+    """Looks from the first steady step to the last one; all but the looking happens in the loop's thread.
+
+    Args:
+        clock: host clock in ns, the steps'.
+        observations: where it is noted why there is nothing.
+    """
+
+    def __init__(self, clock: Callable[[], int], observations: Observations) -> None:
+        self._clock = clock
+        self._observations = observations
+        self._sampling: CodeSampling | None = None
+        self._thread: PausingThread | None = None
+        self._waits: WaitLooks | None = None
+        self._seen: Counter[_Way] = Counter()
+        self._rare: Counter[_Way] = Counter()
+        self._places = CodePlaces()
+
+    def begin(self) -> None:
+        """The steady steps begin, in this thread."""
+        if not wanted():
+            self._observations.note(SIGNAL, f"{OFF_VARIABLE} turns it off")
+            return
+        if self._clock is not time.perf_counter_ns:
+            self._observations.note(SIGNAL, "the loop has a clock of its own, which only its thread may ask")
+            return
+        with self._observations.guard(SIGNAL):
+            self._sampling = CodeSampling(self._clock, OwnCode(), threading.get_ident())
+            self._waits = WaitLooks.of_this_thread(self._clock)
+            tick = self._sampling.tick if self._waits is None else self._waits.before(self._sampling.tick)
+            self._thread = PausingThread(tick, self._observations, SIGNAL)
+            self._thread.start()
+
+    def block_ended(self, probe: Probe, *, counts: bool) -> None:
+        """A block of steps has ended, and its marks are still on the probe; ``counts`` where its steps are steady."""
+        if self._sampling is None:
+            return
+        with self._observations.guard(SIGNAL):
+            looks = self._sampling.take()
+            if self._waits is not None:
+                self._waits.take(probe.phases_at, counts=counts)
+            if not counts or not looks:
+                return
+            due = probe.phases_at([look.at_ns for look in looks])
+            seen = probe.phases_at([look.seen_ns for look in looks])
+            for look, where, later in zip(looks, due, seen, strict=True):
+                if where is not None:
+                    # Of a late look that saw another phase nobody knows at which line the thread was when it was due.
+                    stack = look.stack if where == later else 0
+                    (self._rare if look.rare else self._seen)[*where, look.late, stack] += look.weight
+
+    def end(self) -> None:
+        """The training is over."""
+        if self._thread is not None:
+            with self._observations.guard(SIGNAL):
+                stopped = self._thread.stop()
+                if stopped and self._waits is not None:
+                    self._waits.close()
+
+    def waits(self) -> dict[str, Json]:
+        """What the thread was seen to wait for in steady steps, by the name of a trial's fact; empty without a look."""
+        if self._waits is None or not (self._seen or self._rare):
+            return {}
+        told: dict[str, Json] = {}
+        with self._observations.guard(SIGNAL):
+            told = self._waits.told()
+        return {"waits_seen": told} if told else {}
+
+    def samples(self) -> CodeSamples | None:
+        """What was seen so far; None where nothing was."""
+        if self._sampling is None or not (self._seen or self._rare):
+            return None
+        found: CodeSamples | None = None
+        with self._observations.guard(SIGNAL):
+            found = self._named(self._sampling)
+        return found  # noqa: RET504 - the guard may have swallowed what the assignment raised
+
+    def _named(self, sampling: CodeSampling) -> CodeSamples:
+        stacks = sampling.stacks
+        numbers: dict[CodePlace, int] = {}
+        paths: dict[tuple[str, str, bool, tuple[int, ...], tuple[str, ...], tuple[str, ...]], list[int]] = {}
+        for rank, ((phase, part, late, number), _) in enumerate((self._seen + self._rare).most_common()):
+            stack = stacks[number] if rank < MOST_PATHS else NOWHERE
+            places = [self._places.place(code, line) for code, line in reversed(stack.lines)]
+            on_the_way = tuple(numbers.setdefault(place, len(numbers)) for place in places)
+            counts = paths.setdefault((phase, part, late, on_the_way, stack.calls, stack.via), [0, 0])
+            counts[0] += self._seen[phase, part, late, number]
+            counts[1] += self._rare[phase, part, late, number]
+        return CodeSamples(
+            places=tuple(numbers),
+            paths=tuple(
+                CodePath(phase=phase, part=part, late=late, places=places, calls=calls, via=via, looks=looks, rare=rare)
+                for (phase, part, late, places, calls, via), (looks, rare) in paths.items()
+            ),
+            interval_s=INTERVAL_NS / 1e9,
+            rare_interval_s=RARE_INTERVAL_NS / 1e9,
+            cpu_s=sampling.cpu_ns / 1e9,
+        )

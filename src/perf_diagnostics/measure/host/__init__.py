@@ -1,0 +1,1 @@
+"""Processes, processors and memory of the host."""

@@ -1,0 +1,1 @@
+"""Times steps and their phases, and reads beside them what is read once a step."""

@@ -1,0 +1,1 @@
+"""A comparison of two runs in each of its formats."""

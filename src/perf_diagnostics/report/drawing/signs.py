@@ -1,0 +1,57 @@
+"""The small drawings beside words: a sign for each severity, told apart by shape and colour, and the bar of a gain."""
+
+from __future__ import annotations
+
+from perf_diagnostics.diagnose.finding import Severity, Share
+from perf_diagnostics.report.drawing.palette import THEMED, Ink, series_mark
+from perf_diagnostics.report.model import Report
+
+_SHAPES = {
+    "critical": ("M5 1h6l4 4v6l-4 4H5l-4-4V5z", "M8 4v5M8 11v1.5"),
+    "warning": ("M8 1l7.5 13.5H.5z", "M8 5.5v4.5M8 11.5v1.5"),
+    "info": ("M8 .5a7.5 7.5 0 1 1 0 15a7.5 7.5 0 1 1 0-15z", "M8 3.5v1.8M8 7v5.5"),
+    "good": ("M8 .5a7.5 7.5 0 1 1 0 15a7.5 7.5 0 1 1 0-15z", "M4.5 8.3l2.4 2.4 4.6-5"),
+    "none": ("M8 .5a7.5 7.5 0 1 1 0 15a7.5 7.5 0 1 1 0-15z", "M4.5 8h7"),
+}
+
+
+def severity_sign(severity: str, ink: Ink = THEMED) -> str:
+    """The sign of a severity, of ``good`` or of ``none``; decoration only, since the word always stands beside it."""
+    shape, stroke = _SHAPES[severity]
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">'
+        f'<path d="{shape}" fill="{ink.role("muted" if severity == "none" else severity)}"/>'
+        f'<path d="{stroke}" fill="none" stroke="{ink.role("surface")}" stroke-width="1.8"/></svg>'
+    )
+
+
+def gain_bar(share: Share, ink: Ink = THEMED) -> str:
+    """A recoverable share (a stroke) and its interval (a bar) on a line from 0 to 100 % of the step's time."""
+    low, value, high = (192 * min(1.0, max(0.0, part)) + 4 for part in (share.low, share.value, share.high))
+    accent = ink.role("accent")
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 200 20" width="200" height="20" aria-hidden="true">'
+        f'<path d="M4 10h192M4 6v8M196 6v8" stroke="{ink.role("muted")}" fill="none"/>'
+        f'<path d="M{low:.1f} 10H{max(high, low + 1):.1f}" stroke="{accent}" stroke-width="10" opacity="0.45"/>'
+        f'<path d="M{value:.1f} 1v18" stroke="{accent}" stroke-width="2.5"/></svg>'
+    )
+
+
+def share_bar(phase: str, length: float, ink: Ink = THEMED) -> str:
+    """A bar of a length in 0…1 in a phase's colour; the number always stands beside it."""
+    width = max(1.5, 120 * min(1.0, max(0.0, length)))
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 120 8" width="120" height="8" aria-hidden="true">'
+        f'<rect x="0" y="0" width="{width:.1f}" height="8" rx="1.5" fill="{ink.mark(series_mark(phase, 0))}"/></svg>'
+    )
+
+
+def verdict_severity(report: Report) -> str:
+    """The severity of the finding that is the verdict; ``good`` where nothing is wrong, ``none`` without a verdict."""
+    verdict = report.diagnosis.verdict
+    if verdict is None:
+        return "none"
+    found = [finding.severity for finding in report.diagnosis.findings if finding.code == verdict.code]
+    if found:
+        return str(found[0])
+    return "good" if not report.diagnosis.findings else str(Severity.INFO)

@@ -1,0 +1,1 @@
+"""The formats of a report, and the one place that writes them."""

@@ -1,0 +1,56 @@
+"""How the times of single steps spread, by configuration and batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from perf_diagnostics.diagnose.facts.facts import Point, ask
+from perf_diagnostics.diagnose.statistics.spread import Spread, spread_of
+from perf_diagnostics.report.figures import Arm
+from perf_diagnostics.report.model import Cell, ReportTable, TableColumn, filled
+from perf_diagnostics.report.words import time_unit
+
+
+def step_times_table(arms: Sequence[Arm]) -> ReportTable:
+    """One row a configuration and batch size: mean, median, median deviation and percentiles of its steps."""
+    found = [
+        (arm.label, point.batch_size, mean.value, spread)
+        for arm in arms
+        for point in arm.points
+        if (mean := ask(lambda p=point: p.step_time_s)) is not None and (spread := _spread(point)) is not None  # type: ignore[misc]
+    ]
+    unit = time_unit(max((spread.median_s for *_, spread in found), default=1.0))
+    rows: list[tuple[Cell, ...]] = [
+        (
+            label,
+            size,
+            spread.n,
+            *(unit.of(value) for value in (mean_s, spread.median_s, spread.mad_s)),
+            *(unit.of(value) for value in (spread.p5_s, spread.p95_s, spread.p99_s)),
+        )
+        for label, size, mean_s, spread in found
+    ]
+    times = ("Mean", "Median", "MAD", "5 %", "95 %", "99 %")
+    columns = (
+        *(TableColumn("Configuration", numeric=False), TableColumn("Batch"), TableColumn("Steps")),
+        *(TableColumn(title, unit.name) for title in times),
+    )
+    return filled(
+        ReportTable(
+            key="step_times",
+            title="How step times spread",
+            columns=columns,
+            rows=tuple(rows),
+            note="Of all measured steps, the slow ones included. MAD is the median distance from the median; 5, 95 and "
+            "99 % of the steps took less than the columns of that name say, which need 20, 20 and 100 steps.",
+        )
+    )
+
+
+def _spread(point: Point) -> Spread | None:
+    """Over the steps of all repeats; None where one of them has no possible times."""
+    times = [ask(lambda t=trial: t.step_times_s) for trial in point.trials]  # type: ignore[misc]
+    known = [one for one in times if one is not None]
+    return spread_of(np.concatenate(known)) if known and len(known) == len(times) else None

@@ -1,0 +1,1 @@
+"""Manifests: a folder's files with their checksums."""

@@ -1,0 +1,1 @@
+"""Tries the advice of a run's diagnosis, each change against its base."""

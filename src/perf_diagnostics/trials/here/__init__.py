@@ -1,0 +1,1 @@
+"""Trials in this process, of somebody's own model and data."""

@@ -1,0 +1,1 @@
+"""Starts trials in processes of their own, and watches them from outside."""

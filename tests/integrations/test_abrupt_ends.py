@@ -89,6 +89,16 @@ def test_a_signal_that_the_scripts_handler_has_handled_does_not_end_us_when_the_
     ends.remove(training)
 
 
+def test_a_handler_that_ends_the_training_while_it_is_taken_off_leaves_no_trace() -> None:
+    ends, training = AbruptEnds(), Training()
+    ends.add(training)
+    waker = ends._waker
+    assert waker is not None
+    with waker.handler_changes(TERM):
+        ends.remove(training)  # closes the pipe
+    assert not waker.runs and training.endings == []
+
+
 def test_a_training_that_is_let_go_is_gone_and_the_next_one_takes_its_place() -> None:
     ends, training = AbruptEnds(), Training()
     ends.add(training)

@@ -95,7 +95,8 @@ class SignalWaker:
         try:
             yield
         finally:
-            os.write(self._write, bytes([_HANDLED + number]))
+            if self.runs:  # the former handler may have ended the training, and with it this
+                os.write(self._write, bytes([_HANDLED + number]))
 
     def _to_end_us(self, came: bytes) -> int:
         """The first signal that ends this process, or 0."""

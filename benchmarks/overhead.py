@@ -16,6 +16,10 @@ all of its differences together, so that a process is one value. Three figures:
 - **typical**: median steps instead of means, and over the turns the median. What a tool does now and then (flushes,
   collections), it does not see.
 
+What ``attach`` does once in a training (models looked for, the first piece written after a second, then one step looked
+through) is told as **once**, the median of all turns, and its stretches begin after that; but they lie in its first ten
+seconds, in which it looks at the thread's lines four times as often as later.
+
 **plain against plain**, of the two plain stretches of the same turns and processes, is the noise: its interval has to
 hold 0, and no other figure is worth more digits than that one. ``bare`` is a contender that adds nothing. Of our own
 two it is said whether their mean keeps within its reach, and where the interval is too wide to tell, that.
@@ -203,6 +207,7 @@ def compared(ours: Sequence[dict[str, Any]], bare: Sequence[dict[str, Any]]) -> 
         **_figure("cpu_added", cpu),
         **_figure("typical_added", typical),
         **_figure("null", nulls(ours)),
+        "once_s": median(once) if (once := [one for turns in processes for one in _once(turns)]) else None,
         "added_at_best_s": _quickest(ours) - _quickest(bare),
         "bytes_a_step": _growth(ours),
         "undisturbed": sum(len(undisturbed(turns)) for turns in processes),
@@ -241,6 +246,10 @@ def _added_cpu(turn: Turn) -> float:
 
 def _added_median(turn: Turn) -> float:
     return _added(turn, lambda took: took.median_s)
+
+
+def _once(turns: Sequence[Turn]) -> list[float]:
+    return [turn[0].once_s for turn in turns if turn[0].once_s is not None]
 
 
 def _added(turn: Turn, of: Callable[[Took], float]) -> float:
@@ -299,11 +308,12 @@ def half_width(values: Sequence[float]) -> float | None:
 def in_words(row: dict[str, Any]) -> str:
     grown = "not known" if row["bytes_a_step"] is None else f"{row['bytes_a_step']:.0f}"
     ratio = "" if row["ratio"] is None else f" (x{row['ratio']:.4f})"
+    once = "" if row["once_s"] is None else f"once {row['once_s'] * 1e3:.0f} ms; "
     return (
         f"{row['length_ms']:g} ms, {row['contender']}: plain {row['plain_s'] * 1e3:.3f} ms, "
         f"{_us(row['added_s'], row['added_half_width_s'])} us a step more{ratio}, "
         f"of CPU time {_us(row['cpu_added_s'], row['cpu_added_half_width_s'])}, "
-        f"typically {_us(row['typical_added_s'], row['typical_added_half_width_s'])}; "
+        f"typically {_us(row['typical_added_s'], row['typical_added_half_width_s'])}; {once}"
         f"plain against plain {_us(row['null_s'], row['null_half_width_s'])}, "
         f"best against best {_us(row['added_at_best_s'])}; {grown} bytes a step "
         f"({row['undisturbed']} of {row['turns']} turns undisturbed, {row['processes']} processes)"

@@ -22,6 +22,9 @@ WIDTH = 256
 #: Of a probe, before they are made into a table: in trainings these are as many and more.
 STEPS_TAKEN = 1000
 
+#: After a second, attach writes for the first time, and then looks through one step.
+ATTACH_BEGINS_S = 1.3
+
 
 @dataclass
 class Work:
@@ -91,12 +94,14 @@ class Bench:
 
     ``on`` and ``off`` are called around each stretch that the tool measures, outside the time that is taken; a tool
     that cannot be turned off in a process leaves them away, and its plain stretches then hold what it costs at rest.
+    ``beginning_s``: for so long after ``on`` it does what it does once in a training, and not again.
     """
 
     run: Callable[[int], None]
     on: Callable[[], None] = lambda: None
     off: Callable[[], None] = lambda: None
     recorded: Callable[[], int | None] = lambda: None
+    beginning_s: float = 0.0
 
 
 @contextlib.contextmanager
@@ -158,7 +163,7 @@ def attach(work: Work) -> Iterator[Bench]:
             attached.close()
             kept += len(seen.run.results[0].steps[0]) if seen.run else 0
 
-        yield Bench(work.plain, on, off, lambda: kept)
+        yield Bench(work.plain, on, off, lambda: kept, beginning_s=ATTACH_BEGINS_S)
 
 
 @contextlib.contextmanager

@@ -32,7 +32,8 @@ from overhead_contenders import CONTENDERS, Bench, Work
 
 #: Imports, first allocations, the tools' own warm-up.
 WARM_UP_STEPS = 50
-#: Before each stretch, at most: what a tool does in the first steps after it was turned on.
+#: Before each stretch, at most: what a tool does in the first steps after it was turned on. One that begins for longer
+#: says so itself (:attr:`overhead_contenders.Bench.beginning_s`), and what its beginning takes is told apart.
 SETTLING_STEPS = 10
 #: Of stretches, whatever time they take.
 LEAST_TURNS = 4
@@ -71,11 +72,16 @@ class Took(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """What steps took, the part of that in which somebody else had the thread's core, and growth of the process."""
+    """What steps took, the part of that in which somebody else had the thread's core, and growth of the process.
+
+    ``once_s``: of a tool that begins for longer, by how many seconds the steps of its beginning took longer than as
+    many of these.
+    """
 
     took: Took
     lost_part: float
     grown_bytes: int | None
+    once_s: float | None = None
 
 
 #: The stretches of one turn: under the tool, plain, and plain again.
@@ -111,13 +117,15 @@ class _Turns:
         self._work = work
         self._steps = length.stretch
         self._settling = max(3, min(SETTLING_STEPS, length.stretch))
+        self._beginning = 0
         self._ran = 0
         self._switching_s = 0.0
 
     def run(self, seconds: float, shuffle: Callable[[list[int]], None]) -> dict[str, Any]:
         """The turns that fit into these seconds, and the steps run under the tool."""
         # The first stretches of a new length find everything cold, and may import something.
-        self.stretch(under_tool=False)
+        step_s = self.stretch(under_tool=False).took.median_s
+        self._beginning = round(self._bench.beginning_s / step_s)
         first = self.stretch(under_tool=True)
         self._steps = max(self._steps, round(SWITCHING_PART * self._switching_s / first.took.median_s))
         turns: list[Turn] = []
@@ -132,21 +140,28 @@ class _Turns:
     def stretch(self, *, under_tool: bool) -> Stretch:
         """Settle, and time the steps that follow."""
         bench, run = self._bench, self._bench.run if under_tool else self._work.plain
+        beginning = self._beginning if under_tool else 0
         began = time.perf_counter()
         if under_tool:
             bench.on()
         on_s = time.perf_counter() - began
         with on_one_core():
+            began = time.perf_counter()
+            if beginning:
+                run(beginning)
+            beginning_s = time.perf_counter() - began
             bytes_before, others_before_s = resident_bytes(), had_by_others_s()
             took = timed(run, self._work, self._steps, settling=self._settling)
             others_s, bytes_after = had_by_others_s() - others_before_s, resident_bytes()
         began = time.perf_counter()
         if under_tool:
             bench.off()
-            self._ran += self._settling + self._steps
-            self._switching_s = on_s + time.perf_counter() - began
+            self._ran += beginning + self._settling + self._steps
+            self._switching_s = on_s + beginning_s + time.perf_counter() - began
         known = bytes_before is not None and bytes_after is not None
-        return Stretch(took, others_s / (took.mean_s * self._steps), bytes_after - bytes_before if known else None)
+        grown_bytes = bytes_after - bytes_before if known else None
+        once_s = beginning_s - beginning * took.mean_s if beginning else None
+        return Stretch(took, others_s / (took.mean_s * self._steps), grown_bytes, once_s)
 
 
 def timed(run: Callable[[int], None], work: Work, steps: int, *, settling: int = 0) -> Took:

@@ -127,6 +127,26 @@ def test_what_takes_long_to_turn_on_gets_longer_stretches_and_so_do_the_plain_on
     assert found["steps"] == 10 + 4 * 105 and found["stretch"] == 100
 
 
+def test_a_tool_that_begins_for_a_while_has_its_beginning_told_apart(overhead, monkeypatch) -> None:
+    now, ran = [0.0], []
+
+    def run(steps: int) -> None:
+        ran.append(steps)
+        now[0] += max(0, steps) * 0.001 + (0.03 if steps == 50 else 0.0)
+
+    bench = contenders().Bench(run, beginning_s=0.05)
+    found = turns_with(overhead, monkeypatch, bench, now).run(0.0, lambda order: None)
+    # 50 steps of 1 ms begin, and take 30 ms longer; a quarter of that are 20 steps, settled for five.
+    assert ran == [-10, 50, 10] + [50, 25, -25, -25] * 4
+    assert found["steps"] == 60 + 4 * 75
+    assert [turn[0].once_s for turn in found["turns"]] == pytest.approx([0.03] * 4)
+    assert all(plain.once_s is None for turn in found["turns"] for plain in turn[1:])
+    row = overhead.compared([found], [process(0.001, 0.0)])
+    assert row["once_s"] == pytest.approx(0.03)
+    words = overhead.in_words({"length_ms": 1.0, "contender": "attach", "reach_s": None, **row})
+    assert "; once 30 ms; plain against plain" in words
+
+
 def test_the_thread_is_on_one_core_in_a_stretch_and_on_all_again_afterwards(overhead) -> None:
     if not hasattr(os, "sched_setaffinity"):
         pytest.skip("this system ties no thread to a core")
@@ -151,8 +171,8 @@ def test_a_stretch_knows_for_which_part_of_it_somebody_else_had_the_core_and_wha
     monkeypatch.setattr(worker(), "resident_bytes", lambda: next(sizes))
     turns = turns_with(overhead, monkeypatch, contenders().Bench(lambda steps: None), [0.0])
     # 2.5 ms of five steps of 1 ms; and the same way without the tool.
-    assert turns.stretch(under_tool=True)[1:] == (pytest.approx(0.5), 8192)
-    assert turns.stretch(under_tool=False)[1:] == (0.0, 0)
+    assert turns.stretch(under_tool=True)[1:] == (pytest.approx(0.5), 8192, None)
+    assert turns.stretch(under_tool=False)[1:] == (0.0, 0, None)
 
 
 def test_what_others_had_is_the_threads_own_delay_and_the_steal_of_its_core(overhead, monkeypatch) -> None:
@@ -290,7 +310,7 @@ def test_the_words_say_whether_the_reach_is_kept(overhead) -> None:
         "length_ms": 1.0, "contender": "probe", "plain_s": 0.001, "added_s": 8e-6, "added_half_width_s": 1e-6,
         "ratio": 1.008, "cpu_added_s": 7e-6, "cpu_added_half_width_s": 3e-6, "typical_added_s": 9e-6,
         "typical_added_half_width_s": 20e-6, "null_s": 1e-7, "null_half_width_s": 9e-7, "added_at_best_s": 8e-6,
-        "bytes_a_step": None, "undisturbed": 50, "turns": 60, "processes": 2, "reach_s": 10e-6,
+        "bytes_a_step": None, "once_s": None, "undisturbed": 50, "turns": 60, "processes": 2, "reach_s": 10e-6,
     }  # fmt: skip
     words = overhead.in_words(row)
     assert "+8.0 ± 1.0 us a step more (x1.0080), of CPU time +7.0 ± 3.0, typically +9.0 ± 20.0" in words

@@ -267,7 +267,8 @@ def _cautions(arms: Sequence[Arm]) -> list[Sentence]:
     if few:
         sentences.append((f"Few steps, so treat as a hint: {_some(few)}.", Basis("measured steps", "trials")))
     if wide:
-        sentences.append((f"Wide intervals: {_some(wide)}.", Basis("half-width of the step time", "trials")))
+        words = f"The mean step time is known to no better than ±{100 * WIDE:.0f} %: {_some(wide)}."
+        sentences.append((words, Basis("half-width of its 95 % interval", "trials")))
     if unsteady:
         words = f"The warm-up could not be shown to be over: {_some(unsteady)}."
         sentences.append((words, Basis("warm-up test", "trials")))

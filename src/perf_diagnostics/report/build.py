@@ -14,7 +14,7 @@ from perf_diagnostics.report.data import data_of
 from perf_diagnostics.report.figures import Arm, arms_of
 from perf_diagnostics.report.key_figures import key_figures_of
 from perf_diagnostics.report.method import incomplete_of, method_of, not_measured_of
-from perf_diagnostics.report.model import Report
+from perf_diagnostics.report.model import Report, ReportTable, without_column
 from perf_diagnostics.report.reading_order import in_reading_order
 from perf_diagnostics.report.sections import section_charts, section_tables
 from perf_diagnostics.report.tables.tables import tables_of
@@ -44,9 +44,9 @@ def build_report(run: Run, diagnosis: Diagnosis, *, generated_at: str, alerts: S
         changes=changes_of(diagnosis),
         alerts=tuple(alerts),
         diagnosis=diagnosis,
-        key_figures=key_figures_of(run, arms, diagnosis),
+        key_figures=key_figures_of(run, arms),
         charts=(*charts_of(arms), *section_charts(arms, diagnosis)),
-        tables=(*tables_of(arms, diagnosis), *section_tables(arms, diagnosis)),
+        tables=_without_the_only_name((*tables_of(arms, diagnosis), *section_tables(arms, diagnosis)), arms),
         not_measured=not_measured_of(run, diagnosis),
         environment=environment_of(run),
         method=method_of(run, arms, diagnosis),
@@ -54,6 +54,13 @@ def build_report(run: Run, diagnosis: Diagnosis, *, generated_at: str, alerts: S
         data=data_of(arms),
     )
     return clean(report)
+
+
+def _without_the_only_name(tables: Sequence[ReportTable], arms: Sequence[Arm]) -> tuple[ReportTable, ...]:
+    """The tables without a column that would repeat the one configuration of the run, which stands below the title."""
+    if len(arms) != 1:
+        return tuple(tables)
+    return tuple(without_column(table, "Configuration") for table in tables)
 
 
 def _title(run: Run) -> str:

@@ -5,24 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perf_diagnostics.diagnose.facts.asked_for import asked_for, lost_sentinels
-from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.records import Run
-from perf_diagnostics.report.changes import worthwhile
 from perf_diagnostics.report.figures import Arm, largest, throughput
 from perf_diagnostics.report.model import KeyFigure
-from perf_diagnostics.report.words import between, byte_unit, plain
+from perf_diagnostics.report.words import between, byte_unit
 
 
-def key_figures_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[KeyFigure, ...]:
-    """The numbers to show large: the recommended batch size of each line, the largest gain, memory and completeness."""
+def key_figures_of(run: Run, arms: Sequence[Arm]) -> tuple[KeyFigure, ...]:
+    """The numbers to show large: the recommended batch size of each line with its speed and memory, and what is lost.
+
+    The gain stands with what to change, above them.
+    """
     drawn = [arm for arm in arms if arm.points]
     figures = [figure for arm in drawn[:2] for figure in _arm_figures(arm)]
-    gain = next(iter(worthwhile(diagnosis)), None)
-    if gain is not None and gain.recoverable is not None:
-        share = gain.recoverable
-        note = f"{between(100 * share.low, 100 * share.high)} %, {plain(gain.name.replace('-', ' '), 40)}"
-        label, unit = ("Won where tried", "% of the time") if share.measured else ("Could be won back", "% of the step")
-        figures.append(KeyFigure(label, round(100 * share.value, 1), unit, note))
     lost = _not_completed(run)
     if lost:  # that all completed stands above the title
         asked = asked_for(run)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.diagnose.rule_parts.gain import Tier
 from perf_diagnostics.records import Gap, Run, Trial, TrialResult
@@ -64,14 +66,28 @@ def _time(figures: Sequence[TrialFigures]) -> str:
 def _warmup(figures: Sequence[TrialFigures]) -> str:
     if not figures:
         return ""
+    later = [_looked_into(f) for f in figures]
     counts = [f.warmup_steps for f in figures]
     span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    noun = "step" if span == "1" else "steps"
     unsure = sum(not f.result.steady for f in figures)
     shown = (
         f" In {counted(unsure, 'trial')} of {len(figures)} the warm-up could not be shown to be over." if unsure else ""
     )
-    return f"The first {span} {noun} of a trial are warm-up and enter no statistic.{shown}"
+    says = f"The first {span} steps of a trial are warm-up and enter no statistic."
+    if span == "1":
+        says = "The first step of a trial is warm-up and enters no statistic."
+    if sum(later):
+        says += f" {counted(sum(later), 'later step')}, slowed by a look inside, likewise."
+    return says + shown
+
+
+def _looked_into(figures: TrialFigures) -> int:
+    """How many steps are in no statistic that are not warm-up: they lie behind the first that counts."""
+    table = next((t for t in figures.result.steps if len(t)), None)
+    if table is None or table.columns["warmup"].all():
+        return 0
+    warmup = table.columns["warmup"]
+    return int(warmup[int(np.argmin(warmup)) :].sum())
 
 
 def _stopping(figures: Sequence[TrialFigures]) -> str:

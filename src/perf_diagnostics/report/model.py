@@ -120,6 +120,34 @@ def filled(table: ReportTable) -> ReportTable:
     )
 
 
+def without_column(table: ReportTable, label: str) -> ReportTable:
+    """The table without the column of that label; one that has nothing else stays whole."""
+    kept = [i for i, column in enumerate(table.columns) if column.label != label]
+    if not kept:
+        return table
+    return replace(
+        table,
+        columns=tuple(table.columns[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
+    )
+
+
+def told_once(table: ReportTable, *labels: str, words: str) -> ReportTable:
+    """The table with columns of one and the same value in every row told in its note instead; one row stays whole.
+
+    ``words`` begin what is told and end in ``{}``, where the values stand, with their labels if they are several.
+    """
+    if len(table.rows) < 2:
+        return table
+    values = {column.label: {row[i] for row in table.rows} for i, column in enumerate(table.columns)}
+    same = {label: next(iter(values[label])) for label in labels if len(values.get(label, ())) == 1}
+    for label in same:
+        table = without_column(table, label)
+    named = len(labels) > 1
+    told = ", ".join(f"{label.lower()} {value}" if named else str(value) for label, value in same.items())
+    return replace(table, note=f"{table.note} {words.format(told)}.".strip()) if same else table
+
+
 @dataclass(frozen=True)
 class Section:
     """A subject that only some runs have numbers on: its charts first, then its tables."""

@@ -142,9 +142,38 @@ def test_drawings_of_the_report_are_small(report):
 
 
 def test_a_gain_is_drawn_to_scale():
-    bar = gain_bar(Share(0.5, 0.25, 0.75), PRINTED)
-    assert "M100.0 1v18" in bar  # half of the line from 4 to 196
-    assert "M52.0 10H148.0" in bar
+    bar = gain_bar(Share(0.4, 0.25, 0.75), PRINTED)  # 196 wide from 44 on
+    assert 'd="M44 10.5h196"' in bar and ">100 %<" in bar  # what is taken now
+    assert 'd="M44 32.5H161.6"' in bar and ">60 %<" in bar  # what is left: 44 + 0.6 * 196
+    assert "M93.0 32.5H191.0" in bar  # from 0.25 to 0.75 of it
+
+
+def test_a_gain_that_may_be_none_or_all_stays_inside_its_drawing():
+    bar = gain_bar(Share(1.2, -0.1, 1.4), PRINTED)
+    assert 'd="M44 32.5H45.0"' in bar and "M44.0 32.5H240.0" in bar and ">0 %<" in bar
+
+
+def test_the_number_of_a_stressed_value_stands_above_its_interval():
+    def height(high: float) -> tuple[float, float]:
+        drawn = chart(ChartSeries("cpu", (5.0, 6.0, 10.0), (4.0, 5.0, 9.0), (6.0, high, 11.0), highlight="2"))
+        root = parsed(drawn)
+        label = next(text for text in root.iter(f"{SVG}text") if text.text == "6.00")
+        return float(label.get("y", "")), circles(root)[1][1]
+
+    low, _ = height(6.1)
+    far, y = height(11.0)
+    assert far < low < y  # y points down: the longer interval pushes the number up
+
+
+def test_a_dense_line_has_no_marks_in_the_legend_either():
+    def marks(count: int) -> int:
+        numbers = tuple(float(step) for step in range(1, count + 1))
+        names = (ChartSeries("slow", numbers, key="6"), ChartSeries("fast", numbers, key="1"))
+        drawn = replace(chart(*names), categories=tuple(map(str, range(1, count + 1))), x=numbers, x_scale="linear")
+        elements = list(parsed(drawn).iter())
+        return sum(element.tag in (f"{SVG}circle", f"{SVG}rect") for element in elements)
+
+    assert marks(100) == 0 and marks(10) == 2 * (10 + 1)  # one for each value and one for the legend
 
 
 @pytest.mark.parametrize(("count", "labels"), [(20, ["1", "5", "10", "15", "20"]), (150, ["1", "20", "40"])])

@@ -314,12 +314,16 @@ def test_a_long_verdict_on_a_slide_is_set_smaller_where_that_makes_room_for_its_
         found = dataclasses.replace(waiting(ITEM), summary=summary)
         slide = pptx.Presentation(io.BytesIO(render_pptx(report_of(diagnosis_of(found, ITEM))))).slides[0]
         texts = [shape.text_frame for shape in slide.shapes if shape.has_text_frame]
-        (verdict,) = (text for text in texts if summary[:40] in text.text)
+        (verdict,) = (text for text in texts if summary[:18] in text.text)
         return verdict.paragraphs[1].runs[0].font.size.pt, "\n".join(text.text for text in texts)
 
-    size, text = first("The training waits. " * 4)
+    size, text = first("The training waits; " * 4)
     assert size == 24 and "At train.py:9" in text
-    size, text = first("The training waits. " * 15)  # 300 letters: 18 pt by their number
+    size, text = first("The training waits; " * 15)  # 300 letters: 18 pt by their number
     assert size == 15 and "At train.py:9" in text
-    size, text = first("The training waits. " * 30)  # cut, and without room for more
+    size, text = first("The training waits; " * 30)  # cut, and without room for more
     assert size == 15 and "At train.py:9" not in text
+    size, text = first("The training waits. " + "It waits long. " * 4)
+    assert size == 24 and "It waits long." in text and "At train.py:9" in text
+    size, text = first("The training waits; " * 12 + "and waits. " + "It waits long. " * 20)
+    assert "At train.py:9" in text and "It waits long." not in text  # the line of code is worth more

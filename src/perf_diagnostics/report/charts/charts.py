@@ -48,7 +48,7 @@ def throughput_charts(arms: Sequence[Arm]) -> list[Chart]:
     if not _far_apart(arms):
         return [_throughput_chart(arms, "throughput", "Throughput against batch size")]
     return [
-        _throughput_chart([arm], throughput_key(arms, arm), f"Throughput against batch size, {arm.label}")
+        _throughput_chart([arm], throughput_key(arms, arm), f"Throughput against batch size, {arm.label}", named=True)
         for arm in arms
         if len(arm.sizes) > 1
     ]
@@ -59,8 +59,11 @@ def _far_apart(arms: Sequence[Arm]) -> bool:
     return len(rates) > 1 and max(rates) > COMMON_SCALE * min(rates)
 
 
-def _throughput_chart(arms: Sequence[Arm], key: str, title: str) -> Chart:
-    """Samples per second against batch size, one line an arm, with 95 % intervals and the recommended size stressed."""
+def _throughput_chart(arms: Sequence[Arm], key: str, title: str, *, named: bool = False) -> Chart:
+    """Samples per second against batch size, one line an arm, with 95 % intervals and the recommended size stressed.
+
+    What it shows names the arm if that is not the only one of the report.
+    """
     sizes = sizes_of(arms)
     series = []
     for arm in arms:
@@ -86,25 +89,30 @@ def _throughput_chart(arms: Sequence[Arm], key: str, title: str) -> Chart:
         x=tuple(map(float, sizes)),
         series=tuple(series),
         marks=marks_of(arms, sizes),
-        takeaway=" ".join(_throughput_takeaway(arm) for arm in arms),
+        takeaway=" ".join(_throughput_takeaway(arm, alone=len(arms) == 1 and not named) for arm in arms),
     )
 
 
-def _throughput_takeaway(arm: Arm) -> str:
+def _throughput_takeaway(arm: Arm, *, alone: bool) -> str:
+    """Where throughput peaks, and whether the intervals show that the largest batch size is slower."""
     best = arm.best
     if best is None:
         return ""
     rate = f"{number(best.throughput.value)} samples/s"
+    who = "Throughput" if alone else arm.label
     if len(arm.rated) == 1:
         only = "measured" if len(arm.points) == 1 else "that can be judged"
         return f"{arm.label}: {rate} at batch size {best.batch_size}, the only one {only}."
     last = arm.rated[-1]
     if last is best:
-        return f"{arm.label} is still fastest at the largest batch size measured, {best.batch_size} ({rate})."
+        still = "is highest" if alone else "is still fastest"
+        return f"{who} {still} at the largest batch size measured, {best.batch_size} ({rate})."
     loss = 1 - last.throughput.value / best.throughput.value
-    return (
-        f"{arm.label} peaks at batch size {best.batch_size} ({rate}); at {last.batch_size} it is {percent(loss)} lower."
-    )
+    peak, end = best.throughput, last.throughput
+    told_apart = peak.low is not None and end.high is not None and end.high < peak.low
+    doubt = "" if told_apart else ", but the intervals overlap"
+    lower = f"at {last.batch_size} it is {percent(loss)} lower{doubt}"
+    return f"{who} peaks at batch size {best.batch_size} ({rate}); {lower}."
 
 
 def one_size_throughput_chart(arms: Sequence[Arm]) -> Chart:

@@ -7,33 +7,58 @@ from collections.abc import Callable, Sequence
 from perf_diagnostics.diagnose.facts.facts import Point
 from perf_diagnostics.records import ALL_PHASES, Phase
 from perf_diagnostics.report.charts.by_size import marks_of, sizes_of, values_by_size
-from perf_diagnostics.report.figures import Arm, clock_of, phase_s, share
+from perf_diagnostics.report.figures import Arm, clock_of, phase_s, share, throughput
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
 from perf_diagnostics.report.phases import PHASE_NAMES
-from perf_diagnostics.report.words import counted, listing, number, percent, time_unit
+from perf_diagnostics.report.words import Unit, counted, listing, number, percent, time_unit
 
 #: More configurations than these are not drawn beside each other: their names would not fit under the bars.
 BESIDE = 4
 
 
 def breakdown_chart(arm: Arm, index: int) -> Chart | None:
-    """Mean time of a step by phase, one bar a batch size."""
-    timed = _timed(arm)
+    """Mean time of a sample by phase, one bar a batch size.
+
+    The time of a step grows with the batch, so that small batches could not be seen beside large ones.
+    """
+    timed = [p for p in _timed(arm) if throughput(p) is not None]
     if not timed:
         return None
-    unit = time_unit(max(sum(phase_s(p, phase) or 0.0 for phase in ALL_PHASES) for p in timed))
+    unit = time_unit(max(_sample_s(p) or 0.0 for p in timed))
     sizes = sizes_of([arm])
     return Chart(
         key=f"time_breakdown_{index + 1}",
         kind=ChartKind.STACKED_BAR,
-        title=f"Time of a step by phase, {arm.label}",
+        title=f"Time of a sample by phase, {arm.label}",
         x_label="Batch size",
-        y_label=f"Mean time of a step ({unit.name}, {_clock(timed)} clock)",
+        y_label=f"Mean time of a sample ({unit.name}, {_clock(timed)} clock)",
         unit=unit.name,
         categories=tuple(map(str, sizes)),
-        series=_phase_series(arm, sizes, lambda p, phase: unit.of(phase_s(p, phase))),
+        series=_phase_series(arm, sizes, lambda p, phase: unit.of(_sample_s(p, phase))),
         marks=marks_of([arm], sizes),
-        takeaway=_breakdown_takeaway(arm),
+        takeaway=_sample_takeaway(arm, unit),
+    )
+
+
+def _sample_s(point: Point, phase: Phase | None = None) -> float | None:
+    """Mean time of a sample in s, or a phase's part of it: one over the throughput, times the phase's share."""
+    rate = throughput(point)
+    if rate is None or rate.value <= 0:
+        return None
+    part = 1.0 if phase is None else share(point, phase)
+    return None if part is None else part / rate.value
+
+
+def _sample_takeaway(arm: Arm, unit: Unit) -> str:
+    """What a sample takes at the smallest and at the recommended batch size, or which phase takes most there."""
+    chosen, first = arm.recommended, arm.rated[0] if arm.rated else None
+    if chosen is None or first is None or chosen.batch_size == first.batch_size:
+        return _breakdown_takeaway(arm)
+    begin, end = unit.of(_sample_s(first)), unit.of(_sample_s(chosen))
+    phase = largest_phases(chosen)[0][0]
+    return (
+        f"A sample takes {number(begin)} {unit.name} at batch size {first.batch_size} and {number(end)} {unit.name} "
+        f"at {chosen.batch_size}; there the largest part is {PHASE_NAMES[phase]}."
     )
 
 

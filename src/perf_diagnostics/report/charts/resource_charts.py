@@ -72,9 +72,12 @@ def _memory_takeaway(arms: Sequence[Arm]) -> str:
         if len(amounts) > 1 and quantity:
             (small, a), (large, b) = amounts[0], amounts[-1]
             unit = byte_unit(max(a, b))
+            whose = (
+                f"Memory, {dict(_MEMORY)[quantity]}" if len(arms) == 1 else f"{arm.label}, {dict(_MEMORY)[quantity]}"
+            )
             parts.append(
-                f"{arm.label}: {dict(_MEMORY)[quantity]}, {number(unit.of(a))} {unit.name} at batch size "
-                f"{small.batch_size}, {number(unit.of(b))} {unit.name} at {large.batch_size}."
+                f"{whose}: {number(unit.of(a))} {unit.name} at batch size {small.batch_size}, "
+                f"{number(unit.of(b))} {unit.name} at {large.batch_size}."
             )
     return " ".join(parts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,12 +17,13 @@ _DASHES = ("-", "--", ":", "-.")
 
 #: More categories than these are not all named, and points closer than these get no marks.
 _LABELS = 16
+_HEAD_LETTERS = 62
 _DENSE = 60
 
 
 def draw(axes: Any, chart: Chart) -> None:
     axes.set_facecolor(LIGHT.surface)
-    axes.set_title(safe(chart.title, 70), loc="left", fontsize=12, fontweight="bold", color=LIGHT.text)
+    _head(axes, chart)
     axes.set_xlabel(safe(chart.x_label), color=LIGHT.muted)
     axes.set_ylabel(safe(chart.y_label), color=LIGHT.muted)
     if chart.kind is ChartKind.LYING_BAR:
@@ -60,27 +62,48 @@ def draw(axes: Any, chart: Chart) -> None:
         )  # fmt: skip
 
 
+def _head(axes: Any, chart: Chart) -> None:
+    """What the chart shows in large letters, and its title below in small ones; the title alone where that is all."""
+    if not chart.takeaway:
+        axes.set_title(safe(chart.title, 70), loc="left", fontsize=12, fontweight="bold", color=LIGHT.text)
+        return
+    axes.set_title(safe(chart.title, 80), loc="left", fontsize=10, color=LIGHT.muted)
+    axes.annotate(
+        textwrap.fill(safe(chart.takeaway, 200), _HEAD_LETTERS), (0, 1), xycoords="axes fraction", xytext=(0, 24),
+        textcoords="offset points", va="bottom", fontsize=12, fontweight="bold", color=LIGHT.text,
+    )  # fmt: skip
+
+
 def _line(axes: Any, chart: Chart, places: Sequence[int]) -> None:
     for position, series in enumerate(chart.series):
         colour = LIGHT.marks[series_mark(series.key, position)]
+        # A point between gaps would not be seen without a mark.
+        dense, sparse = len(places) > _DENSE, sum(value is not None for value in series.values) <= _DENSE
         axes.errorbar(
             places,
             _values(series.values),
             yerr=_ends(series),
             color=colour,
-            marker=_MARKERS[position % len(_MARKERS)] if len(places) <= _DENSE else None,
-            linestyle=_DASHES[position % len(_DASHES)] if len(places) <= _DENSE else "-",
-            linewidth=2 if len(places) <= _DENSE else 1.2,
+            marker=_MARKERS[position % len(_MARKERS)] if not dense else "." if sparse else None,
+            linestyle="-" if dense else _DASHES[position % len(_DASHES)],
+            linewidth=1.2 if dense else 2,
             markersize=5,
             capsize=3,
             label=safe(series.name, 40),
         )
         for at, (category, value) in enumerate(zip(chart.categories, series.values, strict=True)):
             if category == series.highlight and value is not None:
+                top = max(value, _high(series, at) or value)
                 axes.annotate(
-                    number(value), (at, value), xytext=(0, 9), textcoords="offset points", ha="center",
+                    number(value), (at, top), xytext=(0, 9), textcoords="offset points", ha="center",
                     fontweight="bold", color=LIGHT.text,
                 )  # fmt: skip
+
+
+def _high(series: ChartSeries, at: int) -> float | None:
+    """The upper end of a value's interval, above which its number is not crossed out."""
+    high = series.high[at] if at < len(series.high) else None
+    return high if is_number(high) else None
 
 
 def _lie(axes: Any, chart: Chart) -> None:

@@ -1,4 +1,4 @@
-"""The small drawings beside words: a sign for each severity, told apart by shape and colour, and the bar of a gain."""
+"""The small drawings beside words: a sign for each severity, told apart by shape and colour, and the bars of a gain."""
 
 from __future__ import annotations
 
@@ -26,14 +26,21 @@ def severity_sign(severity: str, ink: Ink = THEMED) -> str:
 
 
 def gain_bar(share: Share, ink: Ink = THEMED) -> str:
-    """A recoverable share (a stroke) and its interval (a bar) on a line from 0 to 100 % of the step's time."""
-    low, value, high = (192 * min(1.0, max(0.0, part)) + 4 for part in (share.low, share.value, share.high))
-    accent = ink.role("accent")
+    """The time that is taken now and what a recoverable share leaves of it, with its 95 % interval as a whisker."""
+    low, value, high = (min(1.0, max(0.0, part)) for part in (share.low, share.value, share.high))
+    left, full = 44, 196
+    least, then, most = (left + full * (1 - part) for part in (high, value, low))
+    muted, accent, text = ink.role("muted"), ink.role("accent"), ink.role("text")
     return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 200 20" width="200" height="20" aria-hidden="true">'
-        f'<path d="M4 10h192M4 6v8M196 6v8" stroke="{ink.role("muted")}" fill="none"/>'
-        f'<path d="M{low:.1f} 10H{max(high, low + 1):.1f}" stroke="{accent}" stroke-width="10" opacity="0.45"/>'
-        f'<path d="M{value:.1f} 1v18" stroke="{accent}" stroke-width="2.5"/></svg>'
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 300 44" width="300" height="44" aria-hidden="true" '
+        f'font-size="13" fill="{text}">'
+        f'<text x="0" y="15">now</text><path d="M{left} 10.5h{full}" stroke="{muted}" stroke-width="13"/>'
+        f'<text x="{left + full + 8}" y="15">100 %</text>'
+        f'<text x="0" y="37">then</text><path d="M{left} 32.5H{max(then, left + 1):.1f}" stroke="{accent}" '
+        'stroke-width="13"/>'
+        f'<path d="M{least:.1f} 32.5H{most:.1f}M{least:.1f} 28v9M{most:.1f} 28v9" stroke="{text}" '
+        'stroke-width="1.4" fill="none"/>'
+        f'<text x="{left + full + 8}" y="37">{100 * (1 - value):.0f} %</text></svg>'
     )
 
 

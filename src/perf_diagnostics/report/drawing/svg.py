@@ -166,6 +166,8 @@ def _swatch(chart: Chart, series: ChartSeries, position: int, ink: Ink) -> Calla
         return lambda x, y: f'<g fill="{colour}">{point(x + 8, y, 4.5)}</g>'
     if chart.kind is not ChartKind.LINE:
         return lambda x, y: f'<rect x="{n(x)}" y="{n(y - 6.5)}" width="14" height="13" rx="2" fill="{colour}"/>'
+    if len(chart.categories) > DENSE:
+        return lambda x, y: f'<path d="M{n(x)} {n(y)}h16" stroke="{colour}" stroke-width="3"/>'
     marker = MARKERS[position % len(MARKERS)]
     line = f'stroke="{colour}" stroke-width="2"'
     return lambda x, y: f'<g fill="{colour}"><path d="M{n(x)} {n(y)}h16" {line}/>{marker(x + 8, y, 4)}</g>'

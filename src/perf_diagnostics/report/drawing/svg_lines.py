@@ -13,6 +13,7 @@ from perf_diagnostics.report.drawing.svg_marks import (
     RIGHT,
     Frame,
     circle,
+    ends_at,
     n,
     text,
     tooltip,
@@ -23,6 +24,7 @@ from perf_diagnostics.report.model import Chart
 from perf_diagnostics.report.words import number
 
 _DASHES = ("", "7 4", "2 4", "9 3 2 3")
+_RING = 10  # around a stressed value, whose number stands above it and above its interval
 
 
 def lines(chart: Chart, frame: Frame, ink: Ink) -> Iterator[str]:
@@ -41,8 +43,10 @@ def lines(chart: Chart, frame: Frame, ink: Ink) -> Iterator[str]:
             marker = circle(x, y, 2.6) if crowded else MARKERS[position % len(MARKERS)](x, y, 4.5)
             yield f"<g>{tooltip(chart, series, index)}{whisker(series, index, x, frame, colour)}{marker}</g>"
             if series.highlight == chart.categories[index]:
-                stressed.append((x, y, number(value)))
-                yield f'<circle cx="{n(x)}" cy="{n(y)}" r="10" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+                ends = ends_at(series, index)
+                above = y if ends is None else min(y, frame.y.at(ends[1]) + _RING - 1)
+                stressed.append((x, above, number(value)))
+                yield f'<circle cx="{n(x)}" cy="{n(y)}" r="{_RING}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
         yield "</g>"
     yield from _stresses(stressed, ink)
 

@@ -20,6 +20,7 @@ from perf_diagnostics.report.drawing.signs import gain_bar, severity_sign, share
 from perf_diagnostics.report.drawing.svg import svg
 from perf_diagnostics.report.formats.json import as_json
 from perf_diagnostics.report.formats.templates import templates_dir
+from perf_diagnostics.report.lead import about_verdict, explained_by, lead_of
 from perf_diagnostics.report.method import beside_not_checked
 from perf_diagnostics.report.model import Basis, Chart, ChartKind, Report, ReportTable
 from perf_diagnostics.report.reading_order import doubts_measuring
@@ -63,6 +64,7 @@ def environment() -> Environment:
         "known": gains.known,
         "fix": gains.fix,
         "seen_at": code_words.seen_at,
+        "explained": explained_by,
         "cell": words.cell,
         "tie": words.tie,
         "change": words.change_in_code,
@@ -172,10 +174,11 @@ def _context(report: Report, medium: Medium) -> dict[str, Any]:
         "sentences": list(_sentences(report)),
         "targets": _targets(report, placed),
         "charts": [item for item in drawn if not item.chart.section],
-        # On paper, where nothing can be folded away, without what stands under “Not checked”.
-        "not_measured": report.not_measured if medium == "screen" else beside_not_checked(report),
+        # What only a rule lacked stands under “Not checked”.
+        "not_measured": beside_not_checked(report),
         "verdict_severity": verdict_severity(report),
-        "headline": words.below_its_label(report.headline),
+        "lead": lead_of(report),
+        "about_verdict": lambda change: about_verdict(change, report.diagnosis),
         "verdict_finding": verdict_finding(report.diagnosis),
         "verdict_label": verdict_label(report.diagnosis),
         "verdict_note": verdict_note(report.diagnosis),

@@ -9,6 +9,8 @@ from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding
 from perf_diagnostics.diagnose.verdict_place import verdict_note, verdict_seen
 from perf_diagnostics.report.formats.markdown_text import md, md_code
 from perf_diagnostics.report.gains import fix, saving
+from perf_diagnostics.report.lead import explained_by, lead
+from perf_diagnostics.report.method import beside_not_checked
 from perf_diagnostics.report.model import Change, Report, ReportTable
 from perf_diagnostics.report.reading_order import doubts_measuring
 from perf_diagnostics.report.tables.code_table import CODE, code_rows
@@ -62,7 +64,8 @@ def _opening(report: Report) -> Iterator[str]:
     yield from (f"Run {md(report.run_name)}, {md(made)}.", "")
     for alert in report.alerts:
         yield from (f"> **Warning:** {md(alert)}", "")
-    yield from ("## Verdict", "", f"**{md(report.headline)}**", "")
+    first, rest = lead(report.headline)
+    yield from ("## Verdict", "", f"**{md(first)}**{f' {md(rest)}' if rest else ''}", "")
     if (seen := verdict_seen(report.diagnosis)) is not None:
         yield from (f"{seen.at(md, md_code)}{md(seen.beside)}.", "")
     if (verdict := report.diagnosis.verdict) is not None:
@@ -115,7 +118,7 @@ def _lines(report: Report) -> Iterator[str]:
         if table.key == "trials":
             yield from _table(table)
     yield from _list("Incomplete", list(report.incomplete))
-    yield from _list("Not measured", [f"{signal}: {why}" for signal, why in report.not_measured])
+    yield from _list("Not measured", [f"{signal}: {why}" for signal, why in beside_not_checked(report)])
     if report.method:
         yield from ("## How it was measured", "")
         for paragraph in report.method:
@@ -172,6 +175,8 @@ def _finding(finding: Finding, diagnosis: Diagnosis) -> Iterator[str]:
         yield from (f"{seen.words(md, md_code)}.", "")
     if finding.recoverable is not None:
         yield from (fix(finding), "")
+    if explained := explained_by(finding, diagnosis):
+        yield from (explained, "")
     if finding.evidence:
         heads = ("Evidence", "Value", "95 % interval", "Limit", "Unit", "n", "Source")
         rows = [_evidence(item) for item in finding.evidence]

@@ -32,7 +32,7 @@ def throughput_figure(report: Report) -> Figure:
 
 
 def time_breakdown_figure(report: Report) -> Figure:
-    """Time of a step by phase against batch size, one panel a configuration."""
+    """Time of a sample by phase against batch size, one panel a configuration; of a single size that of a step."""
     return _figure(report, ("time_breakdown",), "The time of a step's phases")
 
 

@@ -9,6 +9,7 @@ from perf_diagnostics.diagnose.code_words import seen_at
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding
 from perf_diagnostics.diagnose.verdict_place import verdict_finding
 from perf_diagnostics.report.gains import fix
+from perf_diagnostics.report.lead import explained_by
 from perf_diagnostics.report.slides.paged_slides import text_slides
 from perf_diagnostics.report.slides.slide_layout import BODY, Box, Grid, Line, height_in, paged
 from perf_diagnostics.report.slides.slides import Deck
@@ -27,6 +28,8 @@ def finding_slides(deck: Deck, finding: Finding, diagnosis: Diagnosis) -> None:
     lines = [Line(finding.scope, 14, "muted"), Line(finding.summary, 18, space_after=8)]
     if finding.recoverable is not None:
         lines.append(Line(fix(finding), 16, "accent", bold=True, space_after=8))
+    if explained := explained_by(finding, diagnosis):
+        lines.append(Line(explained, 15, space_after=8))
     for remedy in finding.remedies:
         change = f"  [{change_in_code(remedy.change)}]" if remedy.change else ""
         lines.append(Line(f"{remedy.says}{change}", 15, bullet=True, space_after=4))

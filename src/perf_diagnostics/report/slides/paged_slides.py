@@ -10,6 +10,9 @@ from perf_diagnostics.report.slides.slide_layout import BODY, Box, Line, balance
 from perf_diagnostics.report.slides.slides import Deck
 from perf_diagnostics.report.words import number, plain
 
+#: What a chart shows is its slide's title if it has no more letters than fit there in two lines.
+_HEADING = 140
+
 
 def text_slides(deck: Deck, title: str, lines: Sequence[Line], notes: str = "") -> None:
     pages = _pages(lines) if lines else []
@@ -31,13 +34,14 @@ def _pages(lines: Sequence[Line]) -> list[list[Line]]:
 
 def chart_slide(deck: Deck, chart: Chart) -> None:
     marks = [f"{category}: {words}" for category, words in chart.marks]
-    notes = [chart.takeaway, *marks]
+    notes = [chart.title, chart.takeaway, *marks]
     if len(chart.categories) <= 40:
         for series in chart.series:
             values = zip(chart.categories, series.values, strict=True)
             notes.append(f"{series.name}: " + ", ".join(f"{name} {number(value)}" for name, value in values))
-    slide = deck.slide(chart.title, "\n".join(note for note in notes if note))
-    lines = [Line(plain(chart.takeaway, 260), 15, "muted", space_after=2)]
+    short = bool(chart.takeaway) and len(chart.takeaway) <= _HEADING
+    slide = deck.slide(chart.takeaway if short else chart.title, "\n".join(note for note in notes if note))
+    lines = [Line(plain(chart.title if short else chart.takeaway, 260), 15, "muted", space_after=2)]
     if marks:
         lines.append(Line(plain("Without values: " + "; ".join(marks), 200), 12, "muted", space_after=0))
     used = sum(height_in(line, BODY.width) for line in lines)

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.finding import Cleared, Severity, Unchecked
 from perf_diagnostics.diagnose.verdict_place import verdict_label, verdict_note, verdict_place
 from perf_diagnostics.errors import FormatUnavailable
 from perf_diagnostics.report.drawing.signs import verdict_severity
 from perf_diagnostics.report.gains import saving
+from perf_diagnostics.report.lead import lead_of
 from perf_diagnostics.report.method import beside_not_checked
-from perf_diagnostics.report.model import Report, Section
+from perf_diagnostics.report.model import Change, Report, ReportTable
 from perf_diagnostics.report.slides.finding_slides import finding_slides, observation_slides
 from perf_diagnostics.report.slides.paged_slides import chart_slide, text_slides
 from perf_diagnostics.report.slides.slide_layout import BODY, HEIGHT_IN, WIDTH_IN, Box, Line, height_in, paged
 from perf_diagnostics.report.slides.slides import Deck
-from perf_diagnostics.report.slides.table_slides import table_slides
+from perf_diagnostics.report.slides.table_slides import packed_tables, table_slides
 from perf_diagnostics.report.tables.code_table import CODE, code_on_a_slide
 from perf_diagnostics.report.tables.sizes_table import SIZES
 from perf_diagnostics.report.tried import TRIED, tried_on_a_slide
 from perf_diagnostics.report.where import SOURCES
-from perf_diagnostics.report.words import below_its_label, clean, could_not_look, moment, number, plain
+from perf_diagnostics.report.words import clean, could_not_look, counted, listing, moment, number, plain
 
 #: Room for the verdict on the first slide.
 _VERDICT_IN = 1.95
@@ -39,8 +41,7 @@ def render_pptx(report: Report) -> bytes:
     except ImportError as error:
         raise FormatUnavailable("python-pptx is not installed; pip install python-pptx.") from error
     _opening(deck, report)
-    text_slides(deck, "What to change", _changes(report))
-    text_slides(deck, "The answer", _answer(report), _answer_notes(report))
+    _answers(deck, report)
     for chart in report.charts:
         if not chart.section:
             chart_slide(deck, chart)
@@ -53,23 +54,43 @@ def render_pptx(report: Report) -> bytes:
     observations = [f for f in report.diagnosis.findings if f.severity is Severity.INFO]
     observation_slides(deck, observations, report.diagnosis)
     trials = [table for table in report.tables if table.key == "trials"]
-    for table in report.tables:
-        if table not in overview and table not in trials and table.key != SIZES and not table.section:
-            table_slides(deck, tried_on_a_slide(table) if table.key == TRIED else table)
+    rest = [table for table in report.tables if table not in overview and table not in trials and table.key != SIZES]
+    waiting = [table for table in rest if not table.section]
     for section in report.sections:
-        _section(deck, section)
+        charts = [chart for chart in section.charts if not chart.is_one_group]
+        if charts:
+            packed_tables(deck, [_on_a_slide(table) for table in waiting])
+            waiting = []
+        for chart in charts:
+            chart_slide(deck, chart)
+        waiting += section.tables
+    packed_tables(deck, [_on_a_slide(table) for table in waiting])
     for table in trials:
         table_slides(deck, table)
     _closing(deck, report)
     return deck.to_bytes()
 
 
-def _section(deck: Deck, section: Section) -> None:
-    for chart in section.charts:
-        if not chart.is_one_group:
-            chart_slide(deck, chart)
-    for table in section.tables:
-        table_slides(deck, code_on_a_slide(table) if table.key == CODE else table)
+def _answers(deck: Deck, report: Report) -> None:
+    """What to change and what was measured, on one slide where both fit."""
+    changes, answer, notes = _changes(report), _answer(report), _answer_notes(report)
+    both = [
+        *changes,
+        Line("What was measured", 18, bold=True, space_after=6),
+        *(replace(one, size=14) for one in answer),
+    ]
+    if changes and answer and len(paged(both, BODY)) == 1:
+        text_slides(deck, "What to change", both, notes)
+        return
+    text_slides(deck, "What to change", changes)
+    text_slides(deck, "What was measured", answer, notes)
+
+
+def _on_a_slide(table: ReportTable) -> ReportTable:
+    """A table as slides tell it: some have another, shorter form there."""
+    if table.key == TRIED:
+        return tried_on_a_slide(table)
+    return code_on_a_slide(table) if table.key == CODE else table
 
 
 def _moment(text: str) -> datetime | None:
@@ -96,7 +117,8 @@ def _opening(deck: Deck, report: Report) -> None:
     label = verdict_label(report.diagnosis)
     if verdict is not None:
         label += f"  {verdict.code} {verdict.name}"
-    lines = _verdict_lines(label, below_its_label(report.headline), place, note)
+    first, rest = lead_of(report)
+    lines = _verdict_lines(label, first, rest, place, note)
     tall = min(_VERDICT_IN, sum(height_in(line, WIDTH_IN - 1.6) for line in lines))
     deck.block(slide, Box(0.65, 1.9, 0.09, tall), "muted" if severity == "none" else severity)
     deck.text(slide, Box(0.95, 1.9, WIDTH_IN - 1.6, _VERDICT_IN), lines)
@@ -111,6 +133,8 @@ def _opening(deck: Deck, report: Report) -> None:
             Line(plain(figure.note, 60), 11, "muted", space_after=0),
         ]
         deck.text(slide, box, lines)
+    if report.changes and len(report.key_figures) <= columns:
+        deck.text(slide, Box(0.65, 5.4, WIDTH_IN - 1.3, 1.4), _first_change(report.changes[0]))
     footer = (
         f"Run {report.run_name} · report made {moment(report.generated_at)} by perf-diagnostics {report.tool_version}"
     )
@@ -119,19 +143,32 @@ def _opening(deck: Deck, report: Report) -> None:
     )
 
 
-def _verdict_lines(label: str, headline: str, place: str, note: str) -> list[Line]:
-    """The verdict with its line of code and what else there is to know, each if it fits; the line of code is worth a
-    smaller headline.
+def _first_change(change: Change) -> list[Line]:
+    """What to change first, and what that wins."""
+    code = f"  [{change.code}]" if change.code else ""
+    return [
+        Line("What to change first", 12, "muted", space_after=2),
+        Line(plain(f"{change.says}{code}", 220), 15, bold=True, space_after=2),
+        Line(saving(change.gain), 16, "accent", bold=True, space_after=0),
+    ]
+
+
+def _verdict_lines(label: str, headline: str, rest: str, place: str, note: str) -> list[Line]:
+    """The verdict with what is said besides, its line of code and what else there is to know, each if it fits; the
+    line of code is worth a smaller headline, and more than what is said besides.
     """
     largest = 24 if len(headline) <= 170 else 18 if len(headline) <= 330 else 15
+    sizes = [size for size in (24, 18, 15) if size <= largest]
+    more = [Line(place, 14, space_after=4)] if place else []
     told: list[Line] = []
-    for size in [size for size in (24, 18, 15) if size <= largest]:
+    for besides, size in [(besides, size) for besides in dict.fromkeys((rest, "")) for size in sizes]:
         lines = [Line(plain(label, 100), 13, "muted"), Line(plain(headline, 470), size, bold=True, space_after=4)]
-        more = Line(place, 14, space_after=4)
-        fits = not place or _height_in([*lines, more]) <= _VERDICT_IN
+        lines += [Line(plain(besides, 300), 14, space_after=4)] if besides else []
+        if besides and _height_in(lines) > _VERDICT_IN:
+            continue
         told = told or lines
-        if fits:
-            told = [*lines, more] if place else lines
+        if not more or _height_in([*lines, *more]) <= _VERDICT_IN:
+            told = [*lines, *more]
             break
     after = Line(note, 12, "muted", space_after=0)
     return [*told, after] if note and _height_in([*told, after]) <= _VERDICT_IN else told
@@ -172,12 +209,15 @@ def _answer_notes(report: Report) -> str:
 
 def _closing(deck: Deck, report: Report) -> None:
     diagnosis = report.diagnosis
-    checks = _small("Cleared", [f"{r.code} {r.name.replace('-', ' ')}: {r.summary}" for r in diagnosis.cleared])
+    cleared = [f"{r.code} {r.name.replace('-', ' ')}: {r.summary}" for r in diagnosis.cleared]
     unchecked = [could_not_look(why, rules) for why, rules in diagnosis.not_checked_because.items()]
-    checks += _small("Not checked", unchecked)
-    beside = diagnosis.does_not_apply.items()
-    checks += _small("Does not apply here", [f"{', '.join(r.code for r in rules)}: {why}" for why, rules in beside])
-    text_slides(deck, "What was checked", checks)
+    beside = [f"{', '.join(r.code for r in rules)}: {why}" for why, rules in diagnosis.does_not_apply.items()]
+    checks = _named("Looked and found nothing wrong", diagnosis.cleared)
+    checks += _named("Could not look, because something was not measured", diagnosis.not_checked)
+    checks += _named("Does not apply here", [rule for rules in diagnosis.does_not_apply.values() for rule in rules])
+    told = [("Cleared", cleared), ("Not checked", unchecked), ("Does not apply here", beside)]
+    notes = "\n\n".join("\n".join((title, *entries)) for title, entries in told if entries)
+    text_slides(deck, "What was checked", checks, notes)
     text_slides(deck, "Incomplete", [Line(words, 14, bullet=True) for words in report.incomplete])
     text_slides(deck, "Not measured", _small("", [f"{signal}: {why}" for signal, why in beside_not_checked(report)]))
     text_slides(deck, "How it was measured", [Line(words, 15, space_after=10) for words in report.method])
@@ -188,6 +228,17 @@ def _closing(deck: Deck, report: Report) -> None:
         facts.append(Line(sheet.title, 14, bold=True, space_after=2))
         facts.append(Line("; ".join(f"{name}: {value}" for name, value in sheet.facts), 12, space_after=8))
     text_slides(deck, "Environment", facts)
+
+
+def _named(title: str, rules: Sequence[Cleared | Unchecked]) -> list[Line]:
+    """How many rules, and which: why is for the notes, since nobody reads it from a wall."""
+    names = list(dict.fromkeys(rule.name.replace("-", " ") for rule in rules))
+    if not names:
+        return []
+    return [
+        Line(f"{title}: {counted(len(names), 'rule')}", 15, bold=True, space_after=3),
+        Line(f"{listing(names)}.", 12, space_after=10),
+    ]
 
 
 def _small(title: str, entries: list[str]) -> list[Line]:

@@ -6,9 +6,11 @@ import math
 from typing import Any
 
 from perf_diagnostics.report.drawing.palette import LIGHT, series_mark
+from perf_diagnostics.report.drawing.scale import ticks
 from perf_diagnostics.report.model import Chart, ChartKind
 from perf_diagnostics.report.slides.ooxml import add_whiskers, chart_data, describe, label_every, logarithmic
 from perf_diagnostics.report.slides.slide_layout import Box
+from perf_diagnostics.report.words import is_number
 
 _LABELS = 16
 _DENSE = 60
@@ -47,7 +49,7 @@ def draw_chart(slide: Any, box: Box, chart: Chart) -> None:
         plot.gap_width, plot.overlap = 55, 100 if chart.kind is ChartKind.STACKED_BAR else 0
     for position, (series, values) in enumerate(zip(plot.series, chart.series, strict=True)):
         colour = LIGHT.marks[series_mark(values.key, position)]
-        _colour(series, chart, colour, position)
+        _colour(series, chart, colour, position, sparse=sum(v is not None for v in values.values) <= _DENSE)
         if chart.kind is ChartKind.LINE:
             add_whiskers(series, values, colour[1:])
 
@@ -61,6 +63,8 @@ def _axes(drawn: Any, chart: Chart) -> None:
         value.minimum_scale = 0
     if chart.unit == "%" and chart.kind is ChartKind.STACKED_BAR:
         value.maximum_scale = 100
+    elif chart.kind is ChartKind.LINE and any(series.high for series in chart.series):
+        value.maximum_scale = _round_top(chart)  # programs choose it by the values and cut the intervals off
     value.major_gridlines.format.line.color.rgb = rgb(LIGHT.line)
     value.format.line.fill.background()
     category.format.line.color.rgb = rgb(LIGHT.muted)
@@ -75,7 +79,13 @@ def _axes(drawn: Any, chart: Chart) -> None:
         category.major_tick_mark = XL_TICK_MARK.NONE  # LibreOffice draws one for every category
 
 
-def _colour(series: Any, chart: Chart, colour: str, position: int) -> None:
+def _round_top(chart: Chart) -> float:
+    """A round number that no value and no end of an interval is above."""
+    known = [v for s in chart.series for v in (*s.values, *s.high) if v is not None and is_number(v)]
+    return ticks(max(known, default=0.0))[-1]
+
+
+def _colour(series: Any, chart: Chart, colour: str, position: int, *, sparse: bool) -> None:
     from pptx.enum.chart import XL_MARKER_STYLE
     from pptx.util import Pt
 
@@ -88,9 +98,10 @@ def _colour(series: Any, chart: Chart, colour: str, position: int) -> None:
     series.smooth = False
     series.format.line.color.rgb, series.format.line.width = rgb(colour), Pt(1.25 if dense else 2.25)
     styles = (XL_MARKER_STYLE.CIRCLE, XL_MARKER_STYLE.SQUARE, XL_MARKER_STYLE.TRIANGLE, XL_MARKER_STYLE.DIAMOND)
-    series.marker.style = XL_MARKER_STYLE.NONE if dense else styles[position % len(styles)]
-    if not dense:
-        series.marker.size = 7
+    marked = not dense or sparse  # a point between gaps would not be seen without a mark
+    series.marker.style = styles[position % len(styles)] if marked else XL_MARKER_STYLE.NONE
+    if marked:
+        series.marker.size = 4 if dense else 7
         series.marker.format.fill.solid()
         series.marker.format.fill.fore_color.rgb = rgb(colour)
         series.marker.format.line.color.rgb = rgb(colour)

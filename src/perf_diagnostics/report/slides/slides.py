@@ -46,7 +46,10 @@ class Deck:
 
         slide = self._deck.slides.add_slide(self._deck.slide_layouts[5])
         self._place(slide.shapes.title, Box(0.65, 0.45, WIDTH_IN - 1.3, 0.85))
-        self._write(slide.shapes.title.text_frame, [Line(plain(title, 110), 26, bold=True, space_after=0)])
+        self._write(
+            slide.shapes.title.text_frame,
+            [Line(plain(title, 150), 26 if len(title) <= _ONE_LINE else 20, bold=True, space_after=0)],
+        )
         slide.shapes.title.text_frame.vertical_anchor = MSO_ANCHOR.MIDDLE
         if notes:
             slide.notes_slide.notes_text_frame.text = notes
@@ -146,6 +149,9 @@ class Deck:
         self._deck.save(written)
         return stable(written.getvalue())
 
+
+#: A longer title takes two lines, for which it is set smaller.
+_ONE_LINE = 56
 
 #: As wide as its stand-ins on every system.
 _MONO = "Courier New"

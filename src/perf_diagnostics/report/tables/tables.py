@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.records import ALL_PHASES, Phase
 from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures, clock_of, phase_s
-from perf_diagnostics.report.model import Cell, ReportTable, TableColumn, filled
+from perf_diagnostics.report.model import Cell, ReportTable, TableColumn, filled, told_once
 from perf_diagnostics.report.phases import PHASE_NAMES
 from perf_diagnostics.report.tables.sizes_table import sizes_table
 from perf_diagnostics.report.tables.step_times import step_times_table
@@ -47,7 +47,7 @@ def findings_table(diagnosis: Diagnosis) -> ReportTable:
         TableColumn("Could win back", "%"),
         TableColumn("at least", "%"),
         TableColumn("at most", "%"),
-        TableColumn("Confidence", "%"),
+        TableColumn("Confidence %"),
     )
     rows = [
         (
@@ -56,15 +56,18 @@ def findings_table(diagnosis: Diagnosis) -> ReportTable:
             finding.name,
             finding.scope,
             *((None,) * 3 if (r := finding.recoverable) is None else (100 * r.value, 100 * r.low, 100 * r.high)),
-            100 * finding.confidence,
+            round(100 * finding.confidence),
         )
         for finding in diagnosis.findings
     ]
     note = (
         "“Could win back” is the share of the step's time that a fix could save, with the ends it lies between: "
         "predicted from the measured times, or measured where both settings were run."
+        if any(finding.recoverable is not None for finding in diagnosis.findings)
+        else ""
     )
-    return filled(ReportTable(key="findings", title="Findings", columns=columns, rows=tuple(rows), note=note))
+    table = ReportTable(key="findings", title="Findings", columns=columns, rows=tuple(rows), note=note)
+    return told_once(filled(table), "Where", words="All are about {}")
 
 
 def phases_table(arm: Arm, index: int) -> ReportTable:
@@ -128,7 +131,6 @@ def trials_table(arms: Sequence[Arm]) -> ReportTable:
     """Every trial that was started or skipped; columns that nobody measured are left out."""
     lines = [(arm, figures) for arm in arms for figures in arm.results]
     precisions = {figures.trial.settings.precision for _, figures in lines}
-    common = f" Precision: {next(iter(precisions))} in all trials." if len(precisions) == 1 else ""
     fields = [*_setting_fields(lines, precision=len(precisions) > 1), *_time_fields(), *_memory_fields(lines)]
     fields += _ending_fields()
     table = ReportTable(
@@ -137,9 +139,13 @@ def trials_table(arms: Sequence[Arm]) -> ReportTable:
         columns=tuple(field.column for field in fields),
         rows=tuple(tuple(field.of(arm, figures) for field in fields) for arm, figures in lines),
         note="Step time is the mean of the steady steps with the half-width of its 95 % interval; throughput is all "
-        f"samples over all time. A dash: not measured.{common}",
+        f"samples over all time. A dash: not measured.{_precision(precisions)}",
     )
-    return filled(table)
+    return told_once(filled(table), "Device", "Outcome", "Stopped by", words="In all trials: {}")
+
+
+def _precision(precisions: Collection[str]) -> str:
+    return f" Precision: {next(iter(precisions))} in all trials." if len(precisions) == 1 else ""
 
 
 def _setting_fields(lines: Sequence[tuple[Arm, TrialFigures]], *, precision: bool) -> list[_Field]:

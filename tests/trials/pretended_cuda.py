@@ -10,6 +10,7 @@ that has not completed), this refuses in the same words.
 
 from __future__ import annotations
 
+import math
 import time
 import types
 import uuid
@@ -39,6 +40,8 @@ class Driver:
     largest_block: int = 280 * 2**20
     operator_ns: int = 100_000
     register_refusal: int = 0
+    #: Of the memory the part that torch.cuda.set_per_process_memory_fraction leaves to this process.
+    fraction: float = 1.0
     initialised: bool = False
     free_at_ns: int = 0
     allocated: int = 0
@@ -73,7 +76,7 @@ class Driver:
             self.allocated -= size
 
     def require_room(self, size: int) -> None:
-        if self.allocated + size > self.total_memory or size > self.largest_block:
+        if self.allocated + size > self.fraction * self.total_memory or size > self.largest_block:
             self.counts["retries"] += 1
             self.counts["ooms"] += 1
             self.counts["syncs"] += 1
@@ -104,6 +107,14 @@ class Driver:
     def reset_peak(self, device: int) -> None:
         self.require_init(device)
         self.peak = self.allocated
+
+    def empty_cache(self) -> None:
+        """Before anything is given back, all events are waited for (synchronize_and_free_events)."""
+        self.counts["syncs"] += 1
+
+    def leave(self, fraction: float, device: int) -> None:
+        self.require_init(device)
+        self.fraction = fraction
 
 
 DRIVER = Driver()
@@ -177,6 +188,8 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         inner_kwargs["device"] = torch.device("cpu")
         inner_kwargs.pop("pin_memory", None)
     blocking = not kwargs.get("non_blocking", args[2] if packet is _ATEN.copy_ and len(args) > 2 else False)
+    if packet is _ATEN.empty and target == "cuda":
+        DRIVER.require_room(math.prod(args[0]) * (kwargs.get("dtype") or torch.get_default_dtype()).itemsize)
     reads = torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
     out = func(*inner_args, **inner_kwargs)
     to_host = target == "cpu" or (packet is _ATEN.copy_ and not isinstance(args[0], OnDevice))
@@ -217,21 +230,29 @@ def _made(held: torch.Tensor) -> OnDevice:
 
 
 class _EventBase:
-    """Stands for ``torch._C._CudaEventBase``."""
+    """Stands for ``torch._C._CudaEventBase``, and refuses what that refuses, in its words (c10/cuda/CUDAEvent.h)."""
 
     at_ns: int | None
+    on: int | None
+    timing: bool
 
-    def __new__(cls, enable_timing: bool = False, **named: bool) -> Any:
+    def __new__(
+        cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
+    ) -> Any:
         made = object.__new__(cls)
-        made.timing, made.at_ns = enable_timing, None  # type: ignore[attr-defined]
+        made.timing, made.at_ns, made.on = enable_timing, None, None
         return made
 
     def __init__(self, *args: Any, **named: Any) -> None:
         pass
 
     def record(self, stream: Any) -> None:
-        assert stream.device_index == 0
-        self.at_ns = max(DRIVER.free_at_ns, time.perf_counter_ns())
+        if self.on not in (None, stream.device_index):
+            raise RuntimeError(
+                f"Event device {self.on} does not match recording stream's device {stream.device_index}."
+            )
+        assert stream.device_index == 0, "there is one board"
+        self.at_ns, self.on = max(DRIVER.free_at_ns, time.perf_counter_ns()), stream.device_index
 
     def query(self) -> bool:
         return self.at_ns is None or time.perf_counter_ns() >= self.at_ns
@@ -241,12 +262,12 @@ class _EventBase:
             time.sleep(max(0, self.at_ns - time.perf_counter_ns()) / 1e9)
 
     def elapsed_time(self, other: _EventBase) -> float:
-        if not (self.timing and other.timing):  # type: ignore[attr-defined]
+        if not (self.timing and other.timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if self.at_ns is None or other.at_ns is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
         if not (self.query() and other.query()):
-            raise RuntimeError("CUDA error: device not ready")
+            raise RuntimeError("Both events must be completed before calculating elapsed time.")
         return (other.at_ns - self.at_ns) / 1e6
 
 
@@ -277,17 +298,27 @@ class _Generator(torch._C.Generator, metaclass=_EveryGenerator):
         return torch._C.Generator()
 
 
+@dataclass(frozen=True)
+class _CudaError:
+    """As pybind11's ``cudaError``: success is as true as any refusal, and no number unless it is made one."""
+
+    value: int
+
+    def __int__(self) -> int:
+        return self.value
+
+
 def _cudart() -> types.SimpleNamespace:
     """The module ``torch.cuda.cudart()`` gives, as far as it is used."""
 
-    def register(pointer: int, size: int, flags: int) -> int:
+    def register(pointer: int, size: int, flags: int) -> _CudaError:
         assert pointer and size and flags == 1
         DRIVER.calls.append("register")
-        return DRIVER.register_refusal
+        return _CudaError(DRIVER.register_refusal)
 
-    def unregister(pointer: int) -> int:
+    def unregister(pointer: int) -> _CudaError:
         DRIVER.calls.append("unregister")
-        return 0
+        return _CudaError(0)
 
     return types.SimpleNamespace(cudaHostRegister=register, cudaHostUnregister=unregister)
 
@@ -333,7 +364,8 @@ def install(**board: Any) -> Driver:
         "_cuda_getCurrentStream": lambda device: (0, device, 1),
         "_cuda_memoryStats": DRIVER.stats,
         "_cuda_resetPeakMemoryStats": DRIVER.reset_peak,
-        "_cuda_emptyCache": lambda: None,
+        "_cuda_emptyCache": DRIVER.empty_cache,
+        "_cuda_setMemoryFraction": DRIVER.leave,
         "_cuda_getCurrentRawStream": lambda _device: 0,
     }
     for name, function in functions.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,21 @@ def test_a_fork_after_cuda_was_asked_is_told_by_torch(monkeypatch: pytest.Monkey
     assert not fork_server._device_is_out_of_reach()
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
     assert fork_server._device_is_out_of_reach()
+
+
+def test_what_python_3_12_says_of_a_fork_beside_threads_reaches_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is shown by default, for the server is ``__main__``. Another warning (here: an error) still gets through."""
+    says = ["This process (pid=7) is multi-threaded, use of fork() may lead to deadlocks in the child."]
+
+    def fork() -> int:
+        warnings.warn(says[0], DeprecationWarning, stacklevel=2)
+        return 7
+
+    monkeypatch.setattr(os, "fork", fork)
+    assert fork_server._fork() == 7
+    says[0] = "os.fork() goes away"
+    with pytest.raises(DeprecationWarning, match="goes away"):
+        fork_server._fork()
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from perf_diagnostics.measure.observation import Observations, Unreadable
 from perf_diagnostics.records import Length, Outcome, Settings, Trial
 from perf_diagnostics.testing import FakeClock
 from perf_diagnostics.trials import idle
+from tests.measure.pretended_nvml import PretendedBoard, PretendedLibrary, pretended
 
 GPU = torch.device("cuda:0")
 
@@ -65,6 +66,17 @@ def test_without_a_sensor_nobody_waits() -> None:
         raise Unreadable("no NVIDIA driver library", lasting=True)
 
     assert rest(require_sensor=none_here, sleep=lambda _: pytest.fail("slept")) == (None, "no NVIDIA driver library")
+
+
+@pytest.mark.parametrize(("split", "rested"), [((1,), False), ((1, 0), True), ((0,), True), ((None,), True)])
+def test_boards_that_are_all_split_have_no_power_to_wait_for(split: tuple[int | None, ...], rested: bool) -> None:
+    """With one that is not (0; None: a board that knows no such mode) the trial may run there."""
+    boards = [PretendedBoard(uuid=f"GPU-{number}", mig=mig) for number, mig in enumerate(split)]
+    library = PretendedLibrary(boards)
+    with pretended(library):
+        window, why = rest(require_sensor=None)
+    assert (window is not None, "split into MIG instances" in why) == (rested, not rested)
+    assert library.shut_down == 1
 
 
 def test_a_request_to_stop_ends_the_rest() -> None:

@@ -210,6 +210,22 @@ def test_throughput_of_an_asynchronous_device_is_the_devices() -> None:
     assert measured.steady_wall_ns == pytest.approx(int(table.wall_ns.sum()), rel=1e-3)
 
 
+def test_neither_the_wall_time_nor_the_window_holds_the_reading_of_events() -> None:
+    """Each pair of events takes 0.1 ms to read: of 40 steps of 3 ms that would be a tenth, of their energy as well."""
+    host = HostClock()
+    device = SimulatedDevice(host, reading_ms=0.1)
+    probe = Probe(clock=host, events=device, thread_cpu=lambda: 0)
+
+    def step() -> None:
+        with probe.forward():
+            device.launch(3)
+        probe.end_step(samples=64)
+
+    measured = Loop(step, probe, Length.exactly(40), clock=host).run()
+    began_ns, ended_ns = measured.window_ns or (0, 0)
+    assert measured.steady_wall_ns == ended_ns - began_ns == pytest.approx(40 * 3_000_000, rel=1e-3)
+
+
 def test_only_blocks_of_measured_steps_are_told_from_outside() -> None:
     program = Program(lambda step: 10)
     loop = program.loop(Length.exactly(20, warmup_steps=5))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
 import pytest
 import torch
 
 from perf_diagnostics.measure.environment import capture
 from perf_diagnostics.records import Length, Settings, Trial
+from perf_diagnostics.trials import measurement
 from perf_diagnostics.trials.measurement import measure
 from perf_diagnostics.workloads.registry import find
 
@@ -57,3 +61,29 @@ def test_bytes_read_are_told_by_pass_where_there_is_a_second_one(samples: int) -
     result = measure(trial, lambda settings: find("mlp").build(settings, options=trial.options, seed=0)).result
     read = [result.value(f"read_bytes_{when}") for when in ("first_pass", "later_passes")]
     assert (None not in read) == (samples == 16) and result.gap("read_bytes_first_pass") is None
+
+
+def test_an_allocator_that_somebody_plugged_in_costs_its_numbers_and_not_the_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """torch/csrc/cuda/CUDAPluggableAllocator.cpp refuses to count, and to set back."""
+
+    def refuse(_device: object = None) -> NoReturn:
+        raise RuntimeError("CUDAPluggableAllocator does not yet support getDeviceStats.")
+
+    for name in ("reset_peak_memory_stats", "memory_stats_as_nested_dict", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, name, refuse)
+    device, notes = torch.device("cuda:0"), measurement._Notes()
+    measurement._reset_device_peaks(device, notes.observations)
+    nobody: Any = SimpleNamespace(
+        end=lambda: None, quantities=list, whole_peak=lambda _name, read: read, loss_scale=None, on_pass=None
+    )
+    counters = measurement._Counters(
+        nobody, device, nobody, nobody, probe=nobody, code=None, observations=notes.observations
+    )
+    counters.begin()
+    counters.finish(notes)
+    (gap,) = (gap for gap in notes.observations.gaps if gap.signal == "device_memory")
+    assert "does not yet support" in gap.why and "failed 3 times" in gap.why
+    names = {quantity.name for quantity in notes.quantities}
+    assert "host_memory_peak" in names and not any(name.startswith("device_") for name in names)

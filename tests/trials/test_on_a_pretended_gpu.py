@@ -149,3 +149,17 @@ def test_a_notebook_measures_on_the_gpu_by_itself_and_leaves_all_as_it_was() -> 
     assert (told["device"], told["outcome"], told["reason"], told["steps"]) == ("cuda:0", "completed", "", 6)
     assert told["peak_gpu_memory"] == 2 / 1024  # one segment of 2 MiB
     assert (told["model_on"], told["random_state_kept"]) == ("cpu", True)
+
+
+def test_what_waits_for_a_real_gpu_runs_on_a_pretended_one() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.trials.pretended_gpu_tests"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    outcomes = json.loads(ran.stdout.splitlines()[-1])
+    assert set(outcomes.values()) == {"passed"}, ran.stdout
+    assert len(outcomes) == 10 + len(BOARD_SIGNALS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import UserDict, namedtuple
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,8 +14,10 @@ import torch
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
 from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.records import Settings
+from perf_diagnostics.trials.afterwards.overhead import Unmeasured
 from perf_diagnostics.trials.training_step import EndlessBatches, TrainingStep, move, process_settings
 from perf_diagnostics.workloads.parts import training_of
+from perf_diagnostics.workloads.workload import BatchCount, Training
 
 Pair = namedtuple("Pair", "x y")
 META = torch.device("meta")
@@ -168,6 +170,67 @@ def test_a_loss_outlives_the_next_run_of_a_cuda_graph(mode: str, kept: bool) -> 
     probe.end_block()
     losses = probe.take().columns["loss"]
     assert np.isfinite(losses).tolist() == [kept, True]
+
+
+class _GraphedLinear(torch.autograd.Function):
+    """A product whose backward leaves its gradients where the next run writes its own, as a CUDA graph's does."""
+
+    room: ClassVar[dict[str, torch.Tensor]] = {}
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        ctx.needed = len(weights)
+        return sum((x * weight for weight in weights), torch.zeros(()))
+
+    @staticmethod
+    def backward(ctx: Any, *of_outputs: torch.Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        found = []
+        for number in range(ctx.needed):
+            room = _GraphedLinear.room.setdefault(f"{number}", torch.zeros(()))
+            found.append(room.copy_((x * of_outputs[0]).sum()).detach())  # no copy: autograd takes it as it is
+        return (None, *found)
+
+
+class _Graphed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.trained = torch.nn.Parameter(torch.ones(()))
+        self.untrained = torch.nn.Parameter(torch.ones(()))  # has a gradient, and no optimizer
+        self.unused = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _GraphedLinear.apply(x, self.trained, self.untrained).sum()
+
+
+@pytest.mark.parametrize("micro_steps", [1, 2, 3])
+def test_gradients_that_a_cuda_graph_left_are_added_up(micro_steps: int) -> None:
+    """Batches are 1, 2, 4, …: so is the gradient of each; without a copy the last one alone would be left, twice."""
+    settings = Settings(batch_size=1, compile_mode="reduce-overhead", accumulation_steps=micro_steps)
+    model = _Graphed()
+    seen: list[tuple[float, float, object]] = []
+
+    class Optimizer(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            of_trained, of_untrained = (float(one.grad) for one in (model.trained, model.untrained))
+            seen.append((of_trained, of_untrained, model.unused.grad))
+
+    training = Training(
+        model=model,
+        optimizer=Optimizer([model.trained, model.unused], lr=0.1),
+        batches=[torch.tensor([2.0**power]) for power in range(9)],
+        loss_of=lambda module, batch: module(batch) * micro_steps,
+        count=lambda batch: BatchCount(len(batch)),
+        to_device=lambda batch, _device: batch,
+    )
+    step = TrainingStep(training, settings, torch.device("cuda:0"), Unmeasured())
+    for _ in range(3):
+        step()
+    sums = [sum(2.0**power for power in range(n * micro_steps, (n + 1) * micro_steps)) for n in range(3)]
+    assert [of_trained for of_trained, _, _ in seen] == sums
+    assert [of_untrained for _, of_untrained, _ in seen] == np.cumsum(sums).tolist()  # nobody clears it
+    assert [of_unused for _, _, of_unused in seen] == [None] * 3
 
 
 def test_process_settings_are_put_back() -> None:

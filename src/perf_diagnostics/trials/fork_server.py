@@ -15,15 +15,16 @@ import signal
 import socket
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 from perf_diagnostics.trials.launch.launcher import Channel
 
-#: What every trial would import by itself, which takes seconds: torch's compiler comes with the first optimizer, and
-#: pandas with the first array that is written as Parquet, when the first block of steps is over.
-_EVERY_TRIAL = ("torch._dynamo", "pandas", "pyarrow.parquet")
+#: What every trial would import by itself, which takes long: torch's compiler comes with the first optimizer, and
+#: Parquet when the first block of steps is over.
+_EVERY_TRIAL = ("torch._dynamo", "pyarrow.parquet")
 
 _NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
@@ -52,12 +53,23 @@ def main(arguments: list[str]) -> int:
         if request is None or request.get("event") == "closed":
             return 0
         server = os.getpid()
-        pid = os.fork()
+        pid = _fork()
         if pid == 0:
             _become_trial(channel, (wake_read, wake_write), server, worker.main, json.dumps(request))
         channel.send(json.dumps({"event": "started", "pid": pid}))
         if not _await(pid, channel, wake_read):
             return 0
+
+
+def _fork() -> int:
+    """``os.fork()`` without what Python 3.12 and later say of it on standard error where there are other threads.
+
+    Those that the imports leave sleep, and their libraries are prepared for forks: OpenBLAS ends its pools before one,
+    and jemalloc (pyarrow's) sets itself up anew in the child (both by ``pthread_atfork``).
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* is multi-threaded", category=DeprecationWarning)
+        return os.fork()
 
 
 def _await(pid: int, channel: Channel, wake_read: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -81,7 +82,10 @@ def _worth_it(trial: Trial, left_s: float | None) -> None:
 def _require_driver() -> None:
     from perf_diagnostics.measure.boards.nvml import open_nvml
 
-    open_nvml().close()
+    with contextlib.closing(open_nvml()) as reader:
+        boards = reader.boards()
+    if boards and all(board.split for board in boards):
+        raise Unreadable("every board is split into MIG instances, whose power and energy nobody reports", lasting=True)
 
 
 def _doze(

@@ -229,7 +229,8 @@ class Loop:
             ended = clock()
             probe.end_block()
             if probe.device_clock != "host":
-                ended = clock()  # the device has done the block's work only now
+                # When the device had done the block's work, and its events were still to be read.
+                ended = began + probe.blocks_wall_ns[-1]
             block_ended()
             part = probe.take()
             if len(part):

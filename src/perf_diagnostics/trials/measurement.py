@@ -151,7 +151,7 @@ def measure(
         ):
             environment = environment and with_threads_of_now(environment)
             notes.quantity("host_memory_before", memory.rss_bytes(), "bytes", "VmRSS")
-            _reset_device_peaks(device)
+            _reset_device_peaks(device, notes.observations)
             training = compiled(build(trial.settings), trial.settings)
             _describe(training, trial.settings, device, notes)
             notes.quantity("setup_s", (clock() - began) / 1e9, "s", "perf_counter_ns")
@@ -179,7 +179,9 @@ def measure(
             between_blocks()
             measured = loop.measured
             code = CodeWatch(clock, notes.observations) if own_code else None
-            counters = _Counters(loop, device, training_step, peaks, probe=probe, code=code)
+            counters = _Counters(
+                loop, device, training_step, peaks, probe=probe, code=code, observations=notes.observations
+            )
             try:
                 loop.run()
             finally:
@@ -262,9 +264,10 @@ def _prefetched(training: Training) -> int:
     return workers * each if isinstance(workers, int) and isinstance(each, int) else 0
 
 
-def _reset_device_peaks(device: torch.device) -> None:
+def _reset_device_peaks(device: torch.device, observations: Observations) -> None:
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+        with observations.guard("device_memory"):  # an allocator that somebody plugged in counts nothing, and raises
+            torch.cuda.reset_peak_memory_stats(device)
 
 
 def _describe(training: Training, settings: Settings, device: torch.device, notes: _Notes) -> None:
@@ -303,8 +306,10 @@ class _Counters:
         *,
         probe: Probe,
         code: CodeWatch | None,
+        observations: Observations,
     ) -> None:
         self._loop = loop
+        self._observations = observations
         self._code = code
         self._probe = probe
         self._device = device
@@ -326,7 +331,8 @@ class _Counters:
     def begin(self) -> None:
         self._peaks.end()
         self._before = memory.ProcessCounters.now() if os.name == "posix" else None
-        self._allocator_before = self._allocator()
+        with self._observations.guard("device_memory"):
+            self._allocator_before = self._allocator()
         self._scale_before = self._training_step.loss_scale
         self._reads.begin()
         self._began_ns = time.perf_counter_ns()

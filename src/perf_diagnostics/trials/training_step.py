@@ -11,7 +11,11 @@ from typing import Any, Protocol
 import torch
 
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
-from perf_diagnostics.measure.boards.float32_products import float32_products, float32_products_kept
+from perf_diagnostics.measure.boards.float32_products import (
+    float32_products,
+    float32_products_kept,
+    say_float32_products,
+)
 from perf_diagnostics.records import Phase, Settings
 from perf_diagnostics.trials.perfect_fix import without_what_is_fixed
 from perf_diagnostics.trials.preflight import check_precision, check_tf32
@@ -20,7 +24,9 @@ from perf_diagnostics.workloads.workload import Training
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 #: Modes in which a compiled model on a GPU runs as a CUDA graph, whose outputs the next run overwrites: reading them
-#: then raises "accessing tensor output of CUDAGraphs that has been overwritten" (torch._inductor.cudagraph_trees).
+#: then raises "accessing tensor output of CUDAGraphs that has been overwritten" (torch._inductor.cudagraph_trees). The
+#: gradients of its first backward are such outputs, too, for autograd takes them as they are: what a second backward
+#: adds to them raises the same, or is lost (https://github.com/pytorch/pytorch/issues/169545, open in torch 2.13).
 _GRAPH_MODES = ("reduce-overhead", "max-autotune")
 
 
@@ -193,14 +199,19 @@ class TrainingStep:
         self._autocast = _autocast(settings.precision, device)
         self._scaler = _scaler(settings.precision, device)
         self._overwritten = settings.compile_mode in _GRAPH_MODES and device.type != "cpu"
+        cleared = {id(parameter) for group in training.optimizer.param_groups for parameter in group["params"]}
+        self._graphed = list(training.model.parameters()) if self._overwritten else []
+        self._never_cleared = [parameter for parameter in self._graphed if id(parameter) not in cleared]
+        #: Parameters whose gradients lie in memory of their own.
+        self._taken: set[int] = set()
 
     def __call__(self) -> None:
         """One optimizer step: ``accumulation_steps`` batches forward and backward, then the update."""
         samples, tokens, padding = 0, 0, 0
         counted_tokens = True
         total: torch.Tensor | None = None
-        for _ in range(self._micro_steps):
-            count, loss = self._micro_step()
+        for number in range(self._micro_steps):
+            count, loss = self._micro_step(more=number + 1 < self._micro_steps)
             samples += count.samples
             counted_tokens = counted_tokens and count.tokens is not None
             tokens += count.tokens or 0
@@ -208,6 +219,7 @@ class TrainingStep:
             total = loss if total is None else total + loss
         with self._probe.optimizer():
             self._update()
+        self._taken.intersection_update(map(id, self._never_cleared))
         self._probe.end_step(
             samples=samples,
             tokens=tokens if counted_tokens else None,
@@ -225,7 +237,8 @@ class TrainingStep:
         """The gradient scaler's scale, or None without one; reading it waits for the device."""
         return None if self._scaler is None else float(self._scaler.get_scale())
 
-    def _micro_step(self) -> tuple[Any, torch.Tensor]:
+    def _micro_step(self, *, more: bool) -> tuple[Any, torch.Tensor]:
+        """A batch forward and backward; ``more`` of them follow before the update."""
         training, probe = self._training, self._probe
         with probe.data_wait():
             batch = next(self._batches)
@@ -241,8 +254,20 @@ class TrainingStep:
                 loss = loss / self._micro_steps
         with probe.backward():
             (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+            if self._overwritten:
+                self._take_gradients(more=more)
         # The loss is read steps later; where the model returns it, a graph's next run would take its memory.
         return count, loss.detach().clone() if self._overwritten else loss.detach()
+
+    def _take_gradients(self, *, more: bool) -> None:
+        """Copy gradients that another backward will add to out of a graph's memory, each once until it is cleared.
+
+        Allocated beforehand, as torch advises, a parameter that no loss depends on would get one, and be updated.
+        """
+        for parameter in self._graphed if more else self._never_cleared:
+            if parameter.grad is not None and id(parameter) not in self._taken:
+                parameter.grad = parameter.grad.clone()
+                self._taken.add(id(parameter))
 
     def _update(self) -> None:
         training, scaler = self._training, self._scaler
@@ -341,7 +366,7 @@ def process_settings(settings: Settings, device: torch.device) -> Iterator[None]
             if settings.threads is not None:
                 torch.set_num_threads(settings.threads)
             if settings.precision == "tf32" and float32_products() == "highest":
-                torch.set_float32_matmul_precision("high")
+                say_float32_products("high")
             yield
         finally:
             if settings.threads is not None:

@@ -56,6 +56,7 @@ def test_a_board_that_is_not_listed_is_refused_with_what_is() -> None:
     ("uuid", "address"),
     [
         ("MIG-1d3b", None),
+        ("1d3b", None),  # an older torch
         ("1d3b", "0000:3b:00.0"),  # torch writes an instance's UUID without prefix; its address is the whole board's
         (None, "0000:3b:00.0"),
     ],

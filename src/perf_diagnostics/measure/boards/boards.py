@@ -107,7 +107,10 @@ def match_board(
     found = next((board for board in boards if board.uuid == wanted), None) or next(
         (board for board in boards if address is not None and board.pci_bus_id == address), None
     )
-    if (wanted or "").startswith("MIG-") or (found is not None and found.split):
+    # torch tells an instance's own UUID without the prefix that says so, and older versions tell no PCI address.
+    unplaced = found is None and wanted is not None and address is None
+    instance = (wanted or "").startswith("MIG-") or (found is not None and found.split)
+    if instance or (unplaced and boards and all(board.split for board in boards)):
         raise Unreadable(
             "the device is a MIG instance, and NVML reports power, energy and utilisation of whole boards only",
             lasting=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,44 +13,61 @@ import torch
 def float32_products() -> str:
     """``highest`` (float32), ``high`` (TF32 is allowed) or ``medium`` (bfloat16 parts).
 
-    From torch 2.9 on ``torch.backends.cuda.matmul.fp32_precision`` says it too, and the last word is its: once it was
-    set, ``torch.get_float32_matmul_precision`` raises ("mix of the legacy and new APIs") or tells what no longer holds
-    (seen in torch 2.13).
+    From torch 2.9 on ``torch.backends.cuda.matmul.fp32_precision`` says it, too, and has the last word: whoever says it
+    the old way sets the new one as well (aten/src/ATen/Context.cpp, setFloat32MatmulPrecision). There the old way is
+    not asked: ``torch.get_float32_matmul_precision`` warns on standard error in torch 2.9, and once the new way was
+    used it raises ("mix of the legacy and new APIs") or tells what no longer holds.
     """
-    old, new = _old_setting(), _new_setting()
-    if new == "ieee":
+    on_gpu = _new_setting("cuda")
+    if on_gpu is None:
+        return str(torch.get_float32_matmul_precision())
+    if on_gpu != "tf32":
         return "highest"
-    if new == "tf32":
-        return "medium" if old == "medium" else "high"
-    return old or "highest"
+    return "medium" if _new_setting("mkldnn") == "bf16" else "high"
 
 
 @contextlib.contextmanager
 def float32_products_kept() -> Iterator[None]:
     """Puts back afterwards what both ways said before."""
-    said, new = _old_setting(), _new_setting()
+    said, new = _old_setting(), {of: _new_setting(of) for of in ("cuda", "mkldnn")}
     try:
         yield
     finally:
         # The old way sets the new one as well, so that goes last.
         if said is not None and said != _old_setting():
-            torch.set_float32_matmul_precision(said)
-        if new != _new_setting():
-            torch.backends.cuda.matmul.fp32_precision = new
+            say_float32_products(said)
+        for of, setting in new.items():
+            if setting is not None and setting != _new_setting(of):
+                getattr(torch.backends, of).matmul.fp32_precision = setting
+
+
+def say_float32_products(precision: str) -> None:
+    """Say it in the old way, which sets both: the compiler asks that one, which raises where only the new was used."""
+    with _without_advice():
+        torch.set_float32_matmul_precision(precision)
 
 
 def _old_setting() -> str | None:
     """None where the new way was used, and contradicts it."""
     try:
-        return str(torch.get_float32_matmul_precision())
+        with _without_advice():
+            return str(torch.get_float32_matmul_precision())
     except RuntimeError:
         return None
 
 
-def _new_setting() -> str | None:
-    """``none`` (not set), ``ieee`` or ``tf32``; None before torch 2.9."""
-    matmul: Any = torch.backends.cuda.matmul
+def _new_setting(of: str) -> str | None:
+    """``none`` (not set), ``ieee``, ``tf32``, on processors (``mkldnn``) ``bf16``; None before torch 2.9."""
+    matmul: Any = getattr(getattr(torch.backends, of), "matmul", None)
     try:
         return str(matmul.fp32_precision)
     except AttributeError:
         return None
+
+
+@contextlib.contextmanager
+def _without_advice() -> Iterator[None]:
+    """Torch 2.9 advises whoever uses the old way to use the new one, which before 2.9 is not there."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Please use the new API settings", category=UserWarning)
+        yield

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol
 
 from perf_diagnostics.records import ALL_PHASES
@@ -84,6 +85,11 @@ class _Pending:
     borders_idle: int = 0
     labels: Sequence[int] = ()
     events: list[Event] = field(default_factory=list)
+    #: Of a long step the event that it began with; then ``first`` is that of the last border that was read before the
+    #: step ended, ``folded_ns`` the time up to there, and ``folded_phases_ns`` that by phase.
+    begun: Event | None = None
+    folded_ns: float = 0.0
+    folded_phases_ns: Sequence[float] = ()
 
 
 class DeviceClock:
@@ -128,8 +134,9 @@ class DeviceClock:
         Returns the host's time, in ns, at which the device had done all of the block's work.
         """
         event, now = self._synchronised_event()
-        if self._anchor is not None and self._last is not None:
-            device_ns = self._since_anchor_ns + self._last.elapsed_time(event) * _NS_PER_MS
+        if self._anchor is not None and self._current is not None:
+            step = self._current
+            device_ns = self._since_anchor_ns + step.folded_ns + step.first.elapsed_time(event) * _NS_PER_MS
             host_ns = now - self._anchor[1]
             if host_ns >= _DRIFT_WINDOW_NS:
                 self.drifts.append((device_ns - host_ns) / host_ns)
@@ -138,11 +145,13 @@ class DeviceClock:
 
     def _synchronised_event(self) -> tuple[Event, int]:
         self._source.synchronize()
-        self._resolve(everything=True)
         self._source.choose_stream()
         event = self._source.record()
         event.synchronize()
-        return event, self._clock()
+        now = self._clock()
+        # Only now, for reading a ring of events takes up to a millisecond, which is no time of the block's.
+        self._resolve(everything=True)
+        return event, now
 
     def border(self) -> None:
         """A stretch of some phase ends for the host; costs one record and one query."""
@@ -159,17 +168,42 @@ class DeviceClock:
         step.events.append(event)
         self._last = event
 
-    def end_step(self, host_end_ns: int, labels: Sequence[int]) -> None:
+    def fold(self, borders: int) -> list[float] | None:
+        """Read the first borders of the step that is under way; their events are free again.
+
+        Returns:
+            The device's time in ns before each of them; None where it has not come so far, or must not be asked.
+        """
+        step = self._current
+        if step is None or self._source.capturing() or not 0 < borders < len(step.events):
+            return None
+        gone = [step.first, *step.events[:borders]]
+        if not (step.first.query() and gone[-1].query()):
+            return None
+        took_ns = [before.elapsed_time(event) * _NS_PER_MS for before, event in pairwise(gone)]
+        # The step's own first event is also the last one of the step before, which may have to be read yet.
+        keep = [step.begun or step.first, (self._anchor or (None,))[0]]
+        for event, following in pairwise(gone):
+            if event is not following and all(event is not one for one in keep):
+                self._source.recycle(event)
+        step.begun, step.first = step.begun or step.first, gone[-1]
+        step.folded_ns += sum(took_ns)
+        del step.events[:borders]
+        return took_ns
+
+    def end_step(self, host_end_ns: int, labels: Sequence[int], folded_ns: Sequence[float] = ()) -> None:
         """The last border of a step has been recorded; the next step begins at its event.
 
         Args:
             host_end_ns: host time at that border.
             labels: the phase of the stretch before each of the step's borders, as indices into ALL_PHASES.
+            folded_ns: by phase, the time of those borders that were read by :meth:`fold`.
         """
         step = self._current
         if step is None or not step.events:
             raise RuntimeError("DeviceClock.end_step() needs at least one border in the step.")
         step.labels = labels
+        step.folded_phases_ns = folded_ns
         step.host_end_ns = host_end_ns
         capturing = self._source.capturing()
         if self._previous_end is not None and not capturing:
@@ -197,7 +231,8 @@ class DeviceClock:
             self._sink(self._read(step))
 
     def _read(self, step: _Pending) -> DeviceStep:
-        phases_ns = [0.0] * _PHASES
+        phases_ns = list(step.folded_phases_ns) or [0.0] * _PHASES
+        self._since_anchor_ns += step.folded_ns
         before = step.first
         for label, event in zip(step.labels, step.events, strict=True):
             elapsed_ns = before.elapsed_time(event) * _NS_PER_MS
@@ -209,7 +244,8 @@ class DeviceClock:
             lead_ns = self._anchor[1] + self._since_anchor_ns - step.host_end_ns
         # The step's last event is the next one's first, so only the events before it are free again; one that stands
         # for several borders (of a capture) is free once.
-        for event, following in zip((step.first, *step.events[:-1]), step.events, strict=True):
+        free = (step.first, *step.events) if step.begun is None else (step.begun, step.first, *step.events)
+        for event, following in pairwise(free):
             if event is not following and event is not (self._anchor or (None,))[0]:
                 self._source.recycle(event)
         return DeviceStep(phases_ns, step.starved, lead_ns, step.borders, step.borders_idle)

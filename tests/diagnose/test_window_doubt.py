@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 
 import pytest
 
 from perf_diagnostics.diagnose.asking import Placed
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity, Share
+from perf_diagnostics.diagnose.rules import exp010_outside_contention
 from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
 from perf_diagnostics.diagnose.window_doubt import (
     CALLS,
     CRITICAL_OVER_WARNING,
     UNDISTURBED,
+    WITHOUT_A_CORE,
     allowing_for_others,
     allowing_for_the_profiler,
     of_undisturbed_calls,
@@ -97,6 +100,25 @@ def test_nor_do_others_make_such_calls() -> None:
     for operators, severity in ((2000.0, Severity.WARNING), (1500.0, Severity.INFO)):
         deep = Placed(counting(0.4, Severity.WARNING, operators), "a", at_recommended=True)
         assert allowing_for_others(deep, [busy]).finding.severity is severity
+
+
+@pytest.mark.parametrize(("taken", "wins"), [(60.0, False), (10.0, True), (None, True)])
+def test_time_without_an_operator_that_others_may_have_had_is_no_saving(taken: float | None, wins: bool) -> None:
+    """A fifth of a profiled step ran no operator, while the thread had no core for 60 % of the time, or for 10 %."""
+    number = () if taken is None else (Evidence(metric=WITHOUT_A_CORE, value=taken, unit="%"),)
+    contention = dataclasses.replace(calling(0.4, Severity.WARNING, 0.3), code="EXP010", evidence=number)
+    for severity in (Severity.INFO, Severity.WARNING):
+        idle = dataclasses.replace(
+            calling(0.2, severity, 0.1), code="HST004", claims={"host": 0.2}, recoverable=Share(0.1, 0.0, 0.2)
+        )
+        (deep, busy) = (Placed(one, "a", at_recommended=True) for one in (idle, contention))
+        told = allowing_for_others(deep, [busy]).finding
+        assert told.severity is Severity.INFO and (told.recoverable is not None) is wins
+        assert allowing_for_others(deep, []).finding is idle
+
+
+def test_the_rule_names_what_others_took_as_it_is_looked_for() -> None:
+    assert f'"{WITHOUT_A_CORE}"' in inspect.getsource(exp010_outside_contention)
 
 
 def test_other_findings_get_no_such_number() -> None:

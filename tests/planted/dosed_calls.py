@@ -1,14 +1,17 @@
-"""The limits of rules about what a step calls and what its backward computes for nobody; see ``doses.py``."""
+"""The limits of rules about calls of a step, backwards for nobody or done again, and text; see ``doses.py``."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import numpy as np
 
 from perf_diagnostics.diagnose.finding import Severity
-from perf_diagnostics.records import Phase, TrialResult
+from perf_diagnostics.records import CodePath, CodePlace, CodeSamples, Phase, TrialResult
 from tests.planted.doses import Dose
 from tests.planted.made_up import HEALTHY_S, loop
 
+_LINE = CodePlace(file="net.py", line=10, function="Net.forward")
 _WORK_S = HEALTHY_S[Phase.FORWARD] + HEALTHY_S[Phase.BACKWARD]
 _ONCE = {"forwards": 1, "forwards_without_gradients": 0, "forwards_again": 0, "backwards": 1, "backwards_again": 0}
 _NO_TIME = {"forwards_again_ns": 0, "evaluations_again_ns": 0, "backwards_again_ns": 0}
@@ -33,6 +36,28 @@ def _repeated(share: float, seed: int) -> TrialResult:
 def _asked_again(share: float, seed: int) -> TrialResult:
     counts = {"forwards": 2, "forwards_again": 1}
     return _longer(Phase.FORWARD, share, seed, "forwards_again_ns", counts)
+
+
+def _run_again(part: float, seed: int) -> TrialResult:
+    """This part of the first backwards' operators an earlier one had run; nobody timed them."""
+    part = min(1.0, part)
+    columns = _ONCE | _NO_TIME | {"backwards": 4}
+    return loop(seed, columns=columns, facts={"backward_operators_again": part})
+
+
+def _made_text(share: float, seed: int) -> TrialResult:
+    """For this share of the step forward turns tensors into text, as so many of 1,500 looks saw."""
+    share = min(0.9, share)
+    forward, step = HEALTHY_S[Phase.FORWARD], sum(HEALTHY_S.values())
+    seconds = forward + step * share / (1 - share)
+    looks = round(1500 * seconds / (step - forward + seconds))
+    there = int(np.random.default_rng((seed, 103)).binomial(looks, (seconds - forward) / seconds))
+    paths = (
+        CodePath(phase="forward", places=(0,), looks=there, calls=("torch._tensor_str._str",)),
+        CodePath(phase="forward", places=(0,), looks=looks - there, calls=("torch.nn.modules.linear.Linear.forward",)),
+    )
+    code = CodeSamples(places=(_LINE,), paths=paths, interval_s=0.025, rare_interval_s=0.1, cpu_s=0.01)
+    return dataclasses.replace(loop(seed, {Phase.FORWARD: seconds}), code=code)
 
 
 def _unused_operators(share: float, seed: int) -> TrialResult:
@@ -62,6 +87,11 @@ DOSES: tuple[Dose, ...] = (
     ),
     *(
         Dose(code="CMP021", limit=name, severity=severity, build=_asked_again)
+        for name, severity in (("info_share", INFO), ("warn_share", WARNING))
+    ),
+    Dose(code="CMP020", limit="operators", build=_run_again),
+    *(
+        Dose(code="HST013", limit=name, severity=severity, build=_made_text)
         for name, severity in (("info_share", INFO), ("warn_share", WARNING))
     ),
     Dose(code="CMP017", limit="backward_share", build=_unused_operators),

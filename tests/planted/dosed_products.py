@@ -1,4 +1,4 @@
-"""Products with operands of zeros, and hooks, around the limits of their rules; see ``doses.py``."""
+"""Products with operands of zeros or rows for nothing, and hooks, around their rules' limits; see ``doses.py``."""
 
 from __future__ import annotations
 
@@ -39,6 +39,14 @@ def _products(operations: float, zeros: float = 0.99) -> dict[str, Json]:
     return {"product_flops_forward": 1e9, "product_flops_backward": 2e9, "zero_products": [told]}
 
 
+def _idle(operations: float, rows: float = 0.85) -> dict[str, Json]:
+    """This share of a step's operations is for rows without a gradient, which so many are at their line."""
+    told: dict[str, Json] = {"operation": "addmm", "shape": [1024, 8000], "rows": rows, "calls": 1}
+    told |= {"file": _LINE.file, "line": _LINE.line, "function": _LINE.function, "text": "return self.head(h)"}
+    told |= {"flops_forward": min(1.0, operations) * 1e9, "flops_backward": min(1.0, operations) * 2e9}
+    return {"product_flops_forward": 1e9, "product_flops_backward": 2e9, "rows_without_gradient": [told]}
+
+
 def _hooked(share: float, seed: int) -> TrialResult:
     hook: Json = {"file": _LINE.file, "line": 4, "function": _LINE.function, "modules": 26, "returns": False}
     return _seen_at_line(share, seed, {"user_hooks": [hook]})
@@ -62,6 +70,18 @@ DOSES: tuple[Dose, ...] = (
         code="CMP023",
         limit="warn_share",
         build=lambda share, seed: _seen_at_line(share, seed, _products(0.5)),
+    ),
+    Dose(
+        code="CMP025",
+        limit="least_rows",
+        severity=Severity.INFO,
+        build=lambda rows, seed: loop(seed, facts=_idle(0.5, min(1.0, rows))),
+    ),
+    Dose(
+        code="CMP025",
+        limit="info_share",
+        severity=Severity.INFO,
+        build=lambda share, seed: loop(seed, facts=_idle(share)),
     ),
     *(
         Dose(code="CMP024", limit=name, severity=severity, build=_hooked)

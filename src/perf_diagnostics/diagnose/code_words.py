@@ -73,6 +73,15 @@ def seen(line: CodeShare, lead: str, beside: str) -> SeenAt:
     return SeenAt(lead, places(line), function(line.place), source(line.place), share, beside, before)
 
 
+def at_line(line: CodePlace | None, *, with_text: bool) -> str:
+    """`` at model.py:5 in Net.forward``, with its text where that is wanted; empty without a line."""
+    if line is None:
+        return ""
+    inside = f" in {function(line)}" if function(line) else ""
+    text = f" (`{source(line)}`)" if with_text and source(line) else ""
+    return f" at {place(line)}{inside}{text}"
+
+
 def called_from(line: CodeShare, diagnosis: Diagnosis) -> str:
     """``called from model.py:28 (from train.py:60, in all 51 % of a step)``; empty without callers.
 

@@ -27,6 +27,9 @@ WORTH_TRYING = 0.15
 #: (times 0.6, as under other programs' load) does not silence it and two do.
 LEAST_NAMED = Tier.CONFIGURATION.value / 2
 
+#: A gain of less is none that is sure, and is not told as the lower end of one.
+SURE = 0.005
+
 #: Infos that tell of work or calls that may be for nothing, where nobody knows what a step without them would take.
 UNPRICED = ("CMP018", "CMP023", "HST011")
 
@@ -133,7 +136,7 @@ def _promised(saving: Finding) -> str:
     if won is None:
         return "worth a look first, of unknown gain"
     how = "measured" if won.measured else "predicted"
-    if won.low > 0:
+    if won.low >= SURE:
         return f"the largest saving seen is {percent(won.low)} to {percent(won.high)} of a step ({how})"
     return f"the largest saving seen is up to {percent(won.high)} of a step ({how}, and none of it sure)"
 

@@ -28,8 +28,12 @@ CRITICAL_OVER_WARNING = 2.0
 #: How a window's evidence says how many operators there are.
 CALLS = "operators of forward and backward, a step"
 
-#: The rule that finds other programs on the processors.
+#: The rule that finds other programs on the processors, and how it names what they took of the loop's thread.
 _CONTENTION = "EXP010"
+WITHOUT_A_CORE = "computing thread without a core for others"
+
+#: The rule that tells of time in which no operator runs.
+_NO_OPERATOR = "HST004"
 
 
 #: What forward and backward of the undisturbed steps take for each operator that the window counted.
@@ -98,19 +102,35 @@ def allowing_for_the_profiler(finding: Finding, slower: float | None) -> Finding
 
 
 def allowing_for_others(deep: Placed, own: Sequence[Placed]) -> Placed:
-    """An info of what is about the host's time where others had its processors: a window does not tell them apart."""
+    """An info of what is about the host's time where others had its processors: a window does not tell them apart.
+
+    Of time in which no operator runs, no more than what others took from the loop's thread, nothing is a saving: while
+    a thread has no core nothing of it runs.
+    """
     finding = deep.finding
-    busy = any(
-        item.finding.code == _CONTENTION
+    busy = [
+        item.finding
+        for item in own
+        if item.finding.code == _CONTENTION
         and item.finding.severity is not Severity.INFO
         and item.group == deep.group
         and (not item.finding.batch_sizes or bool(set(item.finding.batch_sizes) & set(finding.batch_sizes)))
-        for item in own
-    )
-    if not busy or finding.severity is Severity.INFO or not _of_the_host(finding) or _by_count(finding):
+    ]
+    if not busy or not _of_the_host(finding) or _by_count(finding):
         return deep
     says = f"While other programs used the processors, too: {finding.summary}"
+    if finding.code == _NO_OPERATOR and sum(finding.claims.values()) <= max(map(_taken, busy)):
+        lowered = dataclasses.replace(finding, severity=Severity.INFO, summary=says, recoverable=None)
+        return dataclasses.replace(deep, finding=lowered)
+    if finding.severity is Severity.INFO:
+        return deep
     return dataclasses.replace(deep, finding=dataclasses.replace(finding, severity=Severity.INFO, summary=says))
+
+
+def _taken(contention: Finding) -> float:
+    """The share of the time in which others had the core of the loop's thread, 0…1; 0 where that was not counted."""
+    taken = (item.value for item in contention.evidence if item.metric == WITHOUT_A_CORE)
+    return next((value / 100 for value in taken if isinstance(value, int | float)), 0.0)
 
 
 def _of_the_host(finding: Finding) -> bool:

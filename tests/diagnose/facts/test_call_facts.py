@@ -36,7 +36,7 @@ def test_an_iterator_made_in_each_step_begins_a_pass_in_each():
 
 
 def test_what_nobody_counted_is_not_none():
-    with pytest.raises(NotMeasured, match="older records lack them"):
+    with pytest.raises(NotMeasured, match="older records do not"):
         calls_a_step(facts_of(forward=1.0), "backwards")
     with pytest.raises(NotMeasured, match="2"):
         passes_begun(facts_of(forward=1.0, steps=1))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from perf_diagnostics.diagnose.facts import processor, run_delay
-from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts
 from perf_diagnostics.records import Phase
 from tests.diagnose.answers import facts_of
 
@@ -192,6 +192,14 @@ def test_a_loop_that_is_robbed_everywhere_alike_waits_as_much_without_others() -
     assert left(loop(cpu=1 / 3, wait_cpu=0.4 / 3, delay=2 / 3, others=2 / 3)) == only(0.4)
 
 
+def test_of_a_wait_as_most_steps_show_it_what_the_thread_computed_stays() -> None:
+    """Waits of 0.3 of all time, 0.2 in most steps; two thirds of them, and of all, others had the core."""
+    facts = loop(wait=0.3, wait_cpu=0.1, cpu=1 / 3, delay=2 / 3, others=1.0)
+    for share in (0.3, 0.2):
+        usual = Interval(share, None, None, 100)
+        assert run_delay.wait_left(facts, usual) == pytest.approx((share, share), abs=0.01)  # and never 0
+
+
 def test_a_wait_in_which_only_a_core_was_missing_is_gone() -> None:
     # The wait of 0.4 is 0.02 of computing and 0.38 without a core: 0.02 of 0.62 s would be left of it.
     assert left(loop(cpu=0.62, wait_cpu=0.02, delay=0.38, others=0.38)) == only(0.02 / 0.62)
@@ -305,6 +313,14 @@ def test_a_thread_that_could_not_go_on_between_its_phases_did_not_work_there() -
 def test_a_delay_that_forward_lacks_was_not_outside() -> None:
     # Of forward's 0.6 s the thread ran for 0.3: the delay of 0.3 lies there, and 0.4 of 0.7 s are the loop's.
     assert outside(between(cpu=0.3, delay=0.3, others=0.3)) == only(0.4 / 0.7)
+
+
+def test_of_what_most_steps_show_outside_the_part_is_taken_that_was_taken_of_all() -> None:
+    facts = between(cpu=0.6, delay=0.25, others=1.0)
+    whole, half = (Interval(share, None, None, 100) for share in (0.4, 0.2))
+    low, high = run_delay.outside_left(facts, half, (Phase.OTHER,))
+    most = run_delay.outside_left(facts, whole, (Phase.OTHER,))
+    assert (low, high) == pytest.approx((most[0] / 2, most[1] / 2)) and high > 0
 
 
 def test_what_the_thread_computed_outside_nobody_took() -> None:

@@ -59,3 +59,36 @@ def test_on_a_device_it_is_counted_and_not_timed():
 def test_old_records_and_trials_of_a_sweep_are_not_counted():
     assert "older records" in str(missing(ask_trial(RULE, forward=0.5, backward=0.5)))
     assert "no call of backward" in str(missing(ask(0, again=0, backwards=0)))
+
+
+def chunks(**facts):
+    """Four backwards a step with calls of the model in between; half of a step of 1 s is backward."""
+    return ask(0, again=0, backwards=4, facts=facts)
+
+
+def test_a_state_that_is_handed_on_is_run_through_again():
+    finding = found(chunks(backward_operators_again=0.55, backward_time_again=0.6))
+    assert finding.severity is Severity.CRITICAL  # 0.6 of the half of a step
+    assert "in the first steps 60 % of their time" in finding.summary and "30 % of a step" in finding.summary
+    assert finding.recoverable.high == pytest.approx(0.3, rel=0.05)
+    assert finding.claims == {"backward": pytest.approx(0.3, rel=0.05)}
+    assert "state.detach()" in finding.remedies[0].says and "call backward once" in finding.remedies[1].says
+
+
+def test_what_torch_adds_up_between_operators_may_go_with_them():
+    finding = found(chunks(backward_time_again=0.6, backward_time_again_at_most=0.8))
+    assert finding.recoverable.high == pytest.approx(0.4, rel=0.05)
+    assert finding.recoverable.low == pytest.approx(0.3 * 0.3, rel=0.05)
+
+
+def test_little_of_it_is_clear():
+    quiet = clear(chunks(backward_operators_again=0.5, backward_time_again=0.1))
+    assert number(quiet, "repeated backwards").value == pytest.approx(5, rel=0.05)
+    clear(chunks(backward_operators_again=0.0, backward_time_again=0.0))
+
+
+def test_what_was_not_timed_is_told_by_its_operators():
+    finding = found(chunks(backward_operators_again=0.4))
+    assert finding.severity is Severity.WARNING and finding.recoverable is None
+    assert "40 % of their operators" in finding.summary
+    clear(chunks(backward_operators_again=0.2))

@@ -9,7 +9,7 @@ import pytest
 
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Severity
-from perf_diagnostics.diagnose.loaders.hand_over import HAND_OVER_MOST_S, HAND_OVER_ROOMY_S, costs
+from perf_diagnostics.diagnose.loaders.hand_over import HAND_OVER_MOST_S, HAND_OVER_ROOMY_S, SMALL
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
 from perf_diagnostics.records import ALL_PHASES, CodePath, CodePlace, CodeSamples, Phase
 from perf_diagnostics.testing import trial_of
@@ -207,7 +207,7 @@ def test_first_workers_are_advised_only_where_they_win_more_than_they_may_cost()
     """Six times workers were advised for batches of 1 to 5 ms on two cores, and six times the step became longer."""
     short = found(quick(MOST_US - 100, 2 * MOST_US))
     assert changes(short) == []
-    assert f"Having one made by a worker costs the loop {costs(12)}: workers may win nothing." in short.summary
+    assert f"Having one made by a worker costs the loop {SMALL.costs(12)}: workers may win nothing." in short.summary
     # One worker keeps up with the rest of the step, and one more is advised.
     long = found(quick(MOST_US + 100, 2 * MOST_US))
     assert changes(long) == [{"num_workers": 2, "persistent_workers": True}] and "may win nothing" not in long.summary
@@ -216,6 +216,14 @@ def test_first_workers_are_advised_only_where_they_win_more_than_they_may_cost()
     crowded_us = round(HAND_OVER_MOST_S * 1e6)
     assert changes(found(quick(crowded_us - 100, 2 * crowded_us, facts=one))) == []
     assert changes(found(quick(crowded_us + 100, 2 * crowded_us, facts=one)))[0]["num_workers"] == 2
+
+
+def test_many_tensors_a_batch_want_no_workers_where_few_would():
+    """10 ms for a batch: of two tensors workers win; handing 256 over takes longer than making them."""
+    few, many = ({"batch_tensors": tensors, "batch_bytes": 1e5} for tensors in (2, 256))
+    assert changes(found(quick(10_000, 20_000, facts=few)))[0]["num_workers"] == 2
+    finding = found(quick(10_000, 20_000, facts=many))
+    assert changes(finding) == [] and "taking one over from a worker costs the loop about 25.7 ms" in finding.summary
 
 
 def test_of_running_workers_more_are_advised_all_the_same():

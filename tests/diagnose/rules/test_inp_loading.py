@@ -10,7 +10,7 @@ import pytest
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Severity
-from perf_diagnostics.diagnose.loaders.hand_over import HAND_OVER_ROOMY_S, costs
+from perf_diagnostics.diagnose.loaders.hand_over import HAND_OVER_ROOMY_S, SMALL
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
 from perf_diagnostics.diagnose.rules.inp002_slow_batches import SlowBatches
 from perf_diagnostics.diagnose.rules.inp003_too_few_workers import TooFewWorkers
@@ -211,7 +211,8 @@ def test_no_worker_is_proposed_where_handing_over_takes_longer():
     # 1.5 ms for a batch and 2 ms of training: one worker would keep up, and may cost more than it wins.
     may_cost = clear(ask_trial(TooFewWorkers(), data_wait=1.5e-3, forward=2e-3, facts=CORES | {"num_workers": 0}))
     assert (
-        f"having a batch made by a worker costs the loop {costs(6)}, and it waits 1.50 ms for one" in may_cost.summary
+        f"having a batch made by a worker costs the loop {SMALL.costs(6)}, and it waits 1.50 ms for one"
+        in may_cost.summary
     )
     # 11 ms for a batch and 12 ms of training: at best a step takes 12.3 ms, and at worst the most beyond the 12.
     finding = found(ask_trial(TooFewWorkers(), data_wait=11e-3, forward=12e-3, facts=CORES | {"num_workers": 0}))

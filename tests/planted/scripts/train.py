@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 FAULTS = (
     *("none", "sleeping-loader", "short-epochs", "collector", "stall", "save", "anomaly", "single-optimizer"),
     *("dense-table", "sparse-table", "waits", "asks-again", "one-by-one", "body-not-frozen"),
+    *("text", "carried-state", "cut-state"),
 )
 given = argparse.ArgumentParser()
 given.add_argument("--fault", choices=FAULTS, default="none")
@@ -89,6 +90,11 @@ while step < args.steps:
     for x, y in loader:
         step += 1
         out = model(x)
+        for _ in range(5 if args.fault.endswith("-state") else 0):
+            torch.nn.functional.cross_entropy(out, y).backward(retain_graph=args.fault == "carried-state")
+            out = model(x + (out.mean() if args.fault == "carried-state" else out.detach().mean()))
+        if args.fault == "text":
+            messages = [f"{x} {out}" for _ in range(3)]
         loss = torch.nn.functional.cross_entropy(out, y)
         if args.fault == "one-by-one":
             out.square().mean().backward(retain_graph=True)

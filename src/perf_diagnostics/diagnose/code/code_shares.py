@@ -18,7 +18,7 @@ from perf_diagnostics.diagnose.code.code_ways import OURS, Loop, Way, divided, s
 from perf_diagnostics.diagnose.code_share import CodeShare, LineShare
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Family, Finding
-from perf_diagnostics.records import ALL_PHASES, CodePlace, Phase
+from perf_diagnostics.records import ALL_PHASES, CodePath, CodePlace, Phase
 
 #: Under so few looks at a phase nothing is said of its lines.
 LEAST_LOOKS = 20
@@ -71,7 +71,14 @@ def proportion(seen: float, n: float) -> Interval:
     return Interval(seen, max(0.0, middle - half), min(1.0, middle + half), round(n))
 
 
-def code_shares(facts: TrialFacts, phase: str, part: str = "", *, deep: bool = True) -> tuple[CodeShare, ...]:
+def code_shares(
+    facts: TrialFacts,
+    phase: str,
+    part: str = "",
+    *,
+    deep: bool = True,
+    seen_so: Callable[[CodePath], bool] = lambda _path: True,
+) -> tuple[CodeShare, ...]:
     """The lines that a phase's time goes to, the one with most of it first; empty where too little was seen.
 
     Args:
@@ -79,6 +86,7 @@ def code_shares(facts: TrialFacts, phase: str, part: str = "", *, deep: bool = T
         phase: by its name.
         part: only what lies in this part of the phase (:class:`~perf_diagnostics.records.CodePath`); default: all.
         deep: tell the functions apart that the loop calls, where that is done in this phase; else name the calls.
+        seen_so: only the looks that this says yes to.
     """
     code = facts.result.code
     seen = () if code is None else tuple(path for path in code.paths if path.phase == phase)
@@ -91,7 +99,7 @@ def code_shares(facts: TrialFacts, phase: str, part: str = "", *, deep: bool = T
     squares = sum(path.looks * code.interval_s**2 + path.rare * code.rare_interval_s**2 for path in seen)
     loop = Loop.of(code)
     least_s = _PART_OF_PHASE * whole_s
-    chosen = [Way.of(path, code) for path in seen if path.places and (not part or path.part == part)]
+    chosen = [Way.of(path, code) for path in seen if path.places and (not part or path.part == part) and seen_so(path)]
     found: list[CodeShare] = []
     n = whole_s**2 / squares
 
@@ -166,7 +174,7 @@ def host_share(facts: TrialFacts, phase: str) -> float:
 
 
 def claimed_lines(finding: Finding, facts: TrialFacts) -> tuple[CodeShare, ...]:
-    """The lines in which the time that a finding speaks about was seen, at most three.
+    """The lines in which the time that a finding speaks about was seen, at most three; those that it names itself.
 
     First is that with the most of it below the line of the loop that leads to the most.
 
@@ -174,8 +182,8 @@ def claimed_lines(finding: Finding, facts: TrialFacts) -> tuple[CodeShare, ...]:
     backward pass says nothing of what it does, which is what forward did: where both are claimed, forward's lines speak
     for it, unless it takes much longer than a forward usually makes it.
     """
-    if finding.family in _NOT_OF_LINES or finding.code in _ANYWHERE:
-        return ()
+    if finding.lines or finding.family in _NOT_OF_LINES or finding.code in _ANYWHERE:
+        return finding.lines
     whole = sum(finding.claims.values())
     phases = [phase for phase, claimed in finding.claims.items() if claimed > 0 and claimed >= whole / 4]
     forward, backward = finding.claims.get(Phase.FORWARD, 0.0), finding.claims.get(Phase.BACKWARD, 0.0)

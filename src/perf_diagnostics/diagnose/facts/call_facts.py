@@ -1,4 +1,4 @@
-"""How often a step of a watched loop calls what it trains, and what it calls once more than it has to."""
+"""How often a step of a training calls what it trains, and what it calls once more than it has to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def calls_a_step(facts: TrialFacts, column: str) -> Interval:
     """The mean of a column of counts over the steady steps.
 
     Raises:
-        NotMeasured: calls are told apart in loops that are watched only, and in records since that is done.
+        NotMeasured: calls are counted in trainings of the user's own where some are seen, and since that is done.
     """
     return mean_interval(_counted(facts, column))
 
@@ -52,7 +52,10 @@ def passes_begun(facts: TrialFacts) -> Interval:
 def _counted(facts: TrialFacts, column: str) -> Int64:
     facts.column("wall_ns")
     if facts.table.get(column) is None:
-        raise facts.missing(column, "calls are counted in watched loops (run, attach), and older records lack them")
+        raise facts.missing(
+            column,
+            "no call of a model was seen, or they were not counted: a sweep and older records do not",
+        )
     found: Int64 = facts.column(column)
     return found
 

@@ -1,4 +1,6 @@
-"""What one step's matrix products told: their operations, and those with an operand that is nearly all zeros."""
+"""What one step's products told: their operations, those with an operand that is nearly all zeros, and those for rows
+that got no gradient.
+"""
 
 from __future__ import annotations
 
@@ -39,46 +41,111 @@ class ZeroProduct:
         )
 
 
+@dataclass(frozen=True)
+class IdleRows:
+    """The products that one line asks for, in which this part of the rows got no gradient (0…1).
+
+    ``place`` is None where no line of the user's own led to it; ``shape`` that of the largest such gradient, its rows
+    first. ``forward`` and ``backward`` are the parts of all operations of the step's forward and backward that were
+    for these rows, ``whole`` of both together, each in 0…1.
+    """
+
+    place: CodePlace | None
+    operation: str
+    shape: tuple[int, ...]
+    rows: float
+    forward: float
+    backward: float
+    whole: float
+
+
+def rows_without_gradient(facts: TrialFacts) -> tuple[IdleRows, ...]:
+    """The lines whose products had many rows without a gradient in one step, those of the most operations first.
+
+    Raises:
+        NotMeasured: nobody looked at a step's products, or there were none.
+    """
+    told, forward, backward = _told(facts, "rows_without_gradient")
+    found = []
+    for one in told:
+        numbers = _numbers(one, "rows", "flops_forward", "flops_backward")
+        if numbers is not None and isinstance(one, dict):
+            rows, ahead, back = numbers
+            found.append(
+                IdleRows(
+                    place=_place(one),
+                    operation=str(one.get("operation", "")),
+                    shape=_shape(one),
+                    rows=rows,
+                    forward=ahead / forward,
+                    backward=back / backward if backward > 0 else 0.0,
+                    whole=(ahead + back) / (forward + backward),
+                )
+            )
+    return tuple(sorted(found, key=lambda one: -one.whole))
+
+
 def zero_products(facts: TrialFacts) -> tuple[ZeroProduct, ...]:
     """The products with an operand of mostly zeros that were seen in one step, those of the most operations first.
 
     Raises:
         NotMeasured: nobody looked at a step's products, or there were none.
     """
-    told = facts.result.facts.get("zero_products")
-    if not isinstance(told, list):
-        raise facts.missing("zero_products", _NOBODY)
-    forward, backward = facts.number("product_flops_forward"), facts.number("product_flops_backward")
-    if not forward > 0:
-        raise NotMeasured("zero_products", "no matrix product was seen in the models' forward")
+    told, forward, backward = _told(facts, "zero_products")
     found = (_product(one, forward, backward) for one in told)
     return tuple(sorted((one for one in found if one is not None), key=lambda one: -one.whole))
 
 
-def share_of_operations(products: Sequence[ZeroProduct]) -> float:
+def share_of_operations(products: Sequence[ZeroProduct | IdleRows]) -> float:
     """The part of the operations of a step's products that these are, 0…1."""
     return sum(one.whole for one in products)
 
 
+def _told(facts: TrialFacts, name: str) -> tuple[list[Json], float, float]:
+    """A list of the look's, and the operations of the step's forward and backward."""
+    told = facts.result.facts.get(name)
+    if not isinstance(told, list):
+        raise facts.missing(name, _NOBODY)
+    forward, backward = facts.number("product_flops_forward"), facts.number("product_flops_backward")
+    if not forward > 0:
+        raise NotMeasured(name, "no matrix product was seen in the models' forward")
+    return told, forward, backward
+
+
 def _product(told: Json, forward: float, backward: float) -> ZeroProduct | None:
-    if not isinstance(told, dict):
+    numbers = _numbers(told, "zeros", "flops_forward", "flops_backward")
+    if numbers is None or not isinstance(told, dict):
         return None
-    zeros, calls, shape = told.get("zeros"), told.get("calls"), told.get("shape")
-    parts = [told.get("flops_forward"), told.get("flops_backward")]
-    numbers = [float(one) for one in (zeros, *parts) if isinstance(one, int | float) and not isinstance(one, bool)]
-    if len(numbers) < 1 + len(parts) or not isinstance(calls, int) or not isinstance(shape, list):
+    calls = told.get("calls")
+    if not isinstance(calls, int) or not isinstance(told.get("shape"), list):
         return None
-    file, line, function = told.get("file"), told.get("line"), told.get("function")
-    place = None
-    if isinstance(file, str) and isinstance(line, int) and isinstance(function, str):
-        place = CodePlace(file=file, line=line, function=function, text=str(told.get("text", "")))
+    zeros, ahead, back = numbers
     return ZeroProduct(
-        place=place,
+        place=_place(told),
         operation=str(told.get("operation", "")),
-        shape=tuple(size for size in shape if isinstance(size, int)),
-        zeros=numbers[0],
+        shape=_shape(told),
+        zeros=zeros,
         calls=calls,
-        forward=numbers[1] / forward,
-        backward=numbers[2] / backward if backward > 0 else 0.0,
-        whole=(numbers[1] + numbers[2]) / (forward + backward),
+        forward=ahead / forward,
+        backward=back / backward if backward > 0 else 0.0,
+        whole=(ahead + back) / (forward + backward),
     )
+
+
+def _numbers(told: Json, *names: str) -> tuple[float, ...] | None:
+    """Those of a dictionary's values, or None where one is no number."""
+    values = [told.get(name) for name in names] if isinstance(told, dict) else []
+    numbers = tuple(float(one) for one in values if isinstance(one, int | float) and not isinstance(one, bool))
+    return numbers if len(numbers) == len(names) else None
+
+
+def _shape(told: dict[str, Json]) -> tuple[int, ...]:
+    shape = told.get("shape")
+    return tuple(size for size in shape if isinstance(size, int)) if isinstance(shape, list) else ()
+
+
+def _place(told: dict[str, Json]) -> CodePlace | None:
+    file, line, function = told.get("file"), told.get("line"), told.get("function")
+    if isinstance(file, str) and isinstance(line, int) and isinstance(function, str):
+        return CodePlace(file=file, line=line, function=function, text=str(told.get("text", "")))
+    return None

@@ -157,10 +157,12 @@ def wait_left(facts: TrialFacts, share: Interval) -> tuple[float, float]:
     workers = facts.number("num_workers")
     if ends is None and not workers:
         raise facts.missing("data_wait_cpu_ns", "where the loop's thread had no core was not measured")
-    early, late = (users.robbed(end) for end in (ends or (0.0, 0.0)))
+    # Of a wait as most steps show it the part is taken that was taken of all: the delay is counted over all steps.
+    usual = 1.0 if ends is None else _usual(wait, _wait_share(facts))
+    early, late = (users.robbed(end) * usual for end in (ends or (0.0, 0.0)))
     theirs = workers_robbed_share(facts) if workers else 0.0
     # With its batch there the loop waits for a core and for no data, whoever has the core.
-    own = users.lent(ends[0]) if workers and ends is not None else 0.0
+    own = users.lent(ends[0]) * usual if workers and ends is not None else 0.0
     found = [_left(wait, late + own + theirs, lost), _left(wait, early + own + theirs, lost)]
     if workers:
         rest = max(0.0, 1 - wait - min(lost, users.robbed(ask(_lost_while_computing, facts) or 0.0)))
@@ -177,7 +179,12 @@ def _left(wait: float, taken: float, lost: float) -> float:
 def batches_lay_ready(facts: TrialFacts) -> bool:
     """Whether most of the wait for workers' batches was for a core of the loop's own: then they may have been idle."""
     low, high = delay_in_wait(facts)
-    return low + high >= float(facts.host_column(Phase.DATA_WAIT).sum()) / float(facts.column("wall_ns").sum())
+    return low + high >= _wait_share(facts)
+
+
+def _wait_share(facts: TrialFacts) -> float:
+    """The loop's wait for data over all of the steps' time."""
+    return float(facts.host_column(Phase.DATA_WAIT).sum()) / float(facts.column("wall_ns").sum())
 
 
 def _loading_of_the_loop(facts: TrialFacts) -> Loading:
@@ -219,8 +226,14 @@ def outside_left(facts: TrialFacts, share: Interval, phases: Sequence[Phase]) ->
     computing = sum(float(facts.host_column(phase).sum()) for phase in _COMPUTE)
     users, lost = _users(facts), min(1.0, facts.quantity("loop_run_delay_share"))
     ends = _delay_within(facts, time, min(time, max(0.0, least - computing)), min(time, most))
-    low, high = (_left(share.value, users.robbed(end), users.robbed(lost)) for end in ends[::-1])
+    usual = _usual(share.value, time / float(facts.column("wall_ns").sum()))
+    low, high = (_left(share.value, users.robbed(end) * usual, users.robbed(lost)) for end in ends[::-1])
     return low, high
+
+
+def _usual(share: float, whole: float) -> float:
+    """What most steps show of a time, over all of it."""
+    return min(1.0, share / whole) if whole > 0 else 1.0
 
 
 def _delay_within(facts: TrialFacts, time: float, least: float, most: float) -> tuple[float, float]:

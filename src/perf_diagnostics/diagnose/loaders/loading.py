@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perf_diagnostics.diagnose.facts import processor, run_delay
 from perf_diagnostics.diagnose.facts.facts import LEAST_STEPS, Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.facts.step_facts import NS_PER_S
-from perf_diagnostics.diagnose.loaders.hand_over import HAND_OVER_S, FirstWorkers
+from perf_diagnostics.diagnose.loaders.hand_over import HAND_OVER_S, SMALL, FirstWorkers, HandedOver
 from perf_diagnostics.diagnose.loaders.loader_looks import LoaderLooks, loader_looks
 from perf_diagnostics.diagnose.wording import counted, duration
 from perf_diagnostics.records import Float64, Phase
@@ -45,11 +45,12 @@ class Loading:
     network, locks), mixed, or unknown; what of it passed without a core (``delayed``, where the scheduler's count is
     known) is no part of either. ``lay_ready``: for most of the wait a batch was there, and the loop had no core; then
     workers may have been idle, and ``work_s`` is the most that a batch takes. ``computes_s`` is the workers' CPU time a
-    step. ``hand_over_s`` is what taking over the batches of a step from workers costs the loop, and ``hands_over``:
-    that is most of its wait. Where workers are started anew for each pass over the data (``anew``), or there are none,
-    so that the loop itself begins each pass, the first steps of passes are left out: a step takes ``now_s``, and all
-    others ``of_time`` of the time. ``starts``: most of the wait lies in the first. ``each``: nearly each step begins a
-    pass anew, so that there are no others. ``looks`` are what the loop was seen to do in its wait, without workers.
+    step. ``hand_over_s`` is what taking over the batches of a step from workers costs the loop, by what a ``batch``
+    holds, and ``hands_over``: that is most of its wait. Where workers are started anew for each pass over the data
+    (``anew``), or there are none, so that the loop itself begins each pass, the first steps of passes are left out: a
+    step takes ``now_s``, and all others ``of_time`` of the time. ``starts``: most of the wait lies in the first.
+    ``each``: nearly each step begins a pass anew, so that there are no others. ``looks`` are what the loop was seen to
+    do in its wait, without workers.
     """
 
     work_s: float
@@ -64,6 +65,7 @@ class Loading:
     delayed: float | None = None
     lay_ready: bool = False
     hand_over_s: float = HAND_OVER_S
+    batch: HandedOver = SMALL
     hands_over: bool = False
     of_time: float = 1.0
     starts: bool = False
@@ -89,12 +91,12 @@ class Loading:
     @property
     def workers_pay(self) -> bool:
         """False where taking a batch over from a worker takes the loop longer than it waits for one now."""
-        return self.wait_s > self.batches * HAND_OVER_S
+        return self.wait_s > self.batches * self.batch.least_s
 
     @property
     def first(self) -> FirstWorkers:
         """What first workers would make of the wait."""
-        return FirstWorkers(self.wait_s, self.rest_s, self.batches, self.free_cores)
+        return FirstWorkers(self.wait_s, self.rest_s, self.batches, self.free_cores, self.batch)
 
     @property
     def workers_win(self) -> bool:
@@ -109,7 +111,7 @@ class Loading:
     @property
     def rushed(self) -> bool:
         """Workers run, and batches come so close together that handing them over may be what takes the time."""
-        return _rushed(self.now_s, self.batches, self.workers, self.free_cores)
+        return _rushed(self.now_s, self.batches * self.batch.calls_s, self.workers, self.free_cores)
 
     @property
     def takes(self) -> str:
@@ -200,10 +202,11 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
     batches = int(ask(facts.number, "accumulation_steps") or facts.result.trial.settings.accumulation_steps or 1)
     taking_over_s = ask(_taking_over_s, facts) if workers else None
     hands_over = taking_over_s is not None and taking_over_s >= _MOST_OF_IT * (step - rest)
-    free_cores = ask(cores_left, facts)
-    if kind == "waiting" and (ready or hands_over or _rushed(step, batches, workers, free_cores)):
+    free_cores, batch = ask(cores_left, facts), HandedOver.of(facts)
+    if kind == "waiting" and (ready or hands_over or _rushed(step, batches * batch.calls_s, workers, free_cores)):
         kind = "mixed"  # workers whose batches lie ready, or are being handed over, wait for the loop
-    hand_over_s = max(batches * HAND_OVER_S, taking_over_s or 0.0)
+    # What the bytes of a batch cost the loop of running workers is in the rest of its steps already.
+    hand_over_s = max(batches * (batch.calls_s if workers else batch.least_s), taking_over_s or 0.0)
     each = each_step_begins(facts)
     return Loading(
         work_s=work,
@@ -218,6 +221,7 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
         delayed=None if scheduled is None else scheduled.delayed,
         lay_ready=ready,
         hand_over_s=hand_over_s,
+        batch=batch,
         hands_over=hands_over,
         of_time=between.of_time,
         starts=each or between.starts_share >= _MOST_OF_IT,
@@ -237,9 +241,9 @@ def cores_left(facts: TrialFacts) -> float:
     return min(free, float(max(0, left)))
 
 
-def _rushed(step_s: float, batches: int, workers: int | None, free_cores: float | None) -> bool:
+def _rushed(step_s: float, hand_over_s: float, workers: int | None, free_cores: float | None) -> bool:
     crowd = free_cores is not None and (workers or 0) > free_cores
-    return bool(workers) and step_s < (_RUSHED_IN_A_CROWD if crowd else _RUSHED) * batches * HAND_OVER_S
+    return bool(workers) and step_s < (_RUSHED_IN_A_CROWD if crowd else _RUSHED) * hand_over_s
 
 
 @dataclass(frozen=True)

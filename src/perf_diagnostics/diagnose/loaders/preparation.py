@@ -6,7 +6,7 @@ import numpy as np
 
 from perf_diagnostics.diagnose.facts import processor
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
-from perf_diagnostics.diagnose.loaders.hand_over import FirstWorkers
+from perf_diagnostics.diagnose.loaders.hand_over import FirstWorkers, HandedOver
 from perf_diagnostics.diagnose.loaders.loading import cores_left
 from perf_diagnostics.records import Bools, Float64, Phase
 
@@ -87,7 +87,8 @@ def workers_pay(facts: TrialFacts) -> bool:
         return True
     batches = int(ask(facts.number, "accumulation_steps") or facts.result.trial.settings.accumulation_steps or 1)
     time_s = float(prepared_ns(facts).mean()) * 1e-9 * _running(facts)
-    return FirstWorkers(time_s, max(0.0, facts.step_time_s.value - time_s), batches, free).surely_win(1)
+    rest_s = max(0.0, facts.step_time_s.value - time_s)
+    return FirstWorkers(time_s, rest_s, batches, free, HandedOver.of(facts)).surely_win(1)
 
 
 def as_it_should_be(facts: TrialFacts) -> bool:

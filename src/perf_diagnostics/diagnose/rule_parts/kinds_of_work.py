@@ -94,6 +94,20 @@ _EVALUATING = KindOfWork(
     Remedy("Evaluate less often, on fewer samples or in larger batches, in inference mode."),
 )
 
+_TEXT = KindOfWork(
+    "turning tensors into text",
+    _below("torch._tensor_str", "torch._tensor.Tensor.__repr__", "torch._tensor.Tensor.__format__"),
+    Remedy(
+        "Make no text of tensors in each step: an f-string is made before the logger is asked whether it writes. Ask "
+        "first (if logger.isEnabledFor(logging.DEBUG)), or hand the logger the parts (logger.debug('%s', x)); every so "
+        "many steps, and a number in place of a tensor."
+    ),
+)
+
+#: What may be done inside of forward, backward and optimizer, in their order. Metrics are none: scipy and sklearn may
+#: be what a loss is computed with; nor are a service and another program, which HST012 sees waited for.
+INSIDE = (_SAVING, _PICTURES, _TEXT, _LOGGING, _COPYING)
+
 #: In their order: what an evaluation logs or saves is that first.
 KINDS = (_SAVING, _LOGGING, _PICTURES, _METRICS, _NETWORK, _COPYING, _EVALUATING)
 

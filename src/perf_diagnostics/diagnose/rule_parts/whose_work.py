@@ -55,8 +55,8 @@ class OwnFunction:
     def remedies(self) -> tuple[Remedy, ...]:
         return (
             Remedy(
-                f"Look at {self.name}: what it does one by one it may do for many at once, and what no step waits for "
-                "may run in another process or thread meanwhile. If the training needs it as it is, this is its price."
+                f"Look at {self.name}: if it works one by one, do it for many at once; what no step waits for may run "
+                "in another process or thread meanwhile. If the training needs it as it is, this is its price."
             ),
         )
 

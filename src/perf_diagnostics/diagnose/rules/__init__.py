@@ -23,6 +23,7 @@ from perf_diagnostics.diagnose.rules.cmp021_batch_asked_again import BatchAskedA
 from perf_diagnostics.diagnose.rules.cmp022_tiny_micro_batches import TinyMicroBatches
 from perf_diagnostics.diagnose.rules.cmp023_products_with_zeros import ProductsWithZeros
 from perf_diagnostics.diagnose.rules.cmp024_costly_hooks import CostlyHooks
+from perf_diagnostics.diagnose.rules.cmp025_rows_without_gradient import RowsWithoutGradient
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -57,6 +58,7 @@ from perf_diagnostics.diagnose.rules.hst007_recompiles import Recompiles
 from perf_diagnostics.diagnose.rules.hst008_debug_settings import DebugSettings
 from perf_diagnostics.diagnose.rules.hst010_tiny_operations import TinyOperations
 from perf_diagnostics.diagnose.rules.hst012_waits_inside_work import WaitsInsideWork
+from perf_diagnostics.diagnose.rules.hst013_chores_inside_work import ChoresInsideWork
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
 from perf_diagnostics.diagnose.rules.inp002_slow_batches import SlowBatches
 from perf_diagnostics.diagnose.rules.inp003_too_few_workers import TooFewWorkers
@@ -138,6 +140,7 @@ RULES: tuple[Rule, ...] = (
     DebugSettings(),
     TinyOperations(),
     WaitsInsideWork(),
+    ChoresInsideWork(),
     OptimizerHeavy(),
     ZeroGradMemset(),
     OptimizerSynchronises(),
@@ -170,6 +173,7 @@ RULES: tuple[Rule, ...] = (
     TinyMicroBatches(),
     ProductsWithZeros(),
     CostlyHooks(),
+    RowsWithoutGradient(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.code.passing_looks import TimeAt, time_at
-from perf_diagnostics.diagnose.code_words import function, place, source
+from perf_diagnostics.diagnose.code_words import at_line
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.facts.product_facts import ZeroProduct, share_of_operations, zero_products
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
@@ -125,17 +125,9 @@ def _summary(products: Sequence[ZeroProduct], operations: float, time: TimeAt | 
     took = f"these lines take {percent_between(time.share)} of each step" if time is not None and timed else _NOT_TIMED
     return (
         f"{percent(operations)} of a step's operations are matrix products with an operand that is nearly all zeros: "
-        f"{_zeros(first.zeros)} of its {size} numbers{_place(first, with_text=not timed)}{more}; {took}."
+        # Its text only where the looks do not show the line beside it.
+        f"{_zeros(first.zeros)} of its {size} numbers{at_line(first.place, with_text=not timed)}{more}; {took}."
     )
-
-
-def _place(product: ZeroProduct, *, with_text: bool) -> str:
-    """`` at model.py:5 in Net.forward``; its text only where the looks do not show the line beside it."""
-    if product.place is None:
-        return ""
-    inside = f" in {function(product.place)}" if function(product.place) else ""
-    text = f" (`{source(product.place)}`)" if with_text and source(product.place) else ""
-    return f" at {place(product.place)}{inside}{text}"
 
 
 def _remedies(first: ZeroProduct, *, timed: bool) -> tuple[Remedy, ...]:

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts import processor, run_delay
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
-from perf_diagnostics.diagnose.loaders.hand_over import HAND_OVER_S, costs
 from perf_diagnostics.diagnose.loaders.loading import Loading, computing_share_of, core_bound_s, loading_of
 from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.advice import cheaper_batches
@@ -250,8 +249,8 @@ def _summary(share: Interval, loading: Loading) -> str:
         return f"{says} For most of that {loading.start}."
     if not loading.workers_pay:
         return (
-            f"{says} {takes}; taking one over from a worker costs the loop about {duration(HAND_OVER_S)}, so workers "
-            "will not fix it."
+            f"{says} {takes}; taking one over from a worker costs the loop about {duration(loading.batch.least_s)}, "
+            "so workers will not fix it."
         )
     gathers = " For most of it the loader fetches and stacks sample by sample." if loading.gathers else ""
     without = f" {percent(loading.delayed or 0.0)} without a core;" if loading.lacked_cores else ""
@@ -271,5 +270,6 @@ def _summary(share: Interval, loading: Loading) -> str:
     if loading.cores_lacking:
         how += f" {loading.cores_left}: more workers will not fix it."
     elif not loading.workers_win:
-        how += f" Having one made by a worker costs the loop {costs(loading.free_cores)}: workers may win nothing."
+        costs = loading.batch.costs(loading.free_cores)
+        how += f" Having one made by a worker costs the loop {costs}: workers may win nothing."
     return f"{says} {how}{gathers}"

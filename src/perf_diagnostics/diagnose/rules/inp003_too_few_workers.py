@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts import run_delay
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
-from perf_diagnostics.diagnose.loaders.hand_over import HAND_OVER_S, costs
 from perf_diagnostics.diagnose.loaders.loading import Loading, core_bound_s, loading_of
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.rule_parts.advice import cheaper_batches
@@ -26,8 +25,9 @@ class TooFewWorkers:
         Where the training waits for data: the workers that would keep up (the time one worker needs for a batch over
         the rest of the step with taking a batch over), the cores that are free for them if loading computes, and the
         step time with as many as are proposed, which is the longer of the time between two batches and that rest. With
-        workers, what the loop computes in its wait is taking over; without, 0.3 ms at best, and at worst the most that
-        first workers were measured to cost: they are advised only where they win more than that. Where workers are
+        workers, what the loop computes in its wait is taking over; without, 0.3 ms at best, 0.1 ms for each further
+        tensor of a batch and 0.35 ms for each megabyte, and at worst the most that first workers were measured to cost:
+        they are advised only where they win more than that. Where workers are
         started anew for each pass over the data, first steps of passes are left out: more workers start no sooner.
 
     Why it matters:
@@ -87,14 +87,15 @@ class TooFewWorkers:
         if not loading.workers_pay:
             return cleared(
                 self,
-                f"taking a batch over from a worker costs the loop about {duration(HAND_OVER_S)}, longer than it waits",
+                f"taking a batch over from a worker costs the loop about {duration(loading.batch.least_s)}, longer "
+                "than it waits",
                 *numbers,
             )
         if not loading.workers_win:
             return cleared(
                 self,
-                f"having a batch made by a worker costs the loop {costs(loading.free_cores)}, and it waits "
-                f"{_each_wait(loading)} for one",
+                f"having a batch made by a worker costs the loop {loading.batch.costs(loading.free_cores)}, and it "
+                f"waits {_each_wait(loading)} for one",
                 *numbers,
             )
         if loading.rushed:

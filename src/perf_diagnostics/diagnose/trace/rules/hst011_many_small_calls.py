@@ -58,7 +58,13 @@ class ManySmallCalls:
 
     warn_share: float = field(default=0.30, metadata=limit("calling over the step to warn from", "judgement"))
     critical_share: float = field(default=0.60, metadata=limit("… that is critical", "judgement"))
-    call_s: float = field(default=10e-6, metadata=limit("what a call costs of an operator's time, in s", "judgement"))
+    call_s: float = field(
+        default=10e-6,
+        metadata=limit(
+            "what a call costs of an operator's time, in s",
+            "on 8 numbers: 0.4 to 3 µs in a row, 2 to 23 µs between large ones",
+        ),
+    )
     repeats: float = field(
         default=10.0, metadata=limit("operators of forward for each trained tensor to call it a loop", "judgement")
     )

@@ -1,0 +1,135 @@
+"""CMP025: many of the rows that products compute got no gradient: the loss made no use of what came out for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.code_words import at_line
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.product_facts import IdleRows, rows_without_gradient, share_of_operations
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.rule import Answer, cleared, limit
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.wording import counted, percent
+from perf_diagnostics.records import Phase
+
+_SELECT = Remedy(
+    "If the loss leaves these rows out (labels of -100, a mask, padding): select the other rows before the layer, as "
+    "in head(hidden[labels != -100]), and compute the loss of those. Its value and gradients are the same."
+)
+_ROUTE = Remedy(
+    "If what comes out is multiplied by a mask of zeros and ones (experts, branches, tasks): give each part its own "
+    "rows only (index_select), and put what it says back in its places (index_add, index_copy)."
+)
+_LAST = Remedy(
+    "If only one position is used (the first token, the last step): take it before the layers that treat each position "
+    "by itself; a last attention block needs only its query."
+)
+_HINGE = Remedy(
+    "If the loss decides it (a margin that is kept, a clipped ratio): forward has to be computed, but backward only "
+    "for the rows that have a loss."
+)
+
+#: Of operations for nothing it is only backward's that a fix surely saves: a loss may have to see a row first. What is
+#: computed beside products (activations, softmax) goes with them, and may take longer than they do.
+_MORE_THAN_PRODUCTS = 1.2
+
+
+@dataclass(frozen=True)
+class RowsWithoutGradient:
+    """Many rows of the products got no gradient, so that the loss made no use of what was computed for them.
+
+    What it measures:
+        In one step of a watched loop, which is none of those that count: for each matrix product and convolution of
+        the models' forward the gradient that backward multiplies with its weight or input, and how many of its rows
+        (tokens, samples, positions) are nothing but zeros, by 128 rows drawn at random, some of them looked at whole.
+        The product's operations in forward and backward count by that part.
+
+    Why it matters:
+        A row without a gradient cost as much as the others. A head over a vocabulary for all positions, of which one
+        in seven is predicted, and six experts that each compute all tokens, took 59 % and 69 % of a step for nothing
+        (torch 2.13, one core).
+
+    What to try:
+        Select the rows that count before the layer that treats each row by itself; give experts and branches their own
+        rows only; pad less.
+
+    When it is wrong:
+        What comes out may be used without a gradient: a metric over all positions, statistics of a batch norm, a memory
+        bank. A loss with a margin has to see a row to know that it counts for nothing. Layers that mix rows (attention,
+        batch norm, recurrent ones) need rows that get no gradient themselves: only what is said of the products holds.
+        Stochastic depth leaves rows out on purpose. A share of operations is not quite a share of time. One step was
+        looked at; compiled models and recurrent layers in one kernel are not.
+    """
+
+    code: ClassVar[str] = "CMP025"
+    name: ClassVar[str] = "rows-without-gradient"
+    family: ClassVar[Family] = Family.COMPUTE
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    least_rows: float = field(
+        default=0.5,
+        metadata=limit(
+            "part of a line's rows without a gradient", "stochastic depth leaves out 10 to 30 %; a judgement"
+        ),
+    )
+    info_share: float = field(
+        default=0.10, metadata=limit("share of a step's operations for such rows to mention", "judgement")
+    )
+
+    def check(self, facts: TrialFacts) -> Answer:
+        idle = [one for one in rows_without_gradient(facts) if one.rows >= self.least_rows]
+        operations = share_of_operations(idle)
+        numbers = [
+            Evidence(
+                metric="operations for rows without a gradient, of all",
+                value=operations * 100,
+                unit="%",
+                limit=self.info_share * 100,
+            )
+        ]
+        if not idle or operations < self.info_share:
+            return cleared(self, "no considerable part of the products is for rows without a gradient", *numbers)
+        first = idle[0]
+        numbers.append(Evidence(metric="rows without a gradient there", value=first.rows * 100, unit="%"))
+        padding = ask(lambda: facts.padding_share)
+        if padding is not None:
+            numbers.append(Evidence(metric="padding among the tokens", value=padding.value * 100, unit="%"))
+            if all(one.rows <= padding.value + self.info_share for one in idle):
+                return cleared(self, "the rows without a gradient are as many as padding is (CMP004)", *numbers)
+        lost = _lost(facts, idle)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.INFO,
+            summary=_summary(idle, operations),
+            scope=facts.label,
+            evidence=tuple(numbers),
+            remedies=(_SELECT, _ROUTE, _LAST, _HINGE),
+            recoverable=None if lost is None else recoverable(lost, self.family),
+            confidence=confidence(Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin),
+        )
+
+
+def _lost(facts: TrialFacts, idle: Sequence[IdleRows]) -> Interval | None:
+    """The share of the step for such rows, where operations take as long as others of their phase do."""
+    forward, backward = ask(facts.share, Phase.FORWARD), ask(facts.share, Phase.BACKWARD)
+    if forward is None or backward is None:
+        return None
+    ahead = forward.value * min(1.0, sum(one.forward for one in idle))
+    back = backward.value * min(1.0, sum(one.backward for one in idle))
+    most = min(forward.value + backward.value, _MORE_THAN_PRODUCTS * (ahead + back))
+    return Interval(ahead + back, back, most, 1)
+
+
+def _summary(idle: Sequence[IdleRows], operations: float) -> str:
+    first = idle[0]
+    more = "" if len(idle) == 1 else f", and at {counted(len(idle) - 1, 'more line')}"
+    rows = f"{percent(first.rows)} of {first.shape[0]:,} rows" if first.shape else f"{percent(first.rows)} of the rows"
+    return (
+        f"{percent(operations)} of a step's operations are for rows whose result the loss made no use of: "
+        f"{rows} got no gradient{at_line(first.place, with_text=True)}{more}."
+    )

@@ -1,0 +1,92 @@
+"""CMP025: products for rows that got no gradient, by their operations in forward and backward."""
+
+from __future__ import annotations
+
+import pytest
+
+from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.rules.cmp025_rows_without_gradient import RowsWithoutGradient
+from perf_diagnostics.testing import trial_of
+from tests.diagnose.answers import clear, found, missing, number
+
+RULE = RowsWithoutGradient()
+
+
+def idle(line: int = 37, *, rows: float = 0.85, forward: float = 0.5e9, backward: float = 1e9, **more: object):
+    told = {"operation": "addmm", "shape": [1024, 8000], "rows": rows, "calls": 1, "flops_forward": forward}
+    told |= {"flops_backward": backward, "file": "lm.py", "line": line, "function": "LM.forward", "text": "x = head(h)"}
+    return {name: value for name, value in (told | more).items() if value is not None}
+
+
+def ask(*lines: object, forward: float = 1e9, backward: float = 2e9, phases: dict[str, float] | None = None, **more):
+    """A step of a billion operations in forward and two in backward, which take 0.04 and 0.06 of 0.1 s."""
+    facts = {"product_flops_forward": forward, "product_flops_backward": backward, "rows_without_gradient": list(lines)}
+    trial = trial_of(**(phases or {"forward": 0.04, "backward": 0.06}), facts=facts, **more)
+    try:
+        return RULE.check(TrialFacts.of(trial))
+    except NotMeasured as unmeasured:
+        return unmeasured
+
+
+def test_operations_for_nothing_are_told_with_their_line_and_what_they_may_win() -> None:
+    finding = found(ask(idle()))
+    # 0.5 of forward's billion and 1 of backward's two.
+    assert number(finding, "operations for rows without a gradient, of all").value == pytest.approx(50.0)
+    assert finding.severity is Severity.INFO
+    assert finding.summary == (
+        "50 % of a step's operations are for rows whose result the loss made no use of: 85 % of 1,024 rows got no "
+        "gradient at lm.py:37 in LM.forward (`x = head(h)`)."
+    )
+    won = finding.recoverable
+    # Half of 0.4 and half of 0.6 of the step, and a fifth more; surely a part of backward's.
+    assert won is not None and won.high == pytest.approx(0.6) and won.low == pytest.approx(0.3 * 0.3)
+    assert any("labels != -100" in remedy.says for remedy in finding.remedies)
+
+
+def test_what_may_be_won_is_no_more_than_forward_and_backward_take() -> None:
+    finding = found(ask(idle(forward=1e9, backward=2e9), phases={"forward": 0.02, "backward": 0.03, "optimizer": 0.05}))
+    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.5)
+
+
+def test_lines_add_up_and_the_one_with_the_most_is_named() -> None:
+    finding = found(ask(idle(5, forward=0.1e9, backward=0.2e9), idle(9, forward=0.2e9, backward=0.4e9)))
+    assert number(finding, "operations for rows without a gradient, of all").value == pytest.approx(30.0)
+    assert "at lm.py:9 in LM.forward (`x = head(h)`), and at 1 more line." in finding.summary
+
+
+def test_few_rows_or_few_operations_are_cleared() -> None:
+    assert "no considerable part" in clear(ask(idle(rows=0.49))).summary
+    assert "no considerable part" in clear(ask(idle(forward=0.1e9, backward=0.19e9))).summary
+    assert "no considerable part" in clear(ask()).summary
+    found(ask(idle(rows=0.5, forward=0.1e9, backward=0.2e9)))
+
+
+def test_rows_that_are_padding_are_left_to_the_rule_about_padding() -> None:
+    def padded(part: float) -> dict[str, object]:
+        return {"columns": {"tokens": 1000, "padding_tokens": round(1000 * part)}}
+
+    assert "as many as padding" in clear(ask(idle(rows=0.6), **padded(0.55))).summary
+    finding = found(ask(idle(rows=0.85), **padded(0.55)))
+    assert number(finding, "padding among the tokens").value == pytest.approx(55.0)
+
+
+def test_without_a_look_nothing_is_said() -> None:
+    try:
+        RULE.check(TrialFacts.of(trial_of(forward=0.04, backward=0.06)))
+    except NotMeasured as unmeasured:
+        assert "no step was looked through" in str(unmeasured)
+    else:
+        pytest.fail("it said something")
+    assert "no matrix product" in str(missing(ask(idle(), forward=0.0)))
+
+
+@pytest.mark.parametrize("broken", ["text", {"rows": "many"}, idle(flops_forward=None), idle(rows=True), None])
+def test_what_is_no_record_of_rows_is_passed_over(broken: object) -> None:
+    assert "no considerable part" in clear(ask(broken)).summary
+    assert "at 1 more line" not in found(ask(broken, idle())).summary
+
+
+def test_without_a_line_the_rows_are_told_all_the_same() -> None:
+    finding = found(ask(idle(file=None, shape=None)))
+    assert finding.summary.endswith("85 % of the rows got no gradient.")

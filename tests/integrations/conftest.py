@@ -13,6 +13,7 @@ import pytest
 
 from perf_diagnostics.integrations import own_cost
 from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
+from perf_diagnostics.integrations.marked import MarkedLoop
 from perf_diagnostics.integrations.model.trained import Trained
 from perf_diagnostics.integrations.run_script import Session, run_watched
 from perf_diagnostics.records import ALL_PHASES, StepTable, TrialResult
@@ -101,3 +102,5 @@ def _each_test_is_a_process_of_its_own() -> Iterator[None]:
     yield
     for training in abrupt_ends._alive():
         abrupt_ends.remove(training)
+        if isinstance(training, MarkedLoop):
+            training.let_go()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -164,3 +165,72 @@ def test_nothing_stays_on_the_graph_and_gradients_are_as_without(tmp_path: Path)
     assert facts["backwards_looked_into"] >= 1
     pairs = [pair for steps in zip(watched, found, strict=True) for pair in zip(*steps, strict=True)]
     assert len(pairs) == STEPS * 6 and all(torch.equal(one, other) for one, other in pairs)
+
+
+def windows(chunks: int, *, kept: str = "keep", added: bool = True):
+    """Chunks of a sequence, each with a loss of its own, and one update; the state goes on from chunk to chunk."""
+
+    def train(loader) -> None:
+        cell, head = torch.nn.RNNCell(4, 4), torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.01)
+        for x in loader:
+            state = torch.zeros(4, 4)
+            optimizer.zero_grad()
+            for _ in range(chunks):
+                state = cell(x, state)
+                head(state).mean().backward(retain_graph=kept != "free")
+                if kept != "keep":
+                    state = state.detach()
+                if not added:
+                    optimizer.zero_grad()
+            optimizer.step()
+
+    return train
+
+
+def test_a_backward_that_goes_through_earlier_chunks_again(tmp_path: Path) -> None:
+    facts = facts_of(tmp_path, windows(4))
+    # A chunk is a cell and a head: of the 4 backwards the second runs one cell again, the fourth three; heads are new.
+    one = facts_of(tmp_path, windows(1))
+    assert one["backward_operators_again"] == 0 and one["backward_time_again"] == 0
+    assert 0.35 < facts["backward_operators_again"] < 0.6 and 0 < facts["backward_time_again"] < 1
+
+
+@pytest.mark.parametrize("kept", ["free", "for nothing"])
+def test_chunks_that_are_cut_off_are_run_once(tmp_path: Path, kept: str) -> None:
+    facts = facts_of(tmp_path, windows(4, kept=kept))
+    assert facts["backward_operators_again"] == 0 and facts["backward_time_again"] == 0
+
+
+def test_operators_are_run_again_only_where_their_gradients_add_up(tmp_path: Path) -> None:
+    facts = facts_of(tmp_path, windows(4, added=False))
+    assert facts["backward_operators_again"] == 0
+
+
+def test_what_is_remembered_keeps_no_graph(tmp_path: Path) -> None:
+    alive = []
+
+    class Kept(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.held = Held()
+            alive.append(weakref.ref(ctx.held))
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+    class Held:
+        pass
+
+    def train(loader) -> None:
+        model = chain(1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for x in loader:
+            optimizer.zero_grad()
+            Kept.apply(model(x)).mean().backward(retain_graph=True)
+            assert len([one for one in alive if one() is not None]) == 0
+            optimizer.step()
+
+    assert "backward_operators_again" in facts_of(tmp_path, train) and len(alive) == STEPS

@@ -310,6 +310,8 @@ def test_a_copy_is_counted_by_its_source_until_either_is_changed() -> None:
     assert reader.read((ids, there), {}, copies.source_of) is None
     copies.add(mask, there)
     copies.forget()
+    assert copies.source_of(there) is mask  # who copies ahead calls the model in the step after
+    copies.forget()
     assert copies.source_of(there) is None
 
 
@@ -345,13 +347,11 @@ def test_marked_by_hand_the_tokens_that_are_told_hold(tmp_path: Path) -> None:
     assert table.columns["tokens"].tolist() == [13] * STEPS and table.get("padding_tokens") is None
 
 
-def test_a_model_without_a_mask_is_left_alone_where_marked_by_hand(tmp_path: Path) -> None:
+def test_a_model_without_a_mask_has_no_tokens_where_marked_by_hand(tmp_path: Path) -> None:
     model = torch.nn.Linear(2, 2)
-    with OwnLoop("by-hand", model=model, results_dir=tmp_path, quiet=True) as loop:
-        assert stands_in(model) is None
-        with loop.step(samples=1):
-            model(torch.ones(1, 2))
-    assert loop.run is not None
+    with OwnLoop("by-hand", model=model, results_dir=tmp_path, quiet=True) as loop, loop.step(samples=1):
+        model(torch.ones(1, 2))
+    assert loop.run is not None and stands_in(model) is None
     assert loop.run.results[0].steps[0].get("tokens") is None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -38,3 +40,19 @@ def test_one_parameter_of_64_bits_among_others_is_no_model_of_64_bits() -> None:
 
 def test_without_parameters_it_is_torchs_default() -> None:
     assert describe.precision_of([], CPU, None) == "float32"
+
+
+def test_a_device_whose_allocator_counts_nothing_is_described_without_its_peaks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that was plugged in (torch/csrc/cuda/CUDAPluggableAllocator.cpp)."""
+
+    def refuse(_device: object) -> int:
+        raise RuntimeError("CUDAPluggableAllocator does not yet support getDeviceStats.")
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: SimpleNamespace(total_memory=2**30))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", refuse)
+    parameters = [torch.nn.Parameter(torch.ones(3))]
+    told = {one.name: one.value for one in describe.sizes(parameters, torch.device("cuda:0"))}
+    assert (told["parameters"], told["device_memory_total"]) == (3, 2**30)
+    assert not {"device_memory_peak_allocated", "device_memory_peak_reserved"} & set(told)

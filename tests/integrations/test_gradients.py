@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -69,6 +71,27 @@ def facts_of(
     with run_here(folder) as session:
         train()
     return session.watch.recording.result.facts
+
+
+def test_of_a_model_that_is_gone_with_its_function_it_is_told_what_was_seen(tmp_path: Path) -> None:
+    """The usual script: all of it in ``main()``, and over before anything was written."""
+
+    def main() -> weakref.ref[torch.nn.Module]:
+        model = TwoHeads()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for x, y in DataLoader(TensorDataset(torch.randn(20, 4), torch.randn(20, 1)), batch_size=4):
+            torch.nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return weakref.ref(model)
+
+    with run_here(tmp_path) as session:
+        gone = main()
+        gc.collect()
+        assert gone() is None
+    facts = session.watch.recording.result.facts
+    assert [facts[name] for name in NUMBERS] == [9, 40 + 9, 0, 0] and facts["model"] == "TwoHeads"
+    assert facts["sparse_gradients"] == 0 and facts["accumulation_steps"] == 1
 
 
 @BY_WATCHING_AND_BY_MARKS

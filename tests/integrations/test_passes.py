@@ -52,6 +52,7 @@ def test_a_loader_for_each_pass_is_told_from_one_for_all(
     result = watched(tmp_path, anew=anew, held_out=held_out)
     assert (result.facts["passes"], result.facts["loaders"]) == (3, loaders)
     assert (result.facts["num_workers"], result.facts["batches_a_pass"]) == (0, 4)
+    assert result.facts["batch_tensors"] == 1 and result.facts["batch_bytes"] == 4 * 4 * 4
     assert result.steps[0].columns["epoch"].tolist() == [0] * 4 + [1] * 4 + [2] * 4
 
 
@@ -65,6 +66,28 @@ def test_a_loader_at_the_address_of_one_that_is_gone_is_another_one() -> None:
         assert passes.knows(one)
         assert (passes.facts["passes"], passes.facts["loaders"]) == (2 * number, number)
         del one
+
+
+def test_the_first_batches_tell_what_handing_one_over_takes() -> None:
+    passes = Passes()
+    passes.batch_came([torch.zeros(2)])  # of no DataLoader
+    assert passes.facts == {}
+    passes.begin(loader())
+    for rows in (2, 4, 6, 8, 1000, 1000):
+        passes.batch_came([torch.zeros(rows), torch.zeros(1)])
+    assert (passes.facts["batch_tensors"], passes.facts["batch_bytes"]) == (2, 4 * (5 + 1))
+
+
+def test_a_batch_that_cannot_be_looked_through_ends_nothing() -> None:
+    class Lazy(dict[str, object]):
+        def values(self) -> Any:
+            raise OSError("it lies on a disk that is gone")
+
+    passes = Passes()
+    passes.begin(loader())
+    passes.batch_came(Lazy())
+    passes.batch_came([torch.zeros(2)])
+    assert "batch_tensors" not in passes.facts and passes.facts["passes"] == 1
 
 
 def test_what_is_no_dataloader_has_no_facts() -> None:

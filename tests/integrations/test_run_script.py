@@ -57,6 +57,28 @@ def test_output_arguments_and_random_draws_are_those_of_plain_python(tmp_path: P
     assert result.outcome is Outcome.COMPLETED and len(result.steps[0]) == 24
 
 
+def test_a_model_that_is_gone_with_its_function_still_had_its_batch_size(tmp_path: Path) -> None:
+    """The usual script: all of it in ``main()``, and over before anything was written."""
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "from torch.utils.data import DataLoader\n"
+        "def main():\n"
+        "    model = torch.nn.Linear(4, 1)\n"
+        "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "    for number, batch in enumerate(DataLoader([torch.randn(4) for _ in range(120)], batch_size=4)):\n"
+        "        model(batch).mean().backward()\n"
+        "        if number % 3 == 2:\n"
+        "            optimizer.step()\n"
+        "            optimizer.zero_grad()\n"
+        "main()\n"
+    )
+    watched = start([*RUN, "train.py"], tmp_path)
+    (result,) = list_runs(tmp_path / "results")[0].read().results
+    assert result.steps[0].columns["samples"].tolist() == [12] * 10, watched.stderr
+    assert result.trial.settings.batch_size == 4 and result.trial.settings.accumulation_steps == 3
+    assert result.facts["unused_parameters"] == 0
+
+
 @pytest.mark.parametrize(
     ("how", "outcome"),
     [

@@ -277,6 +277,17 @@ def test_a_scaled_loss_is_refused() -> None:
     assert losses.take() == {} and not losses.wanted
 
 
+def test_swapped_arguments_are_refused_in_one_line(tmp_path: Path) -> None:
+    model, optimizer, loader = parts()
+    with (
+        pytest.raises(
+            InvalidSettings, match=r"^attach\(\) was given model=SGD \( Parameter Group 0 [^\n]+; it takes a torch"
+        ),
+        attach(optimizer, model, loader, results_dir=tmp_path),  # type: ignore[arg-type]
+    ):
+        pass
+
+
 def test_a_closure_without_a_loader_gives_the_batch_its_rows_and_not_a_part_of_them(tmp_path: Path) -> None:
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=5, lr=1e-3)

@@ -45,33 +45,39 @@ def test_what_a_signals_handler_raises_passes_the_guard_and_is_no_gap() -> None:
 
 
 @pytest.mark.usefixtures("a_handler")
-def test_a_handler_that_raises_while_a_block_is_written_reaches_the_loop(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("writing", [1, 2])  # that of the warm-up, and a later one
+def test_a_handler_that_raises_while_a_block_is_written_reaches_the_loop(
+    tmp_path: Path, monkeypatch, writing: int
+) -> None:
     from perf_diagnostics.integrations.record.training_folder import StepParts
 
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    write, struck = StepParts.write, []
+    write, writings, stopped = StepParts.write, [], []
 
     def interrupted(*args):
-        if not struck:
-            struck.append(1)
+        writings.append(1)
+        if len(writings) == writing:
             signal.raise_signal(signal.SIGUSR1)
         write(*args)
 
     monkeypatch.setattr(StepParts, "write", interrupted)
     with attach(model, optimizer, results_dir=tmp_path, quiet=True) as diagnostics:
-        for _ in range(6):
-            model(torch.randn(2, 4)).mean().backward()
-            optimizer.step()
-        with pytest.raises(Stopped):
-            diagnostics._watch.recording.aside(diagnostics._watch.recording.flush)
-        for _ in range(6):
-            model(torch.randn(2, 4)).mean().backward()
-            optimizer.step()
+        for step in range(12):
+            try:
+                model(torch.randn(2, 4)).mean().backward()
+                optimizer.step()
+                if step == 6:
+                    diagnostics._watch.recording.aside(diagnostics._watch.recording.flush)
+            except Stopped:
+                stopped.append(step)
+    assert stopped == [2 if writing == 1 else 6]
     assert diagnostics.run is not None
     (result,) = diagnostics.run.results
-    assert len(result.steps[0]) == 12
-    assert result.gap("records") is None
+    assert result.steps[0].columns["warmup"].tolist() == [True] * 3 + [False] * 9
+    assert result.gap("records") is None and result.value("process_cpu_s") > 0
+    # Neither is the writing in the steps' time, nor a block in it twice.
+    assert result.value("measured_wall_s") == pytest.approx(result.steps[0].steady.wall_ns.sum() / 1e9)
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,13 @@ class SimulatedEvent:
         self.device.must_not_capture()
         return self.device.host.now_ns >= self.at_ns
 
-    def elapsed_time(self, end_event: SimulatedEvent) -> float:
-        assert self.query() and end_event.query(), "the time of an event in flight was asked for"
+    def elapsed_time(self, end_event: SimulatedEvent, /) -> float:
+        """Refuses, as CUDA does, events of two devices and such as are not complete."""
+        if self.device is not end_event.device:
+            raise RuntimeError("CUDA error: invalid resource handle")
+        if not (self.query() and end_event.query()):
+            raise RuntimeError("Both events must be completed before calculating elapsed time.")
+        self.device.host.spend(self.device.reading_ms)
         return (end_event.at_ns - self.at_ns) / 1e6
 
     def synchronize(self) -> None:
@@ -37,12 +42,16 @@ class SimulatedEvent:
 
 
 class SimulatedDevice:
-    """One stream. ``launch`` enqueues work; events complete when the work before them is done."""
+    """One stream. ``launch`` enqueues work; events complete when the work before them is done.
+
+    ``reading_ms`` is what it takes the host to find out the time between two events.
+    """
 
     kind = "cuda_event"
 
-    def __init__(self, host: HostClock) -> None:
+    def __init__(self, host: HostClock, *, reading_ms: float = 0.0) -> None:
         self.host = host
+        self.reading_ms = reading_ms
         self.free_at_ns = 0
         self.synchronisations = 0
         self.recycled = 0

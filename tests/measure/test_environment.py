@@ -1,6 +1,7 @@
 """The record of where a trial ran: complete, without names or secrets, and never a reason to fail."""
 
 import dataclasses
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -115,6 +116,37 @@ def test_python_and_the_libraries_that_are_installed(tmp_path: Path) -> None:
     assert (found["numpy"], found["psutil"]) == (numpy.__version__, psutil.__version__)
     assert "deepspeed" not in found
     assert "/" not in str(found["executable"])
+
+
+def test_versions_are_those_that_python_tells_of_installed_libraries() -> None:
+    told = {library: environment._version(library) for library in environment.LIBRARIES}
+    installed = {one.metadata["Name"].lower() for one in importlib.metadata.distributions()}
+    here = {library for library in environment.LIBRARIES if library in installed}
+    assert {"torch", "numpy", "psutil"} <= here
+    assert {library: told[library] for library in here} == {one: importlib.metadata.version(one) for one in here}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "version"),
+    [
+        (
+            "made_up-1.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: made-up\nVersion: 1.2+cpu\n\nVersion: 9\n",
+            "1.2+cpu",
+        ),
+        ("made_up-1.dist-info/METADATA", "Metadata-Version: 2.1\r\nVersion: 3\r\n\r\nText\r\n", "3"),
+        ("made_up.egg-info/PKG-INFO", "Name: made-up\nVersion: 0.1rc1\n", "0.1rc1"),
+        ("made_up.egg-info", "Name: made-up\nVersion: 0.2\n", "0.2"),  # from before there were folders
+    ],
+)
+def test_the_version_stands_in_the_head_of_a_librarys_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, content: str, version: str
+) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_bytes(content.encode())
+    monkeypatch.syspath_prepend(tmp_path)
+    assert environment._version("made-up") == importlib.metadata.version("made-up") == version
+    assert environment._version("never-made-up") is None
 
 
 def test_recording_imports_neither_torch_nor_nvml_and_says_what_that_hides() -> None:

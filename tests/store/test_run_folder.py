@@ -373,6 +373,18 @@ def test_what_the_trial_itself_knew_is_salvaged_too(folder: RunFolder) -> None:
     assert salvaged == expected
 
 
+def test_who_was_cut_off_and_knew_how_far_it_had_come_is_taken_at_its_word(folder: RunFolder) -> None:
+    trial = three_parts(folder)
+    cut_off = dataclasses.replace(result_of(PLANNED[0]), outcome=Outcome.INTERRUPTED, reason="only the warm-up")
+    trial.write_measured(cut_off)
+    assert folder.incomplete()[0].reason == "only the warm-up"
+    trial.write_measured(dataclasses.replace(cut_off, outcome=Outcome.CRASHED))  # it was over, and is so no longer
+    assert folder.incomplete()[0].reason == SWEEP_ENDED
+    trial.write_measured(cut_off)
+    (trial.path / "result.json").write_bytes(b"{")  # it had come further, and that is lost
+    assert folder.incomplete()[0].reason.startswith("its result cannot be read: ")
+
+
 def test_a_trial_that_started_and_measured_nothing_is_told_apart_from_one_that_never_started(folder: RunFolder) -> None:
     begun(folder, PLANNED[1])
     (salvaged,) = folder.incomplete()

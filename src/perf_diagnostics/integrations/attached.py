@@ -104,7 +104,7 @@ def attach(
     models = _all_of(model, torch.nn.Module, "model")
     optimizers = _all_of(optimizer, torch.optim.Optimizer, "optimizer")
     if loader is not None and not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
-        raise InvalidSettings(f"attach() was given loader={loader!r:.80}, which cannot be iterated.")
+        raise InvalidSettings(f"attach() was given loader={_shown(loader)}, which cannot be iterated.")
     watch = Watch(
         models=models,
         optimizers=optimizers,
@@ -149,9 +149,14 @@ def _all_of(given: object, kind: type[T], what: str) -> list[T]:
     if found and len(found) == len(several):
         return found
     raise InvalidSettings(
-        f"attach() was given {what}={given!r:.80}; it takes a {kind.__module__.split('.')[0]} {what}, "
+        f"attach() was given {what}={_shown(given)}; it takes a {kind.__module__.split('.')[0]} {what}, "
         "or a list of several: attach(model, optimizer, loader)."
     )
+
+
+def _shown(given: object) -> str:
+    """The beginning of a value in one line: an optimizer's own text goes over many."""
+    return " ".join(f"{given!r:.80}".split())
 
 
 def check_name(name: str | None, results_dir: Path) -> None:

@@ -57,6 +57,7 @@ class FrameworkLoop:
         boards_at_rest.begin()
         self.marked.gradients.start()
         self.marked.watch_checkpoints()
+        self.marked.watch_calls()
         self.patches = ExitStack()
         #: How many steps the training will have, where the framework knows.
         self.training_steps: int | None = None

@@ -83,7 +83,7 @@ class PerformanceDiagnosticsCallback(_TrainerCallback):  # type: ignore[misc]
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         if self._trainings.loop is not None:
-            self._trainings.loop.marked.pass_begins(int(state.epoch or 0))
+            self._trainings.loop.marked.pass_begins(int(state.epoch or 0), others.get("train_dataloader"))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         if self._trainings.loop is not None:

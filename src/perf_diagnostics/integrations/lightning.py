@@ -110,7 +110,7 @@ class PerformanceDiagnosticsCallback(_Callback):  # type: ignore[misc]
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         if self._trainings.loop is not None:
-            self._trainings.loop.marked.pass_begins(trainer.current_epoch)
+            self._trainings.loop.marked.pass_begins(trainer.current_epoch, trainer.train_dataloader)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self._stepped and self._trainings.loop is not None:
@@ -194,7 +194,8 @@ class PerformanceDiagnosticsProfiler(_Profiler):  # type: ignore[misc]
         if loop is None:
             return
         if action_name == "run_training_epoch":
-            loop.marked.pass_begins(self._lightning_module.trainer.current_epoch)
+            trainer = self._lightning_module.trainer
+            loop.marked.pass_begins(trainer.current_epoch, trainer.train_dataloader)
             loop.marked.step_begins()
         phase = self._phase(action_name)
         if phase is not None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -16,57 +17,24 @@ from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
 from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.called_masks import Call, Copies, MaskReader, count_call
 from perf_diagnostics.integrations.model.gradient_looks import GradientLooks
-from perf_diagnostics.integrations.model.masked_calls import watch_masks
+from perf_diagnostics.integrations.model.losses import scales_losses
 from perf_diagnostics.integrations.model.product_looks import ProductLooks
 from perf_diagnostics.integrations.model.user_hooks import user_hooks
 from perf_diagnostics.integrations.record.recording import Recording
 from perf_diagnostics.integrations.shield import FAULTS, LoopObservations, Shield
 from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER, LoopProbe
+from perf_diagnostics.integrations.steps.marks import Mark, StepMark, Timed
 from perf_diagnostics.integrations.steps.passes import Passes
 from perf_diagnostics.integrations.watching.checkpoints import watch_checkpoints
+from perf_diagnostics.integrations.watching.marked_calls import MarkedCalls
+from perf_diagnostics.integrations.watching.marked_copies import watch_copies
 from perf_diagnostics.measure.steps.device_clock import captures, event_source
+from perf_diagnostics.measure.steps.tape import BITS, NEXT_BATCH
 from perf_diagnostics.records import Json, Outcome
 from perf_diagnostics.workloads.workload import BatchCount
 
 T = TypeVar("T")
-
-
-class Mark:
-    """One phase's context manager; made once, entered at every step."""
-
-    __slots__ = ("_index", "_loop")
-
-    def __init__(self, loop: MarkedLoop, index: int) -> None:
-        self._loop = loop
-        self._index = index
-
-    def __enter__(self) -> None:
-        self._loop.begins(self._index)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._loop.ends(self._index, raised=error is not None)
-
-
-class StepMark:
-    """One step's context manager."""
-
-    __slots__ = ("_loop", "_samples", "_tokens")
-
-    def __init__(self, loop: MarkedLoop, samples: int | None, tokens: int | None) -> None:
-        self._loop = loop
-        self._samples = samples
-        self._tokens = tokens
-
-    def __enter__(self) -> None:
-        self._loop.step_begins()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._loop.step_ends(self._samples, self._tokens, raised=error is not None)
 
 
 class MarkedLoop:
@@ -98,9 +66,19 @@ class MarkedLoop:
         self._shield = Shield(self.observations, self._trip)
         self._off = False
         self._models = [] if model is None else [model]
-        self.recording.exchanges.modules = lambda: self._models
-        self.recording.looks = ProductLooks(self.observations, lambda: self._models)
         self._optimizers = [] if optimizer is None else [optimizer]
+        #: What the loop calls inside its marks, where somebody asks for it.
+        self._calls = MarkedCalls(
+            self.probe,
+            self._models,
+            self._optimizers,
+            observations=self.observations,
+            count_masked=self._count_masked,
+            fails=self._shield.take,
+        )
+        self.recording.before_take = self._read_losses
+        self.recording.looks = ProductLooks(self.observations, lambda: self._calls.modules or self._models)
+        self.recording.exchanges.modules = lambda: self._models
         #: What the gradients of the first steps are like, where somebody starts it.
         self.gradients = GradientLooks(
             self._models, self._optimizers, self.observations, lambda: self.probe.running and self.probe.warmup
@@ -114,7 +92,8 @@ class MarkedLoop:
         self._batches: list[int | BatchCount | None] = []
         self._masked: int | BatchCount | None = 0
         self._copies = Copies()
-        self._micro_steps = 1
+        #: How many steps had so many batches: the last one of a pass may have fewer than the usual ones.
+        self._micro_steps: Counter[int] = Counter()
         self._batch_samples: int | None = None
         self._training_passes = Passes()
         #: Whether torch.utils.checkpoint was called, and what that is seen by.
@@ -128,17 +107,33 @@ class MarkedLoop:
 
     def _trip(self) -> None:
         self._off = True
+        self.probe.state.active = False
 
     def watch_checkpoints(self) -> None:
         """Note until the end whether activations are computed again."""
         with self.observations.guard("gradient_checkpointing"):
             watch_checkpoints(self._checkpointed, self._patches)
 
-    def watch_masks(self) -> None:
-        """Count padding by the masks that the model is called with, until the end."""
-        with self.observations.guard("padding_tokens"):
-            for model in self._models:
-                watch_masks(model, self._count_masked, self._patches)
+    def watch_calls(self, modules: Sequence[torch.nn.Module] | None = None) -> None:
+        """See until the end what the loop calls, and count padding by the masks that its models are called with.
+
+        Args:
+            modules: what it calls; None: the outermost modules around what is trained are looked for.
+        """
+        with self.observations.guard("forwards"):
+            self._calls.install(self._patches, modules)
+            device = self._device or describe.device_of(describe.parameters_of(self._models, self._optimizers))
+            self._watch_copies(device)
+
+    def let_go(self) -> None:
+        """See no calls any more."""
+        self._patches.close()
+
+    def _watch_copies(self, device: torch.device) -> None:
+        """Where masks lie on a device, note what they were copied from; done once."""
+        if device.type != "cpu" and self._calls.may_be_masked and not self._copies.wanted:
+            self._copies.wanted = True
+            watch_copies(self._calls, self._copies, self._patches)
 
     def _count_masked(self, reader: MaskReader, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._off:
@@ -199,13 +194,13 @@ class MarkedLoop:
         except FAULTS as fault:
             self._shield.take(fault)
 
-    def pass_begins(self, epoch: int) -> None:
-        """A framework begins a pass over the data, by its own count."""
+    def pass_begins(self, epoch: int, loader: object) -> None:
+        """A framework begins a pass over this loader's data, by its own count."""
         if self._off:
             return
         try:
             self.probe.epoch = epoch
-            self.about.pass_reads.pass_begins()
+            self._loader_begins(loader)
         except FAULTS as fault:
             self._shield.take(fault)
 
@@ -224,22 +219,30 @@ class MarkedLoop:
             self.probe.epoch = self._passes
             self._passes += 1
             try:
-                self.about.pass_reads.pass_begins()
-                self._training_passes.begin(loader)
-                self.about.loader_facts = self._training_passes.facts
+                self._loader_begins(loader)
             except FAULTS as fault:
                 self._shield.take(fault)
             iterator = iter(loader)
         finally:
             self.ends(DATA_WAIT, raised=False)
-        return _Timed(iterator, self)
+        return Timed(iterator, self)
+
+    def _loader_begins(self, loader: object) -> None:
+        self.about.pass_reads.pass_begins()
+        self._training_passes.begin(loader)
+        self.about.loader_facts = self._training_passes.facts
 
     def count(self, batch: Any) -> None:
         """A batch has come."""
         if self._off:
             return
         try:
+            probe = self.probe
+            if probe._running:
+                probe._mark(probe._clock() << BITS | NEXT_BATCH)
             self._batches.append(describe.count_batch(batch))
+            if probe.warmup:
+                self._training_passes.batch_came(batch)
         except FAULTS as fault:
             self._shield.take(fault)
 
@@ -248,10 +251,14 @@ class MarkedLoop:
         if self._ended:
             return
         self._ended = self._off = True
+        self.probe.state.active = False
         self.recording.break_off(outcome, reason)
         self._patches.close()
         self.gradients.stop()
         self._describe()
+        self.about.why_unseen["loss"] = (
+            self._calls.losses.why_not or "backward() was not called once a step, on a single number"
+        )
         try:
             self.recording.finish(outcome, reason, stop_reason)
         finally:
@@ -264,27 +271,50 @@ class MarkedLoop:
             counts.tokens, counts.padding_tokens = held.tokens, held.padding_tokens
             tokens = counts.tokens if tokens is None else tokens
         else:
-            self._micro_steps = counts.batches
+            # Of two loaders one call uses both.
+            self._micro_steps[min(counts.batches, self.probe.state.forwards or counts.batches)] += 1
             samples = counts.samples if samples is None else samples
             tokens = counts.tokens if tokens is None else tokens
         if self._batch_samples is None and samples:
-            self._batch_samples = max(1, samples // self._micro_steps)
+            self._batch_samples = max(1, samples // (counts.batches or 1))
         padding = counts.padding_tokens if tokens == counts.tokens else None
+        losses = self._calls.losses
+        if losses.wanted:
+            losses.step_ends(self.probe.steps_on_tape)
+        elif self.recording.clock() >= losses.due_ns:
+            losses.look()
         self.recording.end_step(samples, tokens, padding)
         self._batches.clear()
         self._masked = 0
+        if self._copies.wanted:
+            self._copies.forget()
         if not self._settled:
             self._settle()
+        self.probe.state.forwards = 0
 
     def _settle(self) -> None:
         """Once it is known where the training runs, its device is timed; with the warm-up looking at gradients ends."""
+        calls = self._calls
         if not self._placed:
             self._placed = self._place()
             if self._placed:
-                self.recording.aside(self.gradients.find_others)
+                self.recording.aside(self._look_around)
+        if calls.may_search and not self.probe.state.forwards and not self.probe.capturing:
+            self.recording.aside(calls.search)
+        calls.looks.wanted = self.probe.warmup and not self.recording.profiling
         if self._placed and not self.probe.warmup:
             self._settled = True
             self.gradients.stop()
+
+    def _look_around(self) -> None:
+        """It is known where the training runs: what else is there that tells about it?"""
+        self.gradients.find_others()
+        on_device = self._device is not None and self._device.type != "cpu"
+        if (on_device or self.autocast is torch.float16) and scales_losses(gc.get_objects()):
+            self._calls.losses.refuse("a GradScaler multiplies the loss before backward() is called on it")
+
+    def _read_losses(self) -> None:
+        self.probe.keep_losses(self._calls.losses.take())
 
     def _place(self) -> bool:
         """Find out where the training runs; false where only a later step can tell."""
@@ -301,6 +331,7 @@ class MarkedLoop:
             self.recording.use_events(events)
         if self._device.type != "cpu":
             self.probe.read_memory(LoopMemory(self.observations, self._device))
+            self._watch_copies(self._device)
         return True
 
     def _describe(self) -> None:
@@ -312,31 +343,11 @@ class MarkedLoop:
             about.samples = self._batch_samples
             about.quantities = describe.sizes(parameters, device)
             about.facts = {
-                "accumulation_steps": self._micro_steps,
+                "accumulation_steps": max(self._micro_steps, key=lambda n: self._micro_steps[n], default=1),
                 **describe.facts_of(self._models, self._optimizers, device, checkpoints=self._checkpoints),
                 **self.gradients.facts,
+                **self._calls.looks.facts(),
                 "user_hooks": user_hooks(self._models) or about.facts.get("user_hooks", []),
                 **self._training_passes.facts,
                 **self.more_facts,
             }
-
-
-class _Timed(Iterator[T]):
-    """An iterator whose ``next`` is the wait for data."""
-
-    def __init__(self, iterator: Iterator[T], loop: MarkedLoop) -> None:
-        self._iterator = iterator
-        self._loop = loop
-
-    def __next__(self) -> T:
-        came = False
-        self._loop.begins(DATA_WAIT)
-        try:
-            batch = next(self._iterator)
-            came = True
-        finally:
-            self._loop.ends(DATA_WAIT, raised=False)
-            if not came:
-                self._loop.pass_ended()
-        self._loop.count(batch)
-        return batch

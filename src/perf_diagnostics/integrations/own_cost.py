@@ -107,7 +107,7 @@ class _Rehearsal:
         if probe._bridged:
             self._seen = _watched(self._model, self._optimizer, probe, installed)
         else:
-            self._seen = _marked(self._model, self._optimizer, probe, clock)
+            self._seen = _marked(self._model, self._optimizer, probe, clock, installed)
         own = self._seen.probe
         installed.callback(_forget_collector, own)
         if events is not None:
@@ -211,7 +211,13 @@ def _watched(model: StandIn, optimizer: torch.optim.Optimizer, probe: LoopProbe,
     return _Seen(_Loop(batches), watch.probe, watch.recording, sees)
 
 
-def _marked(model: StandIn, optimizer: torch.optim.Optimizer, probe: LoopProbe, clock: Callable[[], int]) -> _Seen:
+def _marked(
+    model: StandIn,
+    optimizer: torch.optim.Optimizer,
+    probe: LoopProbe,
+    clock: Callable[[], int],
+    installed: ExitStack,
+) -> _Seen:
     """The loop with the marks of an :class:`~.own_loop.OwnLoop`, which also stand in frameworks' trainings."""
     marked = MarkedLoop(
         workload="stand-in",
@@ -223,6 +229,8 @@ def _marked(model: StandIn, optimizer: torch.optim.Optimizer, probe: LoopProbe, 
         clock=clock,
     )
     marked._settled = True
+    marked.watch_calls([model])
+    installed.callback(marked.let_go)
     loop = _Loop(
         marked.timed(_Batches(model)) if probe.has_seen(DATA_WAIT) else model.batches(),
         lambda: marked.step(None, None),
@@ -231,7 +239,11 @@ def _marked(model: StandIn, optimizer: torch.optim.Optimizer, probe: LoopProbe, 
         marked.backward if probe.has_seen(BACKWARD) else _UNMARKED,
         marked.optimizer if probe.has_seen(OPTIMIZER) else _UNMARKED,
     )
-    return _Seen(loop, marked.probe, marked.recording, lambda _whether: None)
+
+    def sees(whether: bool) -> None:
+        marked.probe.state.active = whether
+
+    return _Seen(loop, marked.probe, marked.recording, sees)
 
 
 def _forget_collector(probe: LoopProbe) -> None:

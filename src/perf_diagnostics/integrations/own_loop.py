@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -99,7 +100,9 @@ class OwnLoop(Attached):
             boards_at_rest.begin()
             self._loop.gradients.start()
             self._loop.watch_checkpoints()
-            self._loop.watch_masks()
+            self._loop.watch_calls()
+            # Who lets a loop go without closing it (a notebook's cell that runs again) is not watched for good.
+            weakref.finalize(self, self._loop.let_go).atexit = False
         super().__init__(self._loop)
 
     def __enter__(self) -> OwnLoop:

@@ -31,6 +31,9 @@ LIBRARIES = (
     "deepspeed", "bitsandbytes", "flash-attn", "xformers", "liger-kernel", "psutil", "nvidia-ml-py",
 )  # fmt: skip
 
+#: In the head of a distribution's METADATA.
+_VERSION_LINE = re.compile(r"^Version:[ \t]*(\S+)[ \t]*$", re.MULTILINE)
+
 _GIT_TIMEOUT_S = 5.0
 
 
@@ -173,10 +176,15 @@ def _python(observations: Observations) -> dict[str, Json]:
 
 
 def _version(library: str) -> str | None:
+    """An installed library's version, as ``importlib.metadata.version`` tells it; None where it is not installed."""
     try:
-        return importlib.metadata.version(library)
+        found = importlib.metadata.distribution(library)
     except importlib.metadata.PackageNotFoundError:
         return None
+    # Asked for its version, it parses the whole description as an e-mail: half of what the capture took.
+    head = (found.read_text("METADATA") or found.read_text("PKG-INFO") or "").partition("\n\n")[0]
+    version = _VERSION_LINE.search(head)
+    return found.version if version is None else version[1]
 
 
 def _torch_build(torch: Any) -> dict[str, Json]:

@@ -43,7 +43,7 @@ from perf_diagnostics.store.new_folder import make_folder
 from perf_diagnostics.store.trial_folder import SWEEP_ENDED, TRACE, TrialFolder, iso
 
 #: What an error about a missing run adds.
-HOW_TO_MAKE_ONE = "`perf-diagnostics sweep` makes one"
+HOW_TO_MAKE_ONE = "`perf-diagnostics run train.py` or `perf-diagnostics sweep` makes one"
 
 _TRIAL_ID = re.compile(r"[0-9a-f]{12}")
 

@@ -213,11 +213,12 @@ class TrialFolder:
         steps, step_gaps = self.read_steps()
         series, series_gaps = self.read_series()
         known = measured or TrialResult(trial=trial, outcome=Outcome.INTERRUPTED, steady=False)
+        cut_off = known.outcome is Outcome.INTERRUPTED and known.reason  # who wrote it knew how far it had come
         salvaged = dataclasses.replace(
             known,
             trial=trial,
             outcome=Outcome.INTERRUPTED,
-            reason=because,
+            reason=known.reason if cut_off and because == SWEEP_ENDED else because,
             stop_reason=str(Outcome.INTERRUPTED),
             steps=steps,
             series=series,

@@ -40,9 +40,9 @@ def test_a_device_has_a_lane_of_its_own_and_a_cpu_has_none() -> None:
     on_gpu = trial_of(forward=0.01, device="cuda:0", host={Phase.FORWARD: 0.002}, steps=3)
     trace: Any = chrome_trace(run_of(on_gpu, trial_of(forward=0.01, steps=3)))
     lanes = {(e["pid"], e["args"]["name"]) for e in events(trace, name="thread_name")}
-    assert lanes == {(1, "host"), (1, "device"), (2, "host")}
-    device = [e["dur"] for e in events(trace, pid=1, tid=2, name="forward")]
-    host = [e["dur"] for e in events(trace, pid=1, tid=1, name="forward")]
+    assert lanes == {(10, "host"), (10, "device"), (20, "host")}
+    device = [e["dur"] for e in events(trace, pid=10, tid=11, name="forward")]
+    host = [e["dur"] for e in events(trace, pid=10, tid=10, name="forward")]
     assert device[-1] == pytest.approx(10_000) and host[-1] == pytest.approx(2_000)
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
+import math
 from pathlib import Path
 
 import pytest
 
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations.exports.prometheus import prometheus_text, write_prometheus
-from perf_diagnostics.records import Outcome
+from perf_diagnostics.records import QUANTITIES, Outcome
 from perf_diagnostics.testing import run_of, trial_of
-
-#: One line of the text exposition format.
-LINE = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*\{([a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*\} \S+')
+from tests.integrations.exports.exposition_rules import problems_of
 
 
 def value(text: str, name: str, **labels: str) -> float:
@@ -39,16 +37,53 @@ def test_numbers_carry_their_base_units() -> None:
     assert value(text, "perf_diagnostics_parameters") == 66e6
 
 
-def test_every_line_is_well_formed_and_every_family_is_described_once() -> None:
-    nasty = trial_of(workload='a "quoted"\nback\\slash', quantities={"memory_bandwidth": 1e10})
-    text = prometheus_text(run_of(nasty, trial_of(batch_size=16)))
-    lines = text.splitlines()
-    assert text.endswith("\n")
-    assert all(LINE.fullmatch(line) for line in lines if not line.startswith("#"))
-    types = [line for line in lines if line.startswith("# TYPE")]
-    assert len(types) == len(set(types))
-    samples = [line.rsplit(" ", 1)[0] for line in lines if not line.startswith("#")]
-    assert len(samples) == len(set(samples))  # Prometheus refuses a file that has one twice
+def test_the_file_keeps_the_formats_rules() -> None:
+    odd = {name: math.inf if number % 5 else number * 1e-7 for number, name in enumerate(QUANTITIES)}
+    nasty = trial_of(workload='a "quoted"\nback\\slash {x="1"} ,', quantities=odd)
+    text = prometheus_text(run_of(nasty, trial_of(batch_size=16, quantities=odd), trial_of(repeat=1)))
+    assert problems_of(text) == []
+    names = {line.split("{")[0] for line in text.splitlines() if not line.startswith("#")}
+    assert len(names) == 4 + len(QUANTITIES)  # no two quantities have one name there
+
+
+TOLD = "# HELP a b\n# TYPE a gauge\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", ""),
+        (TOLD + 'a{x="1"} 2\na{x="2"} +Inf\n', ""),
+        (TOLD + "a 2", "does not end"),
+        (TOLD + 'a{x="1"} 2\na{x="1"} 3\n', "one sample twice"),
+        (TOLD + 'a{x="1",y="2"} 2\na{y="2",x="1"} 3\n', "one sample twice"),
+        (TOLD + 'a{x="1",x="2"} 2\n', "a label twice"),
+        (TOLD + 'a{x="\\t"} 2\n', "no line of the format"),
+        (TOLD + 'a{1x="t"} 2\n', "no line of the format"),
+        (TOLD + "a 2 1700000000000\n", "no line of the format"),
+        (TOLD + "a two\n", "no number"),
+        (TOLD + 'a{__x="1"} 2\n', "own"),
+        (TOLD + "a 2\n# TYPE a gauge\n", "TYPE twice"),
+        (TOLD + "a 2\n" + TOLD.replace(" a ", " c ") + "c 2\na 3\n", "two places"),
+        ("# TYPE a gauge\na 2\n", "no HELP"),
+        ("# HELP a b\n# TYPE a number\na 2\n", "of no type"),
+        ("# HELP a b\\t\n# TYPE a gauge\na 2\n", "a backslash"),
+    ],
+)
+def test_who_breaks_a_rule_is_told(text: str, told: str) -> None:
+    found = problems_of(text)
+    assert bool(found) == bool(told)
+    assert told in " ".join(found)
+
+
+def test_the_official_parser_reads_the_same_numbers() -> None:
+    parser = pytest.importorskip("prometheus_client.parser")
+    trial = trial_of(workload='a "quoted"\nback\\slash', data_wait=0.01, forward=0.03, quantities={"setup_s": 2.0})
+    families = {family.name: family for family in parser.text_string_to_metric_families(prometheus_text(run_of(trial)))}
+    (setup,) = families["perf_diagnostics_setup_seconds"].samples
+    assert setup.value == 2.0 and setup.labels["workload"] == 'a "quoted"\nback\\slash'
+    waits = {one.labels["phase"]: one.value for one in families["perf_diagnostics_phase_time_seconds"].samples}
+    assert waits["data_wait"] == pytest.approx(0.01)
 
 
 def test_a_failed_trial_has_its_outcome_and_no_times() -> None:

@@ -459,6 +459,27 @@ def test_tokens_and_losses_of_each_step_keep_within_the_same_memory() -> None:
     assert table.columns["loss"].tolist() == [step / 4 for steps in (200, 2000) for step in range(steps)]
 
 
+def test_and_so_do_steps_on_a_device() -> None:
+    """With their own number of tokens, and a reading of the thread's CPU clock each: at most 200 bytes a step."""
+    host = HostClock()
+    device = SimulatedDevice(host)
+    probe = Probe(clock=host, events=device, thread_cpu=lambda: host.now_ns // 2)
+    probe.start()
+    for step in range(2000):
+        for span in (probe.data_wait(), probe.transfer(), probe.forward(), probe.backward(), probe.optimizer()):
+            with span:
+                device.launch(0.1)
+                host.spend(0.2)
+        probe.end_step(samples=8, tokens=5000 + step, padding_tokens=step)
+    numbers = len(probe._marks) + len(probe._cpu)
+    held = numbers * 8 + sum(len(rows._bytes) for rows in (probe._told, probe._device_rows))
+    assert 170 <= held / 2000 <= 200
+    probe.end_block()
+    table = probe.take()
+    assert table.columns["padding_tokens"].tolist() == list(range(2000))
+    assert table.columns["borders"].tolist() == [11.0] * 2000 and table.columns["host_lead_ns"].shape == (2000,)
+
+
 def _told_in_full(probe: Probe, step: int) -> None:
     for span in (probe.data_wait(), probe.transfer(), probe.forward(), probe.backward(), probe.optimizer()):
         with span:

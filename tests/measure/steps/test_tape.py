@@ -7,6 +7,7 @@ from array import array
 import numpy as np
 import pytest
 
+from perf_diagnostics.measure.steps.reading import read_tape
 from perf_diagnostics.measure.steps.tape import (
     ABANDON,
     BACKWARD,
@@ -26,7 +27,6 @@ from perf_diagnostics.measure.steps.tape import (
     labels_of,
     new_tape,
     preparing,
-    read_tape,
 )
 
 

@@ -7,6 +7,7 @@ the order of :class:`Phase`. With gradient accumulation, where they alternate, a
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,9 @@ from perf_diagnostics.store.files.files import write_atomic
 #: So many steps of each trial are drawn; the trace says how many were left out.
 STEPS_PER_TRIAL = 500
 
-_HOST, _DEVICE = 1, 2
+#: Numbers of a process and its lanes: viewers take a thread of the process's own number for its main one, which comes
+#: first and has the counters; and no two processes may have a thread of one number, for each is named by that alone.
+_NUMBERS_A_PROCESS, _HOST, _DEVICE = 10, 0, 1
 _NS_PER_US = 1000.0
 
 #: Perfetto drops a slice that is neither inside of another one nor beside it, and cuts times, in µs, down to whole ns,
@@ -48,7 +51,7 @@ def chrome_trace(run: Run, *, steps_per_trial: int = STEPS_PER_TRIAL) -> dict[st
     omitted: dict[str, Json] = {}
     results = sweep_results(run)
     places = {result.trial.id: place for place, result in enumerate(sorted(results, key=_place))}
-    for number, result in enumerate(results, start=1):
+    for number, result in zip(itertools.count(_NUMBERS_A_PROCESS, _NUMBERS_A_PROCESS), results, strict=False):
         if not result.steps or not len(result.steps[0]):
             continue
         label = full_label(result.trial)
@@ -82,9 +85,9 @@ def _place(result: TrialResult) -> tuple[str, int, int]:
 def _names(process: int, label: str, table: StepTable, *, place: int) -> Iterator[Json]:
     yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": label}}
     yield {"ph": "M", "pid": process, "name": "process_sort_index", "args": {"sort_index": place}}
-    yield {"ph": "M", "pid": process, "tid": _HOST, "name": "thread_name", "args": {"name": "host"}}
+    yield {"ph": "M", "pid": process, "tid": process + _HOST, "name": "thread_name", "args": {"name": "host"}}
     if table.device_ns(Phase.FORWARD) is not None:
-        yield {"ph": "M", "pid": process, "tid": _DEVICE, "name": "thread_name", "args": {"name": "device"}}
+        yield {"ph": "M", "pid": process, "tid": process + _DEVICE, "name": "thread_name", "args": {"name": "device"}}
 
 
 def _lane(process: int, lane: int, table: StepTable) -> Iterator[Json]:
@@ -93,7 +96,7 @@ def _lane(process: int, lane: int, table: StepTable) -> Iterator[Json]:
     walls = table.wall_ns if on_device else table.columns.get("host_wall_ns", table.wall_ns)
     starts = _starts(table, walls)
     phases = {phase: table.device_ns(phase) if on_device else table.host_ns(phase) for phase in ALL_PHASES}
-    where: dict[str, Json] = {"pid": process, "tid": lane}
+    where: dict[str, Json] = {"pid": process, "tid": process + lane}
     for step in range(len(table)):
         begin, warmup = float(starts[step]), bool(table.columns["warmup"][step])
         arguments: dict[str, Json] = {"samples": int(table.samples[step]), "warmup": warmup}
@@ -146,4 +149,11 @@ def _sampling_offset_ns(result: TrialResult) -> float | None:
 
 
 def _counter(process: int, name: str, unit: str, at_ns: float, value: float) -> Json:
-    return {"ph": "C", "pid": process, "name": name, "ts": at_ns / _NS_PER_US, "args": {unit or "value": value}}
+    return {
+        "ph": "C",
+        "pid": process,
+        "tid": process + _HOST,
+        "name": name,
+        "ts": at_ns / _NS_PER_US,
+        "args": {unit or "value": value},
+    }

@@ -2,7 +2,8 @@
 
 A backward's operators form a graph whose leaves are parameters. An operator is needless if all leaves that it leads to
 are parameters whose gradients nobody uses: those that no optimizer holds, and those whose gradients are dropped before
-their optimizer steps, while others of the same backward are used (a generator's, from the loss of its critic).
+their optimizer steps, while others of the same backward are used (a generator's, from the loss of its critic). It is
+run again if an earlier backward, which kept its graph, has run it since the last update.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ _MOST_NODES = 20_000
 #: So many backwards are looked into at most.
 _MOST_LOOKS = 16
 
+#: What an operator that was run remembers, in a dictionary that torch keeps beside it for as long as it lives; nothing
+#: of ours keeps a graph.
+_RUN_IN = "perf_diagnostics_run_in"
+
 #: Stands for whoever uses the gradient of what is no parameter (an input's), or takes it as soon as it is there.
 _SOMEBODY = 0
 
@@ -44,6 +49,14 @@ class _Look:
 
     nodes: Counter[Holders] = field(default_factory=Counter)
     took_ns: Counter[Holders] = field(default_factory=Counter)
+    #: Those that had been run before, and their time in ns.
+    again: int = 0
+    again_ns: int = 0
+    #: When it began and how long it took in all, in ns; what torch adds up between operators is in no operator.
+    began_ns: int = 0
+    whole_ns: int = 0
+    #: Whether an optimizer had stepped before: what is run for the first time takes longer.
+    warm: bool = False
     #: What became of the gradients that it made for each optimizer's parameters: used, or dropped.
     used: dict[int, bool] = field(default_factory=lambda: {_SOMEBODY: True})
 
@@ -85,6 +98,9 @@ class BackwardLooks:
         #: Calls of models before the last backward of the step, if that kept its graph; else nothing.
         self._kept = -1
         self._added_up: bool | None = None
+        self._warm = False
+        #: Gradients add up within one of these: it ends where an optimizer steps, or gradients are dropped.
+        self._sum = object()
 
     def begins(self, loss: Any, *, keeps: bool) -> None:
         """The outermost backward begins, on this, and may keep its graph."""
@@ -102,7 +118,7 @@ class BackwardLooks:
                 self._settle(one, used=False)
         self._kept = self._state.forwards if keeps else -1
         if len(self._looks) < _MOST_LOOKS and self._under_way is None and not _compiles_backwards():
-            self._look_into(loss, parameters)
+            self._look_into(loss, parameters, keeps=keeps)
 
     def ends(self) -> None:
         """It has ended: what did it make?"""
@@ -110,6 +126,7 @@ class BackwardLooks:
         look = None
         if under_way is not None:
             look, handles = under_way
+            look.whole_ns = time.perf_counter_ns() - look.began_ns
             for handle in handles:
                 handle.remove()
             self._looks.append(look)
@@ -127,11 +144,21 @@ class BackwardLooks:
         """An optimizer has stepped, by identity: it has used what its parameters had."""
         self._settle(optimizer, used=True)
         self._kept = -1
+        self._warm = True
 
     def facts(self) -> dict[str, Json]:
         """Plain values by the names of ``TrialResult.facts``; none where too little was looked at."""
         looks = self._looks
         told: dict[str, Json] = {} if self._added_up is None else {"backwards_add_up": self._added_up}
+        warm = [look for look in looks if look.warm] or looks
+        if warm:
+            told["backward_operators_again"] = _part((look.again, look.nodes.total()) for look in warm)
+        timed = bool(looks) and all(look.took_ns for look in looks)
+        if timed:
+            told["backward_time_again"] = _part((look.again_ns, look.took_ns.total()) for look in warm)
+            # At most all that is not an operator's first run.
+            later = [(look.whole_ns - (look.took_ns.total() - look.again_ns), look.whole_ns) for look in warm]
+            told["backward_time_again_at_most"] = _part(later) if any(look.again for look in warm) else 0.0
         if not any(look.complete for look in looks):
             return told
         told |= {
@@ -139,17 +166,18 @@ class BackwardLooks:
             "backward_operators_unused": _part((look.unused(look.nodes), look.nodes.total()) for look in looks),
             "gradients_dropped": any(not used for look in looks for used in look.used.values()),
         }
-        if all(look.took_ns for look in looks):
+        if timed:
             times = [(look.unused(look.took_ns), look.took_ns.total()) for look in looks]
             told["backward_time_unused"] = _part(times)
         return told
 
     def _settle(self, optimizer: int, *, used: bool) -> None:
+        self._sum = object()
         self._waiting.pop(optimizer, None)
         for look in self._owed.pop(optimizer, ()):
             look.used[optimizer] = used
 
-    def _look_into(self, loss: Any, parameters: Mapping[int, Mapping[int, torch.Tensor]]) -> None:
+    def _look_into(self, loss: Any, parameters: Mapping[int, Mapping[int, torch.Tensor]], *, keeps: bool) -> None:
         """Find the operators of a backward, and have them timed where it runs on the CPU."""
         # Of what else torch takes here, an iterator would be used up.
         several = loss if isinstance(loss, list | tuple) else (loss,)
@@ -162,7 +190,7 @@ class BackwardLooks:
             for p in held:
                 holders.setdefault(p, set()).add(one)
         reaches: dict[Any, Holders] = {}
-        look, handles = _Look(), []
+        look, handles = _Look(warm=self._warm), []
         timed = all(root.device.type == "cpu" for root in roots)
         for node in order:
             if type(node).__name__ == "AccumulateGrad":
@@ -171,9 +199,22 @@ class BackwardLooks:
                 continue
             reaches[node] = reached = frozenset().union(*(reaches.get(below, frozenset()) for below in _below(node)))
             look.nodes[reached] += 1
+            again = self._was_run(node, keeps=keeps)
+            look.again += again
             if timed:
-                handles += _timed(node, look.took_ns, reached)
+                handles += _timed(node, look, reached, again=again)
         self._under_way = look, handles
+        look.began_ns = time.perf_counter_ns()
+
+    def _was_run(self, node: Any, *, keeps: bool) -> bool:
+        """Whether an operator was run since gradients begin to add up; one whose graph is kept remembers this run."""
+        remembers: Any = getattr(node, "metadata", None)
+        if not isinstance(remembers, dict):
+            return False
+        before = remembers.get(_RUN_IN)
+        if keeps:
+            remembers[_RUN_IN] = self._sum
+        return before is self._sum
 
 
 def _compiles_backwards() -> bool:
@@ -181,7 +222,7 @@ def _compiles_backwards() -> bool:
     return bool(getattr(sys.modules.get("torch._dynamo.config"), "compiled_autograd", False))
 
 
-def _timed(node: Any, took_ns: Counter[Holders], reached: Holders) -> list[Any]:
+def _timed(node: Any, look: _Look, reached: Holders, *, again: bool) -> list[Any]:
     """Add up the time of an operator, until the handles are removed."""
     clock, began = time.perf_counter_ns, [0]
 
@@ -189,7 +230,10 @@ def _timed(node: Any, took_ns: Counter[Holders], reached: Holders) -> list[Any]:
         began[0] = clock()
 
     def ends(_made: Any, _gradients: Any) -> None:
-        took_ns[reached] += clock() - began[0]
+        took_ns = clock() - began[0]
+        look.took_ns[reached] += took_ns
+        if again:
+            look.again_ns += took_ns
 
     untraced(begins, ends, and_what_they_call=True)
     return [node.register_prehook(begins), node.register_hook(ends)]

@@ -13,8 +13,8 @@ from perf_diagnostics.integrations.model.modules import TimedCalls, beside, is_c
 
 _MOST = 256
 
-#: They may be made at any time. A look takes some 50 ms: one after five seconds, and whenever the training has gone on
-#: for as long again, is less than a hundredth of its time at first and soon nothing.
+#: They may be made at any time. It is asked whether any were after five seconds, and whenever the training has gone on
+#: for as long again; a look through all objects, of some 50 ms, is then taken only where some seem to have been.
 _AGAIN_NS = 5_000_000_000
 
 

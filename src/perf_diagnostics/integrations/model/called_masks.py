@@ -11,7 +11,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -46,6 +46,9 @@ _WRAPPERS = ("OptimizedModule", "DistributedDataParallel", "DataParallel", "Full
 _is_wrapped: Callable[[torch.Tensor], bool] = getattr(
     getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", lambda _: False
 )
+
+#: A copy, the tensor on the host, and how often each was changed in place by then.
+_Copied: TypeAlias = tuple[weakref.ref[torch.Tensor], torch.Tensor, int, int]
 
 HostOf = Callable[[torch.Tensor], torch.Tensor | None]
 
@@ -93,7 +96,9 @@ class Copies:
     def __init__(self) -> None:
         #: Whether somebody asks.
         self.wanted = False
-        self._sources: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor, int, int]] = {}
+        self._sources: dict[int, _Copied] = {}
+        #: Those of the step before: who copies a batch ahead of its step calls the model with it in the next one.
+        self._before: dict[int, _Copied] = {}
 
     def add(self, source: torch.Tensor, copy: Any) -> None:
         """A tensor was copied to a device; larger things than masks and numbers of tokens are not kept."""
@@ -106,14 +111,15 @@ class Copies:
         """The tensor on the host, None where it is not known or either was changed since; itself on the CPU."""
         if copy.device.type == "cpu":
             return copy
-        alive, source, of_source, of_copy = self._sources.get(id(copy), (None, copy, 0, 0))
-        if alive is None or alive() is not copy or (source._version, copy._version) != (of_source, of_copy):
+        known = self._sources.get(id(copy)) or self._before.get(id(copy))
+        if known is None:
             return None
-        return source
+        alive, source, of_source, of_copy = known
+        return source if alive() is copy and (source._version, copy._version) == (of_source, of_copy) else None
 
     def forget(self) -> None:
-        """A step has ended."""
-        self._sources.clear()
+        """A step has ended; what was copied in it may be used in the next one."""
+        self._before, self._sources = self._sources, {}
 
 
 class MaskReader:

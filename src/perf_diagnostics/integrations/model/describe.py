@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
@@ -124,21 +125,22 @@ def sizes(parameters: Sequence[torch.nn.Parameter], device: torch.device) -> lis
         ]
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
-        numbers += [
-            ("device_memory_total", total, "bytes", "torch.cuda.get_device_properties"),
-            (
-                "device_memory_peak_allocated",
-                torch.cuda.max_memory_allocated(device),
-                "bytes",
-                "torch.cuda.max_memory_allocated, since the process began",
-            ),
-            (
-                "device_memory_peak_reserved",
-                torch.cuda.max_memory_reserved(device),
-                "bytes",
-                "torch.cuda.max_memory_reserved, since the process began",
-            ),
-        ]
+        numbers.append(("device_memory_total", total, "bytes", "torch.cuda.get_device_properties"))
+        with contextlib.suppress(RuntimeError):  # an allocator that somebody plugged in counts nothing
+            numbers += [
+                (
+                    "device_memory_peak_allocated",
+                    torch.cuda.max_memory_allocated(device),
+                    "bytes",
+                    "torch.cuda.max_memory_allocated, since the process began",
+                ),
+                (
+                    "device_memory_peak_reserved",
+                    torch.cuda.max_memory_reserved(device),
+                    "bytes",
+                    "torch.cuda.max_memory_reserved, since the process began",
+                ),
+            ]
     return [Quantity(name, float(value), unit, source) for name, value, unit, source in numbers]
 
 

@@ -27,7 +27,8 @@ class Losses:
         self._kept: dict[int, torch.Tensor] = {}
         #: Whether the loss of the step that is under way is to be kept.
         self.wanted = True
-        self._due_ns = 0
+        #: When the next loss is wanted, on the clock.
+        self.due_ns = 0
         self._interval_ns = INTERVAL_NS
         self._found: torch.Tensor | None = None
         self._calls = 0
@@ -44,7 +45,7 @@ class Losses:
 
     def step_ends(self, step: int) -> None:
         """The step of this number (since the last :meth:`take`), whose loss is wanted, ends."""
-        self._due_ns = self._clock() + self._interval_ns
+        self.due_ns = self._clock() + self._interval_ns
         if self._found is not None and self._calls == 1:
             self._kept[step] = self._found
             if len(self._kept) > MOST_KEPT:
@@ -60,7 +61,7 @@ class Losses:
 
     def look(self) -> None:
         """Want the next step's loss, if it is time."""
-        self.wanted = self._clock() >= self._due_ns and not self.why_not
+        self.wanted = self._clock() >= self.due_ns and not self.why_not
 
     def take(self) -> dict[int, torch.Tensor]:
         """What was kept, by the steps' numbers."""

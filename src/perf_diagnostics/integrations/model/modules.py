@@ -23,8 +23,8 @@ from perf_diagnostics.workloads.workload import BatchCount
 #: in place (``model.compile()``) uses it too. It has been there since torch 2.1.
 _CALL = "_compiled_call_impl"
 
-#: What is marked: is the model called on what it was trained on last, to be trained, and in evaluation mode?
-_CODES = {
+#: What is marked of a call: is the model called on what it was trained on last, to be trained, and in evaluation mode?
+CODES = {
     **{(False, True, False): TRAINS, (True, True, False): AGAIN},
     **{(False, False, False): ASKS, (False, False, True): ASKS},
     **{(True, False, False): ASKS_AGAIN, (True, False, True): EVALUATES_AGAIN},
@@ -125,7 +125,7 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
     alive = weakref.ref(module)  # a strong reference from the module to itself would delay the end of its memory
     compiling, grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
     state, around, steps, thread = watch.state, watch.probe.open, watch.steps, watch.thread
-    batches, beside, reader = steps.batches, steps.beside, _reader(module, steps)
+    batches, beside, reader, marks = steps.batches, steps.beside, _reader(module, steps), watch.probe.marks
     tensor, reference = torch.Tensor, weakref.ref
     #: What the model was last called with to be trained; weakly, for a batch must be gone when the loop lets it go.
     trained_on: Callable[[], Any] = nobody
@@ -139,11 +139,11 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
         try:
             given: Any = args[0] if args else next(iter(kwargs.values()), None)
             again = given is not None and trained_on() is given
-            trains = bool(module.training and grad_enabled())
+            trains = not (evaluates := not module.training) and grad_enabled()
             if trains and not again and type(given) is tensor:
                 trained_on = reference(given)
-            code = _CODES[again, trains, not module.training]
-            if state.inside != NOTHING or not state.called:
+            code = CODES[again, trains, evaluates]
+            if state.inside != NOTHING or not state.called or len(marks) >= state.full_at:
                 watch.call_begins(module, args, kwargs, reader, code)
             elif not trains:
                 state.evaluated = state.unused_wait

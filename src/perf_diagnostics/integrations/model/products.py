@@ -1,4 +1,4 @@
-"""Sums up the operations of a step as torch runs them, and finds matrix products whose operands are mostly zeros."""
+"""Sums up the operations of a step as torch runs them, and shows them to who looks for what is computed for nothing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import torch
 from torch.utils import flop_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from perf_diagnostics.integrations.model import gradient_rows
+from perf_diagnostics.integrations.model.gradient_rows import GradientRows
 from perf_diagnostics.integrations.model.product_operands import Operands
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.measure.code.code_places import CodePlaces
@@ -92,6 +94,7 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.without_formula: set[str] = set()
         self._formulas = _formulas()
         self._operands = Operands(_BUDGET)
+        self._rows = GradientRows(Operands(_BUDGET), self._line)
         self._parameters = {_memory(one) for one in parameters}
         self._own, self._places = OwnCode(), CodePlaces()
         self._found: dict[tuple[Any, ...], _Sparse] = {}
@@ -120,14 +123,12 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.backward += flops
         else:
             self.forward += flops
-        at = _PRODUCTS.get(operator)
-        if at is None or flops < _SMALL * (self.forward + self.backward):
+        given = [one for one in args if isinstance(one, torch.Tensor)]
+        plain = all(type(one) in (torch.Tensor, torch.nn.Parameter) and not captures(one.device) for one in given)
+        if not plain or flops < _SMALL * (self.forward + self.backward):
             return
-        operands = [args[number] for number in at if number < len(args)]
-        if len(operands) < len(at) or any(type(one) not in (torch.Tensor, torch.nn.Parameter) for one in operands):
-            return
-        if any(captures(one.device) for one in operands):
-            return
+        self._rows.see(operator, args, flops, in_backward=self.in_backward)
+        operands = [args[number] for number in _PRODUCTS.get(operator, ()) if number < len(args)]
         for operand in operands:
             if self._adds(operand, flops, operator):
                 return
@@ -155,25 +156,31 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _at_line(self, operand: torch.Tensor, zeros: float, operator: Any) -> _Sparse:
         """What is kept for the line of the user's own that asks for the product."""
+        key, place = self._line()
+        key = key or (None, tuple(operand.shape))
+        if key not in self._found:
+            self._found[key] = _Sparse(
+                {
+                    "operation": str(getattr(operator, "__name__", "")),
+                    "shape": [int(size) for size in operand.shape],
+                    "zeros": zeros,
+                    **place,
+                }
+            )
+        return self._found[key]
+
+    def _line(self) -> tuple[tuple[Any, ...] | None, dict[str, Json]]:
+        """The line of the user's own that asks for the operation under way: a key, and as facts tell it; or nothing."""
         frame = sys._getframe(1)
         for _ in range(_MOST_FRAMES):
             if frame.f_back is None or self._own.kind_of(frame.f_code.co_filename) is Kind.OWN:
                 break
             frame = frame.f_back
         code, line = frame.f_code, frame.f_lineno
-        own = self._own.kind_of(code.co_filename) is Kind.OWN
-        key = (code, line) if own else (None, tuple(operand.shape))
-        if key not in self._found:
-            told: dict[str, Json] = {
-                "operation": str(getattr(operator, "__name__", "")),
-                "shape": [int(size) for size in operand.shape],
-                "zeros": zeros,
-            }
-            if own:
-                place = self._places.place(code, line)
-                told |= {"file": place.file, "line": place.line, "function": place.function, "text": place.text}
-            self._found[key] = _Sparse(told)
-        return self._found[key]
+        if self._own.kind_of(code.co_filename) is not Kind.OWN:
+            return None, {}
+        place = self._places.place(code, line)
+        return (code, line), {"file": place.file, "line": place.line, "function": place.function, "text": place.text}
 
     @property
     def facts(self) -> dict[str, Json]:
@@ -186,6 +193,7 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 {**one.told, "calls": one.calls, "flops_forward": one.forward, "flops_backward": one.backward}
                 for one in most
             ],
+            gradient_rows.SIGNAL: self._rows.told,
         }
 
 

@@ -14,7 +14,7 @@ from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.beside_models import BesideModels
 from perf_diagnostics.integrations.model.gradients import ALONE, Gradients
-from perf_diagnostics.integrations.model.living import Living, living
+from perf_diagnostics.integrations.model.living import Living, Made, living
 from perf_diagnostics.integrations.model.modules import TimedCalls, outermost, parts_of
 from perf_diagnostics.integrations.model.user_hooks import user_hooks
 from perf_diagnostics.records import Json
@@ -32,6 +32,11 @@ _LOOKS_AHEAD = 3
 #: began beyond that: a loop that makes its models anew in each step would be looked through in each.
 _ALLOWANCE_NS = 500_000_000
 _SHARE = 100
+
+#: Where nothing seems to have been made since the last look, the next one comes when it takes a thousandth of the time
+#: since then.
+_UNASKED_SHARE = 1000
+_LEAST_LOOK_NS = 50_000_000
 
 
 def _alive(references: Iterable[weakref.ref[T]]) -> list[T]:
@@ -60,6 +65,9 @@ class Trained:
         self._watched: list[tuple[weakref.ref[torch.nn.Module], TimedCalls]] = []
         #: The models that nobody trains, as far as is known.
         self.beside = BesideModels(watch_beside)
+        self._made = Made()
+        #: When all objects were looked through last, and how much CPU time that took.
+        self._looked_ns = self._look_took_ns = 0
         #: By their identities.
         self.optimizers = {id(optimizer): weakref.ref(optimizer) for optimizer in optimizers}
         #: How often models were looked for since an optimizer was met.
@@ -165,17 +173,26 @@ class Trained:
             self.beside.due_ns = 0  # what is made before the first step is there by its end
 
     def look_beside(self) -> None:
-        """Look for models that a step may ask beside its own, and that were made since."""
-        if self.may_search:
+        """Look for models that a step may ask beside its own, and that were made since, if any seem to have been."""
+        if self.may_search and (self._made.anything() or self._may_look_unasked):
             began_ns = time.thread_time_ns()
             self._see_beside(living())
-            self._searched_ns += time.thread_time_ns() - began_ns
+            self._look_took_ns = time.thread_time_ns() - began_ns
+            self._searched_ns += self._look_took_ns
         self.beside.looked()
+
+    @property
+    def _may_look_unasked(self) -> bool:
+        """Whether another look would take little of the time since the last one."""
+        since_ns = time.perf_counter_ns() - self._looked_ns
+        return since_ns >= _UNASKED_SHARE * max(self._look_took_ns, _LEAST_LOOK_NS)
 
     def _see_beside(self, there: Living) -> None:
         """Time the calls of the models that nobody trains as well, which a step may ask before its own."""
         optimizers = {id(one): one for one in (*_alive(self.optimizers.values()), *there.optimizers)}
         self.beside.look(there.modules, self.everything, optimizers.values())
+        self._made.looked(there)
+        self._looked_ns = time.perf_counter_ns()
 
     @property
     def may_look_ahead(self) -> bool:
@@ -256,15 +273,17 @@ class Trained:
         optimizers = _alive(self.optimizers.values())
         models = _alive(self._models) or self._models_of(optimizers) or self.modules
         parameters = describe.parameters_of(models, optimizers)
-        if not parameters and about.quantities:
-            about.facts = {**about.facts, **self.loader_facts}
-            return  # they are gone; what was written about them before stands
+        about.samples = self.batch_samples
+        batches = {"accumulation_steps": 1 if len(turns) != 1 else self.usual_micro_steps}
+        if about.quantities and (not parameters or (self.optimizers and not optimizers)):
+            # They are gone: what was written about them stands, and what was counted since is told.
+            about.facts = {**about.facts, **batches, **self.gradients.facts(turns), **self.loader_facts}
+            return
         device = describe.device_of(parameters)
         about.precision = describe.precision_of(parameters, device, self.autocast)
-        about.samples = self.batch_samples
         about.quantities = describe.sizes(parameters, device)
         about.facts = {
-            "accumulation_steps": 1 if len(turns) != 1 else self.usual_micro_steps,
+            **batches,
             **describe.facts_of(models, optimizers, device, checkpoints=self.checkpoints),
             **self.gradients.facts(turns),
             "user_hooks": user_hooks(models) or about.facts.get("user_hooks", []),

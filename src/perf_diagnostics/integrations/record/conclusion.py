@@ -82,6 +82,7 @@ class Conclusion:
         return TrialResult(
             trial=trial,
             outcome=Outcome.INTERRUPTED,
+            reason="" if self.course.steady_steps else _only_warm_up(self.disk.parts.steps),
             quantities=tuple(self._told_quantities()),
             gaps=tuple(self.observations.gaps),
             facts={**about.facts, **about.looked, **about.loader_facts, **self._rank_facts(), **self.code.waits()},
@@ -146,3 +147,11 @@ class Conclusion:
         if self.course.unknown_samples:
             gaps.append(Gap("samples", "the size of some batches could not be told, so throughput is too low"))
         return gaps
+
+
+def _only_warm_up(steps: int) -> str:
+    """Why a trial was cut off of which so many steps of the warm-up are known, and nothing later was written."""
+    return (
+        "the training ended within its first second or, where steps are longer, within the first one after the "
+        f"warm-up; only the {steps} steps of the warm-up are on disk"
+    )

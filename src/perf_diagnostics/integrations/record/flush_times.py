@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-#: The first piece is written soon, so that a short training that is killed leaves something; then writing, which on a
-#: device synchronises, happens so rarely that it costs less than a thousandth. A kill costs at most this long, or a
-#: hundredth of a long training, which keeps the files of a night few.
+#: The warm-up is written when it is over, so that making the run and importing what writes it disturbs no step that
+#: counts, and a training that is killed soon leaves something. The next piece follows after a second; then writing,
+#: which on a device synchronises, happens so rarely that it costs less than a thousandth. A kill costs at most this
+#: long, or a hundredth of a long training, which keeps the files of a night few.
 FIRST_FLUSH_NS = 1_000_000_000
 FLUSH_NS = 5_000_000_000
 FLUSH_SHARE = 100

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from perf_diagnostics.integrations.about import About
-from perf_diagnostics.integrations.steps.loop_probe import DATA_WAIT, OPTIMIZER, LoopProbe
+from perf_diagnostics.integrations.steps.loop_probe import CALLS_SEEN, DATA_WAIT, OPTIMIZER, LoopProbe
+from perf_diagnostics.measure.steps.calls import COUNTS, TIMES
 from perf_diagnostics.records import ALL_PHASES, MEASURED_PHASES, Gap, StepTable
 
 #: Around shorter waits, and at the ends of shorter steps, the thread's CPU clock is not read: a cold system call takes
@@ -40,6 +41,8 @@ def without_unseen(part: StepTable, probe: LoopProbe, *, exchanges: bool) -> Ste
         absent.add("data_wait_cpu_ns")
     if not probe.step_clock:
         absent.add("thread_cpu_ns")
+    if not (probe.bridged or probe.has_seen(CALLS_SEEN)):
+        absent |= {*COUNTS, *TIMES}
     if not exchanges:
         absent |= {"exchange_ns", "exchange_hidden_ns"}
     return StepTable({name: values for name, values in part.columns.items() if name not in absent})

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from perf_diagnostics.integrations.steps.loop_probe import CALLS_SEEN
+from perf_diagnostics.measure.steps.calls import COUNTS, TIMES
 from perf_diagnostics.measure.steps.steady import cut_transient
 from perf_diagnostics.measure.steps.tape import OPTIMIZER
 from perf_diagnostics.records import MEASURED_PHASES, StepTable
@@ -146,4 +148,6 @@ def _with_phases(part: StepTable, seen: int) -> StepTable:
         new = [*new, *(name.replace("host_", "device_") for name in new)]
     if seen >> OPTIMIZER & 1:
         new = [*new, "before_update_ns"]
+    if seen >> CALLS_SEEN & 1:
+        new = [*new, *COUNTS, *TIMES]
     return StepTable({**part.columns, **{name: nothing for name in new if name not in part.columns}})

@@ -298,8 +298,12 @@ class Recording:
                 self.probe.stop_wait_clock()
             if last is not None and last.wall_ns[-1] < not_shown.LEAST_STEP_NS:
                 self.probe.stop_step_clock()
-            self._readings.begin()
-            self._code.begin()
+            try:
+                if not self._disk.meeting.several:  # a rank of several did so a step ago (:meth:`_prepare`)
+                    self.flush()
+            finally:  # a signal's handler that raises meanwhile ends no measuring
+                self._readings.begin()
+                self._code.begin()
 
     def _prepare(self) -> None:
         """What takes long and need not be done between steps that count: making the run, looking for boards."""
@@ -329,7 +333,7 @@ class Recording:
             self._disk.parts.add(part)
             if not probe.warmup:
                 self._course.steady_steps += len(part)
-                self._course.steady_wall_ns += self._ended_ns - self._began_ns
+                self._course.steady_wall_ns += self._ended_ns - probe.block_began_ns
 
     def flush(self) -> None:
         """Write what has been measured and is not yet on disk; what cannot be written becomes a gap."""

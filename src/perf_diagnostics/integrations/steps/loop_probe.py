@@ -3,34 +3,54 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perf_diagnostics.integrations.steps.step_state import NOTHING, StepState
 from perf_diagnostics.measure.steps.beside_steps import MemoryReading, SpacedMemory
 from perf_diagnostics.measure.steps.calls import read_calls
 from perf_diagnostics.measure.steps.device_clock import DeviceClock, EventSource
+from perf_diagnostics.measure.steps.folding import Folding
+from perf_diagnostics.measure.steps.long_step import MOST_MARKS, LongStep, long_step
 from perf_diagnostics.measure.steps.probe import Probe
+from perf_diagnostics.measure.steps.reading import TapeSteps
 from perf_diagnostics.measure.steps.tape import (
     ABANDON,
     BACKWARD,
     BEGUN,
     BITS,
+    CALLED,
     CLOSURE,
     DATA_WAIT,
+    FOLDED,
     FORWARD,
     GIVE_BACK,
     LEAVE,
+    NEXT_BATCH,
     OPTIMIZER,
     OTHER,
+    STEPPED,
     TRAINS,
     TRANSFER,
+    labels_of,
 )
-from perf_diagnostics.records import StepTable
+from perf_diagnostics.records import ALL_PHASES, StepTable
 
 __all__ = ["BACKWARD", "DATA_WAIT", "FORWARD", "OPTIMIZER", "OTHER", "TRAINS", "TRANSFER", "LoopProbe"]
+
+
+#: Beside the phases in :attr:`LoopProbe.seen`: whether a call of a model was ever seen.
+CALLS_SEEN = len(ALL_PHASES)
+
+#: What is written on the tape alone.
+_NO_BORDERS = bytes((*CALLED.values(), STEPPED, NEXT_BATCH))
+
+
+#: So many of the last marks may be of work that the device has not done yet: a launch queue holds a thousand kernels.
+_IN_FLIGHT = 4096
 
 
 def _no_time() -> int:
@@ -75,10 +95,18 @@ class LoopProbe(Probe):
         self.step_clock = True
         #: What writes the marks, and what a watch knows of the step.
         self.state = StepState(self._mark_first, thread_cpu)
+        self.state.full, self.state.full_at = self.fold, MOST_MARKS
+        #: What was read so far of a long step on the device's clock.
+        self._device_folding: Folding | None = None
 
     @property
     def running(self) -> bool:
         return self._running
+
+    @property
+    def marks(self) -> Sized:
+        """The tape, which is always the same object: who marks by itself looks how long it is (``StepState.full``)."""
+        return self._marks
 
     @property
     def bridged(self) -> bool:
@@ -118,7 +146,8 @@ class LoopProbe(Probe):
         """How often the phase was entered since the last take, steps that have not ended included."""
         marks = np.frombuffer(self._marks, dtype=np.int64) if self._marks else np.empty(0, np.int64)
         begins = [mark for mark, phase in BEGUN.items() if phase == code and mark != CLOSURE]
-        return int(np.count_nonzero(np.isin(marks & (1 << BITS) - 1, begins)))
+        gone = sum(int(folding.gone[begins].sum()) for folding in self._folds)
+        return gone + int(np.count_nonzero(np.isin(marks & (1 << BITS) - 1, begins)))
 
     def enter(self, code: int) -> None:
         """A phase begins, as an index into ALL_PHASES; OTHER marks what must not count as the phase around it.
@@ -126,6 +155,8 @@ class LoopProbe(Probe):
         TRAINS is a forward that makes use of the batches waited for so far. Other codes of the tape that begin a phase
         tell what is called.
         """
+        if len(self._marks) >= self.state.full_at:
+            self.state.full()
         self.state.mark(self._clock() << BITS | code)
         inside = self.state.inside
         code = BEGUN[code]
@@ -234,6 +265,7 @@ class LoopProbe(Probe):
 
     def start(self) -> None:
         super().start()
+        self._device_folding = None
         self._close_all()
         self.state.same = None
         self.state.mark = self._mark if self._device is None else self._mark_both
@@ -243,9 +275,59 @@ class LoopProbe(Probe):
         self.state.mark = self._mark_first
 
     def take(self) -> StepTable:
-        # Without bridges what is marked as a forward or a backward may hold several calls.
-        calls = read_calls(self._marks) if self._bridged else {}
-        return StepTable({**super().take().columns, **calls})
+        table = super().take()
+        self.state.full_at = MOST_MARKS
+        return table
+
+    def _calls(self, tape: TapeSteps) -> Mapping[str, NDArray[Any]]:
+        calls = read_calls(tape, marked=not self._bridged)
+        if calls["forwards"].any() or calls["forwards_without_gradients"].any():
+            self._seen |= 1 << CALLS_SEEN
+        return calls
+
+    def _labels(self) -> tuple[Sequence[int], Sequence[float]]:
+        # A call inside a phase that the loop marks has no border on the device.
+        codes = bytes(mark & (1 << BITS) - 1 for mark in self._marks[self._step_mark :])
+        folding, self._device_folding = self._device_folding, None
+        if folding is not None:
+            rest = codes[codes.index(FOLDED) + 1 :].translate(None, _NO_BORDERS)
+            phases_ns = folding.ended_by(rest, np.zeros(len(rest))).phases_ns[: len(ALL_PHASES)]
+            return folding.labels(rest), phases_ns.tolist()
+        return labels_of(codes.translate(None, _NO_BORDERS), bridged=self._bridged, recomputes=self._recomputes), ()
+
+    def fold(self, until: int | None = None) -> int:
+        """Many marks have come: if the step under way has most of them, they are added up and taken off the tape.
+
+        What they tell of the step stays as it is (:mod:`perf_diagnostics.measure.steps.folding`), but for the moments
+        at which they were made.
+
+        Args:
+            until: the place on the tape of the first mark that has to stay; None: all may go.
+
+        Returns:
+            By how much the places of all marks that stay, from there on, have become smaller.
+        """
+        step, how = self.long_step(until), {"bridged": self._bridged, "recomputes": self._recomputes}
+        if step is None:
+            return 0
+        if self._device is not None:
+            codes = step.codes.tobytes().translate(None, _NO_BORDERS)
+            took_ns = self._device.fold(len(codes))
+            if took_ns is None:
+                return 0
+            self._device_folding = self._device_folding or Folding(**how, dtype=np.float64)
+            self._device_folding.add(codes, np.array(took_ns))
+        shorter = step.fold(self._marks, self._folds, **how)
+        self.state.full_at -= shorter
+        return shorter
+
+    def long_step(self, until: int | None = None) -> LongStep | None:
+        """What can be added up of the step under way, if it has many marks; :meth:`fold` does it. It is asked again
+        when as many more have come."""
+        self.state.full_at = len(self._marks) + MOST_MARKS
+        until = len(self._marks) if until is None else until
+        on_device = self._device is not None
+        return long_step(self._marks, until - _IN_FLIGHT * on_device) if self._running else None
 
     def _on_gc(self, moment: str, info: dict[str, int]) -> None:
         super()._on_gc(moment, info)

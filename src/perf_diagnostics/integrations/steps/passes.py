@@ -7,8 +7,13 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.records import Json
+from perf_diagnostics.workloads.batch_parts import BatchParts
 from perf_diagnostics.workloads.data import batches_a_pass, loader_facts
+
+#: Batches that are looked through for what they are made of: some loaders give them of changing length.
+_LOOKED_THROUGH = 4
 
 
 class Passes:
@@ -16,7 +21,8 @@ class Passes:
 
     ``facts`` are those of the first DataLoader, how many batches a whole pass over it has (``batches_a_pass``, where
     torch's own samplers tell), how many passes DataLoaders gave (``passes``), and of how many of them
-    (``loaders``): as many where one is made anew for each pass.
+    (``loaders``): as many where one is made anew for each pass. What its first batches held is the mean of
+    ``batch_tensors``, tensors with memory of their own, and ``batch_bytes``.
     """
 
     def __init__(self) -> None:
@@ -25,6 +31,8 @@ class Passes:
         self._met: weakref.WeakValueDictionary[int, DataLoader[Any]] = weakref.WeakValueDictionary()
         #: Loaders of other classes: whoever watches one keeps it.
         self._others: set[int] = set()
+        self._held: list[BatchParts] = []
+        self._opaque = False
 
     def knows(self, loader: object) -> bool:
         """Whether a pass came from it already."""
@@ -44,3 +52,16 @@ class Passes:
                 self.facts = loader_facts(loader) | ({} if batches is None else {"batches_a_pass": batches})
         self._passes += 1
         self.facts |= {"passes": self._passes, "loaders": self._loaders}
+
+    def batch_came(self, batch: object) -> None:
+        """A batch of the training; the first ones are looked through, unless one cannot be."""
+        if len(self._held) >= _LOOKED_THROUGH or not self.facts or self._opaque:
+            return
+        try:
+            self._held.append(BatchParts.of(batch))
+        except FAULTS:  # a class of the user's own, which measuring does not end for
+            self._opaque = True
+            return
+        looked = len(self._held)
+        self.facts["batch_tensors"] = sum(held.tensors for held in self._held) / looked
+        self.facts["batch_bytes"] = sum(held.bytes for held in self._held) / looked

@@ -36,6 +36,8 @@ class StepState:
         "evaluated",
         "fetches_ahead",
         "forwards",
+        "full",
+        "full_at",
         "inner_steps",
         "inside",
         "main",
@@ -59,6 +61,9 @@ class StepState:
         self.main: Callable[[], object | None] = nobody
         #: Calls of models to be trained, in this step.
         self.forwards = 0
+        #: Is called before the next mark, where there are so many on the tape that they may all be of one step.
+        self.full: Callable[[], object] = nobody
+        self.full_at = 1 << 62
         #: Steps of optimizers inside the backward that is under way.
         self.inner_steps = 0
         #: Whether this step waited for a batch that nothing was trained on yet.

@@ -80,6 +80,7 @@ def watch_iterable(watch: Watch, loader: Any, patches: ExitStack) -> bool:
 def timed_fetch(watch: Watch, fetch: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A function that gets an iterator's next batch as ``fetch`` does, and times that where its batches count."""
     state, around, batches, thread = watch.state, watch.probe.open, watch.batches, watch.thread
+    marks = watch.probe.marks
     grad_enabled, tensor = torch.is_grad_enabled, torch.Tensor
     counts, of_training = _marks_of(watch)
 
@@ -91,7 +92,13 @@ def timed_fetch(watch: Watch, fetch: Callable[[Any], Any]) -> Callable[[Any], An
         try:
             main: Any = state.main()
             trains = grad_enabled()
-            if state.inside != NOTHING or state.evaluated or main is None or (trains and not main.training):
+            if (
+                state.inside != NOTHING
+                # A batch that nothing was trained on; where that goes on the tape may be full, and in an evaluation.
+                or (state.unused_wait and (state.evaluated or len(marks) >= state.full_at))
+                or main is None
+                or (not main.training if trains else len(marks) >= state.full_at)
+            ):
                 watch.fetch_begins(trains=getattr(self, of_training))
             else:
                 state.inside = DATA_WAIT if trains else OTHER

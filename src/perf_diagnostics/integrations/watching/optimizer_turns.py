@@ -193,6 +193,7 @@ class OptimizerTurns:
         if (found or read_all) and self._probe.running and not self._probe.entered_so_far(BACKWARD):
             self._probe.begin_again()  # what was read so far was not trained on
             self._steps.batches.clear()
+            self._steps.folded_batches = 0
             self._state.unused_wait = False
 
     def _look(self, search: Callable[[], bool | None]) -> bool:
@@ -225,6 +226,11 @@ class OptimizerTurns:
         self._steps.recording.first_ended(ended_ns[0])
         self._steps.recording.ended(len(steps) - lost, ended_ns[-1])
         self._steps.recording.lost(lost)
+
+    def stop_waiting(self) -> None:
+        """The step under way goes on without end: nobody else is waited for, and steps have ended where they may."""
+        if self._first:
+            self._end_earlier(self._first.settle().ended)
 
     def settle(self) -> None:
         """The loop is over: what is known now is all that will be."""

@@ -34,18 +34,25 @@ def watch_backward(watch: Watch, patches: ExitStack) -> None:
     """Time ``torch.autograd.backward``, which ``Tensor.backward`` calls, too."""
     original: Callable[..., Any] = torch.autograd.backward
     state, around, losses, thread = watch.state, watch.probe.open, watch.steps.losses, watch.thread
-    looks = watch.steps.looks
+    looks, marks = watch.steps.looks, watch.probe.marks
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
         inside = state.inside
-        if not state.active or get_ident() != thread or inside == BACKWARD or BACKWARD in around:
+        if (
+            not state.active
+            or get_ident() != thread
+            or (
+                inside != NOTHING and (inside == BACKWARD or BACKWARD in around)
+            )  # where no phase is open none is around
+        ):
             return original(*args, **kwargs)
         try:
             # With create_graph it is kept for what is computed of the gradients.
-            again = not (args[3] if len(args) > 3 else kwargs.get("create_graph"))
-            keeps = again and (args[2] if len(args) > 2 else kwargs.get("retain_graph"))
-            if inside == NOTHING and not looks.wanted:
+            positional = len(args) > 3  # as Tensor.backward calls it
+            again = not (args[3] if positional else kwargs.get("create_graph"))
+            keeps = again and (args[2] if positional or len(args) > 2 else kwargs.get("retain_graph"))
+            if inside == NOTHING and not looks.wanted and len(marks) < state.full_at:
                 mark = state.mark
                 mark(_clock() * PLACE + (KEEPS if keeps else BACKWARD))
                 state.inside = BACKWARD

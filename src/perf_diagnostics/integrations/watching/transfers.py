@@ -28,7 +28,7 @@ def watch_transfers(watch: Watch, patches: ExitStack) -> None:
     Only what copies from the host between a batch and the forward that it is for, so that the loss, an evaluation and
     the model's own copies stay what they are.
     """
-    for name, copies in (("to", _leaves_the_host), ("cuda", _always)):
+    for name, copies in (("to", leaves_the_host), ("cuda", always)):
         replace(torch.Tensor, name, _timed(watch, getattr(torch.Tensor, name), copies), patches)
 
 
@@ -70,7 +70,7 @@ def _timed(watch: Watch, original: Callable[..., Any], copies: Callable[..., boo
     return copy
 
 
-def _leaves_the_host(*args: Any, **kwargs: Any) -> bool:
+def leaves_the_host(*args: Any, **kwargs: Any) -> bool:
     """Whether ``Tensor.to`` with these arguments, for a tensor on the host, copies it to a device.
 
     They are read as torch.nn.Module.to reads its own; what they cannot mean is the user's error, which ``to`` raises.
@@ -82,5 +82,6 @@ def _leaves_the_host(*args: Any, **kwargs: Any) -> bool:
     return device is not None and device.type != "cpu"
 
 
-def _always(*_args: Any, **_kwargs: Any) -> bool:
+def always(*_args: Any, **_kwargs: Any) -> bool:
+    """``Tensor.cuda`` copies whatever is on the host."""
     return True

@@ -88,6 +88,7 @@ class Watch:
         self.steps = WatchedSteps(self.probe, self.recording, self.trained, self.about, self.observations, cycle=cycle)
         self.turns = OptimizerTurns(self.steps, cycle, named=bool(optimizers))
         self.batches = self.steps.batches
+        self.state.full = self.many_marks
         #: Whether the pass over a loader that began last is for training, and all such passes.
         self.pass_trains = False
         self._training_passes = Passes()
@@ -117,6 +118,12 @@ class Watch:
 
     def _describe(self) -> None:
         self.steps.describe()
+
+    def many_marks(self) -> None:
+        """There are many marks on the tape: those of a step that goes on without end are added up."""
+        if self.probe.long_step() is not None:
+            self.turns.stop_waiting()
+            self.steps.fold()
 
     def leave(self) -> int:
         """The innermost phase ends, and is given as an index."""
@@ -168,6 +175,7 @@ class Watch:
         self._read_all = batch is None
         if batch is not None:
             self.state.unused_wait = True
+            self._training_passes.batch_came(batch)
             self.batches.append(describe.count_batch(batch))
         elif not self.state.fetches_ahead:  # else the first batch is not told either
             self.about.pass_reads.pass_ended()
@@ -257,7 +265,8 @@ class Watch:
         calls = self.probe.entered_so_far(FORWARD)
         if calls:
             return f"no optimizer stepped and backward was not called; a model was called {_times(calls)} ({ends})"
-        return f"neither backward nor an optimizer's step was seen in the thread that was watched ({ends})"
+        seen = "neither backward nor an optimizer's step was seen in the thread that was watched"
+        return f"{seen}; other threads and processes are not watched ({ends})"
 
     def trains_now(self) -> bool:
         """Whether a batch that is fetched now is for training: gradients are on, and the model is in training mode."""

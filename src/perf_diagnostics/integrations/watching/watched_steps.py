@@ -30,6 +30,11 @@ from perf_diagnostics.workloads.workload import BatchCount
 _LOOK_NS = 20_000_000
 
 
+#: In a step that goes on without end more batches than this are added up, and of more calls of a model that nobody
+#: trains on one and the same batch it is forgotten where they lie on the tape.
+_MOST_BATCHES = _MOST_BESIDE = 4096
+
+
 def _nothing() -> None:
     """Nothing is to be done."""
 
@@ -85,6 +90,8 @@ class WatchedSteps:
         self.copies = Copies()
         #: Where on the tape calls begin of models that nobody trains, on a batch that was not trained on yet.
         self.beside: list[int] = []
+        #: So many more batches the step has had than :attr:`batches` has.
+        self.folded_batches = 0
         #: Batches of the step that was last ended in full, to which the plain ones after it are alike.
         self._micro_steps = 1
         recording.before_take = self._read_losses
@@ -112,6 +119,20 @@ class WatchedSteps:
     def called_beside(self) -> None:
         """A model that nobody trains is called on a batch that was not trained on yet; that was the last mark."""
         self.beside.append(self.probe.last_mark)
+        if len(self.probe.marks) >= self.state.full_at:
+            self.state.full()
+
+    def fold(self) -> None:
+        """Many marks have come: those of a step that goes on without end are added up, and so are its batches."""
+        beside, batches = self.beside, self.batches
+        if len(beside) > _MOST_BESIDE:
+            beside.clear()  # what asks its teacher so often about one batch evaluates
+        shorter = self.probe.fold(until=beside[0] if beside else None)
+        beside[:] = [place - shorter for place in beside]
+        if len(batches) > _MOST_BATCHES:
+            samples, tokens, padding = self.add_up(batches[:-1])
+            self.folded_batches += len(batches) - 2
+            batches[:-1] = [None if samples is None else BatchCount(samples, tokens, padding)]
 
     def trained_on(self) -> None:
         """The batch that models were called on that nobody trains is trained on after all.
@@ -141,11 +162,13 @@ class WatchedSteps:
             self.losses.step_ends(self.probe.steps_on_tape)
         else:
             self.losses.look()
-        micro_steps = min(len(batches), state.forwards or len(batches))  # of two loaders one call uses both
+        had = len(batches) + self.folded_batches
+        micro_steps = min(had, state.forwards or had)  # of two loaders one call uses both
         self.trained.micro_steps[micro_steps] += 1
         self._micro_steps = micro_steps
         state.same = batches.copy() or None  # what begins a block of steps takes it back
         self._calls_seen = self._calls_seen or state.forwards > 0
+        self._count_batch(samples, micro_steps or self._row_calls)  # with its end the warm-up may be written
         if self._looks_for_models:
             self.recording.lose_step(self._look_for_models)
         else:
@@ -164,6 +187,7 @@ class WatchedSteps:
         state.forwards = 0
         state.unused_wait = False
         batches.clear()
+        self.folded_batches = 0
 
     def _catch_up(self) -> None:
         """Count the steps that ended without being told of."""
@@ -198,10 +222,13 @@ class WatchedSteps:
             if captures(self.trained.device):  # it comes again with the next step
                 return
             self._settle()
-        trained = self.trained
-        if trained.batch_samples is None and samples:
-            trained.batch_samples = max(1, samples // (micro_steps or 1))
-        self._known = trained.batch_samples is not None or self.recording.steps > DEEPEST_SEARCH
+        self._count_batch(samples, micro_steps)
+        self._known = self.trained.batch_samples is not None or self.recording.steps > DEEPEST_SEARCH
+
+    def _count_batch(self, samples: int | None, micro_steps: int) -> None:
+        """A step held so much; one batch of the training's first one with any tells how large they are."""
+        if self.trained.batch_samples is None and samples:
+            self.trained.batch_samples = max(1, samples // (micro_steps or 1))
 
     @property
     def _looks_for_models(self) -> bool:

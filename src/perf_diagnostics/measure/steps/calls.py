@@ -1,4 +1,4 @@
-"""What a watched loop called in each step, by the marks on its tape: how often, and how long what it need not call.
+"""What a training called in each step, by the marks on its tape: how often, and how long what it need not call.
 
 Like the phases (:mod:`.tape`), what a mark means depends on the codes of its step alone; it is
 worked out once for each sequence of them, at the end of a block, and costs nothing inside a step.
@@ -6,14 +6,14 @@ worked out once for each sequence of them, at the end of a block, and costs noth
 
 from __future__ import annotations
 
-import functools
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TypeAlias
 
 import numpy as np
 
+from perf_diagnostics.measure.steps.reading import Folded, TapeSteps
 from perf_diagnostics.measure.steps.tape import (
     ABANDON,
     AGAIN,
@@ -21,16 +21,18 @@ from perf_diagnostics.measure.steps.tape import (
     ASKS_AGAIN,
     BACKWARD,
     BEGUN,
+    CALLED,
     CLOSURE,
     DATA_WAIT,
-    END,
     EVALUATES_AGAIN,
     FORWARD,
     KEEPS,
     LEAVE,
+    NEXT_BATCH,
     OPTIMIZER,
+    STEPPED,
     TRAINS,
-    times_and_codes,
+    remembered,
 )
 from perf_diagnostics.records import Int64
 
@@ -61,41 +63,50 @@ COUNTS = tuple(field.name for field in fields(Calls))
 _FORWARDS, _EVALUATIONS, _BACKWARDS = TIMES = ("forwards_again_ns", "evaluations_again_ns", "backwards_again_ns")
 
 
-def read_calls(marks: array[int]) -> dict[str, Int64]:
-    """The columns of :data:`COUNTS` and :data:`TIMES`, shape ``(steps,)``, of the steps that ended on a tape."""
-    times, codes = times_and_codes(marks)
-    borders = np.flatnonzero(codes >= END)
-    ends_at = np.flatnonzero(codes[borders] == END)
-    ends, begins = borders[ends_at], borders[ends_at - 1] if ends_at.size else borders[:0]
-    columns = {name: np.zeros(ends.size, dtype=np.int64) for name in (*COUNTS, *TIMES)}
-    lengths = ends - begins
-    for length in np.unique(lengths):
-        rows = np.flatnonzero(lengths == length)
-        at = begins[rows][:, None] + np.arange(length + 1)
-        step_codes = np.ascontiguousarray(codes[at[:, 1:]])
-        _, first, which = np.unique(step_codes.view(f"V{length}").ravel(), return_index=True, return_inverse=True)
-        for number, one in enumerate(first):
-            alike = np.flatnonzero(which == number)
-            calls, parts = calls_of(step_codes[one].tobytes())
-            for name in COUNTS:
-                columns[name][rows[alike]] = getattr(calls, name)
-            if any(part is not _NOTHING for part in parts):
-                stretch_ns = np.diff(times[at[alike]], axis=1)
-                for name in TIMES:
-                    columns[name][rows[alike]] = _needless_ns(stretch_ns, parts, name)
+#: The codes of what a loop calls inside phases that it marks itself, as those of a watched loop. Its phases tell
+#: nothing of calls: those that would are FORWARD here, which is a part of whatever is called.
+AS_WATCHED = bytes.maketrans(bytes((BACKWARD, OPTIMIZER, *CALLED.values())), bytes((FORWARD, FORWARD, *CALLED)))
+
+
+def read_calls(
+    marks: array[int] | TapeSteps, *, marked: bool = False, folds: Sequence[Folded] = ()
+) -> dict[str, Int64]:
+    """The columns of :data:`COUNTS` and :data:`TIMES`, shape ``(steps,)``, of the steps that ended on a tape.
+
+    Args:
+        marks: of a probe.
+        marked: whether the loop marks its phases itself; then backwards are told apart only in steps in which calls of
+            a model were seen, for a call that was not seen may lie between them.
+        folds: the sums for its FOLDED marks, in their order.
+    """
+    tape = marks if isinstance(marks, TapeSteps) else TapeSteps.of(marks, folds)
+    columns = {name: np.zeros(tape.ends.size, dtype=np.int64) for name in (*COUNTS, *TIMES)}
+    for step in tape.folded:
+        for name, value in tape.whole(step).calls.items():
+            columns[name][step] = value
+    for one in tape.alike:
+        calls, parts = calls_between_marks(one.codes) if marked else calls_of(one.codes)
+        for name in COUNTS:
+            columns[name][one.steps] = getattr(calls, name)
+        if any(part is not _NOTHING for part in parts):
+            for name in TIMES:
+                columns[name][one.steps] = _needless_ns(one.stretch_ns, parts, name)
     return columns
 
 
 def _needless_ns(stretch_ns: Int64, parts: Sequence[Part], name: str) -> Int64:
     """What calls of one column took for nothing: all of it, or of backwards through one graph all but the longest."""
-    needless_ns = np.zeros(stretch_ns.shape[0], dtype=np.int64)
+    needless_ns = np.zeros(stretch_ns.shape[1], dtype=np.int64)
     longest_ns: dict[int, Int64] = {}
-    for column, call in dict.fromkeys(parts):
+    of_call: dict[int, list[int]] = {}
+    for number, (column, call) in enumerate(parts):
         if column == name:
-            took_ns = stretch_ns[:, [part == (column, call) for part in parts]].sum(axis=1)
-            needless_ns += took_ns
-            graph = call // _MOST
-            longest_ns[graph] = np.maximum(longest_ns.get(graph, np.zeros_like(took_ns)), took_ns)
+            of_call.setdefault(call, []).append(number)
+    for call, numbers in of_call.items():
+        took_ns = stretch_ns[numbers].sum(axis=0)
+        needless_ns += took_ns
+        graph = call // _MOST
+        longest_ns[graph] = np.maximum(longest_ns.get(graph, np.zeros_like(took_ns)), took_ns)
     return needless_ns - sum(longest_ns.values()) if name == _BACKWARDS else needless_ns
 
 
@@ -103,7 +114,7 @@ def _needless_ns(stretch_ns: Int64, parts: Sequence[Part], name: str) -> Int64:
 _MOST = 1 << 16
 
 
-@functools.lru_cache(maxsize=4096)
+@remembered
 def calls_of(codes: bytes) -> tuple[Calls, tuple[Part, ...]]:
     """What a step of these codes called, and what the stretch before each mark is a part of.
 
@@ -125,6 +136,9 @@ def calls_of(codes: bytes) -> tuple[Calls, tuple[Part, ...]]:
             inside = around.pop()
         elif code == ABANDON:
             inside, around, kept = _NOTHING, [], False
+        elif code == STEPPED:
+            count["updates"] += 1
+            kept = False
         elif begun is not None:
             around.append(inside)
             if begun == BACKWARD:
@@ -152,9 +166,18 @@ def calls_of(codes: bytes) -> tuple[Calls, tuple[Part, ...]]:
     return Calls(**count), tuple(parts)
 
 
-def asks_again(codes: bytes) -> tuple[bool, ...]:
+def calls_between_marks(codes: bytes) -> tuple[Calls, tuple[Part, ...]]:
+    """As :func:`calls_of`, for a step of a loop that marks its phases itself."""
+    calls, parts = calls_of(codes.translate(AS_WATCHED))
+    if calls.forwards or not calls.backwards_again:
+        return calls, parts
+    return replace(calls, backwards_again=0), tuple(_NOTHING if part[0] == _BACKWARDS else part for part in parts)
+
+
+def asks_again(codes: bytes, *, marked: bool = False) -> tuple[bool, ...]:
     """For the stretch before each mark of one step: is it inside a call on the batch that was trained on before?"""
-    return tuple(column in (_FORWARDS, _EVALUATIONS) for column, _ in calls_of(codes)[1])
+    parts = (calls_between_marks(codes) if marked else calls_of(codes))[1]
+    return tuple(column in (_FORWARDS, _EVALUATIONS) for column, _ in parts)
 
 
 def _backward_follows(codes: bytes, number: int) -> bool:
@@ -163,6 +186,6 @@ def _backward_follows(codes: bytes, number: int) -> bool:
         begun = BEGUN.get(code)
         if begun == BACKWARD:
             return True
-        if begun in (DATA_WAIT, OPTIMIZER):
+        if begun in (DATA_WAIT, OPTIMIZER) or code in (STEPPED, NEXT_BATCH):
             break
     return not any(BEGUN.get(code) == BACKWARD for code in codes)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import gc
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,15 +31,17 @@ from numpy.typing import NDArray
 from perf_diagnostics.measure.steps.beside_steps import QUICK_NS, CompiledGraphs, MemoryReading, SpacedMemory
 from perf_diagnostics.measure.steps.columns import (
     UNTOLD,
+    DeviceRows,
     ToldRows,
     cpu_columns,
     device_columns,
-    device_row,
     spread,
     told_columns,
 )
 from perf_diagnostics.measure.steps.device_clock import DeviceClock, DeviceStep, EventSource
+from perf_diagnostics.measure.steps.folding import Folding
 from perf_diagnostics.measure.steps.moments import phases_at
+from perf_diagnostics.measure.steps.reading import TapeSteps, read_tape
 from perf_diagnostics.measure.steps.spans import AWAKE_NS, DOUBT_NS, PLACE, Span, Wait
 from perf_diagnostics.measure.steps.tape import (
     BACKWARD,
@@ -51,7 +53,6 @@ from perf_diagnostics.measure.steps.tape import (
     TRANSFER,
     labels_of,
     new_tape,
-    read_tape,
 )
 from perf_diagnostics.records import ALL_PHASES, MEASURED_PHASES, StepTable
 
@@ -92,6 +93,7 @@ class Probe:
         "_device_rows",
         "_doubted_until_ns",
         "_ended_ns",
+        "_folds",
         "_forward",
         "_gc_ns",
         "_gc_started",
@@ -143,6 +145,8 @@ class Probe:
         self._thread_cpu = self._step_cpu = thread_cpu
         self._marks = new_tape()
         self._mark = self._marks.append
+        #: What marks add up to that were taken off the tape, in the order of their places there.
+        self._folds: list[Folding] = []
         # What a step is told is kept where it changes, what is rarely there by the step's number.
         self._told = ToldRows()
         self._last_told: tuple[int, ...] = UNTOLD
@@ -156,7 +160,7 @@ class Probe:
         self._had_loss = False
         self._graphs = CompiledGraphs()
         self._memory = None if memory is None else SpacedMemory(memory)
-        self._device_rows = array("d")
+        self._device_rows = DeviceRows()
         self._device = None if events is None else DeviceClock(events, clock, self._add_device_step)
         mark = self._mark if self._device is None else self._mark_both_clocks
         self._data_wait = Wait(mark, clock, self)
@@ -265,7 +269,8 @@ class Probe:
 
     def phases_at(self, times_ns: Sequence[int]) -> list[tuple[str, str] | None]:
         """Where moments of the steps since the last take lie, as :func:`.moments.phases_at` says it."""
-        return phases_at(self._marks, times_ns, bridged=self._bridged, recomputes=self._recomputes)
+        how = {"bridged": self._bridged, "recomputes": self._recomputes}
+        return phases_at(self._marks, times_ns, folds=self._folds, **how)
 
     def read_memory_every(self, interval_ns: int) -> None:
         """From now on read the memory at the ends of steps that lie so far apart (0: of every step)."""
@@ -316,7 +321,8 @@ class Probe:
         """The steps since the last take, as a table; call it between blocks. Device scalars are read here."""
         if self._running:
             raise RuntimeError("Probe.take() inside a block would wait for the device; call end_block() first.")
-        stretches = read_tape(self._marks, bridged=self._bridged, recomputes=self._recomputes)
+        tape = TapeSteps.of(self._marks, self._folds)
+        stretches = read_tape(tape, bridged=self._bridged, recomputes=self._recomputes)
         self._seen |= stretches.seen
         columns: dict[str, NDArray[Any]] = {
             "start_ns": stretches.start_ns - (self._origin or 0),
@@ -343,19 +349,25 @@ class Probe:
             # The host may be a whole queue ahead of the device, so a step has ended when the device has ended it.
             columns["host_wall_ns"] = columns["wall_ns"]
             columns["wall_ns"] = np.rint(sum(columns[f"device_{phase}_ns"] for phase in ALL_PHASES))
-        del stretches
-        del self._marks[:], self._cpu[:], self._device_rows[:], self._loss_steps[:], self._loss_values[:]
+        columns |= self._calls(tape)
+        del stretches, tape
+        del self._marks[:], self._cpu[:], self._loss_steps[:], self._loss_values[:]
+        self._folds.clear()
         self._steps = 0
-        self._told, self._last_told, self._pauses = ToldRows(), UNTOLD, {}
+        self._told, self._last_told, self._pauses, self._device_rows = ToldRows(), UNTOLD, {}, DeviceRows()
         return StepTable(columns)
 
     # -- inside
+
+    def _calls(self, _tape: TapeSteps) -> Mapping[str, NDArray[Any]]:
+        """What the steps called, where that is known."""
+        return {}
 
     def _read_beside(self, now: int, *, quick: bool) -> None:
         """The step that ends now is one in whose end something is read beside its time."""
         if self._device is not None:
             self._device.border()
-            self._device.end_step(now, self._labels())
+            self._device.end_step(now, *self._labels())
             self._step_mark = len(self._marks)
         if self._reads_cpu and (now >= self._trusted_until_ns or not quick):
             self._cpu.extend((self._steps, self._wait_cpu_ns, self._read_step_cpu(now)))
@@ -406,10 +418,10 @@ class Probe:
         if self._device is not None:
             self._device.border()
 
-    def _labels(self) -> tuple[int, ...]:
-        """The phases of the stretches of the step that has just ended."""
+    def _labels(self) -> tuple[Sequence[int], Sequence[float]]:
+        """The phases of the stretches of the step that has just ended, and by phase what was read of it before."""
         codes = bytes(mark & (1 << BITS) - 1 for mark in self._marks[self._step_mark :])
-        return labels_of(codes, bridged=self._bridged, recomputes=self._recomputes)
+        return labels_of(codes, bridged=self._bridged, recomputes=self._recomputes), ()
 
     def _on_gc(self, moment: str, _info: dict[str, int]) -> None:
         if moment == "start":
@@ -436,4 +448,4 @@ class Probe:
         return used_ns
 
     def _add_device_step(self, step: DeviceStep) -> None:
-        self._device_rows.extend(device_row(step))
+        self._device_rows.append(step)

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import functools
 from array import array
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perf_diagnostics.records import ALL_PHASES, Int64, Phase
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 DATA_WAIT, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, OTHER = (ALL_PHASES.index(phase) for phase in Phase)
 
@@ -38,6 +42,13 @@ ASKS_AGAIN = 13
 EVALUATES_AGAIN = 14
 #: A backward begins that keeps its graph for another one.
 KEEPS = 15
+#: In a loop that marks its phases itself: what it calls, which is a part of whatever phase is open, and changes none.
+#: Models as TRAINS, AGAIN, ASKS, ASKS_AGAIN and EVALUATES_AGAIN tell, backward as BACKWARD and KEEPS, and their ends.
+CALLED = {TRAINS: 16, AGAIN: 17, ASKS: 18, ASKS_AGAIN: 19, EVALUATES_AGAIN: 20, BACKWARD: 21, KEEPS: 22, LEAVE: 23}
+#: There as well: an optimizer has stepped, and the loop has gone on to its next batch.
+STEPPED, NEXT_BATCH = 24, 25
+#: Marks of the step were taken off here, and added up (:mod:`.folding`) with all those before them.
+FOLDED = 26
 #: The step ends.
 END = 30
 #: A block of steps begins; what was marked before it and belongs to no ended step is dropped.
@@ -45,7 +56,8 @@ START = 31
 
 #: Bits of a mark that hold its code. The rest holds times of 18 years in ns.
 BITS = 5
-_CODE = (1 << BITS) - 1
+CODES = 1 << BITS
+_CODE = CODES - 1
 
 #: A tape's type of array: of those with 64 bits the one that takes a number with the fewest instructions. ``q`` parses
 #: it like a function's argument, which took three times as long (58 ns for 19, CPython 3.11).
@@ -53,24 +65,41 @@ _TYPE = "L" if array("L").itemsize * 8 == 64 else "Q"
 
 #: What lies between two phases that nobody marked: from the end of the first, if one of the next begins, to its name.
 #: The loss is part of ``forward``, and unscaling and clipping are part of ``optimizer``.
-_BRIDGES: dict[int, tuple[tuple[int, ...], int]] = {
+BRIDGES: dict[int, tuple[tuple[int, ...], int]] = {
     FORWARD: ((BACKWARD, FORWARD), FORWARD),
     BACKWARD: ((OPTIMIZER,), OPTIMIZER),
 }
-_NOTHING = -1
+#: No phase has ended after which something may be bridged.
+NO_TAIL = -1
 
 #: What is open inside a closure: optimizer, told apart from the update around it.
-_IN_CLOSURE = -2
+IN_CLOSURE = -2
 #: The phase (an index into ALL_PHASES) that a code begins.
 BEGUN = {
     **{index: index for index in range(len(ALL_PHASES))},
     **{TRAINS: FORWARD, AGAIN: FORWARD, KEEPS: BACKWARD, CLOSURE: OPTIMIZER},
     **dict.fromkeys((ASKS, ASKS_AGAIN, EVALUATES_AGAIN), OTHER),
 }
-_BEGINS = {**BEGUN, CLOSURE: _IN_CLOSURE}
+BEGINS = {**BEGUN, CLOSURE: IN_CLOSURE}
 
-#: Sequences of codes that are added up by columns; a loop with more of them than this is read step by step.
-_COMMON = 24
+
+#: A step with more marks than this (one with an evaluation in it) is long; of the last few it is remembered what they
+#: were read as, which is some hundred bytes a mark.
+_LONG, _LAST = 512, 8
+_REMEMBERED = 4096
+
+
+def remembered(read: Callable[Concatenate[bytes, P], T]) -> Callable[Concatenate[bytes, P], T]:
+    """Works out once what is read of a sequence of codes."""
+    usual: Any = functools.lru_cache(maxsize=_REMEMBERED)(read)
+    long_: Any = functools.lru_cache(maxsize=_LAST)(read)
+
+    @functools.wraps(read)
+    def read_once(codes: bytes, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        found: T = (long_ if len(codes) > _LONG else usual)(codes, *args, **kwargs)
+        return found
+
+    return read_once
 
 
 def new_tape() -> array[int]:
@@ -99,25 +128,25 @@ def before_update(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[boo
     return _read(codes, bridged=bridged, recomputes=recomputes)[1]
 
 
-@functools.lru_cache(maxsize=4096)
+@remembered
 def _read(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     """For the stretch before each mark: its phase, and whether it is optimizer but no update."""
     stack: list[int] = []
     waits: list[int] = []
-    phase, tail = OTHER, _NOTHING
+    phase, tail = OTHER, NO_TAIL
     labels: list[int] = []
     asides: list[bool] = []
     for code in codes:
         ending = phase
-        aside = phase == _IN_CLOSURE
-        if code in _BEGINS:
-            index, waits = _BEGINS[code], [] if code in (TRAINS, AGAIN) else waits
+        aside = phase == IN_CLOSURE
+        if code in BEGINS:
+            index, waits = BEGINS[code], [] if code in (TRAINS, AGAIN) else waits
             if tail >= 0:
-                followers, label = _BRIDGES[tail]
+                followers, label = BRIDGES[tail]
                 if index in followers:
                     ending = label  # the stretch that ends now gets this name; the phase around it keeps its own
                     aside = label == OPTIMIZER
-                tail = _NOTHING
+                tail = NO_TAIL
             if recomputes and index == FORWARD and phase == BACKWARD:
                 index = BACKWARD
             stack.append(phase)
@@ -127,20 +156,20 @@ def _read(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[tuple[int, 
                 phase = stack.pop()
             if ending in (DATA_WAIT, TRANSFER):
                 waits.append(len(labels))
-            elif bridged and ending in _BRIDGES:
+            elif bridged and ending in BRIDGES:
                 tail = ending
         elif code == GIVE_BACK:
             for number in waits:
                 labels[number] = OTHER
             waits = []
         elif code == ABANDON:
-            stack, phase, tail, ending, aside = [], OTHER, _NOTHING, OTHER, False
-        labels.append(OPTIMIZER if ending == _IN_CLOSURE else ending)
+            stack, phase, tail, ending, aside = [], OTHER, NO_TAIL, OTHER, False
+        labels.append(OPTIMIZER if ending == IN_CLOSURE else ending)
         asides.append(aside)
     return tuple(labels), tuple(asides)
 
 
-@functools.lru_cache(maxsize=4096)
+@remembered
 def preparing(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[bool, ...]:
     """For the stretch before each mark of one step: does it lie, in no phase, between a batch and its forward?
 
@@ -164,91 +193,14 @@ def preparing(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[bool, .
     return tuple(found)
 
 
-#: The columns after those of the phases: parts of them that have a meaning of their own.
-_PARTS = ((-2, preparing), (-1, before_update))
-
-
-@dataclass(frozen=True)
-class Stretches:
-    """The steps of a tape: when each began, how long it took, and its time by phase, shape ``(steps, phases)``.
-
-    ``prepare_ns`` is the part of ``other`` that lies between a batch and its forward, ``before_update_ns`` the part of
-    ``optimizer`` that is no update (:func:`before_update`).
-    """
-
-    start_ns: Int64
-    wall_ns: Int64
-    phases_ns: Int64
-    prepare_ns: Int64
-    before_update_ns: Int64
-    #: The phases that were entered at all, as bits by their index.
-    seen: int
-
-
 def times_and_codes(marks: array[int]) -> tuple[Int64, NDArray[np.uint8]]:
     """When each mark was made, in ns, and its code, shape ``(marks,)``."""
     tape = np.frombuffer(marks, dtype=np.uint64) if marks else np.empty(0, np.uint64)
-    times: Int64 = (tape >> np.uint64(BITS)).astype(np.int64)
-    return times, (tape & np.uint64(_CODE)).astype(np.uint8)
+    times: Int64 = (tape >> np.uint64(BITS)).view(np.int64)
+    return times, tape.astype(np.uint8) & np.uint8(_CODE)
 
 
-def read_tape(marks: array[int], *, bridged: bool = False, recomputes: bool = False) -> Stretches:
-    """The steps that ended on a tape, in their order."""
-    times, codes = times_and_codes(marks)
-    borders = np.flatnonzero(codes >= END)
-    ends_at = np.flatnonzero(codes[borders] == END)
-    ends, begins = borders[ends_at], borders[ends_at - 1] if ends_at.size else borders[:0]
-    # Two columns more than there are phases, for parts of OTHER (preparing) and of OPTIMIZER (before_update).
-    sums_ns = np.zeros((ends.size, len(ALL_PHASES) + 2), dtype=np.int64)
-    seen = 0
-    lengths = ends - begins
-    for length in np.unique(lengths):
-        rows = np.flatnonzero(lengths == length)
-        at = begins[rows][:, None] + np.arange(length + 1)
-        stretch_ns, step_codes = np.diff(times[at], axis=1), codes[at[:, 1:]]
-        seen |= _add_up(rows, stretch_ns, step_codes, sums_ns, bridged=bridged, recomputes=recomputes)
-    phases_ns, prepare_ns, aside_ns = sums_ns[:, : len(ALL_PHASES)], sums_ns[:, -2].copy(), sums_ns[:, -1].copy()
-    return Stretches(times[begins], times[ends] - times[begins], phases_ns, prepare_ns, aside_ns, seen)
-
-
-def _add_up(
-    rows: NDArray[np.intp],
-    stretch_ns: Int64,
-    codes: NDArray[np.uint8],
-    sums_ns: Int64,
-    *,
-    bridged: bool,
-    recomputes: bool,
-) -> int:
-    """Add the stretches of steps with equally many marks to their phases; gives the phases seen, as bits."""
-    seen = 0
-    left = np.arange(rows.size)
-    for _ in range(_COMMON):
-        if not left.size:
-            return seen
-        sequence = codes[left[0]]
-        same = (codes[left] == sequence).all(axis=1)
-        alike, left = left[same], left[~same]
-        labels = np.array(labels_of(sequence.tobytes(), bridged=bridged, recomputes=recomputes))
-        seen |= entered(sequence.tobytes())
-        for label in set(labels.tolist()):
-            sums_ns[rows[alike], label] = stretch_ns[alike][:, labels == label].sum(axis=1)
-        for column, part in _PARTS:
-            mask = np.array(part(sequence.tobytes(), bridged=bridged, recomputes=recomputes))
-            if mask.any():
-                sums_ns[rows[alike], column] = stretch_ns[alike][:, mask].sum(axis=1)
-    for row in left:
-        sequence_codes = codes[row].tobytes()
-        labels = np.array(labels_of(sequence_codes, bridged=bridged, recomputes=recomputes))
-        np.add.at(sums_ns[rows[row]], labels, stretch_ns[row])
-        for column, part in _PARTS:
-            mask = np.array(part(sequence_codes, bridged=bridged, recomputes=recomputes))
-            sums_ns[rows[row], column] = stretch_ns[row][mask].sum()
-        seen |= entered(sequence_codes)
-    return seen
-
-
-@functools.lru_cache(maxsize=4096)
+@remembered
 def entered(codes: bytes) -> int:
     """The phases that these codes begin, as bits by their index."""
     indices = (BEGUN[code] for code in codes if code in BEGUN and code != CLOSURE)

@@ -11,6 +11,7 @@ given another meaning needs the next number, and a reader refuses a file with a 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from importlib import metadata
 
@@ -53,7 +54,9 @@ def open_document(kind: str, data: Json, *, where: str) -> Fields:
     return fields
 
 
+@functools.cache
 def _tool_version() -> str:
+    """This version's number; asked once, for the answer takes a look through the installed distributions."""
     try:
         return metadata.version("perf-diagnostics")
     except metadata.PackageNotFoundError:

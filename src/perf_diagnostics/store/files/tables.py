@@ -14,6 +14,7 @@ from perf_diagnostics.records import (
     Series,
     StepTable,
 )
+from perf_diagnostics.store.files.arrow_columns import arrow_of, arrow_words, numpy_of
 
 
 def steps_to_parquet(table: StepTable) -> bytes:
@@ -29,7 +30,7 @@ def steps_to_parquet(table: StepTable) -> bytes:
         )
         for name, values in table.columns.items()
     ]
-    return _parquet(pa.Table.from_arrays([pa.array(v) for v in table.columns.values()], schema=pa.schema(fields)))
+    return _parquet(pa.Table.from_arrays([arrow_of(v) for v in table.columns.values()], schema=pa.schema(fields)))
 
 
 def steps_from_parquet(data: bytes, *, where: str) -> StepTable:
@@ -55,18 +56,18 @@ def series_to_parquet(series: Sequence[Series]) -> bytes:
 
     which = np.repeat(np.arange(len(series), dtype=np.int32), [len(one.values) for one in series])
     words = {
-        key: pa.DictionaryArray.from_arrays(pa.array(which), pa.array([getattr(one, key) for one in series], pa.utf8()))
+        key: pa.DictionaryArray.from_arrays(arrow_of(which), arrow_words([getattr(one, key) for one in series]))
         for key in ("name", "unit", "source")
     }
     estimated = np.array([one.estimated for one in series], dtype=bool)[which]
     return _parquet(
         pa.table(
             {
-                "series": pa.array(which),
+                "series": arrow_of(which),
                 **words,
-                "estimated": pa.array(estimated),
-                "time_ns": pa.array(np.concatenate([np.empty(0, np.int64), *(one.times_ns for one in series)])),
-                "value": pa.array(np.concatenate([np.empty(0), *(one.values for one in series)])),
+                "estimated": arrow_of(estimated),
+                "time_ns": arrow_of(np.concatenate([np.empty(0, np.int64), *(one.times_ns for one in series)])),
+                "value": arrow_of(np.concatenate([np.empty(0), *(one.values for one in series)])),
             }
         )
     )
@@ -126,7 +127,7 @@ def _column(table: Any, name: str, dtype: str, where: str) -> Any:
     column = _present(table, name, where)
     if str(column.type) != {"float64": "double"}.get(dtype, dtype) or column.null_count:
         raise RecordError(f"{where}: column {name!r} is {column.type} with {column.null_count} nulls, not {dtype}.")
-    return column.to_numpy()
+    return numpy_of(column, dtype)
 
 
 def _words(table: Any, name: str, where: str) -> list[str]:

@@ -17,8 +17,11 @@ rm -f "$folder"/*.whl
     --constraint constraints.txt --requirement kaggle/image-lacks.txt --dest "$folder"
 cp kaggle/dataset-metadata.json "$folder"
 ls -l "$folder"
+if grep --quiet your-user-name "$folder/dataset-metadata.json"; then
+    printf '\nPut your user name into %s first (and into kaggle/kernel-metadata.json, for the notebook).\n' \
+        "$folder/dataset-metadata.json"
+fi
 cat <<EOT
 
-Put your user name into $folder/dataset-metadata.json, then:
-    kaggle datasets create -p $folder        (the next time: kaggle datasets version -p $folder -m "...")
+Then: kaggle datasets create -p $folder        (the next time: kaggle datasets version -p $folder -m "...")
 EOT

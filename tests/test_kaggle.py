@@ -46,6 +46,22 @@ def test_the_files_users_expect(tmp_path: Path) -> None:
     assert torch.equal(model.weight, before)
 
 
+def test_each_configuration_is_told_when_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told_before: list[str] = []
+    write = kaggle.write_report
+    monkeypatch.setattr(
+        kaggle, "write_report", lambda *given: (told_before.append(capsys.readouterr().out), write(*given))[1]
+    )
+    loader = DataLoader(TensorDataset(torch.randn(64, 4), torch.randint(0, 3, (64,))), batch_size=8)
+    run_kaggle_analysis(torch.nn.Linear(4, 3), loader, [4, 128], num_iterations=5, output_dir=tmp_path)
+    (lines,) = [text.splitlines() for text in told_before]
+    shown, failed = sorted(lines, key=lambda line: "batch 128" in line)
+    assert re.fullmatch(r"cpu batch 4  [\d.]+( ± [\d.]+)? samples/s over 5 steps \(max steps\)", shown)
+    assert failed.startswith("cpu batch 128  invalid settings: batch_size=128") and "64 samples" in failed
+
+
 def test_a_gpu_without_kernels_is_left_out_and_the_cpu_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -142,6 +142,7 @@ class PerformanceDiagnostics:
         seed: int = 0,
         time_budget_s: float | None = None,
         results_dir: str | Path | None = None,
+        on_result: Callable[[TrialResult], object] | None = None,
     ) -> pandas.DataFrame:
         """Measure every batch size on every device, in an order drawn from ``seed``; returns :meth:`get_results`.
 
@@ -158,6 +159,7 @@ class PerformanceDiagnostics:
             time_budget_s: seconds for all of them, shared out by expected cost; what no longer fits is skipped.
             results_dir: where a run folder is made that holds each configuration as soon as it has ended, so that a
                 session that is killed leaves them to ``perf-diagnostics report``; default: none.
+            on_result: is called with each configuration's result as soon as it has ended, such as to say so.
 
         Raises:
             InvalidSettings: no batch size or device was given, or one that cannot be run, or data that none of the
@@ -180,7 +182,10 @@ class PerformanceDiagnostics:
         with _kept_nowhere() if results_dir is None else kept_in(results_dir, self.run, trials) as save:
             for index, trial in enumerate(trials):
                 left_s = None if budget_s is None else budget_s - (time.monotonic() - began)
-                save(self._measure(trial, dataloader, left_s, *time_for(trial, trials[index:], left_s)))
+                result = self._measure(trial, dataloader, left_s, *time_for(trial, trials[index:], left_s))
+                save(result)
+                if on_result is not None:
+                    on_result(result)
         return self.get_results()
 
     def get_results(self) -> pandas.DataFrame:

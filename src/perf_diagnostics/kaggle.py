@@ -16,6 +16,7 @@ from perf_diagnostics.measure.boards.devices import list_devices
 from perf_diagnostics.measure.boards.gpu import gpu_instruments
 from perf_diagnostics.measure.observation import Observations, Sampler
 from perf_diagnostics.report.formats.renderer import Skipped, write_report
+from perf_diagnostics.report.outcome_line import outcome_line
 from perf_diagnostics.trials.here.given_parts import check_model, check_trained
 from perf_diagnostics.trials.here.given_values import folder as given_folder
 
@@ -43,7 +44,8 @@ def run_kaggle_analysis(
     Trains copies with Adam (learning rate 1e-3) and cross entropy, as a first look; for your own loss and optimizer
     use :class:`PerformanceDiagnostics`. Writes ``throughput_vs_batch_size.png``, ``time_breakdown.png``,
     ``memory_usage.png``, ``performance_report.md`` and ``report.html``, and below ``runs`` each configuration's record
-    as soon as it has ended, so that a session that is cut off leaves what was measured.
+    as soon as it has ended, so that a session that is cut off leaves what was measured. Prints a line for each
+    configuration when it has ended, and at the end the files' names.
 
     Args:
         model: any module; it is left as it is.
@@ -76,6 +78,7 @@ def run_kaggle_analysis(
         devices=devices,
         time_budget_s=time_budget_s,
         results_dir=target / "runs",
+        on_result=lambda result: print(outcome_line(result), flush=True),
     )
     for written in write_report(profiler.generate_bottleneck_report().report, target, ("plots", "md", "html")):
         print(f"{written.format}: skipped: {written.why}" if isinstance(written, Skipped) else written.path)

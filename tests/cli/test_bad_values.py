@@ -58,6 +58,15 @@ def told(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["sweeep"], "did you mean sweep?"),
         (["explain", "INP001", "INP002"], "there is no place for 'INP002'"),
         (["diagnose", "--threshold", "X.y=1", "--threshold", "X.y=2"], "no run"),
+        (["diagnose"], "`perf-diagnostics run train.py` or `perf-diagnostics sweep` makes one"),
+        (["run"], "name a script, or a module with -m"),
+        (["run", "--"], "name a script, or a module with -m"),
+        (["run", "--lr", "0.1", "train.py"], "What is for the script stands after it"),
+        (["run", "python3.11", "train.py", "--lr", "1"], "in its place: perf-diagnostics run train.py --lr 1"),
+        (["run", "torchrun", "--nproc-per-node", "2", "t.py"], "torchrun OPTIONS -m perf_diagnostics run SCRIPT"),
+        (["run", "/usr/bin/torchrun", "train.py"], "torchrun OPTIONS -m perf_diagnostics run SCRIPT"),
+        (["run", "-m", "torch.distributed.run", "train.py"], "torchrun OPTIONS -m perf_diagnostics run SCRIPT"),
+        (["run", "srun", "train.py"], "srun OPTIONS perf-diagnostics run SCRIPT"),
     ],
 )
 def test_values_that_cannot_be_meant(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,6 +99,39 @@ def test_a_gate_nobody_can_decide_is_a_warning(capsys: pytest.CaptureFixture[str
     told = capsys.readouterr()
     assert "warning: 1 of 2 checks could not be decided; --strict fails on them." in told.err
     assert "not enough runs to compare (5 against 1): run with --repeats 5" in " ".join(told.out.split())
+
+
+def own_loops(name: str, factor: float) -> list[str]:
+    """The same script run five times, as ``run`` leaves it: five runs of one trial each, all of the same id."""
+    names = []
+    for number, result in enumerate(times(factor)):
+        once = dataclasses.replace(result.trial, repeat=0)
+        write(
+            f"{name}-{number}", [dataclasses.replace(result, trial=once, started_at=f"2026-01-0{number + 1}T00:00:00Z")]
+        )
+        names.append(f"{name}-{number}")
+    return names
+
+
+def test_runs_of_a_script_of_ones_own_are_repeats_of_each_other(capsys: pytest.CaptureFixture[str]):
+    before, after = own_loops("before", 1.0), own_loops("after", 1.1)
+    gate = ["--fail-on", "step_time:5%", "--strict"]
+    assert main(["compare", ",".join(before), ",".join(after), *gate, "--json"]) == 3
+    document = json.loads(capsys.readouterr().out)
+    (row,) = (row for row in document["rows"] if row["metric"] == "step_time")
+    assert (row["base_processes"], row["new_processes"]) == (5, 5) and row["ratio"] == pytest.approx(1.1)
+    assert document["base"]["trials"] == document["base"]["completed"] == 5
+
+    assert main(["compare", "before-0", "after-0"]) == 0
+    assert "running it several times; name these runs with commas" in capsys.readouterr().err
+    for base, new, why in [
+        ("before-0,after-0", "after-0,after-1", "a run equals itself"),
+        ("before-0,before-0", "after-0", "is given twice"),
+        ("before-0,nowhere", "after-0", "There is no run 'nowhere'"),
+        (",", "after-0", "There is no run ','"),
+    ]:
+        assert main(["compare", base, new]) == 2
+        assert why in capsys.readouterr().err
 
 
 def test_another_torch_is_refused_unless_it_is_allowed(capsys: pytest.CaptureFixture[str]):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perf_diagnostics.cli import main
-from perf_diagnostics.cli.live import follow
+from perf_diagnostics.cli.live import _begun, follow
 from perf_diagnostics.records import Environment
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.testing import trial_of
@@ -60,6 +60,18 @@ def test_a_finished_run_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixt
     assert not folder.being_written
     assert main(["live", str(folder.path)]) == 0
     assert capsys.readouterr().err.count("so far:") == 1
+
+
+def test_what_is_waited_for_is_found_by_name_path_and_latest(tmp_path: Path) -> None:
+    names = ["a-run", str(tmp_path / "a-run"), "latest"]
+    assert [_begun(name, tmp_path) for name in names] == [None, None, None]
+    folder = folder_of(tmp_path, 4)
+    # One that nobody writes is not the one that will begin.
+    assert [found and found.path for name in names for found in [_begun(name, tmp_path)]] == [*[folder.path] * 2, None]
+    with folder.lock():
+        latest = _begun("latest", tmp_path)
+        assert latest is not None and latest.path == folder.path
+    assert _begun("latest", tmp_path) is None
 
 
 def test_a_view_that_never_looks_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from perf_diagnostics.cli.progress import outcome_line
 from perf_diagnostics.cli.text import diagnosis_text, evidence_line
 from perf_diagnostics.cli.tried_text import gain_text
 from perf_diagnostics.diagnose.facts.facts import Interval
-from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Unchecked
+from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Evidence, Unchecked
 from perf_diagnostics.testing import trial_of
 from tests.code_lines import BACKWARD, CELL, ITEM, LOOPING, WAITING, diagnosis_of, share, waiting
 
@@ -24,6 +24,11 @@ def test_a_throughput_is_told_without_exponents():
     assert line.startswith("cpu batch 4  1") and "e+" not in line and " ± " in line
 
 
+def test_an_interval_wider_than_the_throughput_is_not_told():
+    three = outcome_line(trial_of(batch_size=4, forward=0.0032, noise=3.0, steps=3))
+    assert " ± " not in three and three.endswith(" samples/s over 3 steps (max steps)")
+
+
 def test_rules_that_could_not_look_for_the_same_reason_share_a_line():
     def unchecked(count):
         return tuple(Unchecked(f"HST00{n}", f"rule-{n}", "trials", "no trial completed") for n in range(count))
@@ -32,6 +37,34 @@ def test_rules_that_could_not_look_for_the_same_reason_share_a_line():
     assert "  rule-0 (HST000), rule-1 (HST001): no trial completed" in few
     many = diagnosis_text(Diagnosis(verdict=None, unchecked=unchecked(4)))
     assert "  HST000, HST001, HST002, HST003: no trial completed" in many
+
+
+def test_the_rules_that_told_nothing_are_counted_or_named():
+    told = Diagnosis(
+        verdict=None,
+        no_verdict_because="nothing was found",
+        cleared=(Cleared("INP001", "input-bound", "no wait"), Cleared("EXP009", "observer-effect", "it costs 9 µs")),
+        unchecked=(
+            Unchecked("HST004", "host-work", "trials", "no window was recorded"),
+            Unchecked("COM001", "communication-bound", "trials", "the trial has one rank", applies=False),
+            Unchecked("COM002", "straggler", "trials", "the trial has one rank", applies=False),
+        ),
+    )
+    assert diagnosis_text(told, every_rule=False).splitlines() == [
+        "No verdict: nothing was found",
+        "",
+        "It costs 9 µs.",
+        "",
+        "Cleared: 2 rules found nothing wrong.",
+        "Not checked: 1 rule, for something was not measured.",
+        "Does not apply here: 2 rules.",
+        "Their names, and why: the same command with --all.",
+    ]
+    named = diagnosis_text(told)
+    assert "Cleared: input-bound (INP001), observer-effect (EXP009)." in named and "It costs 9 µs." in named
+    assert "  host-work (HST004): no window was recorded" in named
+    assert "  the trial has one rank: COM001, COM002" in named and "--all" not in named
+    assert diagnosis_text(Diagnosis(verdict=None, no_verdict_because="why"), every_rule=False) == "No verdict: why"
 
 
 def test_an_interval_that_says_nothing_is_not_told():

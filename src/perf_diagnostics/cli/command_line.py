@@ -16,6 +16,7 @@ from perf_diagnostics.cli import (
     explain,
     export,
     largest_batch,
+    listing,
     live,
     manifest,
     report,
@@ -28,25 +29,29 @@ from perf_diagnostics.cli.parser import Parser
 from perf_diagnostics.cli.streams import ready_streams
 from perf_diagnostics.errors import PerfDiagnosticsError
 
+#: Measure, understand, hand on, look up.
 COMMANDS = (
-    devices,
-    doctor,
+    run,
     sweep,
     largest_batch,
-    run,
     live,
+    listing,
     diagnose,
     confirm,
-    trace,
     compare,
+    trace,
     report,
     export,
     manifest,
     explain,
+    devices,
+    doctor,
 )
 
 _EPILOG = """\
-Exit codes: 0 done, 1 some trials failed (or a manifest does not match), 2 bad usage, 3 a gate failed, 130 interrupted.
+Start with: perf-diagnostics run train.py, then perf-diagnostics diagnose. COMMAND --help tells the rest.
+Exit codes: 0 done, 1 some trials failed (or a manifest does not match), 2 bad usage, 3 a gate failed, 130 interrupted;
+of `run` they are the script's own.
 A RUN is a run's folder, its name under the results folder, or 'latest'.
 """
 

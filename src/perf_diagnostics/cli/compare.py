@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE, GATE_FAILED
 from perf_diagnostics.cli.lists import some_names
+from perf_diagnostics.cli.parser import examples
 from perf_diagnostics.cli.runs import add_results_folder
 
 if TYPE_CHECKING:
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 
     from perf_diagnostics.diagnose.compare.comparison import Comparison
     from perf_diagnostics.diagnose.compare.gates import Check
+    from perf_diagnostics.store.run_folder import RunFolder
 
 _DESCRIPTION = """\
 Compare run NEW with run BASE, configuration by configuration (equal workload, options and settings), by step time,
 throughput, peak memory and, where it was measured, energy per sample. Each repeat of a configuration is one process and
-one value, so both runs need several: measure them with `sweep --repeats 5`. Two runs measured one after the other also
-differ by what else the machine did meanwhile; keep it idle.
+one value, so both runs need several: measure them with `sweep --repeats 5`, or run a script of your own several times
+and name its runs with commas between them. Two runs measured one after the other also differ by what else the machine
+did meanwhile; keep it idle.
 """
 
 
@@ -31,10 +34,21 @@ def add(commands: Any) -> None:
         "compare",
         help="say what a change did: one run against another",
         description=_DESCRIPTION,
+        epilog=examples(
+            "perf-diagnostics compare base new",
+            "perf-diagnostics compare base new --fail-on step_time:5% --fail-on missing --strict --junit compare.xml",
+            "perf-diagnostics compare base new --vary precision",
+            "perf-diagnostics compare before-1,before-2,before-3 after-1,after-2,after-3",
+        ),
         allow_abbrev=False,
     )
-    command.add_argument("base", metavar="BASE", help="the run to compare with: a folder, a name, or 'latest'")
-    command.add_argument("new", metavar="NEW", help="the run after the change")
+    command.add_argument(
+        "base",
+        metavar="BASE",
+        help="the run to compare with: a folder, a name, or 'latest'; of a script "
+        "of your own several, with commas between them",
+    )
+    command.add_argument("new", metavar="NEW", help="the run after the change; likewise")
     add_results_folder(command)
     how = command.add_argument_group("what is compared")
     how.add_argument(
@@ -94,24 +108,43 @@ def _compared(given: argparse.Namespace) -> Comparison:
     from perf_diagnostics.diagnose.compare.comparison import compare
     from perf_diagnostics.diagnose.compare.gates import share_of
     from perf_diagnostics.diagnose.compare.surroundings import refusal
+    from perf_diagnostics.diagnose.several_runs import together
     from perf_diagnostics.errors import InvalidSettings
-    from perf_diagnostics.store.find import find_run
 
     threshold = share_of(given.threshold)
     if threshold is None:
         raise InvalidSettings(f"--threshold {given.threshold!r} is not a percentage such as 2%.")
-    base, new = (find_run(name, Path(given.results_dir)) for name in (given.base, given.new))
-    if base.path.resolve() == new.path.resolve():
-        raise InvalidSettings(f"BASE and NEW are both {base.path}; a run equals itself. Name two runs.")
+    base, new = (_runs_of(names, Path(given.results_dir)) for names in (given.base, given.new))
+    both = {folder.path.resolve() for folder in base} & {folder.path.resolve() for folder in new}
+    if both:
+        shown = next(folder.path for folder in base if folder.path.resolve() in both)
+        raise InvalidSettings(f"BASE and NEW are both {shown}; a run equals itself. Name two runs.")
     comparison = compare(
-        base.read(), new.read(), vary=some_names(given.vary, of="--vary") if given.vary else [], threshold=threshold
+        together([folder.read() for folder in base]),
+        together([folder.read() for folder in new]),
+        vary=some_names(given.vary, of="--vary") if given.vary else [],
+        threshold=threshold,
     )
     if comparison.surroundings.mismatches and not given.allow_mismatch:
         raise InvalidSettings(refusal(comparison.surroundings.mismatches))
     return comparison
 
 
+def _runs_of(names: str, results_dir: Path) -> list[RunFolder]:
+    """The runs of one side: one, or several with commas between them.
+
+    Raises:
+        RunError: there is no such run.
+    """
+    from perf_diagnostics.store.find import find_run
+
+    one = not names.strip(",") or (Path(names) / "run.json").is_file()  # a folder's name may have commas
+    return [find_run(name, results_dir) for name in ([names] if one else names.split(",")) if name or one]
+
+
 def _print(given: argparse.Namespace, comparison: Comparison, checks: Sequence[Check]) -> None:
+    from perf_diagnostics.diagnose.compare.compared import Verdict
+
     if given.json:
         import json
 
@@ -122,6 +155,12 @@ def _print(given: argparse.Namespace, comparison: Comparison, checks: Sequence[C
         from perf_diagnostics.report.comparison.comparison_text import comparison_text
 
         print(comparison_text(comparison, checks))
+    if comparison.with_verdict(Verdict.NOT_ENOUGH_RUNS):
+        print(
+            "A loop of your own is repeated by running it several times; name these runs with commas between them: "
+            "perf-diagnostics compare before-1,before-2,before-3 after-1,after-2,after-3",
+            file=sys.stderr,
+        )
 
 
 def _write(given: argparse.Namespace, comparison: Comparison, checks: Sequence[Check]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED
 from perf_diagnostics.cli.lists import at_least_one, seconds, some_names, some_seconds, whole_number
+from perf_diagnostics.cli.own_name import typed
 from perf_diagnostics.cli.runs import add_run, folder_of
 
 if TYPE_CHECKING:
@@ -84,11 +85,11 @@ def run(given: argparse.Namespace) -> int:
     end = tried(folder, wanted, given)
     print(tried_text(tried_of(end.experiments)))
     if end.interrupted:
-        print(f"interrupted; go on with: perf-diagnostics confirm {folder.path}", file=sys.stderr)
+        print(f"interrupted; go on with: {typed('confirm', folder.path)}", file=sys.stderr)
         return INTERRUPTED
     if end.unfinished:
         print(_unfinished(folder, end), file=sys.stderr)
-    print(f"Next: perf-diagnostics report {folder.path}", file=sys.stderr)
+    print(f"Next: {typed('report', folder.path)}", file=sys.stderr)
     return DONE
 
 
@@ -100,7 +101,7 @@ def _unfinished(folder: RunFolder, end: ConfirmEnd) -> str:
     lack = "lacks" if end.unfinished == 1 else "lack"
     return (
         f"{counted(end.unfinished, 'change')} {lack} pairs that a verdict needs, about {end.needs_s:.0f} s of them; "
-        f"go on with: perf-diagnostics confirm {folder.path} --time-budget {need}"
+        f"go on with: {typed('confirm', folder.path, '--time-budget', need)}"
     )
 
 

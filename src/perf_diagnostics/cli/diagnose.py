@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.confirm import add_budget
 from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED
+from perf_diagnostics.cli.parser import examples
 from perf_diagnostics.cli.runs import add_run, folder_of
 
 if TYPE_CHECKING:
@@ -17,8 +18,13 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "diagnose",
         help="say why a run's training is as fast as it is",
-        description="Run every rule over a run's records and print the verdict, the findings with their evidence, "
-        "what was cleared and what could not be checked.",
+        description="Run every rule over a run's records and print the verdict, the findings with their evidence and "
+        "what to try; with --all also what was cleared and what could not be checked, and why.",
+        epilog=examples(
+            "perf-diagnostics diagnose",
+            "perf-diagnostics diagnose base --all",
+            "perf-diagnostics diagnose two-ranks --with one-rank",
+        ),
         allow_abbrev=False,
     )
     add_run(command)
@@ -31,7 +37,8 @@ def add(commands: Any) -> None:
         help="read this run together with the first, such as the same training with other numbers of ranks (COM005); "
         "may be given several times",
     )
-    command.add_argument("--json", action="store_true", help="print JSON")
+    add_all(command)
+    command.add_argument("--json", action="store_true", help="print JSON, which holds everything")
     command.add_argument(
         "--threshold",
         action="append",
@@ -69,8 +76,15 @@ def run(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(diagnosis_to_json(diagnosis), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        print(diagnosis_text(diagnosis, terminal_width()))
+        print(diagnosis_text(diagnosis, terminal_width(), every_rule=given.all))
     return DONE
+
+
+def add_all(command: argparse.ArgumentParser) -> None:
+    """The flag that names every rule."""
+    command.add_argument(
+        "--all", "-a", action="store_true", help="also name the rules that found nothing, or could not look, and why"
+    )
 
 
 def _confirmed(folder: RunFolder, limits: dict[str, dict[str, float]], given: argparse.Namespace) -> bool:

@@ -17,17 +17,23 @@ def add(commands: Any) -> None:
         "run needs does not work.",
         allow_abbrev=False,
     )
+    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=run)
 
 
-def run(_given: argparse.Namespace) -> int:
-    failed = False
+def run(given: argparse.Namespace) -> int:
+    import json
+
+    rows = []
     for name, needed, check in CHECKS:
         problem, detail = check()
-        mark = "ok  " if not problem else ("FAIL" if needed else "none")
-        failed = failed or (bool(problem) and needed)
-        print(f"{mark}  {name}: {problem or detail}")
-    return GATE_FAILED if failed else DONE
+        state = "ok" if not problem else ("FAIL" if needed else "none")
+        rows.append({"check": name, "state": state, "needed": needed, "says": problem or detail})
+        if not given.json:
+            print(f"{state:4}  {name}: {problem or detail}", flush=True)  # a check may take seconds
+    if given.json:
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+    return GATE_FAILED if any(row["state"] == "FAIL" for row in rows) else DONE
 
 
 def _torch() -> tuple[str, str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+import textwrap
 from typing import Any
 
 from perf_diagnostics.cli.exit_codes import DONE
@@ -22,11 +24,40 @@ def add(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    from perf_diagnostics.diagnose.rule_pages import explain, pages
+    from perf_diagnostics.diagnose.rule_pages import explain, pages, sections_of
 
     if given.code is None:
+        wide = max(len(rule.name) for rule in pages())
         for rule in pages():
-            print(f"{rule.code}  {rule.name}")
+            print(f"{rule.code}  {rule.name:{wide}}  {sections_of(rule)[0]}")
     else:
-        print(explain(given.code, pages()))
+        text = explain(given.code, pages())
+        print(legible(text, _width()) if sys.stdout.isatty() else text)
     return DONE
+
+
+def _width() -> int:
+    from perf_diagnostics.cli.text import terminal_width
+
+    return terminal_width()
+
+
+def legible(page: str, width: int) -> str:
+    """A rule's page in lines of a terminal's width; what goes to a file or a pipe stays Markdown, a paragraph a line.
+
+    Args:
+        page: Markdown of headings, paragraphs and a table of thresholds.
+        width: columns.
+    """
+    lines: list[str] = []
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("| ") else []
+        if line.startswith("|---"):
+            continue
+        if len(cells) == 4:
+            name, default, meaning, source = (cell.strip("`") for cell in cells)
+            if name == "threshold":
+                continue
+            line = f"{name} = {default}: {meaning} ({source})"  # noqa: PLW2901
+        lines += textwrap.wrap(line, width, subsequent_indent="  " if cells else "", break_on_hyphens=False) or [""]
+    return "\n".join(lines)

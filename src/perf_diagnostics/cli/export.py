@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE
 from perf_diagnostics.cli.lists import some_names
+from perf_diagnostics.cli.parser import examples
 from perf_diagnostics.cli.runs import add_run, folder_of, make_folder
 from perf_diagnostics.errors import InvalidSettings
 
@@ -25,6 +26,10 @@ def add(commands: Any) -> None:
         help="write a run for pandas, Perfetto, Prometheus or TensorBoard",
         description="Write a run's records as tidy tables (csv, parquet: trials and steps), as a trace for Perfetto "
         "and chrome://tracing (chrome), as a text file for Prometheus' node exporter, or as TensorBoard logs.",
+        epilog=examples(
+            "perf-diagnostics export --to csv",
+            "perf-diagnostics export base --to chrome,tensorboard --output elsewhere",
+        ),
         allow_abbrev=False,
     )
     add_run(command)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED, SOME_TRIALS_FAILED
 from perf_diagnostics.cli.lists import assignments, number, parsed_value, some_seconds, whole_number
+from perf_diagnostics.cli.own_name import typed
 from perf_diagnostics.cli.runs import add_results_folder
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def run(given: argparse.Namespace) -> int:
     print("\n".join(answer(found, bounds)))
     print(folder.path)
     if found.ended_by is not None and found.ended_by.fit is Fit.INTERRUPTED:
-        print(f"interrupted; go on with: perf-diagnostics largest-batch --resume {folder.path}", file=sys.stderr)
+        print(f"interrupted; go on with: {typed('largest-batch', '--resume', folder.path)}", file=sys.stderr)
         return INTERRUPTED
     return DONE if found.recommended is not None else SOME_TRIALS_FAILED
 

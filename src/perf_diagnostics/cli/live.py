@@ -28,6 +28,9 @@ EVERY_S = 5.0
 #: Reading a run and asking all rules takes a second or two, imports included.
 _LAST_LOOK_S = 20.0
 
+#: Between two looks whether a run has begun. A script beside which they are taken should not notice them.
+_LOOK_AGAIN_S = 0.5
+
 #: Set where something else prints to the same terminal, which a redrawn view would garble.
 _LINES = "PERF_DIAGNOSTICS_LIVE_LINES"
 
@@ -45,7 +48,9 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--every", type=float, default=EVERY_S, metavar="SECONDS", help=f"look so often (default: {EVERY_S:g})"
     )
-    command.add_argument("--wait", action="store_true", help="wait for the run to begin")
+    command.add_argument(
+        "--wait", action="store_true", help="wait for the run to begin; of 'latest' for any that is measured"
+    )
     command.add_argument("--of-pid", type=int, help=argparse.SUPPRESS)  # whose end is the end of the waiting, too
     command.set_defaults(run=run)
 
@@ -55,13 +60,24 @@ def run(given: argparse.Namespace) -> int:
         raise InvalidSettings(f"--every {given.every:g}: give more than 0 seconds.")
     asked_to_end = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
-    if given.wait:
-        path = Path(given.of_run)
-        while not (path / "run.json").is_file():
-            if asked_to_end.wait(0.2) or not _lives(given.of_pid):
-                return DONE
-    follow(folder_of(given), every_s=given.every, wait=asked_to_end.wait, stopped=asked_to_end.is_set)
+    folder = None if given.wait else folder_of(given)
+    while folder is None:
+        folder = _begun(given.of_run, Path(given.results_dir))
+        if folder is None and (asked_to_end.wait(_LOOK_AGAIN_S) or not _lives(given.of_pid)):
+            return DONE
+    follow(folder, every_s=given.every, wait=asked_to_end.wait, stopped=asked_to_end.is_set)
     return DONE
+
+
+def _begun(name: str, results_dir: Path) -> RunFolder | None:
+    """The run that is waited for, if it has begun; of ``latest`` the newest one that is being written."""
+    from perf_diagnostics.store.find import LATEST, list_runs
+    from perf_diagnostics.store.run_folder import RunFolder
+
+    if name == LATEST:
+        return next((folder for folder in list_runs(results_dir)[:1] if folder.being_written), None)
+    places = (results_dir / name, Path(name))
+    return next((RunFolder.open(place) for place in places if (place / "run.json").is_file()), None)
 
 
 def follow(

@@ -9,9 +9,29 @@ from typing import Any, NoReturn
 
 from perf_diagnostics.cli.exit_codes import BAD_USAGE
 
+_EXAMPLES = "Examples:\n"
+
+
+def examples(*lines: str) -> str:
+    """Commands that can be typed, for the end of a help."""
+    return _EXAMPLES + "\n".join(f"  {line}" for line in lines)
+
+
+class _KeepsExamples(argparse.HelpFormatter):
+    """argparse's, which fills paragraphs, but leaves each example in its line."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith(_EXAMPLES) else super()._fill_text(text, width, indent)
+
 
 class Parser(argparse.ArgumentParser):
     """argparse's, without a screenful of usage above each error; the parsers of the commands are of this class too."""
+
+    #: What else to say where a flag is refused.
+    when_refused = ""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **{"formatter_class": _KeepsExamples, **named})
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where help is, and exit with 2."""
@@ -32,7 +52,9 @@ class Parser(argparse.ArgumentParser):
         if flag is None:
             self.error(f"there is no place for {' '.join(map(repr, left))}")
         known = [option for action in self._actions for option in action.option_strings if "_" not in option]
-        self.error(f"there is no flag {flag}{nearest(flag.partition('=')[0], known)}")
+        told = f"there is no flag {flag}{nearest(flag.partition('=')[0], known)}"
+        end = "" if told.endswith("?") else "."
+        self.error(f"{told}{end} {self.when_refused}" if self.when_refused else told)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

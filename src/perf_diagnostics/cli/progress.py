@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
+
+from perf_diagnostics.report.outcome_line import outcome_line
 
 if TYPE_CHECKING:
     from perf_diagnostics.records import Trial, TrialResult
@@ -21,31 +22,6 @@ def progress(*, quiet: bool) -> Progress:
     return LiveProgress() if sys.stderr.isatty() else PlainProgress()
 
 
-def outcome_line(result: TrialResult, *, told: Collection[str] = ()) -> str:
-    """``batch 8: 412 samples/s over 40 steps`` or what went wrong; a reason that was ``told`` is not told again."""
-    from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
-    from perf_diagnostics.diagnose.wording import significant
-
-    name = f"{result.trial.settings.device} batch {result.trial.settings.batch_size}"
-    name = f"{result.trial.role} {name}" if result.trial.role else name
-    changed = result.trial.settings.canonical()
-    others = [f"{key}={value}" for key, value in changed.items() if key not in ("device", "batch_size", "precision")]
-    if changed["precision"] != "float32":
-        others.insert(0, str(changed["precision"]))
-    name = " ".join([name, *others])
-    if result.outcome != "completed":
-        why = f": {result.reason}" if result.reason else ""
-        why = ", for the reason above" if result.reason and result.reason in told else why
-        return f"{name}  {str(result.outcome).replace('_', ' ')}{why}"
-    facts = TrialFacts.of(result)
-    try:
-        rate = facts.throughput
-    except NotMeasured as missing:
-        return f"{name}  completed; throughput not measured: {missing}"
-    width = "" if rate.low is None or rate.high is None else f" ± {significant((rate.high - rate.low) / 2, 2)}"
-    return f"{name}  {significant(rate.value, 4)}{width} samples/s over {facts.steps} steps ({result.stop_reason})"
-
-
 class PlainProgress:
     """One line when a trial has ended; nothing is rewritten, so a log stays readable."""
 
@@ -54,12 +30,12 @@ class PlainProgress:
         self._told: set[str] = set()
 
     def started(self, trial: Trial, *, number: int, total: int, left_s: float | None) -> None:
-        self._place = f"[{number}/{total}]"
+        self._place = f"[{number}/{total}] " if total > 1 else ""  # a search does not know how many there will be
 
     def ended(self, result: TrialResult) -> None:
         # Whoever read the log may have seen enough (`2>&1 | head`); the measuring goes on, and its results are on disk.
         with contextlib.suppress(BrokenPipeError):
-            print(f"{self._place} {outcome_line(result, told=self._told)}", file=sys.stderr, flush=True)
+            print(f"{self._place}{outcome_line(result, told=self._told)}", file=sys.stderr, flush=True)
         self._told |= {result.reason} if result.outcome != "completed" else set()
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from perf_diagnostics.cli.exit_codes import DONE, GATE_FAILED
 from perf_diagnostics.cli.lists import some_names
+from perf_diagnostics.cli.parser import examples
 from perf_diagnostics.cli.runs import add_run, folder_of, make_folder
 from perf_diagnostics.errors import InvalidSettings
 
@@ -22,6 +23,10 @@ def add(commands: Any) -> None:
         help="write a run's report",
         description="Write the report of a run into its folder, or elsewhere. A format whose library is missing is "
         "skipped with the reason, and the rest is written.",
+        epilog=examples(
+            "perf-diagnostics report --formats html,pdf",
+            "perf-diagnostics report base --output to-send",
+        ),
         allow_abbrev=False,
     )
     add_run(command)

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED
+from perf_diagnostics.cli.launchers import in_between
 from perf_diagnostics.cli.live import beside
+from perf_diagnostics.cli.parser import examples
 from perf_diagnostics.cli.runs import add_results_folder
 
 #: What to do about a fault of ours.
@@ -29,13 +31,20 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "run",
         help="run a training script unchanged and measure it",
-        usage="perf-diagnostics run [--name NAME] [--results-dir DIR] [--live] [--deep] [--quiet] (SCRIPT | -m MODULE) "
+        usage="perf-diagnostics run [--name NAME] [--results-dir DIR] [--live] [--deep] [-q] (SCRIPT | -m MODULE) "
         "[ARGUMENT ...]",
         description="Run a training script as python would, and measure each of its training steps into a new run. "
         "What it prints, how it ends and its exit code are the script's own; one line on standard error names the run "
         "and the verdict. PERF_DIAGNOSTICS_DISABLED=1 runs the script without measuring.",
+        epilog=examples(
+            "perf-diagnostics run train.py --lr 0.1",
+            "perf-diagnostics run --live -m package.train --lr 0.1",
+            "torchrun --nproc-per-node 2 -m perf_diagnostics run train.py      # all ranks in one run",
+            "srun --ntasks 2 perf-diagnostics run train.py                     # likewise",
+        ),
         allow_abbrev=False,
     )
+    command.when_refused = "What is for the script stands after it: perf-diagnostics run train.py --lr 0.1."
     command.add_argument("--name", help="name of the run (default: the time and the script's name)")
     add_results_folder(command)
     command.add_argument(
@@ -47,7 +56,9 @@ def add(commands: Any) -> None:
         help="once enough steps were measured, record a few more under torch.profiler, which count in nothing: what "
         "forward and backward do inside",
     )
-    command.add_argument("--quiet", action="store_true", help="do not print the line with the run and the verdict")
+    command.add_argument(
+        "--quiet", "-q", action="store_true", help="do not print the line with the run and the verdict"
+    )
     command.add_argument(
         "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as python -m does"
     )
@@ -61,8 +72,12 @@ def run(given: argparse.Namespace) -> int:
 
     as_module = given.module is not None
     words = given.module if as_module else given.script
+    if not as_module and words[:1] == ["--"]:
+        words = words[1:]
     if not words:
-        raise InvalidSettings("name a script, or a module with -m.")
+        raise InvalidSettings("name a script, or a module with -m, such as: perf-diagnostics run train.py --lr 0.1")
+    if wrong := in_between(words, as_module=as_module):
+        raise InvalidSettings(wrong)
     if given.live:
         given.name = given.name or _new_name(words[0], as_module=as_module)
     session = _session(given, words[0])

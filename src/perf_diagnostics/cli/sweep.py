@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.config import STEPS_LEFT_OPEN, merged
 from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED, SOME_TRIALS_FAILED
+from perf_diagnostics.cli.own_name import typed
+from perf_diagnostics.cli.parser import examples
 from perf_diagnostics.cli.sweep_axes import axes_of, device_names
 from perf_diagnostics.cli.sweep_flags import add_flags
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
@@ -38,6 +40,12 @@ def add(commands: Any) -> None:
         "into a new run folder. Ctrl-C leaves a run that can be reported, and resumed with --resume.",
         # argparse.SUPPRESS: what was not given is absent, so that a config file is overridden by given flags only.
         argument_default=argparse.SUPPRESS,
+        epilog=examples(
+            "perf-diagnostics sweep --quick --workload mlp",
+            "perf-diagnostics sweep --workload train:make --batch-sizes 8,16,32 --precisions float32,bfloat16",
+            "perf-diagnostics sweep --workload train:make --set num_workers=0,2,4 --repeats 5 --name base",
+            "perf-diagnostics sweep --resume",
+        ),
         allow_abbrev=False,
     )
     add_flags(command)
@@ -165,9 +173,7 @@ def _sweep(folder: RunFolder, chosen: dict[str, Any], *, budget_s: float, pendin
         own = tuple(f"trials/{trial.id}/" for trial in _begun(pending, end))
         seal_again(folder.path, written=lambda path: path.startswith(own) and path not in broken, quiet=quiet)
     if end.interrupted:
-        print(
-            f"interrupted; go on with: perf-diagnostics sweep --resume {shlex.quote(str(folder.path))}", file=sys.stderr
-        )
+        print(f"interrupted; go on with: {typed('sweep', '--resume', folder.path)}", file=sys.stderr)
         return INTERRUPTED
     if not quiet:
         _summarise(folder, end)
@@ -197,7 +203,7 @@ def _summarise(folder: RunFolder, end: SweepEnd) -> None:
         print(
             f"{len(end.left_out)} more {'trial was' if len(end.left_out) == 1 else 'trials were'} not run: two other "
             "batch sizes had failed alike before their first step. Mend that, then: "
-            f"perf-diagnostics sweep --resume {shlex.quote(str(folder.path))}",
+            f"{typed('sweep', '--resume', folder.path)}",
             file=sys.stderr,
         )
-    print(f"Next: perf-diagnostics report {shlex.quote(str(folder.path))}", file=sys.stderr)
+    print(f"Next: {typed('diagnose', folder.path)}\n  or: {typed('report', folder.path)}", file=sys.stderr)

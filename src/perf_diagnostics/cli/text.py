@@ -11,6 +11,7 @@ from perf_diagnostics.cli.code_text import code_lines
 from perf_diagnostics.cli.tried_text import tried_text
 from perf_diagnostics.diagnose.code_words import seen_at
 from perf_diagnostics.diagnose.verdict_place import verdict_words
+from perf_diagnostics.diagnose.wording import counted
 from perf_diagnostics.report.gains import fix
 from perf_diagnostics.report.reading_order import in_reading_order
 from perf_diagnostics.report.words import tie
@@ -31,8 +32,15 @@ def terminal_width() -> int:
     return min(WIDTH, max(_NARROWEST, shutil.get_terminal_size().columns)) if sys.stdout.isatty() else WIDTH
 
 
-def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
-    """Verdict, lines of code, findings with evidence and remedies, what was cleared, what could not be checked."""
+def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH, *, every_rule: bool = True) -> str:
+    """Verdict, lines of code, findings with evidence and remedies, what was cleared, what could not be checked.
+
+    Args:
+        diagnosis: what to tell.
+        width: columns.
+        every_rule: name the rules that found nothing or could not look, with the reasons; else they are only
+            counted, so that the findings are not scrolled away.
+    """
     lines = [*_verdict(diagnosis, width), ""]
     if table := code_lines(diagnosis, width):
         lines += [*table, ""]
@@ -40,12 +48,35 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
         lines += [*_finding(finding, diagnosis, width), ""]
     if diagnosis.tried:
         lines += ["Tried:", *(f"  {line}" for line in tried_text(diagnosis.tried).splitlines()), ""]
+    rest = _rest_in_words(diagnosis, width) if every_rule else _rest_counted(diagnosis, width)
+    return "\n".join(lines + rest).rstrip()
+
+
+def _rest_counted(diagnosis: Diagnosis, width: int) -> list[str]:
+    """How many rules found nothing and how many could not look, and what names them."""
+    lines = _own_cost(diagnosis, width)
+    if diagnosis.cleared:
+        lines.append(f"Cleared: {counted(len(diagnosis.cleared), 'rule')} found nothing wrong.")
+    if diagnosis.not_checked:
+        lines.append(f"Not checked: {counted(len(diagnosis.not_checked), 'rule')}, for something was not measured.")
+    if others := sum(map(len, diagnosis.does_not_apply.values())):
+        lines.append(f"Does not apply here: {counted(others, 'rule')}.")
+    return [*lines, "Their names, and why: the same command with --all."] if lines else []
+
+
+def _own_cost(diagnosis: Diagnosis, width: int) -> list[str]:
+    """What the tool itself costs is told also where it is nothing to worry about."""
+    costs = (cleared.summary for cleared in diagnosis.cleared if cleared.code == "EXP009")
+    return [line for cost in costs for line in (*wrapped(f"{cost[:1].upper()}{cost[1:]}.", width), "")]
+
+
+def _rest_in_words(diagnosis: Diagnosis, width: int) -> list[str]:
+    """The rules that found nothing, and those that could not look, by the reason."""
+    lines: list[str] = []
     if diagnosis.cleared:
         names = ", ".join(f"{cleared.name} ({cleared.code})" for cleared in diagnosis.cleared)
         lines += [*wrapped(f"Cleared: {names}.", width), ""]
-    # What the tool itself costs is told also where it is nothing to worry about.
-    for own_cost in (cleared.summary for cleared in diagnosis.cleared if cleared.code == "EXP009"):
-        lines += [*wrapped(f"{own_cost[:1].upper()}{own_cost[1:]}.", width), ""]
+    lines += _own_cost(diagnosis, width)
     if diagnosis.not_checked:
         lines.append("Not checked:")
         for why, rules in diagnosis.not_checked_because.items():
@@ -57,7 +88,7 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
         lines.append("Does not apply here:")
         for why, rules in diagnosis.does_not_apply.items():
             lines += wrapped(f"{why}: {', '.join(rule.code for rule in rules)}", width, indent="  ")
-    return "\n".join(lines).rstrip()
+    return lines
 
 
 def _verdict(diagnosis: Diagnosis, width: int) -> list[str]:

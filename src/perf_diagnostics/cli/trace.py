@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from perf_diagnostics.cli.diagnose import add_all
 from perf_diagnostics.cli.exit_codes import DONE
 
 if TYPE_CHECKING:
@@ -27,11 +28,13 @@ def add(commands: Any) -> None:
         "trace",
         help="diagnose a trace of the PyTorch profiler",
         description="Say where the steps of an existing trace of torch.profiler went and why: verdict, a waterfall "
-        "that adds up to the step, findings, and what could not be checked. Several files are the ranks of one job.",
+        "that adds up to the step, and findings; with --all also what was cleared and what could not be checked, and "
+        "why. Several files are the ranks of one job.",
         allow_abbrev=False,
     )
     command.add_argument("files", metavar="FILE", nargs="+", help="a trace, .json or .json.gz; one for each rank")
-    command.add_argument("--json", action="store_true", help="print JSON")
+    add_all(command)
+    command.add_argument("--json", action="store_true", help="print JSON, which holds everything")
     command.add_argument(
         "--threshold",
         action="append",
@@ -46,7 +49,7 @@ def run(given: argparse.Namespace) -> int:
     import json
 
     from perf_diagnostics.cli.diagnose import thresholds
-    from perf_diagnostics.cli.text import diagnosis_text
+    from perf_diagnostics.cli.text import diagnosis_text, terminal_width
     from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
     from perf_diagnostics.diagnose.trace import diagnose_traces, waterfall_json
 
@@ -56,7 +59,8 @@ def run(given: argparse.Namespace) -> int:
         document = {**diagnosis_to_json(result.diagnosis), "waterfall": {"ranks": ranks}}
         print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
         return DONE
-    verdict, _, rest = diagnosis_text(result.diagnosis).partition("\n\n")
+    text = diagnosis_text(result.diagnosis, terminal_width(), every_rule=given.all)
+    verdict, _, rest = text.partition("\n\n")
     tables = ["\n".join(waterfall_lines(w)) for w in result.waterfalls if w is not None]
     print("\n\n".join(part for part in (verdict, *tables, rest) if part))
     return DONE

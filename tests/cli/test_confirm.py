@@ -133,6 +133,17 @@ def test_a_loop_of_ones_own_is_told_what_to_do_instead(capsys: pytest.CaptureFix
         assert "'own-loop' cannot be run again" in told and len(told.strip().splitlines()) == 1
 
 
+def test_several_runs_with_commas_between_them_are_told_how_they_are_compared(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["confirm", "before-1,before-2"]) == 2
+    said = capsys.readouterr().err
+    assert "There is no run 'before-1,before-2'" in said
+    assert "perf-diagnostics compare before-1,before-2,before-3 after-1,after-2,after-3." in said
+    assert main(["confirm", "before-1"]) == 2
+    assert "compare" not in capsys.readouterr().err
+
+
 def test_a_run_without_advice_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     saved(trial_of(steps=0, warmup_steps=0, outcome=Outcome.CRASHED), workload="mlp", name="broken")
     assert main(["confirm", "broken"]) == 0

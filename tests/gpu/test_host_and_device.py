@@ -16,7 +16,7 @@ from perf_diagnostics.measure.boards.nvml import open_nvml
 from perf_diagnostics.measure.observation import Observations, Unreadable
 from perf_diagnostics.records import Settings, Trial
 from perf_diagnostics.trials.afterwards.afterwards import Timed, look_afterwards
-from perf_diagnostics.trials.afterwards.crossings import HostAndDevice
+from perf_diagnostics.trials.afterwards.host_and_device import HostAndDevice
 from perf_diagnostics.trials.afterwards.host_link import HostLink
 from perf_diagnostics.workloads.workload import BatchCount, Training
 from tests.gpu import ON_A_GPU

@@ -58,7 +58,7 @@ def chromium(folder: Path, page: Path, *arguments: str) -> subprocess.CompletedP
             "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr",
             *arguments, page.as_uri(),
         ],
-        check=True, capture_output=True, text=True, timeout=90,
+        check=True, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
 

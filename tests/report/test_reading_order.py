@@ -9,7 +9,7 @@ import json
 import pptx
 import pytest
 
-from perf_diagnostics.cli.text import diagnosis_text
+from perf_diagnostics.cli.diagnosis_text import diagnosis_text
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Family, Finding, Remedy, Severity, Share, Verdict
 from perf_diagnostics.diagnose.verdict_place import verdict_finding
 from perf_diagnostics.report.build import build_report

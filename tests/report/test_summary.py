@@ -64,6 +64,12 @@ def test_phases_that_were_not_timed_have_no_bar_and_a_measured_zero_has_an_empty
     assert not any(line.strip().startswith("data wait") for line in summary_text(report_of(run_of(bare))).splitlines())
 
 
+def test_a_share_of_nearly_nothing_is_no_zero_and_a_zero_is_one() -> None:
+    lines = summary_text(report_of(run_of(trial_of(data_wait=0.0001, forward=0.9999)))).splitlines()  # 0.01 %
+    shares = {line.split("  ")[1].strip(): line.rpartition("ms")[2].strip() for line in lines if "···" in line}
+    assert shares["data wait"] == "<0.1 %" and shares["transfer"] == "0 %"
+
+
 def test_a_run_of_which_nothing_completed_says_so(empty_report: Report) -> None:
     text = summary_text(empty_report)
     assert "No verdict" in text and "None of 16 trials completed" in text

@@ -12,10 +12,11 @@ from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.formats.html import render_html
 from perf_diagnostics.report.formats.json import report_json
 from perf_diagnostics.report.formats.markdown import render_markdown
-from perf_diagnostics.report.model import Report, ReportTable
+from perf_diagnostics.report.model import Report, ReportTable, TableColumn
 from perf_diagnostics.report.slides.pptx import render_pptx
 from perf_diagnostics.report.summary import summary_text
 from perf_diagnostics.report.tried import tried_frame, tried_on_a_slide
+from perf_diagnostics.report.words import cell
 from perf_diagnostics.testing import run_of, trial_of
 from tests.diagnose.tried_runs import CACHED, WORKERS, experiment, results, tried, waiting_run
 
@@ -169,3 +170,13 @@ def test_a_slide_has_in_its_notes_what_its_columns_cut() -> None:
 def test_what_the_slide_leaves_out_stands_in_its_notes() -> None:
     changed = report_of(tried((experiment({"batch_size": 16}), HALF)))
     assert tried_on_a_slide(table_of(changed)).note.endswith(" batch_size=16: changes the optimisation.")
+
+
+def test_a_gain_of_nearly_nothing_reads_the_same_on_a_slide_as_in_the_table() -> None:
+    labels = ("Finding", "Where", "Change", "Result", "Predicted", "Gain", "at least", "at most", "Base to changed")
+    columns = tuple(TableColumn(label, "%" if label in ("Gain", "at least", "at most") else "") for label in labels)
+    numbers = ("INP001", "cpu, batch 8", "num_workers=2", "refuted", "", -0.02, -0.31, 0.27, "8.00 to 8.00")
+    columns, cells = (*columns, TableColumn("Pairs"), TableColumn("Note")), (*numbers, 5, "")
+    (shown,) = tried_on_a_slide(ReportTable(key="tried", title="", columns=columns, rows=(cells,))).rows
+    assert shown[5] == ">-0.1 (-0.31 to 0.27)"
+    assert cell(-0.02, columns[5]) == ">-0.1"

@@ -151,9 +151,8 @@ def test_a_plan_grows_at_its_end_and_keeps_what_a_later_version_wrote(folder: Ru
     path.write_text(json.dumps({**json.loads(path.read_text()), "carbon": {"g": 1}}))
     new = trial_of_batch(64)
     folder.extend_plan([PLANNED[1], new, new])
-    folder.add_note("stopped by hand")
     assert folder.header().planned == (*PLANNED, new)
-    assert folder.header().notes == ("a note", "stopped by hand")
+    assert folder.header().notes == ("a note",)
     assert json.loads(path.read_text())["carbon"] == {"g": 1}
 
 
@@ -174,7 +173,6 @@ def test_a_result_is_never_replaced(folder: RunFolder) -> None:
         lambda run: run.begin(PLANNED[0]),
         lambda run: run.finish(result_of(PLANNED[0])),
         lambda run: run.extend_plan([trial_of_batch(64)]),
-        lambda run: run.add_note("x"),
     ],
 )
 def test_writing_needs_the_lock(tmp_path: Path, deed: Callable[[RunFolder], object]) -> None:

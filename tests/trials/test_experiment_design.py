@@ -16,8 +16,8 @@ from perf_diagnostics.diagnose.statistics.statistics import Interval, mean_inter
 from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.measure.steps.steady import mser5, relative_half_width
 from perf_diagnostics.records import Length, Outcome, StepTable
-from perf_diagnostics.trials.loop import SETTLING_STEPS, Loop, Measured
 from perf_diagnostics.trials.plan import Axes, plan
+from perf_diagnostics.trials.steps.loop import SETTLING_STEPS, Loop, Measured
 from tests.measure.simulated_device import HostClock
 from tests.measure.steps.test_steady import ar1
 

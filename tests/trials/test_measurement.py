@@ -10,8 +10,9 @@ import torch
 
 from perf_diagnostics.measure.environment import capture
 from perf_diagnostics.records import Length, Settings, Trial
-from perf_diagnostics.trials import measurement
+from perf_diagnostics.trials.counters import Counters, reset_device_peaks
 from perf_diagnostics.trials.measurement import measure
+from perf_diagnostics.trials.notes import Notes
 from perf_diagnostics.workloads.registry import find
 
 pytestmark = pytest.mark.usefixtures("small_ceilings")
@@ -73,14 +74,12 @@ def test_an_allocator_that_somebody_plugged_in_costs_its_numbers_and_not_the_tri
 
     for name in ("reset_peak_memory_stats", "memory_stats_as_nested_dict", "max_memory_allocated"):
         monkeypatch.setattr(torch.cuda, name, refuse)
-    device, notes = torch.device("cuda:0"), measurement._Notes()
-    measurement._reset_device_peaks(device, notes.observations)
+    device, notes = torch.device("cuda:0"), Notes()
+    reset_device_peaks(device, notes.observations)
     nobody: Any = SimpleNamespace(
         end=lambda: None, quantities=list, whole_peak=lambda _name, read: read, loss_scale=None, on_pass=None
     )
-    counters = measurement._Counters(
-        nobody, device, nobody, nobody, probe=nobody, code=None, observations=notes.observations
-    )
+    counters = Counters(nobody, device, nobody, nobody, probe=nobody, code=None, observations=notes.observations)
     counters.begin()
     counters.finish(notes)
     (gap,) = (gap for gap in notes.observations.gaps if gap.signal == "device_memory")

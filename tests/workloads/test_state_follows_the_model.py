@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from perf_diagnostics.records import Settings
-from perf_diagnostics.workloads.parts import training_of
+from perf_diagnostics.workloads.training_of_parts import training_of
 
 
 def test_moments_made_elsewhere_are_brought_to_their_parameters() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from perf_diagnostics.diagnose.code_words import callers_in_loop, function, place, places, source
+from perf_diagnostics.diagnose.code_words import callers_in_loop, function, lines_apart, place, places, source
 from perf_diagnostics.diagnose.wording import counted, percent
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ MOST = 5
 def code_lines(diagnosis: Diagnosis, width: int) -> list[str]:
     """A head, and of each of the lines with most of a step the share, its interval, the phase, the place and the text.
 
-    Empty where no line was seen. Of lines of one function that are told together the text is that of the one with the
-    most time, with its number.
+    Empty where no line was seen. Of lines of one function that are told together the texts are those of the lines that
+    have a share worth a word, with their numbers and shares.
     """
     shown = diagnosis.lines[:MOST]
     if not shown:
@@ -35,10 +35,19 @@ def code_lines(diagnosis: Diagnosis, width: int) -> list[str]:
         lines += textwrap.wrap(
             _where(line, diagnosis), width, initial_indent=before, subsequent_indent=f"{'':{len(before)}}  "
         )
-        mark = f"{line.place.line}: " if line.within else ""
-        text = source(line.place, max(20, width - len(before) - len(mark)))
-        lines += [f"{'':{len(before)}}{mark}{text}"] if text else []
+        lines += [f"{'':{len(before)}}{text}" for text in _texts(line, width - len(before))]
     return lines
+
+
+def _texts(line: CodeShare, width: int) -> list[str]:
+    """What the line says; of several those that are worth a word, with their numbers, and shares of a step."""
+    told = [one for one in lines_apart(line) if source(one.place)]
+    if len(told) < 2:
+        mark = f"{line.place.line}: " if line.within else ""
+        text = source(line.place, max(20, width - len(mark)))
+        return [f"{mark}{text}"] if text else []
+    marks = [(one.place, f"{one.place.line}: ", f" ({percent(one.share.value)})") for one in told]
+    return [f"{mark}{source(of, max(12, width - len(mark) - len(share)))}{share}" for of, mark, share in marks]
 
 
 def _numbers(line: CodeShare) -> tuple[str, str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from perf_diagnostics.cli import (
     compare,
+    completion,
     confirm,
     devices,
     diagnose,
@@ -46,6 +47,7 @@ COMMANDS = (
     explain,
     devices,
     doctor,
+    completion,
 )
 
 _EPILOG = """\

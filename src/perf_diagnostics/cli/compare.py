@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE, GATE_FAILED
+from perf_diagnostics.cli.job_summary import add_no_summary, summarise
 from perf_diagnostics.cli.lists import some_names
 from perf_diagnostics.cli.parser import examples
 from perf_diagnostics.cli.runs import add_results_folder
@@ -78,11 +78,7 @@ def add(commands: Any) -> None:
     output.add_argument("--json", action="store_true", help="print JSON")
     output.add_argument("--markdown", metavar="FILE", help="write Markdown, too")
     output.add_argument("--junit", metavar="FILE", help="write JUnit XML, too")
-    output.add_argument(
-        "--no-summary",
-        action="store_true",
-        help="do not append to the job's summary page in GitHub Actions (GITHUB_STEP_SUMMARY)",
-    )
+    add_no_summary(output)
     command.set_defaults(run=run)
 
 
@@ -105,7 +101,7 @@ def _compared(given: argparse.Namespace) -> Comparison:
     Raises:
         InvalidSettings: a threshold of no such form, a run against itself, or runs that cannot be compared.
     """
-    from perf_diagnostics.diagnose.compare.comparison import compare
+    from perf_diagnostics.diagnose.compare.comparing import compare
     from perf_diagnostics.diagnose.compare.gates import share_of
     from perf_diagnostics.diagnose.compare.surroundings import refusal
     from perf_diagnostics.diagnose.several_runs import together
@@ -143,7 +139,7 @@ def _runs_of(names: str, results_dir: Path) -> list[RunFolder]:
 
 
 def _print(given: argparse.Namespace, comparison: Comparison, checks: Sequence[Check]) -> None:
-    from perf_diagnostics.diagnose.compare.compared import Verdict
+    from perf_diagnostics.diagnose.compare.comparison import Verdict
 
     if given.json:
         import json
@@ -164,32 +160,16 @@ def _print(given: argparse.Namespace, comparison: Comparison, checks: Sequence[C
 
 
 def _write(given: argparse.Namespace, comparison: Comparison, checks: Sequence[Check]) -> None:
+    from perf_diagnostics.report.comparison.comparison_markdown import comparison_markdown
+    from perf_diagnostics.report.formats.renderer import write_file
+
     if given.junit:
         from perf_diagnostics.report.comparison.junit import junit_xml
 
-        _write_file(Path(given.junit), junit_xml(comparison, checks, strict=given.strict))
-    summary = "" if given.no_summary else os.environ.get("GITHUB_STEP_SUMMARY", "")
-    if not given.markdown and not summary:
-        return
-    from perf_diagnostics.report.comparison.comparison_markdown import comparison_markdown
-    from perf_diagnostics.report.comparison.github_summary import append_summary
-
-    markdown = comparison_markdown(comparison, checks)
+        write_file(Path(given.junit), junit_xml(comparison, checks, strict=given.strict))
     if given.markdown:
-        _write_file(Path(given.markdown), markdown)
-    if summary:
-        append_summary(Path(summary), markdown)
-
-
-def _write_file(path: Path, text: str) -> None:
-    from perf_diagnostics.errors import ReportError
-    from perf_diagnostics.store.files.files import write_atomic
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, text, fsync=False)
-    except OSError as error:
-        raise ReportError(f"{path} could not be written: {error.strerror or error}.") from error
+        write_file(Path(given.markdown), comparison_markdown(comparison, checks))
+    summarise(given, lambda: comparison_markdown(comparison, checks))
 
 
 def _tell_gates(checks: Sequence[Check], failed: Sequence[Check]) -> None:

@@ -70,7 +70,7 @@ def run(given: argparse.Namespace) -> int:
     from perf_diagnostics.diagnose.tried.candidates import candidates
     from perf_diagnostics.diagnose.tried.tried import tried_of
 
-    folder = folder_of(given)
+    folder = _one_run(given)
     records = folder.read()
     wanted = candidates(
         records,
@@ -91,6 +91,25 @@ def run(given: argparse.Namespace) -> int:
         print(_unfinished(folder, end), file=sys.stderr)
     print(f"Next: {typed('report', folder.path)}", file=sys.stderr)
     return DONE
+
+
+def _one_run(given: argparse.Namespace) -> RunFolder:
+    """The run that was named.
+
+    Raises:
+        RunError: there is none; several with commas between them are none.
+    """
+    from perf_diagnostics.errors import RunError
+
+    try:
+        return folder_of(given)
+    except RunError as error:
+        if "," not in given.of_run:
+            raise
+        raise RunError(
+            f"{error} confirm reads one run, whose changes it runs itself; what was run several times before a change "
+            "and after it is compared: perf-diagnostics compare before-1,before-2,before-3 after-1,after-2,after-3."
+        ) from error
 
 
 def _unfinished(folder: RunFolder, end: ConfirmEnd) -> str:

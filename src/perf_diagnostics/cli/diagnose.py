@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from perf_diagnostics.cli.confirm import add_budget
 from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED
 from perf_diagnostics.cli.parser import examples
+from perf_diagnostics.cli.rule_flags import add_all, add_threshold, thresholds
 from perf_diagnostics.cli.runs import add_run, folder_of
 
 if TYPE_CHECKING:
@@ -39,13 +40,7 @@ def add(commands: Any) -> None:
     )
     add_all(command)
     command.add_argument("--json", action="store_true", help="print JSON, which holds everything")
-    command.add_argument(
-        "--threshold",
-        action="append",
-        default=[],
-        metavar="CODE.FIELD=VALUE",
-        help="override a rule's threshold, for example INP001.warn_share=0.15; may be given several times",
-    )
+    add_threshold(command, such_as="INP001.warn_share=0.15")
     command.add_argument(
         "--confirm", action="store_true", help="try the advice first (see the command confirm), then say what it won"
     )
@@ -56,7 +51,7 @@ def add(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     import json
 
-    from perf_diagnostics.cli.text import diagnosis_text, terminal_width
+    from perf_diagnostics.cli.diagnosis_text import diagnosis_text, terminal_width
     from perf_diagnostics.diagnose.engine import diagnose, diagnosis_to_json
     from perf_diagnostics.diagnose.several_runs import together
     from perf_diagnostics.store.find import find_run
@@ -80,13 +75,6 @@ def run(given: argparse.Namespace) -> int:
     return DONE
 
 
-def add_all(command: argparse.ArgumentParser) -> None:
-    """The flag that names every rule."""
-    command.add_argument(
-        "--all", "-a", action="store_true", help="also name the rules that found nothing, or could not look, and why"
-    )
-
-
 def _confirmed(folder: RunFolder, limits: dict[str, dict[str, float]], given: argparse.Namespace) -> bool:
     """Try what the rules advise; false if that was interrupted."""
     from perf_diagnostics.cli.confirm import tried
@@ -96,26 +84,3 @@ def _confirmed(folder: RunFolder, limits: dict[str, dict[str, float]], given: ar
     records = folder.read()
     wanted = candidates(records, diagnose(records, thresholds=limits, traces=folder.traces()))
     return not (wanted and tried(folder, wanted, given).interrupted)
-
-
-def thresholds(given: list[str]) -> dict[str, dict[str, float]]:
-    """``["INP001.warn_share=0.15"]`` as ``{"INP001": {"warn_share": 0.15}}``.
-
-    Raises:
-        InvalidSettings: not of that form.
-    """
-    from perf_diagnostics.errors import InvalidSettings
-
-    chosen: dict[str, dict[str, float]] = {}
-    for text in given:
-        name, _, value = text.partition("=")
-        code, _, field = name.partition(".")
-        try:
-            limit = float(value)
-        except ValueError:
-            raise InvalidSettings(f"--threshold {text!r} is not CODE.FIELD=NUMBER, such as INP001.warn_share=0.15.")  # noqa: B904
-        of_rule = chosen.setdefault(code.upper(), {})
-        if field in of_rule:
-            raise InvalidSettings(f"--threshold gives {name} twice: {of_rule[field]:g} and {limit:g}. Give it once.")
-        of_rule[field] = limit
-    return chosen

@@ -37,7 +37,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _width() -> int:
-    from perf_diagnostics.cli.text import terminal_width
+    from perf_diagnostics.cli.diagnosis_text import terminal_width
 
     return terminal_width()
 

@@ -131,7 +131,7 @@ def answer(found: LargestBatch, bounds: Bounds) -> list[str]:
 
 def _sized(one: Tried) -> str:
     """``batch 64 (1.25 GiB on the host, 812 samples/s)``."""
-    from perf_diagnostics.cli.text import legible
+    from perf_diagnostics.cli.diagnosis_text import legible
 
     known = [
         *([] if one.device_peak_bytes is None else [f"{one.device_peak_bytes / 2**30:.3g} GiB on the device"]),

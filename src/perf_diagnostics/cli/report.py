@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from perf_diagnostics.cli.exit_codes import DONE, GATE_FAILED
+from perf_diagnostics.cli.job_summary import add_no_summary, summarise
 from perf_diagnostics.cli.lists import some_names
 from perf_diagnostics.cli.parser import examples
 from perf_diagnostics.cli.runs import add_run, folder_of, make_folder
@@ -46,11 +46,7 @@ def add(commands: Any) -> None:
         "that `manifest verify` and every report go on telling it (`manifest create` seals everything as it is)",
     )
     command.add_argument("--strict", action="store_true", help="exit with 3 if a format was skipped")
-    command.add_argument(
-        "--no-summary",
-        action="store_true",
-        help="do not append to the job's summary page in GitHub Actions (GITHUB_STEP_SUMMARY)",
-    )
+    add_no_summary(command)
     command.set_defaults(run=run)
 
 
@@ -59,6 +55,7 @@ def run(given: argparse.Namespace) -> int:
 
     from perf_diagnostics.diagnose.engine import diagnose
     from perf_diagnostics.report.build import build_report
+    from perf_diagnostics.report.formats.markdown import render_markdown
     from perf_diagnostics.report.formats.renderer import Skipped, write_report
     from perf_diagnostics.report.seal import broken_seal
     from perf_diagnostics.trials.confirm.experiments import read_experiments
@@ -84,12 +81,7 @@ def run(given: argparse.Namespace) -> int:
             print(f"{outcome.format}: skipped: {outcome.why}")
         else:
             print(outcome.path)
-    summary = "" if given.no_summary else os.environ.get("GITHUB_STEP_SUMMARY", "")
-    if summary:
-        from perf_diagnostics.report.comparison.github_summary import append_summary
-        from perf_diagnostics.report.formats.markdown import render_markdown
-
-        append_summary(Path(summary), render_markdown(report))
+    summarise(given, lambda: render_markdown(report))
     if given.seal:
         _seal(folder.path)
     return GATE_FAILED if skipped and given.strict else DONE

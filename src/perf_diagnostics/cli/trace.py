@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from perf_diagnostics.cli.diagnose import add_all
 from perf_diagnostics.cli.exit_codes import DONE
+from perf_diagnostics.cli.rule_flags import add_all, add_threshold, thresholds
 
 if TYPE_CHECKING:
     from perf_diagnostics.diagnose.trace.waterfall import Waterfall
@@ -35,21 +35,14 @@ def add(commands: Any) -> None:
     command.add_argument("files", metavar="FILE", nargs="+", help="a trace, .json or .json.gz; one for each rank")
     add_all(command)
     command.add_argument("--json", action="store_true", help="print JSON, which holds everything")
-    command.add_argument(
-        "--threshold",
-        action="append",
-        default=[],
-        metavar="CODE.FIELD=VALUE",
-        help="override a rule's threshold, for example HST001.warn_share=0.2; may be given several times",
-    )
+    add_threshold(command, such_as="HST001.warn_share=0.2")
     command.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:
     import json
 
-    from perf_diagnostics.cli.diagnose import thresholds
-    from perf_diagnostics.cli.text import diagnosis_text, terminal_width
+    from perf_diagnostics.cli.diagnosis_text import diagnosis_text, terminal_width
     from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
     from perf_diagnostics.diagnose.trace import diagnose_traces, waterfall_json
 

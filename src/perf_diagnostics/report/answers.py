@@ -9,10 +9,10 @@ from perf_diagnostics.diagnose.facts.facts import Interval, Point, ask
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Finding, Severity
 from perf_diagnostics.diagnose.statistics.statistics import quotient
 from perf_diagnostics.records import Outcome, Run
+from perf_diagnostics.report.arms import OUTCOME_WORDS, Arm, clock_of, throughput
 from perf_diagnostics.report.changes import finding_key, worthwhile
 from perf_diagnostics.report.charts.charts import throughput_key
 from perf_diagnostics.report.charts.phase_charts import largest_phases
-from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, clock_of, throughput
 from perf_diagnostics.report.gains import gain
 from perf_diagnostics.report.model import Basis
 from perf_diagnostics.report.phases import PHASE_NAMES

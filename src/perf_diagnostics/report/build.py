@@ -8,10 +8,10 @@ from perf_diagnostics.diagnose.facts.asked_for import asked_for, lost_sentinels
 from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.records import Run
 from perf_diagnostics.report.answers import answer_of, headline
+from perf_diagnostics.report.arms import Arm, arms_of
 from perf_diagnostics.report.changes import changes_of
 from perf_diagnostics.report.charts.charts import charts_of
 from perf_diagnostics.report.data import data_of
-from perf_diagnostics.report.figures import Arm, arms_of
 from perf_diagnostics.report.key_figures import key_figures_of
 from perf_diagnostics.report.method import incomplete_of, method_of, not_measured_of
 from perf_diagnostics.report.model import Report, ReportTable, without_column

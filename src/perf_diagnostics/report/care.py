@@ -8,7 +8,7 @@ from perf_diagnostics.diagnose.facts.facts import SweepFacts, ask
 from perf_diagnostics.diagnose.facts.own_cost import own_cost_words
 from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Evidence, Finding
 from perf_diagnostics.records import Run, TrialResult
-from perf_diagnostics.report.figures import Arm
+from perf_diagnostics.report.arms import Arm
 from perf_diagnostics.report.words import counted, listing, number, plain, time_unit
 
 #: More configurations than these are not told one by one.

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from perf_diagnostics.diagnose.facts import roofline
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.records import Json
-from perf_diagnostics.report.figures import Arm, TrialFigures, net_energy_per_sample_j
-from perf_diagnostics.report.work import contradiction
+from perf_diagnostics.report.arms import Arm, TrialFigures, net_energy_per_sample_j
+from perf_diagnostics.report.work_and_roofline import contradiction
 
 
 def data_of(arms: Sequence[Arm]) -> dict[str, Json]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from perf_diagnostics.diagnose.facts.asked_for import asked_for, lost_sentinels
 from perf_diagnostics.records import Run
-from perf_diagnostics.report.figures import Arm, largest, throughput
+from perf_diagnostics.report.arms import Arm, largest, throughput
 from perf_diagnostics.report.model import KeyFigure
 from perf_diagnostics.report.words import between, byte_unit
 

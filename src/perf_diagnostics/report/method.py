@@ -12,8 +12,8 @@ import numpy as np
 from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.diagnose.rule_parts.gain import Tier
 from perf_diagnostics.records import Gap, Run, Trial, TrialResult
+from perf_diagnostics.report.arms import OUTCOME_WORDS, Arm, TrialFigures
 from perf_diagnostics.report.care import overhead, ranks, sentinels
-from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures
 from perf_diagnostics.report.model import Report
 from perf_diagnostics.report.tables.tables import NOT_STEADY, stop_words
 from perf_diagnostics.report.words import counted, listing, percent, plain, without_its_name

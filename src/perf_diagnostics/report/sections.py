@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perf_diagnostics.diagnose.finding import Diagnosis
-from perf_diagnostics.report.figures import Arm
+from perf_diagnostics.report.arms import Arm
+from perf_diagnostics.report.memory_and_energy import (
+    energy_table,
+    memory_table,
+    phase_memory_charts,
+    phase_memory_table,
+)
 from perf_diagnostics.report.model import Chart, ReportTable
-from perf_diagnostics.report.resources import energy_table, memory_table, phase_memory_charts, phase_memory_table
+from perf_diagnostics.report.profiler_window import operator_table, window_chart, window_table
 from perf_diagnostics.report.tables.board_table import board_table
 from perf_diagnostics.report.tables.code_table import code_table
 from perf_diagnostics.report.tables.rank_table import rank_table
 from perf_diagnostics.report.tables.slow_steps import slow_steps_chart, slow_steps_table
-from perf_diagnostics.report.window import operator_table, window_chart, window_table
-from perf_diagnostics.report.work import work_charts, work_table
+from perf_diagnostics.report.work_and_roofline import work_charts, work_table
 
 
 def section_charts(arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[Chart, ...]:

@@ -10,7 +10,7 @@ from perf_diagnostics.report.drawing.signs import verdict_severity
 from perf_diagnostics.report.gains import saving
 from perf_diagnostics.report.model import Cell, Change, Report, ReportTable
 from perf_diagnostics.report.tables.sizes_table import SIZES
-from perf_diagnostics.report.words import DASH, between, clean, counted, number, plain, tie
+from perf_diagnostics.report.words import DASH, between, cell, clean, counted, number, plain, tie
 
 _WIDTH = 96
 
@@ -147,9 +147,8 @@ def _phases(table: ReportTable) -> Iterator[str]:
         part = row[share]
         filled = round(part / 100 * _BAR_CELLS) if isinstance(part, float) else 0
         bar = "█" * filled + "·" * (_BAR_CELLS - filled)
-        yield f"  {row[name]!s:<10} {bar} {number(row[ms]):>7} ms" + (
-            f" {part:5.1f} %" if isinstance(part, float) else ""
-        )
+        told = f" {cell(part, table.columns[share]):>5} %" if part is not None else ""
+        yield f"  {row[name]!s:<10} {bar} {number(row[ms]):>7} ms{told}"
 
 
 def _counted(report: Report) -> Iterator[str]:

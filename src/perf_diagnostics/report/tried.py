@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from perf_diagnostics.diagnose.facts.facts import Interval
 from perf_diagnostics.diagnose.finding import Diagnosis, Tried, Trying
 from perf_diagnostics.diagnose.tried.tried import LEAST_PAIRS, tells
-from perf_diagnostics.report.figures import Arm, throughput
+from perf_diagnostics.report.arms import Arm, throughput
 from perf_diagnostics.report.model import Basis, Cell, ReportTable, TableColumn
-from perf_diagnostics.report.words import between, change_in_code, counted, listing, number, percent, plain
+from perf_diagnostics.report.words import between, change_in_code, counted, figure, listing, number, percent, plain
 
 if TYPE_CHECKING:
     import pandas
@@ -84,7 +84,7 @@ def _ends(row: Mapping[str, Cell]) -> str | None:
     if not isinstance(value, float):
         return None
     ends = f" ({between(low, high)})" if isinstance(low, float) and isinstance(high, float) else ""
-    return f"{value:.1f}{ends}"
+    return f"{figure(value, '%')}{ends}"
 
 
 def _shared_reasons(tried: Sequence[Tried]) -> dict[str, list[str]]:

@@ -17,7 +17,6 @@ T = TypeVar("T")
 
 #: What stands where nothing was measured; formats that can say more add "not measured".
 DASH = "–"
-NOT_MEASURED = "not measured"
 
 #: No text of a report is longer: a traceback or a hostile name must not bury the verdict.
 TEXT_LIMIT = 2_000
@@ -117,15 +116,22 @@ def cell(value: Cell, column: TableColumn) -> str:
     return number(value, column.digits)
 
 
+def figure(value: float | None, unit: str) -> str:
+    """A chart's value as text, where its unit stands elsewhere; percentages with one decimal, as in tables.
+
+    >>> figure(0.5, "%"), figure(0.0133, "%"), figure(12.345, "ms"), figure(None, "%")
+    ('0.5', '<0.1', '12.3', '–')
+    """
+    return _percentage(value) if unit == "%" and value is not None and math.isfinite(value) else number(value)
+
+
 def amount(value: float | None, unit: str) -> str:
-    """A value with its unit as it stands beside a mark; percentages with one decimal.
+    """A value with its unit as it stands beside a mark.
 
     >>> amount(0.5, "%"), amount(12.345, "ms"), amount(None, "ms")
     ('0.5 %', '12.3 ms', '–')
     """
-    if value is None:
-        return DASH
-    return f"{_percentage(value) if unit == '%' else number(value)} {unit}".strip()
+    return DASH if value is None else f"{figure(value, unit)} {unit}".strip()
 
 
 def heading(column: TableColumn) -> str:

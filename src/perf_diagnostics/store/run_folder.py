@@ -160,10 +160,10 @@ class RunFolder:
             raise RunError(f"Trial {trial.id} of {self.path} has a result; only pending trials can begin.")
         return folder.begin(trial, now=now or datetime.now(UTC), pid=os.getpid() if pid is None else pid)
 
-    def write_parts(self, trial: Trial, tables: Iterable[StepTable], *, rank: int = 0) -> tuple[Path, ...]:
+    def write_parts(self, trial: Trial, tables: Iterable[StepTable]) -> tuple[Path, ...]:
         """Append parts to a trial's step table; the trial's own process may call this, without the lock."""
         folder = self._folder(trial)
-        return tuple(folder.write_part(table, rank=rank) for table in tables)
+        return tuple(folder.write_part(table) for table in tables)
 
     def finish(self, result: TrialResult) -> None:
         """Write the result, which makes its trial complete. A skipped trial needs no :meth:`begin`.
@@ -189,16 +189,10 @@ class RunFolder:
         known = {trial.id for trial in self.header().planned}
         new: list[Json] = [codec.encode(trial) for trial in {t.id: t for t in trials}.values() if trial.id not in known]
         if new:
-            self._rewrite("planned", new)
-
-    def add_note(self, note: str) -> None:
-        """Add a sentence about the whole run, such as why the sweep ended early.
-
-        Raises:
-            RunError: This sweep does not hold the lock.
-        """
-        self._require_lock("add a note")
-        self._rewrite("notes", [note])
+            values = dict(self._document().values)  # with every key, also those this version does not know
+            before = values.get("planned", [])
+            values["planned"] = [*(before if isinstance(before, list) else []), *new]
+            write_atomic(self.path / "run.json", to_json(values), fsync=True)
 
     def result_of(self, trial_id: str) -> TrialResult | None:
         """The complete result of a trial, or None if it has none.
@@ -313,10 +307,3 @@ class RunFolder:
     def _require_lock(self, deed: str) -> None:
         if not self._locked:
             raise RunError(f"To {deed} of {self.path} a sweep must hold its lock: `with folder.lock(): …`.")
-
-    def _rewrite(self, key: str, new: list[Json]) -> None:
-        """Append to a list in run.json, keeping every key, also those this version does not know."""
-        values = dict(self._document().values)
-        before = values.get(key, [])
-        values[key] = [*(before if isinstance(before, list) else []), *new]
-        write_atomic(self.path / "run.json", to_json(values), fsync=True)

@@ -19,7 +19,7 @@ from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.store.trial_folder import TrialFolder
 from perf_diagnostics.trials.collect import Watched, collect
 from perf_diagnostics.trials.configurations import but_batch
-from perf_diagnostics.trials.count_process import Counts
+from perf_diagnostics.trials.count.counts import Counts
 from perf_diagnostics.trials.failed_alike import failed_alike
 from perf_diagnostics.trials.launch.instruments import described, trial_instruments
 from perf_diagnostics.trials.launch.launcher import Launcher, Request, launcher, preload_for

@@ -47,9 +47,9 @@ def main(arguments: list[str]) -> int:
     stop.listen()
     request = json.loads(arguments[0])
     if request.get("task") == "count":
-        from perf_diagnostics.trials import counting  # brings the fake tensors, which no timed process should load
+        from perf_diagnostics.trials.count import count_work  # brings fake tensors, which no timed process should load
 
-        return counting.main(request)
+        return count_work.main(request)
     folder = TrialFolder(Path(request["directory"]))
     trial = codec.decode(Trial, request["trial"], where="the request")
     parts = PartFiles(folder)

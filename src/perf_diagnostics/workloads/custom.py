@@ -40,7 +40,7 @@ import torch
 from perf_diagnostics.errors import WorkloadError
 from perf_diagnostics.records import Json, Settings
 from perf_diagnostics.workloads.options import known_names, refuse_settings, shown
-from perf_diagnostics.workloads.parts import fitted, training_of
+from perf_diagnostics.workloads.training_of_parts import fitted, training_of
 from perf_diagnostics.workloads.workload import Training
 
 _NAME = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)", re.ASCII)

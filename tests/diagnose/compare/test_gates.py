@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perf_diagnostics.diagnose.compare.comparison import compare
+from perf_diagnostics.diagnose.compare.comparing import compare
 from perf_diagnostics.diagnose.compare.gates import Check, Gate, State, check, failing, parse_gates, share_of
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.records import Outcome, TrialResult

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perf_diagnostics.diagnose.compare.comparison import compare
+from perf_diagnostics.diagnose.compare.comparing import compare
 from perf_diagnostics.diagnose.compare.surroundings import Surroundings, refusal
 from perf_diagnostics.records import Environment, Outcome
 from perf_diagnostics.testing import run_of

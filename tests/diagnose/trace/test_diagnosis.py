@@ -222,6 +222,13 @@ def test_preparation_before_the_first_kernel_is_host_work(tmp_path):
     assert result.diagnosis.verdict.code == "HST004"
 
 
+def test_host_work_of_one_step_of_five_is_not_told_from_none(tmp_path):
+    def fill(builder, start):
+        queued(builder, start + (8_000 if start == 0 else 0), start + 10_000, pieces=40)
+
+    assert of(diagnosis_of(tmp_path, repeated(10_000, 5, fill)), "HST004") == "cleared"
+
+
 def test_a_gap_with_work_queued_is_unexplained_and_promises_nothing(tmp_path):
     def fill(builder, start):
         builder.kernel(start - 50, start, start + 4_000)

@@ -7,12 +7,13 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from perf_diagnostics.diagnose.compare.comparison import Comparison, compare
+from perf_diagnostics.diagnose.compare.comparing import compare
+from perf_diagnostics.diagnose.compare.comparison import Comparison
 from perf_diagnostics.diagnose.compare.gates import check, parse_gates
 from perf_diagnostics.records import Outcome
 from perf_diagnostics.report.comparison.junit import junit_xml
 from tests.diagnose.two_runs import ended, named, processes
-from tests.report.test_comparison import HOSTILE, hostile, slowed
+from tests.report.comparison.test_comparison import HOSTILE, hostile, slowed
 
 
 def cases(comparison: Comparison, *gates: str, strict: bool = False) -> tuple[Element, dict[tuple[str, str], str]]:

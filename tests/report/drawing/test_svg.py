@@ -114,6 +114,14 @@ def test_readers_who_cannot_see_it_get_the_numbers():
     assert "cpu: 1 5.00, 2 –, 4 0" in root.find(f"{SVG}desc").text  # type: ignore[union-attr]
 
 
+def test_percentages_are_told_as_in_tables_and_other_units_by_their_digits():
+    shares = ChartSeries("wait", (7.62, 0.0133, 0.0))
+    drawn = svg(replace(chart(shares, kind=ChartKind.STACKED_BAR), unit="%"), PRINTED)
+    assert "<title>wait, 1: 7.6 %</title>" in drawn and "wait: 1 7.6, 2 &lt;0.1, 4 0" in drawn
+    times = svg(replace(chart(shares, kind=ChartKind.STACKED_BAR), unit="ms"), PRINTED)
+    assert "<title>wait, 1: 7.62 ms</title>" in times and "wait: 1 7.62, 2 0.0133, 4 0" in times
+
+
 @pytest.mark.parametrize("kind", ChartKind)
 def test_nothing_measured_is_said_not_drawn(kind):
     root = parsed(chart(ChartSeries("cpu", (None, None, None)), kind=kind))

@@ -100,7 +100,7 @@ def test_the_users_pyplot_is_left_alone():
         "assert settings() == before\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=300)
 
 
 def test_a_missing_library_says_how_to_get_it(monkeypatch, empty_report):

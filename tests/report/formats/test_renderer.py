@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -69,10 +69,10 @@ def test_an_old_report_is_replaced_whole_or_not_at_all(tmp_path, empty_report, m
     assert place.read_text().startswith("# Training performance")
     assert link.read_text() == "old"  # moved into place, not written over
 
-    def full(self, _):
+    def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "replace", full)
     before = place.read_bytes()
     with pytest.raises(ReportError, match=r"performance_report.md could not be written: No space left"):
         write_report(empty_report, tmp_path, ("md",))
@@ -108,7 +108,7 @@ def test_the_module_loads_no_heavy_library():
         "heavy = {'jinja2', 'weasyprint', 'pptx', 'matplotlib', 'pandas', 'torch'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
 def test_templates_are_found_in_a_checkout_and_in_a_wheel(tmp_path, monkeypatch):

@@ -313,7 +313,7 @@ def test_an_office_program_opens_it(tmp_path: Path, written, deck, report):
     subprocess.run(
         ["soffice", "--headless", f"-env:UserInstallation=file://{tmp_path}/profile", "--convert-to", "pdf",
          "--outdir", str(tmp_path), str(tmp_path / "report.pptx")],
-        check=True, capture_output=True, timeout=120,
+        check=True, capture_output=True, timeout=300,
     )  # fmt: skip
     pages = pypdf.PdfReader(tmp_path / "report.pdf").pages
     assert len(pages) == len(deck.slides)

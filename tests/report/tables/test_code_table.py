@@ -13,9 +13,9 @@ import pytest
 
 from perf_diagnostics.diagnose.finding import Diagnosis, Remedy, Severity, Share, Verdict
 from perf_diagnostics.report.build import build_report
-from perf_diagnostics.report.comparison.github_summary import append_summary
 from perf_diagnostics.report.drawing.palette import PRINTED
 from perf_diagnostics.report.drawing.signs import share_bar
+from perf_diagnostics.report.formats.github_summary import append_summary
 from perf_diagnostics.report.formats.html import render_html
 from perf_diagnostics.report.formats.json import report_json
 from perf_diagnostics.report.formats.markdown import render_markdown, render_short_markdown

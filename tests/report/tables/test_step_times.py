@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perf_diagnostics.diagnose.finding import Diagnosis
+from perf_diagnostics.report.arms import arms_of
 from perf_diagnostics.report.data import data_of
-from perf_diagnostics.report.figures import arms_of
 from perf_diagnostics.report.tables.step_times import step_times_table
 from perf_diagnostics.report.tables.tables import tables_of
 from perf_diagnostics.testing import run_of, trial_of

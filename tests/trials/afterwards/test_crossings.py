@@ -12,7 +12,8 @@ from perf_diagnostics.measure.observation import Observations, Unreadable
 from perf_diagnostics.records import QUANTITIES, Settings, Trial
 from perf_diagnostics.testing import FakeClock
 from perf_diagnostics.trials.afterwards.afterwards import Timed, look_afterwards
-from perf_diagnostics.trials.afterwards.crossings import Crossings, HostAndDevice, showing_waits
+from perf_diagnostics.trials.afterwards.crossings import Crossings, showing_waits
+from perf_diagnostics.trials.afterwards.host_and_device import HostAndDevice
 from perf_diagnostics.workloads.workload import BatchCount, Training
 
 MS = 1_000_000

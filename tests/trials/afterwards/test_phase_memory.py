@@ -22,9 +22,9 @@ from perf_diagnostics.trials.afterwards.phase_memory import (
     WarmUpPeaks,
     peak_counter,
 )
-from perf_diagnostics.trials.loop import Loop
 from perf_diagnostics.trials.measurement import measure
-from perf_diagnostics.trials.training_step import TrainingStep
+from perf_diagnostics.trials.steps.loop import Loop
+from perf_diagnostics.trials.steps.training_step import TrainingStep
 from perf_diagnostics.workloads.workload import BatchCount, Training
 
 CPU = torch.device("cpu")

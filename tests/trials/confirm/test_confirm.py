@@ -336,7 +336,7 @@ def test_damaged_experiments_are_told_with_their_file(folder: RunFolder) -> None
             read_experiments(folder.path)
 
 
-# -- with real processes
+# -- with real processes; what they wait for is a sleep, which takes no longer where others use the machine, too
 
 SLEEPING: dict[str, Json] = {**MLP, "sleep_per_item_ms": 5.0}
 
@@ -367,7 +367,7 @@ def really(root: Path, launch: ForkServer, change: Mapping[str, Json], pairs: in
     return one
 
 
-@pytest.mark.planted
+@pytest.mark.slow
 def test_two_workers_halve_the_wait_for_a_loader_that_sleeps(tmp_path: Path, warm: ForkServer) -> None:
     """Batch 8 sleeps 40 ms; two workers make a batch each in that time, so that a step takes 20 ms."""
     one = really(tmp_path, warm, {"num_workers": 2, "persistent_workers": True}, 5)
@@ -377,7 +377,7 @@ def test_two_workers_halve_the_wait_for_a_loader_that_sleeps(tmp_path: Path, war
     assert one.base_s > 5e-3  # each sample sleeps 5 ms
 
 
-@pytest.mark.planted
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -392,13 +392,13 @@ def test_what_does_nothing_to_a_loader_that_sleeps_is_not_confirmed(
     assert one.verdict in (Trying.REFUTED, Trying.INCONCLUSIVE)
 
 
-@pytest.mark.planted
+@pytest.mark.slow
 def test_the_ceiling_of_a_sleeping_loader_is_nearly_the_whole_step(tmp_path: Path, warm: ForkServer) -> None:
     one = really(tmp_path, warm, {"ceiling": "cached_batches"}, 3)
     assert one.ceiling and one.gain.value > 0.7
 
 
-@pytest.mark.planted
+@pytest.mark.slow
 def test_from_a_sweep_to_a_verdict_that_was_measured(tmp_path: Path, warm: ForkServer) -> None:
     folder = swept(tmp_path, warm)
     run = folder.read()

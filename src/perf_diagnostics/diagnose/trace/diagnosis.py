@@ -15,7 +15,6 @@ from perf_diagnostics.diagnose.ranking import ranked
 from perf_diagnostics.diagnose.rule import Answer
 from perf_diagnostics.diagnose.trace.facts import TraceFacts, facts_of
 from perf_diagnostics.diagnose.trace.reader import read_trace
-from perf_diagnostics.diagnose.trace.rule import AnyTraceRule
 from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
 from perf_diagnostics.diagnose.trace.thresholds import configured_traces
 from perf_diagnostics.diagnose.trace.waterfall import Waterfall, waterfall_of
@@ -36,7 +35,6 @@ class TraceDiagnosis:
 
 def diagnose_traces(
     paths: Sequence[str | Path],
-    rules: Sequence[AnyTraceRule] = TRACE_RULES,
     *,
     thresholds: Mapping[str, Mapping[str, float]] | None = None,
 ) -> TraceDiagnosis:
@@ -44,7 +42,6 @@ def diagnose_traces(
 
     Args:
         paths: one file a rank.
-        rules: the rules to ask.
         thresholds: thresholds to change, by code and name: ``{"HST001": {"warn_share": 0.2}}``.
 
     Raises:
@@ -53,7 +50,7 @@ def diagnose_traces(
     """
     if not paths:
         raise InvalidSettings("No trace was given; name at least one file.")
-    rules = configured_traces(rules, thresholds or {})
+    rules = configured_traces(TRACE_RULES, thresholds or {})
     ranks = facts_of([read_trace(path) for path in paths])
     placed: list[Placed] = []
     clear: list[Cleared] = []

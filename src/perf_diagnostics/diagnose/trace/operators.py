@@ -119,8 +119,8 @@ class Operators:
         rows = self.rows.where(chosen)
         return Times.union(rows.start_ns, rows.end_ns).within(self.facts.steps.windows)
 
-    def most(self, phase: str, most: int = MOST_NAMES) -> tuple[OperatorShare, ...]:
-        """The operators with the most time in a phase."""
+    def most(self, phase: str) -> tuple[OperatorShare, ...]:
+        """The :data:`MOST_NAMES` operators with the most time in a phase."""
         rows = self.rows.where(self.in_phase(phase))
         names, steps = self.facts.trace.names, len(self.facts.steps)
         total = np.bincount(rows.name, weights=rows.duration_ns, minlength=len(names))
@@ -128,7 +128,7 @@ class Operators:
         whole = float(self.facts.wall_ns.sum())
         return tuple(
             OperatorShare(names[i].removeprefix(ENGINE), phase, count[i] / steps, float(total[i]) / whole)
-            for i in np.argsort(-total, kind="stable")[:most]
+            for i in np.argsort(-total, kind="stable")[:MOST_NAMES]
             if count[i]
         )
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from perf_diagnostics.diagnose.asking import Placed
-from perf_diagnostics.diagnose.compare.comparison import THRESHOLD
+from perf_diagnostics.diagnose.compare.comparing import THRESHOLD
 from perf_diagnostics.diagnose.facts.facts import Group, Interval, NotMeasured, Point, SweepFacts
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity, Tried
 from perf_diagnostics.diagnose.rule_parts.gain import measured_gain

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from perf_diagnostics.diagnose.asking import Placed
-from perf_diagnostics.diagnose.compare.comparison import THRESHOLD
+from perf_diagnostics.diagnose.compare.comparing import THRESHOLD
 from perf_diagnostics.diagnose.facts.facts import LEAST_STEPS, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Finding, Remedy, Severity, Share, Tried, Trying
 from perf_diagnostics.diagnose.rule_parts.experiments import CEILING_OF, Experiment, Experiments, LeftOut

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from perf_diagnostics.diagnose.facts.facts import Point
-from perf_diagnostics.report.figures import Arm
+from perf_diagnostics.report.arms import Arm
 
 
 def sizes_of(arms: Sequence[Arm]) -> tuple[int, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perf_diagnostics.report.arms import Arm, throughput
 from perf_diagnostics.report.charts.by_size import marks_of, sizes_of
 from perf_diagnostics.report.charts.course import course_chart
 from perf_diagnostics.report.charts.phase_charts import breakdown_chart, one_size_phase_charts, share_chart
 from perf_diagnostics.report.charts.resource_charts import energy_chart, memory_chart
-from perf_diagnostics.report.figures import Arm, throughput
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
 from perf_diagnostics.report.words import number, percent
 

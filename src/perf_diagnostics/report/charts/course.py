@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perf_diagnostics.records import Bools, Float64, Int64
-from perf_diagnostics.report.figures import Arm
+from perf_diagnostics.report.arms import Arm
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
 from perf_diagnostics.report.words import Unit, counted, number, plain, time_unit
 

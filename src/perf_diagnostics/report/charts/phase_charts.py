@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from perf_diagnostics.diagnose.facts.facts import Point
 from perf_diagnostics.records import ALL_PHASES, Phase
+from perf_diagnostics.report.arms import Arm, clock_of, phase_s, share, throughput
 from perf_diagnostics.report.charts.by_size import marks_of, sizes_of, values_by_size
-from perf_diagnostics.report.figures import Arm, clock_of, phase_s, share, throughput
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
 from perf_diagnostics.report.phases import PHASE_NAMES
 from perf_diagnostics.report.words import Unit, counted, listing, number, percent, time_unit

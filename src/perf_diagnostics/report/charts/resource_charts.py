@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perf_diagnostics.report.arms import Arm, energy, largest, net_energy
 from perf_diagnostics.report.charts.by_size import marks_of, sizes_of, values_by_size
-from perf_diagnostics.report.figures import Arm, energy, largest, net_energy
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
 from perf_diagnostics.report.words import Unit, byte_unit, number
 

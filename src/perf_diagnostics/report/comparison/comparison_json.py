@@ -15,7 +15,7 @@ from perf_diagnostics.report.comparison.comparison_words import headline
 SCHEMA_VERSION = 1
 
 
-def comparison_json(comparison: Comparison, checks: Sequence[Check] = ()) -> dict[str, Json]:
+def comparison_json(comparison: Comparison, checks: Sequence[Check]) -> dict[str, Json]:
     """The comparison as a JSON object; ratios are NEW over BASE, values in the unit that stands beside them."""
     return {
         "schema_version": SCHEMA_VERSION,

@@ -12,7 +12,7 @@ from perf_diagnostics.report.comparison.comparison_words import cells
 from perf_diagnostics.report.words import counted, plain
 
 
-def junit_xml(comparison: Comparison, checks: Sequence[Check] = (), *, strict: bool = False) -> str:
+def junit_xml(comparison: Comparison, checks: Sequence[Check], *, strict: bool) -> str:
     """The comparison as one test suite.
 
     A gate that failed is a failure; a row without enough runs, a metric without values and a gate that could not be

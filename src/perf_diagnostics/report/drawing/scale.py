@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+#: About so many ticks stand on an axis.
+_TICKS = 5
+
 
 def nice_step(span: float, target: int) -> float:
     """The round distance of ticks (1, 2, 2.5 or 5 times a power of ten) that makes about ``target`` of them.
@@ -20,7 +23,7 @@ def nice_step(span: float, target: int) -> float:
     return float(next(m for m in (1, 2, 2.5, 5, 10) if raw <= m * power * (1 + 1e-9)) * power)
 
 
-def ticks(highest: float, target: int = 5) -> tuple[float, ...]:
+def ticks(highest: float) -> tuple[float, ...]:
     """Round values from 0 up to the first at or above ``highest``; ``(0, 1)`` where there is nothing above 0.
 
     >>> ticks(13.2)
@@ -28,7 +31,7 @@ def ticks(highest: float, target: int = 5) -> tuple[float, ...]:
     """
     if not (highest > 0 and math.isfinite(highest)):
         return (0.0, 1.0)
-    step = nice_step(highest, target)
+    step = nice_step(highest, _TICKS)
     count = math.ceil(highest / step - 1e-9)
     return tuple(round(i * step, 12) for i in range(count + 1))
 

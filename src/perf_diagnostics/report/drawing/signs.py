@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perf_diagnostics.diagnose.finding import Severity, Share
-from perf_diagnostics.report.drawing.palette import THEMED, Ink, series_mark
+from perf_diagnostics.report.drawing.palette import Ink, series_mark
 from perf_diagnostics.report.model import Report
 
 _SHAPES = {
@@ -15,7 +15,7 @@ _SHAPES = {
 }
 
 
-def severity_sign(severity: str, ink: Ink = THEMED) -> str:
+def severity_sign(severity: str, ink: Ink) -> str:
     """The sign of a severity, of ``good`` or of ``none``; decoration only, since the word always stands beside it."""
     shape, stroke = _SHAPES[severity]
     return (
@@ -25,7 +25,7 @@ def severity_sign(severity: str, ink: Ink = THEMED) -> str:
     )
 
 
-def gain_bar(share: Share, ink: Ink = THEMED) -> str:
+def gain_bar(share: Share, ink: Ink) -> str:
     """The time that is taken now and what a recoverable share leaves of it, with its 95 % interval as a whisker."""
     low, value, high = (min(1.0, max(0.0, part)) for part in (share.low, share.value, share.high))
     left, full = 44, 196
@@ -44,7 +44,7 @@ def gain_bar(share: Share, ink: Ink = THEMED) -> str:
     )
 
 
-def share_bar(phase: str, length: float, ink: Ink = THEMED) -> str:
+def share_bar(phase: str, length: float, ink: Ink) -> str:
     """A bar of a length in 0…1 in a phase's colour; the number always stands beside it."""
     width = max(1.5, 120 * min(1.0, max(0.0, length)))
     return (

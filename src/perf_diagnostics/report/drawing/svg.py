@@ -32,7 +32,7 @@ from perf_diagnostics.report.drawing.svg_marks import (
 )
 from perf_diagnostics.report.drawing.svg_roofline import LIMIT_DASHES, roofline
 from perf_diagnostics.report.model import Chart, ChartKind, ChartLine, ChartSeries
-from perf_diagnostics.report.words import clean, is_number, number, plain
+from perf_diagnostics.report.words import clean, figure, is_number, plain
 
 _FONT = 13
 _ROW = 22
@@ -185,7 +185,8 @@ def _description(chart: Chart) -> str:
     if len(chart.categories) > DENSE:
         return f"{chart.takeaway or chart.title} {len(chart.categories)} points."
     rows = [
-        f"{series.name}: " + ", ".join(f"{c} {number(value_at(series, i))}" for i, c in enumerate(chart.categories))
+        f"{series.name}: "
+        + ", ".join(f"{c} {figure(value_at(series, i), chart.unit)}" for i, c in enumerate(chart.categories))
         for series in chart.series
     ]
     unit = f" In {chart.unit}." if chart.unit else ""

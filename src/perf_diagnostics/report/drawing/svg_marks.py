@@ -8,7 +8,7 @@ from html import escape
 
 from perf_diagnostics.report.drawing.scale import Axis
 from perf_diagnostics.report.model import Chart, ChartSeries
-from perf_diagnostics.report.words import between, is_number, number
+from perf_diagnostics.report.words import amount, between, is_number
 
 WIDTH, HEIGHT = 560, 340
 LETTER = 7.4  # mean width of a letter at that size in a wide face (DejaVu Sans), so that narrower faces fit too
@@ -90,10 +90,9 @@ def tooltip(chart: Chart, series: ChartSeries, index: int) -> str:
 
 def _says(chart: Chart, series: ChartSeries, index: int) -> str:
     """``cpu, 32: 12.4 samples/s (95 % interval 12.1 to 12.7)``."""
-    unit = f" {chart.unit}" if chart.unit else ""
     ends = ends_at(series, index)
     interval = f" (95 % interval {between(*ends)})" if ends else ""
-    return f"{series.name}, {chart.categories[index]}: {number(value_at(series, index))}{unit}{interval}"
+    return f"{series.name}, {chart.categories[index]}: {amount(value_at(series, index), chart.unit)}{interval}"
 
 
 def text(x: float, y: float, words: str, *, anchor: str = "", weight: int = 0, fill: str = "", extra: str = "") -> str:

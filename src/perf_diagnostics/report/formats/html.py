@@ -241,7 +241,7 @@ def _numbers(chart: Chart) -> list[list[str]]:
     rows = []
     for index, category in enumerate(chart.categories):
         values = [s.values[index] if index < len(s.values) else None for s in chart.series]
-        rows.append([category, *map(words.number, values)])
+        rows.append([category, *(words.figure(value, chart.unit) for value in values)])
     return rows
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Protocol
 
 from perf_diagnostics.errors import FormatUnavailable, InvalidSettings, ReportError
 from perf_diagnostics.report.model import Report
+from perf_diagnostics.store.files.files import write_atomic
 
 
 class Renderer(Protocol):
@@ -133,7 +132,7 @@ def write_report(
             except FormatUnavailable as error:
                 outcomes.append(Skipped(name, str(error)))
                 break
-            outcomes.append(Written(name, _replace(Path(directory) / renderer.file_name, content)))
+            outcomes.append(Written(name, write_file(Path(directory) / renderer.file_name, content)))
     return tuple(outcomes)
 
 
@@ -147,18 +146,18 @@ def save_report(report: Report, path: str | Path, format_name: str) -> Path:
     """
     if format_name not in RENDERERS:
         raise InvalidSettings(f"Unknown report format {format_name!r}; single files are {', '.join(RENDERERS)}.")
-    return _replace(Path(path), RENDERERS[format_name].render(report))
+    return write_file(Path(path), RENDERERS[format_name].render(report))
 
 
-def _replace(path: Path, content: bytes) -> Path:
-    """Write a file beside its place and move it there."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+def write_file(path: Path, content: bytes | str) -> Path:
+    """Write a file that a reader finds as it was or whole; its folder is made if it is missing.
+
+    Raises:
+        ReportError: it cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(content)
-        beside.replace(path)
+        write_atomic(path, content, fsync=False)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink()
         raise ReportError(f"{path} could not be written: {error.strerror or error}.") from error
     return path

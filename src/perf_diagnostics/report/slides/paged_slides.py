@@ -8,7 +8,7 @@ from dataclasses import replace
 from perf_diagnostics.report.model import Chart
 from perf_diagnostics.report.slides.slide_layout import BODY, Box, Line, balanced, height_in, paged
 from perf_diagnostics.report.slides.slides import Deck
-from perf_diagnostics.report.words import number, plain
+from perf_diagnostics.report.words import figure, plain
 
 #: What a chart shows is its slide's title if it has no more letters than fit there in two lines.
 _HEADING = 140
@@ -38,7 +38,9 @@ def chart_slide(deck: Deck, chart: Chart) -> None:
     if len(chart.categories) <= 40:
         for series in chart.series:
             values = zip(chart.categories, series.values, strict=True)
-            notes.append(f"{series.name}: " + ", ".join(f"{name} {number(value)}" for name, value in values))
+            notes.append(
+                f"{series.name}: " + ", ".join(f"{name} {figure(value, chart.unit)}" for name, value in values)
+            )
     short = bool(chart.takeaway) and len(chart.takeaway) <= _HEADING
     slide = deck.slide(chart.takeaway if short else chart.title, "\n".join(note for note in notes if note))
     lines = [Line(plain(chart.title if short else chart.takeaway, 260), 15, "muted", space_after=2)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from perf_diagnostics.records import Json, TrialResult
-from perf_diagnostics.report.figures import Arm
+from perf_diagnostics.report.arms import Arm
+from perf_diagnostics.report.memory_and_energy import ENERGY
 from perf_diagnostics.report.model import Cell, ReportTable, TableColumn, filled
-from perf_diagnostics.report.resources import ENERGY
 from perf_diagnostics.report.words import listing, plain
 
 _COLUMNS = (

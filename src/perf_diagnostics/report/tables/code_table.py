@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from perf_diagnostics.diagnose.code_share import CodeShare
-from perf_diagnostics.diagnose.code_words import called_unsaid, callers_in_loop, function, place, places, source
+from perf_diagnostics.diagnose.code_words import (
+    among_lines,
+    called_unsaid,
+    callers_in_loop,
+    function,
+    place,
+    places,
+    source,
+)
 from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.records import Phase
-from perf_diagnostics.report.figures import Arm
+from perf_diagnostics.report.arms import Arm
 from perf_diagnostics.report.model import Cell, ReportTable, TableColumn
 from perf_diagnostics.report.phases import PHASE_NAMES
 from perf_diagnostics.report.words import counted, percent
@@ -63,7 +71,7 @@ def _row(line: CodeShare, diagnosis: Diagnosis, longest: float) -> CodeRow:
         ends="" if low is None or high is None else f"{100 * low:.1f} to {100 * high:.1f}",
         length=line.share.value / longest if longest > 0 else 0.0,
         where=places(line),
-        mostly=f", mostly line {line.place.line}" if line.within else "",
+        mostly=among_lines(line),
         function=function(line.place),
         source=source(line.place, _SOURCE_COLUMNS),
         callers=tuple(callers[:_CALLERS]),

@@ -7,7 +7,7 @@ import numpy as np
 from perf_diagnostics.diagnose.facts.facts import ask
 from perf_diagnostics.diagnose.ranks.rank_facts import RankFacts
 from perf_diagnostics.records import ALL_PHASES, StepTable, TrialResult
-from perf_diagnostics.report.figures import Arm
+from perf_diagnostics.report.arms import Arm
 from perf_diagnostics.report.model import Cell, ReportTable, TableColumn
 from perf_diagnostics.report.phases import PHASE_NAMES
 from perf_diagnostics.report.words import percent

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perf_diagnostics.diagnose.facts.facts import Point, ask
+from perf_diagnostics.report.arms import Arm, largest, throughput
 from perf_diagnostics.report.charts.phase_charts import largest_phases
-from perf_diagnostics.report.figures import Arm, largest, throughput
 from perf_diagnostics.report.model import Cell, ReportTable, TableColumn, filled
 from perf_diagnostics.report.phases import PHASE_NAMES
 from perf_diagnostics.report.words import Unit, byte_unit, plain

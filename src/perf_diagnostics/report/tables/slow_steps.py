@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from perf_diagnostics.diagnose.facts.facts import ask
 from perf_diagnostics.diagnose.facts.outliers import Cause, Outliers
-from perf_diagnostics.report.figures import Arm
+from perf_diagnostics.report.arms import Arm
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries, ReportTable, TableColumn
 from perf_diagnostics.report.words import counted, percent
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from perf_diagnostics.diagnose.facts.facts import Point, ask
 from perf_diagnostics.diagnose.statistics.spread import Spread, spread_of
-from perf_diagnostics.report.figures import Arm
+from perf_diagnostics.report.arms import Arm
 from perf_diagnostics.report.model import Cell, ReportTable, TableColumn, filled
 from perf_diagnostics.report.words import time_unit
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import Interval, Point, ask
 from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.records import ALL_PHASES, Phase
-from perf_diagnostics.report.figures import OUTCOME_WORDS, Arm, TrialFigures, clock_of, phase_s
+from perf_diagnostics.report.arms import OUTCOME_WORDS, Arm, TrialFigures, clock_of, phase_s
 from perf_diagnostics.report.model import Cell, ReportTable, TableColumn, filled, told_once
 from perf_diagnostics.report.phases import PHASE_NAMES
 from perf_diagnostics.report.tables.sizes_table import sizes_table
@@ -86,7 +86,7 @@ def phases_table(arm: Arm, index: int) -> ReportTable:
                 100 * share.value,
                 _scaled(share.low, 100),
                 _scaled(share.high, 100),
-                _scaled(_host_s(trials, phase), 1e3),
+                _scaled(_host_s(chosen, phase), 1e3),
             )
         )
     columns = (
@@ -113,10 +113,10 @@ def phases_table(arm: Arm, index: int) -> ReportTable:
     )
 
 
-def _host_s(trials: Sequence[TrialFacts], phase: Phase) -> float | None:
-    """Mean host time of a phase in the first trial that has it, in s."""
-    known = (time.value for trial in trials if (time := ask(trial.host_time_s, phase)) is not None)
-    return next(known, None)
+def _host_s(point: Point, phase: Phase) -> float | None:
+    """Mean host time of a phase in a step, over the same repeats as the device's, in s."""
+    measured = ask(lambda: point.pooled(lambda trial: trial.host_time_s(phase)))
+    return None if measured is None else measured.value
 
 
 @dataclass(frozen=True)

@@ -113,17 +113,6 @@ def checked_name(name: str) -> str:
     return name
 
 
-def join_name(folder: Path, name: str) -> Path:
-    """``folder / name``, refusing a name that would leave the folder.
-
-    Raises:
-        InvalidSettings: The name is empty, ``.``, ``..``, or holds a separator, a drive colon or a NUL.
-    """
-    if name in ("", ".", "..") or any(sign in name for sign in "/\\:\0"):
-        raise InvalidSettings(f"{name!r} is not a plain file name; give a name without '/', '\\' and ':'.")
-    return folder / name
-
-
 def new_run_name(now: datetime, taken: Collection[str], *, suffix: str = "") -> str:
     """A name that sorts by time, ``2026-11-21-0231-05-distilbert``, with ``-2``, ``-3`` … if it is taken.
 

@@ -5,12 +5,12 @@ Where it does not exist, or where something of a rank is missing, there is no to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.records import Int64, StepTable, TrialResult
+from perf_diagnostics.records import Gap, Int64, StepTable, TrialResult
 from perf_diagnostics.records.energies import RankEnergy
 from perf_diagnostics.store.ranks.joint_time import JointTime
 
@@ -82,8 +82,24 @@ def listed(ranks: Sequence[int]) -> str:
     return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
-def require_none_missing(why: Mapping[str, Sequence[int]], ranks: int) -> None:
-    """Raise :class:`NoTotal` where something is missing, with the reasons and whose they are."""
+def require_all(
+    found: Mapping[int, RankEnergy | Gap], ranks: int, *, missing_in: Callable[[RankEnergy], str | None]
+) -> None:
+    """Raise :class:`NoTotal` where the energy of a rank is missing, with the reasons and whose they are.
+
+    Args:
+        found: what each rank has written, by rank.
+        ranks: how many the training has.
+        missing_in: why what a rank has written does not tell its energy; None where it does.
+    """
+    why: dict[str, list[int]] = {}
+    for rank in range(ranks):
+        one = found.get(rank)
+        reason: str | None = "it has left none in this record"
+        if one is not None:
+            reason = one.why if isinstance(one, Gap) else missing_in(one)
+        if reason is not None:
+            why.setdefault(reason, []).append(rank)
     if why:
         missing = sum(map(len, why.values()))
         reasons = "; ".join(f"rank {listed(those)}: {reason}" for reason, those in why.items())

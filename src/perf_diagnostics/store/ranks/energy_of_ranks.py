@@ -21,7 +21,7 @@ from perf_diagnostics.store.ranks.common_window import (
     common_window,
     listed,
     ranks_of,
-    require_none_missing,
+    require_all,
     times,
 )
 from perf_diagnostics.store.ranks.processors_of_ranks import PROCESSORS_OWN, with_processors_of_ranks
@@ -86,7 +86,7 @@ def _with_boards_of_ranks(result: TrialResult, found: Mapping[int, RankEnergy | 
         if gap.signal == _CROSS_CHECK
     ]
     try:
-        _require_all(found, ranks_of(result, found))
+        require_all(found, ranks_of(result, found), missing_in=_no_board)
         window = common_window(energies, result.steps)
         readings = _readings(energies, window.ends_ns)
         gaps += _contradictions(readings)
@@ -117,19 +117,11 @@ def _speaks_of_boards(result: TrialResult, found: Mapping[int, RankEnergy | Gap]
     return len(told) < len(found) and not result.trial.settings.device.startswith("cpu")
 
 
-def _require_all(found: Mapping[int, RankEnergy | Gap], ranks: int) -> None:
-    """Raise where the energy of a rank is missing, with the reasons and whose they are."""
-    why: dict[str, list[int]] = {}
-    for rank in range(ranks):
-        one = found.get(rank)
-        if one is None:
-            why.setdefault("it has left none in this record", []).append(rank)
-        elif isinstance(one, Gap):
-            why.setdefault(one.why, []).append(rank)
-        elif not one.boards:
-            told = next((gap.why for gap in one.gaps if gap.signal == "energy_device"), "it has read no board")
-            why.setdefault(told, []).append(rank)
-    require_none_missing(why, ranks)
+def _no_board(energy: RankEnergy) -> str | None:
+    """Why a rank has read no board; None where it has."""
+    if energy.boards:
+        return None
+    return next((gap.why for gap in energy.gaps if gap.signal == "energy_device"), "it has read no board")
 
 
 def _samples(

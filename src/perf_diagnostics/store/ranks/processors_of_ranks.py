@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from perf_diagnostics.records import Gap, Quantity, TrialResult
 from perf_diagnostics.records.energies import RankEnergy
-from perf_diagnostics.store.ranks.common_window import NoTotal, common_window, ranks_of, require_none_missing
+from perf_diagnostics.store.ranks.common_window import NoTotal, common_window, ranks_of, require_all
 
 #: Numbers of a result that speak of one rank's host until those of all are known.
 PROCESSORS_OWN = frozenset({"energy_cpu", "energy_cpu_window_s"})
@@ -48,7 +48,7 @@ def _total(
 ) -> tuple[Quantity, ...]:
     """The energy of every domain of every host over the common window, and that window's length."""
     reads = _one_rank_a_host(energies)
-    _require_all(result, found, hosts=reads)
+    require_all(found, ranks_of(result, found), missing_in=lambda energy: _unread(energy, hosts=reads))
     window = common_window(energies, result.steps)
     if window.seconds < LEAST_WINDOW_S * (1 - 1e-6):
         raise NoTotal(
@@ -71,20 +71,12 @@ def _one_rank_a_host(energies: Mapping[int, RankEnergy]) -> dict[str, int]:
     return reads
 
 
-def _require_all(result: TrialResult, found: Mapping[int, RankEnergy | Gap], *, hosts: Mapping[str, int]) -> None:
-    """Raise where nobody read the processors of a rank's host, or nobody knows on which host the rank was."""
-    why: dict[str, list[int]] = {}
-    ranks = ranks_of(result, found)
-    for rank in range(ranks):
-        one = found.get(rank)
-        if one is None:
-            why.setdefault("it has left none in this record", []).append(rank)
-        elif isinstance(one, Gap):
-            why.setdefault(one.why, []).append(rank)
-        elif one.host not in hosts:
-            told = next((gap.why for gap in one.gaps if gap.signal == "energy_cpu"), "")
-            why.setdefault(told or "nobody on its host has read the processors' counters", []).append(rank)
-    require_none_missing(why, ranks)
+def _unread(energy: RankEnergy, *, hosts: Mapping[str, int]) -> str | None:
+    """Why nobody has read the processors of a rank's host; None where somebody has."""
+    if energy.host in hosts:
+        return None
+    told = next((gap.why for gap in energy.gaps if gap.signal == "energy_cpu"), "")
+    return told or "nobody on its host has read the processors' counters"
 
 
 def _source(energies: Mapping[int, RankEnergy], reads: Mapping[str, int]) -> str:

@@ -17,7 +17,7 @@ from perf_diagnostics.measure.profiler_window import LEAST_STEPS, MOST_STEPS, ac
 from perf_diagnostics.records import Phase, Quantity
 from perf_diagnostics.store.trial_folder import TRACE
 from perf_diagnostics.trials.afterwards.afterwards import Timed
-from perf_diagnostics.trials.training_step import TrainingStep
+from perf_diagnostics.trials.steps.training_step import TrainingStep
 
 #: The profiler's schedule: one step in which workers and loaders start again, two that it runs itself warm in, and
 #: what is kept.

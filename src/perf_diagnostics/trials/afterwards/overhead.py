@@ -20,7 +20,8 @@ from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.measure.steps.step_memory import StepMemory
 from perf_diagnostics.records import Quantity, Settings
 from perf_diagnostics.trials.afterwards.afterwards import Timed
-from perf_diagnostics.trials.training_step import EndlessBatches, TrainingStep
+from perf_diagnostics.trials.steps.endless_batches import EndlessBatches
+from perf_diagnostics.trials.steps.training_step import TrainingStep
 from perf_diagnostics.workloads.workload import BatchCount, Training
 
 #: Of the time that the trial has taken so far, at most this part goes into its own steps, and never more seconds.

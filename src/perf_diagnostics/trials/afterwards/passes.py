@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from perf_diagnostics.trials.afterwards.afterwards import Pass
-from perf_diagnostics.trials.afterwards.crossings import HostAndDevice
 from perf_diagnostics.trials.afterwards.deep import DeepWindow
+from perf_diagnostics.trials.afterwards.host_and_device import HostAndDevice
 from perf_diagnostics.trials.afterwards.host_link import HostLink
 from perf_diagnostics.trials.afterwards.overhead import ProbeOverhead
 from perf_diagnostics.trials.afterwards.phase_memory import PhaseMemory

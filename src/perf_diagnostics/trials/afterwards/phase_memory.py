@@ -14,7 +14,8 @@ from perf_diagnostics.measure.observation import Observations, Unreadable
 from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.records import Phase, Quantity, StepTable
 from perf_diagnostics.trials.afterwards.afterwards import Timed
-from perf_diagnostics.trials.training_step import LookedAt, Phases, TrainingStep
+from perf_diagnostics.trials.steps.phases import LookedAt, Phases
+from perf_diagnostics.trials.steps.training_step import TrainingStep
 
 #: Batches differ in length; of so many steps the largest peak counts.
 STEPS = 3

@@ -257,8 +257,9 @@ def repeatable(candidate: Candidate) -> None:
     except WorkloadError as error:
         raise InvalidSettings(
             f"The run's workload {name!r} cannot be run again, so its advice cannot be tried here: {error} "
-            "After PerformanceDiagnostics call profiler.confirm(); for a loop of your own (attach, OwnLoop, run) "
-            "change the script and compare the two runs: perf-diagnostics compare BASE NEW."
+            "After PerformanceDiagnostics call profiler.confirm(); a loop of your own (attach, OwnLoop, run) is run "
+            "several times before the change and after it, and compared: "
+            "perf-diagnostics compare before-1,before-2,before-3 after-1,after-2,after-3."
         ) from error
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
 from perf_diagnostics.records import Settings
 from perf_diagnostics.trials.here.given_values import shown
-from perf_diagnostics.workloads.parts import count_of, fitted_batches, samples_a_pass
+from perf_diagnostics.workloads.training_of_parts import count_of, fitted_batches, samples_a_pass
 
 
 def check_model(model: object) -> None:

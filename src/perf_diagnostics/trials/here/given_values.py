@@ -18,8 +18,8 @@ import torch
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.measure.boards.devices import DeviceInfo
 from perf_diagnostics.records import Settings
-from perf_diagnostics.trials.measurement import usable_device
 from perf_diagnostics.trials.preflight import Devices, check_precision, refuse_hopeless
+from perf_diagnostics.trials.usable_device import usable_device
 
 
 def shown(value: object) -> str:
@@ -53,8 +53,8 @@ def whole_number(given: object, *, name: str, least: int | None = None) -> int:
     return number
 
 
-def seconds(given: object, *, name: str = "time_budget_s") -> float | None:
-    """A length of time in s; None is no limit.
+def seconds(given: object) -> float | None:
+    """The seconds of a ``time_budget_s``; None is no limit.
 
     Raises:
         InvalidSettings: something else, or less than 0, or without an end.
@@ -66,7 +66,8 @@ def seconds(given: object, *, name: str = "time_budget_s") -> float | None:
         if 0 <= length < float("inf"):
             return length
     raise InvalidSettings(
-        f"{name}={shown(given)} is no length of time; give 0 or more seconds, such as 600.0, or None for no limit."
+        f"time_budget_s={shown(given)} is no length of time; give 0 or more seconds, such as 600.0, or None for no "
+        "limit."
     )
 
 

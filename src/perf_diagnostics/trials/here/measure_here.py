@@ -27,7 +27,7 @@ from perf_diagnostics.trials.here.given_parts import copied
 from perf_diagnostics.trials.launch.instruments import described, trial_instruments
 from perf_diagnostics.trials.launch.supervise import Ending
 from perf_diagnostics.trials.measurement import measure
-from perf_diagnostics.workloads.parts import training_of
+from perf_diagnostics.workloads.training_of_parts import training_of
 from perf_diagnostics.workloads.workload import Training
 
 #: A sampling thread takes the interpreter from the loop it watches. Energy needs the dense sampling, memory does not.

@@ -121,7 +121,13 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         with theirs:
             self._server = subprocess.Popen(
-                [sys.executable, "-m", "perf_diagnostics.trials.fork_server", str(theirs.fileno()), *self._preload],
+                [
+                    sys.executable,
+                    "-m",
+                    "perf_diagnostics.trials.fork_server",
+                    str(theirs.fileno()),
+                    *self._preload,
+                ],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # a Ctrl-C at the terminal is for us to pass on, not for the server

@@ -6,15 +6,21 @@ Steps of a small real training (one thread) of about 0.3, 1, 5 and 50 ms. Every 
 process of its own and in random order. In a process short stretches of steps take turns: in each turn one under the
 tool and two plain ones, in an order that is drawn anew, each after a few steps that are not looked at. What a step
 takes longer is told in microseconds, with Student's 95 % interval over the processes: how the memory of one lies moves
-all of its differences together, so that a process is one value. Three figures:
+all of its differences together, so that a process is one value. Four figures:
 
 - **mean**: under the tool against the mean of the two plain stretches of its turn, the mean over the turns. Nothing is
   left out by its value. Left out, whichever stretch it befell, are turns in which somebody else had the thread's core
   for a thousandth of a stretch: another program, or the hypervisor (:func:`.overhead_worker.had_by_others_s`).
 - **of CPU time**: the same of the CPU time that the loop's thread took, over all turns; other programs on the machine
   disturb it less. What a tool does in other threads is not in it.
+- **by turns**: the differences of means as in the first figure, and over the turns their median instead of their mean:
+  a turn that something came between moves it little, whoever's doing that was. Of what a tool does more seldom than in
+  every second stretch it sees nothing.
 - **typical**: median steps instead of means, and over the turns the median. What a tool does now and then (flushes,
   collections), it does not see.
+
+``attach`` makes a training of each stretch, ``attached`` has one training in the process, out of which all that was put
+into torch is taken for the plain stretches: many more turns fit into the same time, and the interval is narrower.
 
 What ``attach`` does once in a training (models looked for, the first piece written after a second, then one step looked
 through) is told as **once**, the median of all turns, and its stretches begin after that; but they lie in its first ten
@@ -65,7 +71,7 @@ LEAST_STRETCH = 3
 MOST_LOST = 0.001
 
 #: What a step may take longer under our own: seconds where it is shorter than this, and else a part of it.
-REACH_S = {"probe": 10e-6, "attach": 15e-6}
+REACH_S = {"probe": 10e-6, "attach": 15e-6, "attached": 15e-6}
 SHORT_MS = 1.0
 REACH_PART = 0.01
 
@@ -73,6 +79,7 @@ REACH_PART = 0.01
 NEEDS = {
     "probe": ("numpy", "pip install perf-diagnostics"),
     "attach": ("pyarrow", "pip install perf-diagnostics"),
+    "attached": ("pyarrow", "pip install perf-diagnostics"),
     "lightning": ("lightning", "pip install lightning"),
     "traceml-ai": ("traceml_ai", "pip install traceml-ai"),
 }
@@ -188,7 +195,7 @@ def in_a_process(contender: str, lengths: Sequence[Length], seconds: float, seed
 
 
 def compared(ours: Sequence[dict[str, Any]], bare: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Added seconds a step: mean, of CPU time and typical, and plain against plain; one value a process.
+    """Added seconds a step: mean, by turns, of CPU time and typical, and plain against plain; one value a process.
 
     Args:
         ours: what the contender's processes brought for one length.
@@ -198,12 +205,14 @@ def compared(ours: Sequence[dict[str, Any]], bare: Sequence[dict[str, Any]]) -> 
     every = [turn for turns in processes for turn in turns]
     plain_s = median(stretch.took.median_s for _, *plain in every for stretch in plain)
     means = [fmean(map(_added_mean, kept)) for kept in map(undisturbed, processes) if kept]
+    by_turns = [median(map(_added_mean, kept)) for kept in map(undisturbed, processes) if kept]
     cpu = [fmean(map(_added_cpu, turns)) for turns in processes]
     typical = [median(map(_added_median, turns)) for turns in processes]
     return {
         "plain_s": plain_s,
         **_figure("added", means),
         "ratio": 1 + fmean(means) / plain_s if means else None,
+        **_figure("by_turns_added", by_turns),
         **_figure("cpu_added", cpu),
         **_figure("typical_added", typical),
         **_figure("null", nulls(ours)),
@@ -312,6 +321,7 @@ def in_words(row: dict[str, Any]) -> str:
     return (
         f"{row['length_ms']:g} ms, {row['contender']}: plain {row['plain_s'] * 1e3:.3f} ms, "
         f"{_us(row['added_s'], row['added_half_width_s'])} us a step more{ratio}, "
+        f"by turns {_us(row['by_turns_added_s'], row['by_turns_added_half_width_s'])}, "
         f"of CPU time {_us(row['cpu_added_s'], row['cpu_added_half_width_s'])}, "
         f"typically {_us(row['typical_added_s'], row['typical_added_half_width_s'])}; {once}"
         f"plain against plain {_us(row['null_s'], row['null_half_width_s'])}, "

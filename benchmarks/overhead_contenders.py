@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, dataloader
 
 #: Of the model's hidden layer.
 WIDTH = 256
@@ -24,6 +24,11 @@ STEPS_TAKEN = 1000
 
 #: After a second, attach writes for the first time, and then looks through one step.
 ATTACH_BEGINS_S = 1.3
+STEPS_BEGUN = 50
+
+#: CPython (3.11 and later) keeps what it knows of a class where an attribute was looked up, and learns it anew after
+#: some 50 look-ups where the class was changed meanwhile.
+SETTLED_AGAIN = 60
 
 
 @dataclass
@@ -94,7 +99,8 @@ class Bench:
 
     ``on`` and ``off`` are called around each stretch that the tool measures, outside the time that is taken; a tool
     that cannot be turned off in a process leaves them away, and its plain stretches then hold what it costs at rest.
-    ``beginning_s``: for so long after ``on`` it does what it does once in a training, and not again.
+    ``beginning_s``: for so long after ``on`` it does what it does once in a training, and not again. ``settling``: so
+    many steps come before each stretch, plain ones included, where that is more than others have.
     """
 
     run: Callable[[int], None]
@@ -102,6 +108,7 @@ class Bench:
     off: Callable[[], None] = lambda: None
     recorded: Callable[[], int | None] = lambda: None
     beginning_s: float = 0.0
+    settling: int = 0
 
 
 @contextlib.contextmanager
@@ -164,6 +171,85 @@ def attach(work: Work) -> Iterator[Bench]:
             kept += len(seen.run.results[0].steps[0]) if seen.run else 0
 
         yield Bench(work.plain, on, off, lambda: kept, beginning_s=ATTACH_BEGINS_S)
+
+
+@contextlib.contextmanager
+def attached(work: Work) -> Iterator[Bench]:
+    """One training that ``attach`` watches from the process's first steps to its last.
+
+    In plain stretches all that it has put into torch and the model is out of them, and for those under the tool it is
+    put back: that takes microseconds, so that stretches can be as short as the probe's. What it does twice a second and
+    more seldom is seen more often than it is in a training, for it befalls stretches under the tool only. Its thread
+    looks at the loop's lines in both kinds of stretches; what that takes, ``attach`` has in its figure, and this not.
+    """
+    from perf_diagnostics.integrations import attach as attach_to
+
+    with tempfile.TemporaryDirectory() as folder:
+        parts = PutIn(work)
+        with attach_to(work.model, work.optimizer, work.loader, results_dir=folder, quiet=True) as seen:
+            seen._watch.recording.with_own_cost = lambda result, _probe, _clock: result
+            end = time.perf_counter() + ATTACH_BEGINS_S
+            begun = 0
+            while time.perf_counter() < end:
+                work.plain(STEPS_BEGUN)
+                begun += STEPS_BEGUN
+            parts.out()
+            yield Bench(work.plain, parts.back, parts.out, lambda: seen.steps - begun, settling=SETTLED_AGAIN)
+            parts.back()
+
+
+class PutIn:
+    """What a tool puts into torch and a training after this was made: it can be taken out, and put back.
+
+    Args:
+        work: the training.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._before = [dict(self._entries(place)) for place in self._places()]
+        self._ours: list[dict[str, Any]] = []
+
+    def _places(self) -> list[Any]:
+        optimizer: Any = self._work.optimizer
+        hooks = [optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks]
+        iterators = [
+            kind for name, kind in vars(dataloader).items() if name.endswith("LoaderIter") and isinstance(kind, type)
+        ]
+        return [torch.autograd, torch.Tensor, DataLoader, *iterators, self._work.model.__dict__, *hooks]
+
+    @staticmethod
+    def _entries(place: Any) -> Any:
+        return place if isinstance(place, dict) else vars(place)
+
+    def out(self) -> None:
+        """Take out what is in by now."""
+        self._ours = []
+        for place, before in zip(self._places(), self._before, strict=True):
+            entries = self._entries(place)
+            changed = [name for name in {*entries, *before} if entries.get(name) is not before.get(name)]
+            self._ours.append({name: entries[name] for name in changed if name in entries})
+            for name in changed:
+                _put(place, name, before)
+
+    def back(self) -> None:
+        """Put it back."""
+        for place, ours in zip(self._places(), self._ours, strict=True):
+            for name in ours:
+                _put(place, name, ours)
+
+
+def _put(place: Any, name: str, wanted: dict[str, Any]) -> None:
+    """Make an entry what it is to be, or remove it where it is not to be."""
+    if isinstance(place, dict):
+        if name in wanted:
+            place[name] = wanted[name]
+        else:
+            del place[name]
+    elif name in wanted:
+        setattr(place, name, wanted[name])
+    else:
+        delattr(place, name)
 
 
 @contextlib.contextmanager
@@ -246,6 +332,7 @@ CONTENDERS: dict[str, Callable[[Work], contextlib.AbstractContextManager[Bench]]
     "bare": bare,
     "probe": probe,
     "attach": attach,
+    "attached": attached,
     "torch.profiler": torch_profiler,
     "lightning": lightning_simple,
     "traceml-ai": traceml,

@@ -116,7 +116,7 @@ class _Turns:
         self._bench = bench
         self._work = work
         self._steps = length.stretch
-        self._settling = max(3, min(SETTLING_STEPS, length.stretch))
+        self._settling = max(3, min(max(SETTLING_STEPS, bench.settling), length.stretch))
         self._beginning = 0
         self._ran = 0
         self._switching_s = 0.0

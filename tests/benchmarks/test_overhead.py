@@ -12,6 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, dataloader
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -33,7 +35,7 @@ def contenders() -> Any:
 
 
 def test_our_own_contenders_record_every_step_they_run(overhead) -> None:
-    for name in ("bare", "probe", "attach", "torch.profiler"):
+    for name in ("bare", "probe", "attach", "attached", "torch.profiler"):
         bench = contenders().CONTENDERS[name](contenders().Work(2))
         with bench as running:
             for steps in (3, 4):
@@ -250,12 +252,47 @@ def test_what_is_added_is_the_mean_over_turns_that_nobody_else_disturbed_and_a_p
     assert row["ratio"] == pytest.approx(1.01) and (row["undisturbed"], row["turns"], row["processes"]) == (12, 15, 3)
     assert row["cpu_added_s"] == pytest.approx(40e-6)
     assert row["cpu_added_half_width_s"] == pytest.approx(49.68e-6, rel=1e-3)
+    # Without the disturbed turn all are alike.
+    assert row["by_turns_added_s"] == pytest.approx(20e-6)
+    assert row["by_turns_added_half_width_s"] == pytest.approx(24.84e-6, rel=1e-3)
     # The median over the turns does not see the disturbed one.
     assert row["typical_added_s"] == pytest.approx(10e-6)
     assert row["typical_added_half_width_s"] == pytest.approx(12.42e-6, rel=1e-3)
     assert row["null_s"] == pytest.approx(1e-6) and row["null_half_width_s"] == pytest.approx(0.0, abs=1e-12)
     assert row["added_at_best_s"] == pytest.approx(5e-6)
     assert row["bytes_a_step"] == pytest.approx(4096 / 20)
+
+
+def test_a_stall_in_few_turns_moves_the_mean_and_not_the_figure_by_turns(overhead) -> None:
+    row = overhead.compared([process(0.001, 1e-5)] * 2, [process(0.001, 0.0)])
+    # Four turns add 10 us, and the fifth one a second.
+    assert row["added_s"] == pytest.approx(0.2 + 1e-5) and row["by_turns_added_s"] == pytest.approx(1e-5)
+
+
+def test_what_a_tool_has_put_in_is_out_of_torch_in_plain_stretches_and_the_same_again_afterwards(overhead) -> None:
+    work = contenders().Work(2)
+    places = (torch.autograd, DataLoader, dataloader._BaseDataLoaderIter)
+
+    def found() -> list[Any]:
+        hooks = (work.optimizer._optimizer_step_pre_hooks, work.optimizer._optimizer_step_post_hooks)
+        return [*(dict(vars(place)) for place in places), dict(work.model.__dict__), *(dict(one) for one in hooks)]
+
+    before = found()
+    with contenders().attached(work) as bench:
+        assert found() == before
+        bench.on()
+        ours = found()
+        assert all(mine != theirs for mine, theirs in zip(ours, before, strict=True))
+        bench.run(5)
+        bench.off()
+        assert found() == before
+        work.plain(3)
+        bench.on()
+        assert found() == ours
+        bench.run(4)
+        bench.off()
+        assert bench.recorded() == 9
+    assert found() == before
 
 
 def test_nothing_is_left_out_by_its_value(overhead) -> None:
@@ -276,7 +313,7 @@ def test_a_process_without_an_undisturbed_turn_has_no_mean(overhead) -> None:
     assert alone["added_s"] is None and alone["ratio"] is None and alone["null_s"] is None
     assert alone["cpu_added_s"] == pytest.approx(2e-5)
     words = overhead.in_words({"length_ms": 1.0, "contender": "probe", "reach_s": 1e-5, **alone})
-    assert "not known us a step more, of CPU time +20.0 ± not known" in words
+    assert "not known us a step more, by turns not known, of CPU time +20.0 ± not known" in words
     assert words.endswith("at most 10.0 us: no interval without undisturbed turns in two processes")
 
 
@@ -308,12 +345,16 @@ def test_the_reach_is_ten_microseconds_below_a_millisecond_and_a_hundredth_from_
 def test_the_words_say_whether_the_reach_is_kept(overhead) -> None:
     row = {
         "length_ms": 1.0, "contender": "probe", "plain_s": 0.001, "added_s": 8e-6, "added_half_width_s": 1e-6,
+        "by_turns_added_s": 8e-6, "by_turns_added_half_width_s": 2e-6,
         "ratio": 1.008, "cpu_added_s": 7e-6, "cpu_added_half_width_s": 3e-6, "typical_added_s": 9e-6,
         "typical_added_half_width_s": 20e-6, "null_s": 1e-7, "null_half_width_s": 9e-7, "added_at_best_s": 8e-6,
         "bytes_a_step": None, "once_s": None, "undisturbed": 50, "turns": 60, "processes": 2, "reach_s": 10e-6,
     }  # fmt: skip
     words = overhead.in_words(row)
-    assert "+8.0 ± 1.0 us a step more (x1.0080), of CPU time +7.0 ± 3.0, typically +9.0 ± 20.0" in words
+    assert (
+        "+8.0 ± 1.0 us a step more (x1.0080), by turns +8.0 ± 2.0, of CPU time +7.0 ± 3.0, typically +9.0 ± 20.0"
+        in words
+    )
     assert "plain against plain +0.1 ± 0.9" in words and "(50 of 60 turns undisturbed, 2 processes)" in words
     assert words.endswith("; at most 10.0 us: yes")
     assert overhead.in_words(row | {"added_half_width_s": 3e-6}).endswith(": the interval is too wide to tell")

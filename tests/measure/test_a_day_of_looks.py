@@ -14,10 +14,11 @@ from types import CodeType
 
 import pytest
 
-from perf_diagnostics.measure.code import code_sampling, code_watch, own_code
-from perf_diagnostics.measure.code.code_sampling import MOST_STACKS, MOST_WAITING, CodeSampling
+from perf_diagnostics.measure.code import code_sampling, code_watch, own_code, stacks
+from perf_diagnostics.measure.code.code_sampling import MOST_WAITING, CodeSampling
 from perf_diagnostics.measure.code.code_watch import CodeWatch
 from perf_diagnostics.measure.code.own_code import Kind, OwnCode
+from perf_diagnostics.measure.code.stacks import MOST_STACKS, MOST_WALKS, Stacks
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.store.files.code_samples import encode_code
@@ -85,8 +86,8 @@ def test_a_look_counts_for_those_that_it_stands_for() -> None:
 
 
 def test_functions_that_a_library_makes_anew_each_time_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_sampling, "MOST_CODES", 5)
-    sampling = looker(FakeClock())
+    monkeypatch.setattr(stacks, "MOST_CODES", 5)
+    met = Stacks(OwnCode(main="", frameworks=[]))
 
     def made(number: int) -> CodeType:
         """As torch.fx makes them: a file and a function of its own each time."""
@@ -98,10 +99,10 @@ def test_functions_that_a_library_makes_anew_each_time_are_let_go(monkeypatch: p
     for number in range(100):
         code = made(number)
         alive.append(weakref.ref(code))
-        assert sampling._is_wrapper(code) is (number % 2 == 0)
+        assert met._is_wrapper(code) is (number % 2 == 0)
         del code
     gc.collect()
-    assert sum(code() is not None for code in alive) == len(sampling._kept) == len(sampling._wrappers) == 5
+    assert sum(code() is not None for code in alive) == len(met._kept) == len(met._wrappers) == 5
 
 
 def test_files_that_are_made_anew_each_time_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +133,7 @@ def a_day(folder: Path, held: list[int], records: list[int], counted: list[int])
         watch.block_ended(probe, counts=True)
         code = watch.samples()
         assert code is not None
-        assert len(code.places) <= code_watch.MOST_PATHS * code_sampling.MOST_OWN_FRAMES
+        assert len(code.places) <= code_watch.MOST_PATHS * stacks.MOST_OWN_FRAMES
         linecache.clearcache()
         records.append(len(json.dumps(encode_code(code))))
         counted.append(code.looks)
@@ -140,9 +141,10 @@ def a_day(folder: Path, held: list[int], records: list[int], counted: list[int])
         held.append(sys.getallocatedblocks())
     for _ in range(3 * MOST_WAITING // lines + 1):  # hours in which no step ends
         at_all_lines(look)
-        assert len(sampling._looked) <= MOST_WAITING
+        assert len(sampling._looked) + len(sampling._seen) <= MOST_WAITING
     assert len(sampling.stacks) <= MOST_STACKS
-    assert len(sampling._numbers) <= MOST_STACKS
+    assert len(sampling._stacks._numbers) <= MOST_STACKS
+    assert len(sampling._stacks._walks) <= MOST_WALKS
 
 
 @pytest.mark.slow

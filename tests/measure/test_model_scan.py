@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from perf_diagnostics.integrations.model.modules import TimedCalls
 from perf_diagnostics.measure import model_scan
 from perf_diagnostics.measure.model_scan import scan
 
@@ -105,6 +107,11 @@ def test_wrappers() -> None:
     own: Any = nn.Linear(8, 8)
     own.compile(backend="eager")
     assert scan(own)["compiled"] is True
+    # In parts: where they hold all parameters, what calls them calls nothing else of weight.
+    assert scan(nn.Sequential(own, nn.ReLU()))["compiled"] is True
+    assert scan(nn.Sequential(own, nn.Linear(8, 8)))["compiled"] is False
+    assert scan(nn.Sequential(own, torch.compile(layer, backend="eager")))["compiled"] is True  # type: ignore[arg-type]
+    assert scan(nn.Sequential(nn.ReLU()))["compiled"] is False
     assert scan(nn.DataParallel(layer))["data_parallel"] == "DataParallel"
     assert "data_parallel" not in scan(layer)
 
@@ -117,6 +124,16 @@ def test_a_call_that_somebody_watches_is_not_compiled() -> None:
 
     model._compiled_call_impl = watched  # type: ignore[assignment]
     assert scan(model)["compiled"] is False
+
+
+def test_a_compiled_call_that_is_watched_stays_compiled() -> None:
+    model: Any = nn.Linear(8, 8)
+    model.compile(backend="eager")
+    compiled = model._compiled_call_impl
+    timed = TimedCalls(model, functools.partial(compiled))
+    assert model._compiled_call_impl is not compiled and scan(model)["compiled"] is True
+    timed()
+    assert model._compiled_call_impl is compiled
 
 
 def test_checkpointing_by_transformers_flag() -> None:

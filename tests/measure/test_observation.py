@@ -254,7 +254,7 @@ def test_the_thread_samples_until_it_is_stopped() -> None:
     sampler = Sampler([Counting()], observations, clock=lambda: next(ticks), interval_ns=1)
     thread = SamplingThread(sampler, observations)
     thread.start(pid=1)
-    assert sampled.wait(timeout=5)
+    assert sampled.wait(timeout=60)
     (series,), (quantity,) = thread.stop()
     assert len(series.values) >= 3
     assert quantity.name == "energy_cpu"

@@ -89,7 +89,7 @@ assert thread.stop() and threading.active_count() == 1
 def test_it_is_not_there_while_the_process_forks_and_goes_on_after_that() -> None:
     alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(
-        [sys.executable, "-c", FORKS], env=alone, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", FORKS], env=alone, capture_output=True, text=True, timeout=300, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, "")
 
@@ -104,3 +104,36 @@ def test_a_thread_that_was_told_to_end_is_not_started_again_by_a_fork() -> None:
     thread.tell()
     thread.resume()
     assert not thread.runs
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_to_be_put_back_is_when_the_thread_ends(fails: bool) -> None:
+    put_back = threading.Event()
+
+    def tick() -> int:
+        if fails:
+            raise RuntimeError("no more")
+        return 10_000_000_000
+
+    thread = PausingThread(tick, Observations(), after=put_back.set)
+    thread.start()
+    assert thread.stop()
+    assert put_back.is_set()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_it_is_put_back_before_the_process_forks_and_the_thread_goes_on_after() -> None:
+    ticks, ended = Ticks(), [0]
+
+    def after() -> None:
+        ended[0] += 1
+
+    thread = PausingThread(ticks, Observations(), after=after)
+    thread.start()
+    assert ticks.again()
+    child = os.fork()
+    if child == 0:
+        os._exit(ended[0])
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    assert ticks.again() and thread.stop()
+    assert ended[0] == 2

@@ -33,5 +33,17 @@ class Counts:
         self.padding_tokens = _sum(self.padding_tokens, None if count is None else count.padding_tokens)
 
 
+def fold(batches: list[int | BatchCount | None]) -> int:
+    """Make one of all batches but the last, of which a call may still tell something; gives by how many they are fewer.
+
+    In a step that goes on without end the batches need not be kept: they hold together what they hold one by one.
+    """
+    earlier = batches[:-1]
+    counts = Counts.of(earlier)
+    known = counts.samples is not None
+    batches[:-1] = [BatchCount(counts.samples or 0, counts.tokens, counts.padding_tokens) if known else None]
+    return len(earlier) - 1
+
+
 def _sum(so_far: int | None, more: int | None) -> int | None:
     return None if so_far is None or more is None else so_far + more

@@ -142,7 +142,8 @@ def _equip(trainer: Any, end: Callable[[Any], None], loop: FrameworkLoop) -> Non
     loop.time(trainer, "_prepare_inputs", TRANSFER, when=lambda: inside.step)
     loop.time(trainer, "compute_loss", FORWARD, when=lambda: inside.step)
     loop.time(accelerator, "backward", BACKWARD, when=lambda: inside.step)
-    loop.time(trainer, "_clip_grad_norm", OPTIMIZER)
+    if not loop.time(trainer, "_clip_grad_norm", OPTIMIZER):  # transformers 4 clips in its long method
+        loop.time(accelerator, "clip_grad_norm_", OPTIMIZER, when=lambda: not inside.step)
     loop.time(trainer, "_get_grad_norm", OPTIMIZER)
     inside.follow(loop, trainer, end)
     loop.training_steps = _positive(getattr(trainer.state, "max_steps", None))
@@ -191,18 +192,22 @@ class _Inside:
 
         loop.stand_in(trainer, "get_batch_samples", get_batch_samples)
         loop.stand_in(trainer, "training_step", training_step)
-        if hasattr(trainer, "_run_epoch"):  # transformers 5; before that it is a part of one long method
-            run = trainer._run_epoch
+        # What runs outside of these: an epoch has a method in transformers 5; before, it is a part of one long one, of
+        # which callbacks are called in a method of their own.
+        owner, method = (
+            (trainer, "_run_epoch") if hasattr(trainer, "_run_epoch") else (trainer.callback_handler, "call_event")
+        )
+        run = getattr(owner, method)
 
-            @functools.wraps(run)
-            def _run_epoch(*args: Any, **kwargs: Any) -> Any:
-                try:
-                    return run(*args, **kwargs)
-                except BaseException as error:
-                    end(ending_of(error))
-                    raise
+        @functools.wraps(run)
+        def told(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return run(*args, **kwargs)
+            except BaseException as error:
+                end(ending_of(error))
+                raise
 
-            loop.stand_in(trainer, "_run_epoch", _run_epoch)
+        loop.stand_in(owner, method, told)
 
 
 def _note_facts(loop: FrameworkLoop, trainer: Any) -> None:

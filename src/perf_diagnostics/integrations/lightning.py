@@ -34,7 +34,7 @@ _OVER = (Outcome.COMPLETED, "", "loop_ended")
 def _package() -> Any:
     """The one that is in use already, else the one that is installed: importing both takes seconds.
 
-    A Trainer of the other one takes our classes as well: neither asks what class its callbacks or profiler are of.
+    A Trainer of the other one takes our classes as well, its callback since 2.6 (before, it asks for one of its own).
     """
     for name in PACKAGES:
         if name in sys.modules:

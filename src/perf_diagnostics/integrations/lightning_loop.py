@@ -49,6 +49,16 @@ def describe_fit(loop: FrameworkLoop, trainer: Any) -> None:
     version = getattr(sys.modules.get(package), "__version__", "")
     loop.marked.autocast = autocast_named(trainer.precision)
     loop.marked.more_facts = {"framework": f"{package} {version}".strip(), **loader_facts(trainer.train_dataloader)}
+    if getattr(trainer.lightning_module, "_compiler_ctx", None) is not None:
+        _is_compiled(loop, trainer)
+
+
+def _is_compiled(loop: FrameworkLoop, trainer: Any) -> None:
+    """``fit(torch.compile(module))``: Lightning takes the wrapper off and compiles the module's ``training_step``."""
+    loop.marked.more_facts["compiled"] = True
+    if trainer.lightning_module.automatic_optimization:  # else it calls backward, too
+        strategy = trainer.strategy
+        loop.stand_in(strategy, "training_step", loop.marked.counts_as_call(strategy.training_step))
 
 
 def count_batches(loop: FrameworkLoop, trainer: Any) -> None:

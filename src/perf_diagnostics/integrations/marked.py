@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from perf_diagnostics.integrations.about import About
-from perf_diagnostics.integrations.counts import Counts
+from perf_diagnostics.integrations.counts import Counts, fold
 from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
 from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.called_masks import Call, Copies, MaskReader, count_call
@@ -27,14 +27,19 @@ from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, 
 from perf_diagnostics.integrations.steps.marks import Mark, StepMark, Timed
 from perf_diagnostics.integrations.steps.passes import Passes
 from perf_diagnostics.integrations.watching.checkpoints import watch_checkpoints
+from perf_diagnostics.integrations.watching.compiled_training_step import as_call
+from perf_diagnostics.integrations.watching.fetch_parts import watch_fetches
 from perf_diagnostics.integrations.watching.marked_calls import MarkedCalls
 from perf_diagnostics.integrations.watching.marked_copies import watch_copies
 from perf_diagnostics.measure.steps.device_clock import captures, event_source
-from perf_diagnostics.measure.steps.tape import BITS, NEXT_BATCH
+from perf_diagnostics.measure.steps.tape import AT, NEXT_BATCH
 from perf_diagnostics.records import Json, Outcome
 from perf_diagnostics.workloads.workload import BatchCount
 
 T = TypeVar("T")
+
+#: In a step that goes on without end more batches than this are added up.
+_MOST_BATCHES = 4096
 
 
 class MarkedLoop:
@@ -88,8 +93,9 @@ class MarkedLoop:
         self._placed = self._settled = False
         self._in_step = False
         self._passes = 0
-        #: What the batches of the step hold, and its calls where no batch was seen.
+        #: What the batches of the step hold, so many of which were added up, and its calls where no batch was seen.
         self._batches: list[int | BatchCount | None] = []
+        self._folded_batches = 0
         self._masked: int | BatchCount | None = 0
         self._copies = Copies()
         #: How many steps had so many batches: the last one of a pass may have fewer than the usual ones.
@@ -104,6 +110,15 @@ class MarkedLoop:
         self.autocast: torch.dtype | None = None
         self.transfer, self.forward = Mark(self, TRANSFER), Mark(self, FORWARD)
         self.backward, self.optimizer = Mark(self, BACKWARD), Mark(self, OPTIMIZER)
+
+    @property
+    def thread(self) -> int:
+        """The only thread that is watched."""
+        return self._calls.thread
+
+    def fails(self, fault: Exception) -> None:
+        """Something of ours went wrong: that ends the measuring, and nothing else."""
+        self._shield.take(fault)
 
     def _trip(self) -> None:
         self._off = True
@@ -120,10 +135,16 @@ class MarkedLoop:
         Args:
             modules: what it calls; None: the outermost modules around what is trained are looked for.
         """
+        with self.observations.guard("loader_parts"):
+            watch_fetches(self, self._patches)
         with self.observations.guard("forwards"):
             self._calls.install(self._patches, modules)
             device = self._device or describe.device_of(describe.parameters_of(self._models, self._optimizers))
             self._watch_copies(device)
+
+    def counts_as_call(self, training_step: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, whose calls are seen as calls of the model: it was compiled with the model inside."""
+        return as_call(self._calls, training_step)
 
     def let_go(self) -> None:
         """See no calls any more."""
@@ -239,8 +260,11 @@ class MarkedLoop:
         try:
             probe = self.probe
             if probe._running:
-                probe._mark(probe._clock() << BITS | NEXT_BATCH)
-            self._batches.append(describe.count_batch(batch))
+                probe._mark(probe._clock() + AT[NEXT_BATCH])
+            batches = self._batches
+            batches.append(describe.count_batch(batch))
+            if len(batches) > _MOST_BATCHES:
+                self._folded_batches += fold(batches)
             if probe.warmup:
                 self._training_passes.batch_came(batch)
         except FAULTS as fault:
@@ -266,6 +290,7 @@ class MarkedLoop:
 
     def _end_step(self, samples: int | None, tokens: int | None) -> None:
         counts = Counts.of(self._batches)
+        counts.batches += self._folded_batches
         if not counts.batches:  # the samples of the calls are not known
             held = self._masked if isinstance(self._masked, BatchCount) else BatchCount(0)
             counts.tokens, counts.padding_tokens = held.tokens, held.padding_tokens
@@ -285,7 +310,7 @@ class MarkedLoop:
             losses.look()
         self.recording.end_step(samples, tokens, padding)
         self._batches.clear()
-        self._masked = 0
+        self._folded_batches = self._masked = 0
         if self._copies.wanted:
             self._copies.forget()
         if not self._settled:
@@ -351,3 +376,5 @@ class MarkedLoop:
                 **self._training_passes.facts,
                 **self.more_facts,
             }
+            if about.facts.get("compiled"):
+                about.facts.setdefault("gradient_checkpointing", None)  # in a compiled graph nobody sees it

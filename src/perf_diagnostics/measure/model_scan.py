@@ -20,6 +20,8 @@ from perf_diagnostics.records import Json
 
 #: Tensor cores take float16 and bfloat16 in pieces of 16 bytes (NVIDIA, Matrix Multiplication Background, 2023).
 ALIGNMENT = 8
+#: What a call that somebody has put in a compiled one's place names that by.
+STANDS_IN_FOR = "_perf_diagnostics_stands_in_for"
 #: Layers to name; a model of a thousand odd ones is described by the first.
 _NAMED = 8
 
@@ -169,10 +171,21 @@ def _wrappers(model: nn.Module) -> dict[str, Json]:
 
 
 def _compiled(model: nn.Module) -> bool:
+    """Whether it was compiled, as a whole or in parts that hold all of its parameters."""
+    if _compiled_whole(model):
+        return True
+    parts = [part for part in model.modules() if _compiled_whole(part)]
+    held = {id(parameter) for part in parts for parameter in part.parameters()}
+    return bool(held) and all(id(parameter) in held for parameter in model.parameters())
+
+
+def _compiled_whole(model: nn.Module) -> bool:
     # torch.compile(model) wraps; model.compile() keeps the module and its call, which carries dynamo's mark. Whoever
-    # watches a loop may have put a call of its own there.
+    # watches a loop may have put a call of its own there, which says what it stands in for.
     call = getattr(model, "_compiled_call_impl", None)
-    return "_orig_mod" in model._modules or hasattr(call, "_torchdynamo_orig_callable")
+    while call is not None and not hasattr(call, "_torchdynamo_orig_callable"):
+        call = getattr(call, STANDS_IN_FOR, None)
+    return "_orig_mod" in model._modules or call is not None
 
 
 def _process(model: nn.Module, environment: Mapping[str, str] = os.environ) -> dict[str, Json]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -15,18 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from perf_diagnostics.measure.code import code_sampling
-from perf_diagnostics.measure.code.code_sampling import (
-    INTERVAL_NS,
-    MOST_CALLS,
-    MOST_OWN_FRAMES,
-    NOWHERE,
-    OFTEN_LOOKS,
-    OURS,
-    RARE_INTERVAL_NS,
-    CodeSampling,
-)
+from perf_diagnostics.measure.code import code_sampling, prompt_lock
+from perf_diagnostics.measure.code.code_sampling import INTERVAL_NS, OFTEN_LOOKS, RARE_INTERVAL_NS, CodeSampling
 from perf_diagnostics.measure.code.own_code import OwnCode
+from perf_diagnostics.measure.code.prompt_lock import PromptLock
+from perf_diagnostics.measure.code.stacks import MOST_CALLS, MOST_OWN_FRAMES, MOST_STACKS, NOWHERE, OURS, Stack
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.testing import FakeClock
 
@@ -87,7 +81,7 @@ def deep(wait: Callable[[], None], left: int = 60) -> None:
         wait()
 
 
-def seen(work: Callable[[Callable[[], None]], None]) -> code_sampling.Stack:
+def seen(work: Callable[[Callable[[], None]], None]) -> Stack:
     with standing(work) as thread:
         looker = sampling(thread)
         looker.look()
@@ -97,7 +91,7 @@ def seen(work: Callable[[Callable[[], None]], None]) -> code_sampling.Stack:
     return looker.stacks[first.stack]
 
 
-def lines(stack: code_sampling.Stack) -> list[str]:
+def lines(stack: Stack) -> list[str]:
     assert all(Path(code.co_filename).name == HERE for code, _ in stack.lines)
     return [code.co_name for code, _ in stack.lines]
 
@@ -141,7 +135,7 @@ def test_of_deep_stacks_the_innermost_lines_are_kept() -> None:
 def test_more_stacks_than_are_told_apart_are_nowhere() -> None:
     with standing(in_a_method) as thread:
         looker = sampling(thread)
-        looker._stacks += [NOWHERE] * code_sampling.MOST_STACKS
+        looker._stacks._stacks += [NOWHERE] * MOST_STACKS
         looker.look()
     assert [look.stack for look in looker.take()] == [0]
     assert looker.stacks[0] == NOWHERE
@@ -186,6 +180,106 @@ def test_a_look_that_had_to_wait_for_the_lock_belongs_to_when_it_was_due(behind_
     assert second.late is late
     assert second.seen_ns == due_ns + round(behind_ms * 1e6)
     assert second.at_ns == (due_ns if late else second.seen_ns)
+
+
+@pytest.mark.parametrize(
+    ("behind_ms", "sleeps", "late"),
+    [(0.4, 0, False), (0.6, 1, True), (0.6, 2, False), (4.0, 13, True), (4.0, 14, False), (9.0, 30, False)],
+)
+def test_a_look_that_asked_for_the_lock_all_the_time_saw_the_call_that_kept_it(
+    monkeypatch: pytest.MonkeyPatch, behind_ms: float, sleeps: int, late: bool
+) -> None:
+    """One that slept less often than that had no core, and nobody knows what it would have seen."""
+    clock, slept = FakeClock(), 0
+    monkeypatch.setattr(prompt_lock, "_USAGE", lambda: slept)
+    monkeypatch.setattr(PromptLock, "saw", lambda lock, _threads: setattr(lock, "_alone", True))  # whatever runs here
+    monkeypatch.setattr(prompt_lock, "_USUAL_S", sys.getswitchinterval())
+    with standing(in_a_method) as thread:
+        lock = PromptLock(thread)
+        looker = CodeSampling(clock, OwnCode(main="", frameworks=[]), thread, thread_cpu=lambda: 0, lock=lock)
+        tick = lock.around(looker.tick)
+        due_ns = clock() + tick()
+        clock.advance(due_ns - clock() + round(behind_ms * 1e6))
+        slept = sleeps
+        tick()
+        lock.had()
+    _, second = looker.take()
+    assert (second.late, second.at_ns) == (late, due_ns if late else second.seen_ns)
+
+
+def test_a_walk_during_which_the_thread_ran_on_is_no_look() -> None:
+    """Looks at its own thread: of its innermost frame, which is the looking itself, the place changes meanwhile."""
+    looker = CodeSampling(
+        FakeClock(), OwnCode(main="", frameworks=[]), threading.get_ident(), lock=PromptLock(threading.get_ident())
+    )
+    looker.look()
+    assert looker.take() == []
+
+
+def test_walks_that_nobody_takes_are_worked_out_in_batches() -> None:
+    with standing(in_a_method) as thread:
+        looker = sampling(thread)
+        for _ in range(600):
+            looker.look()
+            assert len(looker._seen) <= code_sampling._MOST_WALKS_WAITING
+    assert len(looker._looked) >= 300
+    assert len({look.stack for look in looker.take()}) == 1
+
+
+#: A thread that spends most of its time in Python code, and the rest in an operation that gives the lock away.
+PYTHON_CODE = """
+import sys, threading, time, zlib
+from perf_diagnostics.measure.code.code_sampling import CodeSampling
+from perf_diagnostics.measure.code.own_code import OwnCode
+from perf_diagnostics.measure.code.prompt_lock import PromptLock
+
+spent = {"in_python": 0, "operation": 0}
+
+def in_python():
+    total = 0
+    for number in range(40_000):
+        total += number % 7
+
+def operation(data=bytes(10_000)):
+    zlib.crc32(data)
+
+def timed(work):
+    began = time.perf_counter_ns()
+    work()
+    spent[work.__name__] += time.perf_counter_ns() - began
+
+lock = PromptLock(threading.get_ident())
+sampling = CodeSampling(time.perf_counter_ns, OwnCode(main="", frameworks=[]), threading.get_ident(), lock=lock)
+tick, looked = lock.around(sampling.tick), threading.Lock()
+def look():
+    for _ in range(120):
+        time.sleep(tick() / 1e9)
+    lock.had()
+    looked.release()
+looked.acquire()
+threading.Thread(target=look, daemon=True, name="perf_diagnostics readings").start()
+while not looked.acquire(blocking=False):
+    timed(in_python)
+    timed(operation)
+seen = {"in_python": 0, "operation": 0}
+stacks = sampling.stacks
+for look in sampling.take():
+    for code, _ in stacks[look.stack].lines:
+        if code.co_name in seen:
+            seen[code.co_name] += 1
+print(seen["in_python"], seen["operation"], spent["in_python"] / sum(spent.values()), sys.getswitchinterval())
+"""
+
+
+@pytest.mark.slow
+def test_python_code_is_seen_where_it_stands_and_not_at_the_operation_behind_it(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(PYTHON_CODE, encoding="utf-8")
+    done = subprocess.run([sys.executable, "loop.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    python, operation, true, interval = (float(word) for word in done.stdout.split())
+    assert interval == 0.005
+    assert python + operation >= 60
+    assert true > 0.9
+    assert python / (python + operation) > true - 0.15  # with the usual interval it was a third at most
 
 
 def test_the_cpu_time_of_all_threads_that_looked_is_added_up() -> None:

@@ -132,5 +132,25 @@ def test_a_loop_s_thread_that_sleeps_is_seen_to() -> None:
     assert not observations.gaps
 
 
+def test_one_look_in_four_is_taken_while_no_wait_is_seen_and_each_again_from_the_first_one_on() -> None:
+    bench = Bench()
+    for _ in range(40):
+        bench.see(Waits.RUNS)
+    for _ in range(40):
+        bench.see(Waits.PYTHON)
+    assert bench.told() == {"forward": {"runs": 40, "python": 10}}
+    bench.delay_ns = 3 * MS
+    for _ in range(4):  # nobody reads how long there was no core, so one is held to have waited for Python's lock
+        bench.see(Waits.RUNS, behind_ms=3.0)
+    assert bench.told() == {"forward": {"runs": 40, "python": 10, "late": 1}}
+    for _ in range(4):
+        bench.see(Waits.SLEEP)
+    before = bench.told()
+    assert isinstance(before, dict) and before["forward"]["sleep"] >= 1
+    for _ in range(5):
+        bench.see(Waits.SLEEP)
+    assert bench.told() == {"forward": {**before["forward"], "sleep": before["forward"]["sleep"] + 5}}
+
+
 def test_who_never_began_saw_nothing() -> None:
     assert CodeWatch(time.perf_counter_ns, Observations()).waits() == {}

@@ -12,8 +12,8 @@ from perf_diagnostics.measure.steps.tape import (
     AGAIN,
     ASKS,
     ASKS_AGAIN,
+    AT,
     BACKWARD,
-    BITS,
     CLOSURE,
     DATA_WAIT,
     END,
@@ -31,7 +31,7 @@ from perf_diagnostics.measure.steps.tape import (
 def tape(*marks):
     written = new_tape()
     for time_ns, code in marks:
-        written.append(time_ns << BITS | code)
+        written.append(time_ns + AT[code])
     return written
 
 
@@ -130,13 +130,13 @@ def test_steps_of_several_kinds_each_get_their_own():
     plain = ((TRAINS, 1), (BACKWARD, 2), (OPTIMIZER, 1))
     twice = ((TRAINS, 1), (KEEPS, 7), (BACKWARD, 2), (OPTIMIZER, 1))
     written, now = new_tape(), 0
-    written.append(START)
+    written.append(AT[START])
     for spans in (plain, twice, plain, twice, twice):
         for code, ns in spans:
-            written.append(now + 1 << BITS | code)
-            written.append(now + 1 + ns << BITS | LEAVE)
+            written.append(now + 1 + AT[code])
+            written.append(now + 1 + ns + AT[LEAVE])
             now += 1 + ns
-        written.append(now << BITS | END)
+        written.append(now + AT[END])
     told = read_calls(written)
     assert told["backwards_again"].tolist() == [0, 1, 0, 1, 1]
     assert told["backwards_again_ns"].tolist() == [0, 2, 0, 2, 2]

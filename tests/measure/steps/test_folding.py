@@ -16,8 +16,8 @@ from perf_diagnostics.measure.steps.tape import (
     AGAIN,
     ASKS,
     ASKS_AGAIN,
+    AT,
     BACKWARD,
-    BITS,
     CALLED,
     CLOSURE,
     DATA_WAIT,
@@ -61,7 +61,7 @@ def written(codes: list[int], draws: random.Random) -> array[int]:
     marks, now = new_tape(), 1_000_000
     for code in (START, FORWARD, LEAVE, END, *codes, END, FORWARD, LEAVE, END):
         now += draws.randint(0, 1000)
-        marks.append(now << BITS | code)
+        marks.append(now + AT[code])
     return marks
 
 
@@ -76,7 +76,7 @@ def folded(marks: array[int], cuts: list[int], *, kept: int, bridged: bool) -> t
         before = cut
     short = new_tape()
     short.extend(marks[: begin + 1 + kept])
-    short.append(int(times[before]) << BITS | FOLDED)
+    short.append(int(times[before]) + AT[FOLDED])
     short.extend(marks[before + 1 :])
     return short, folding
 

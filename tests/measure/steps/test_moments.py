@@ -6,8 +6,8 @@ from array import array
 
 from perf_diagnostics.measure.steps.moments import BEFORE_UPDATE, PREPARE, phases_at
 from perf_diagnostics.measure.steps.tape import (
+    AT,
     BACKWARD,
-    BITS,
     DATA_WAIT,
     END,
     FORWARD,
@@ -22,7 +22,7 @@ from perf_diagnostics.measure.steps.tape import (
 def tape(*marks: tuple[int, int]) -> array[int]:
     made = new_tape()
     for time_ns, code in marks:
-        made.append(time_ns << BITS | code)
+        made.append(time_ns + AT[code])
     return made
 
 

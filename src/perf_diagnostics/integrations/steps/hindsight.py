@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
-from perf_diagnostics.measure.steps.tape import BITS, END, FORWARD, OTHER, START
+from perf_diagnostics.measure.steps.tape import AT, END, FORWARD, OTHER, START, code_of, time_of
 
 #: What a step held: samples, tokens, padding tokens; None where it could not be told.
 Held = tuple[int | None, int | None, int | None]
@@ -48,11 +48,11 @@ class HindsightProbe(LoopProbe):
         cpu_ns = wait_ns = gc_ns = 0
         for number, (border, (samples, tokens, padding)) in enumerate(ends):
             recorded = number >= lost
-            self._marks[border.mark] = self._marks[border.mark] >> BITS << BITS | (END if recorded else START)
+            self._marks[border.mark] = time_of(self._marks[border.mark]) + AT[END if recorded else START]
             if recorded:
                 held = (samples or 0, -1 if tokens is None else tokens, -1 if padding is None else padding)
                 epoch = border.epoch if number else self._step_epoch
-                self._last_told = (*held, self.warmup, epoch, self._block, border.graphs)
+                self._was_told((*held, self.warmup, epoch, self._block, border.graphs))
                 self._told.append((self._steps, self._last_told))
                 if self._reads_cpu:
                     self._cpu.extend((self._steps, border.wait_cpu_ns - wait_ns, border.cpu_ns - cpu_ns))
@@ -65,7 +65,7 @@ class HindsightProbe(LoopProbe):
         self._cpu_ns += cpu_ns
         self._wait_cpu_ns -= wait_ns
         self._gc_ns -= gc_ns
-        return [self._marks[border.mark] >> BITS for border, _ in ends]
+        return [time_of(self._marks[border.mark]) for border, _ in ends]
 
     @property
     def last_mark(self) -> int:
@@ -76,13 +76,13 @@ class HindsightProbe(LoopProbe):
         """What was marked there as other, by :data:`OTHER`, is forward."""
         marks = self._marks
         for place in places:
-            if place < len(marks) and marks[place] & (1 << BITS) - 1 == OTHER:
-                marks[place] += FORWARD - OTHER
+            if place < len(marks) and code_of(marks[place]) == OTHER:
+                marks[place] += AT[FORWARD] - AT[OTHER]
 
     def begin_again(self) -> None:
         """What was marked so far belongs to no step: the first one begins now."""
         self._block_start = now = self._clock()
-        self._mark(now << BITS | START)
+        self._mark(now + AT[START])
         self.end_steps_at([(self.open_border(), (None, None, None))], lost=1)
 
     def leave_out(self, took_ns: int, cpu_ns: int) -> None:
@@ -92,7 +92,7 @@ class HindsightProbe(LoopProbe):
             took_ns: by the host's clock.
             cpu_ns: by the thread's CPU clock.
         """
-        np.frombuffer(self._marks, dtype=np.int64)[:] += took_ns << BITS
+        np.frombuffer(self._marks, dtype=np.int64)[:] += took_ns
         self._block_start += took_ns
         self._cpu_ns += cpu_ns
         if self._origin is not None and self._block == 0:

@@ -19,9 +19,9 @@ from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.measure.steps.reading import TapeSteps
 from perf_diagnostics.measure.steps.tape import (
     ABANDON,
+    AT,
     BACKWARD,
     BEGUN,
-    BITS,
     CALLED,
     CLOSURE,
     DATA_WAIT,
@@ -35,7 +35,9 @@ from perf_diagnostics.measure.steps.tape import (
     STEPPED,
     TRAINS,
     TRANSFER,
+    code_of,
     labels_of,
+    times_and_codes,
 )
 from perf_diagnostics.records import ALL_PHASES, StepTable
 
@@ -144,10 +146,10 @@ class LoopProbe(Probe):
 
     def entered_so_far(self, code: int) -> int:
         """How often the phase was entered since the last take, steps that have not ended included."""
-        marks = np.frombuffer(self._marks, dtype=np.int64) if self._marks else np.empty(0, np.int64)
+        _, codes = times_and_codes(self._marks)
         begins = [mark for mark, phase in BEGUN.items() if phase == code and mark != CLOSURE]
         gone = sum(int(folding.gone[begins].sum()) for folding in self._folds)
-        return gone + int(np.count_nonzero(np.isin(marks & (1 << BITS) - 1, begins)))
+        return gone + int(np.count_nonzero(np.isin(codes, begins)))
 
     def enter(self, code: int) -> None:
         """A phase begins, as an index into ALL_PHASES; OTHER marks what must not count as the phase around it.
@@ -157,7 +159,7 @@ class LoopProbe(Probe):
         """
         if len(self._marks) >= self.state.full_at:
             self.state.full()
-        self.state.mark(self._clock() << BITS | code)
+        self.state.mark(self._clock() + AT[code])
         inside = self.state.inside
         code = BEGUN[code]
         if code == FORWARD and inside == BACKWARD:
@@ -180,7 +182,7 @@ class LoopProbe(Probe):
             if not self._waited:
                 self._waited = True
                 self._step_epoch = self.epoch
-        self.state.mark(self._clock() << BITS | LEAVE)
+        self.state.mark(self._clock() + AT[LEAVE])
         return ended
 
     def add_wait_cpu(self, cpu_ns: int) -> None:
@@ -191,6 +193,11 @@ class LoopProbe(Probe):
     def plain(self) -> bool:
         """Whether there is nothing to a step's end but its time."""
         return self._device is None and not self._reads_cpu
+
+    @property
+    def memory_due_ns(self) -> int:
+        """Host clock from which on the memory is read at the end of the next step; 0 where nobody reads it."""
+        return 0 if self._memory is None else max(0, self._memory.due_ns)
 
     def read_memory(self, memory: Callable[[], MemoryReading]) -> None:
         """From now on read the memory in this way, at the end of the next step first. Between blocks or steps."""
@@ -213,11 +220,11 @@ class LoopProbe(Probe):
     def abandon(self) -> None:
         """Forget all open phases, for their ends got lost (an exception); the time since the last border is other."""
         self._close_all()
-        self.state.mark(self._clock() << BITS | ABANDON)
+        self.state.mark(self._clock() + AT[ABANDON])
 
     def give_back_wait(self) -> None:
         """The waits for the batches that were fetched last were for an evaluation: they are other."""
-        self.state.mark(self._clock() << BITS | GIVE_BACK)
+        self.state.mark(self._clock() + AT[GIVE_BACK])
 
     def stop_wait_clock(self) -> None:
         """Read the thread's CPU time around waits no more: a system call at both ends of each. Between blocks only."""
@@ -287,7 +294,7 @@ class LoopProbe(Probe):
 
     def _labels(self) -> tuple[Sequence[int], Sequence[float]]:
         # A call inside a phase that the loop marks has no border on the device.
-        codes = bytes(mark & (1 << BITS) - 1 for mark in self._marks[self._step_mark :])
+        codes = bytes(map(code_of, self._marks[self._step_mark :]))
         folding, self._device_folding = self._device_folding, None
         if folding is not None:
             rest = codes[codes.index(FOLDED) + 1 :].translate(None, _NO_BORDERS)
@@ -343,7 +350,7 @@ class LoopProbe(Probe):
         if self.capturing:
             return
         self.start()
-        self.state.mark(self._clock() << BITS | mark & (1 << BITS) - 1)
+        self.state.mark(self._clock() + AT[code_of(mark)])
 
     def _close_all(self) -> None:
         self.state.inside = NOTHING

@@ -44,12 +44,14 @@ class StepState:
         "mark",
         "plain_steps",
         "same",
+        "stepped",
+        "stepped_id",
         "unused_wait",
         "wait_cpu",
     )
 
     def __init__(self, mark: Callable[[int], None], wait_cpu: Callable[[], int]) -> None:
-        #: Writes ``time_ns << BITS | code`` on the tape and, on a device, an event beside it.
+        #: Writes ``time_ns + AT[code]`` on the tape and, on a device, an event beside it.
         self.mark = mark
         #: The innermost phase that is open, as an index into ALL_PHASES, or NOTHING.
         self.inside = NOTHING
@@ -78,6 +80,9 @@ class StepState:
         self.same: list[int | BatchCount | None] | None = None
         #: Steps that ended since, and were like the last one.
         self.plain_steps = 0
+        #: The optimizer that stepped last, and its identity: asking for that takes a quarter of a mark.
+        self.stepped: Callable[[], object | None] = nobody
+        self.stepped_id = 0
         #: The thread's CPU clock in ns, read around waits; None where they are too short for that.
         self.wait_cpu: Callable[[], int] | None = wait_cpu
         _STATES.add(self)

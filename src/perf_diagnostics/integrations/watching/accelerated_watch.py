@@ -26,10 +26,14 @@ class AcceleratedWatch(Watch):
             if not self.watches() or not self.trains_now():
                 return original(*args, **kwargs)
             self._transfer_begins()
+            there: Any = None
             try:
-                return original(*args, **kwargs)
+                there = original(*args, **kwargs)
             finally:
                 self._transfer_ends()
+            if self.steps.copies.wanted and args:
+                self._moved(args[0], there)
+            return there
 
         replace(owner, method, moved, patches)
 
@@ -47,5 +51,12 @@ class AcceleratedWatch(Watch):
     def _transfer_ends(self) -> None:
         try:
             self.leave()
+        except FAULTS as fault:
+            self.fails(fault)
+
+    def _moved(self, batch: Any, there: Any) -> None:
+        """Which tensor on the host a mask on the device is, where a model may be called with one."""
+        try:
+            self.steps.copies.add_all(batch, there)
         except FAULTS as fault:
             self.fails(fault)

@@ -12,7 +12,7 @@ from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import OPTIMIZER
 from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watching.watch import Watch
-from perf_diagnostics.measure.steps.tape import BITS, CLOSURE, LEAVE
+from perf_diagnostics.measure.steps.tape import AT, CLOSURE, LEAVE
 
 #: What an optimizer's step is called with, and is called with instead where a pre-hook gives it back.
 Call: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
@@ -34,7 +34,7 @@ def closure_marker(watch: Watch) -> Callable[[tuple[Any, ...], dict[str, Any]], 
             began = False
             if state.active and state.inside == OPTIMIZER and get_ident() == thread:
                 try:
-                    state.mark(_clock() << BITS | CLOSURE)
+                    state.mark(_clock() + AT[CLOSURE])
                     began = True
                 except FAULTS as fault:
                     watch.fails(fault)
@@ -44,7 +44,7 @@ def closure_marker(watch: Watch) -> Callable[[tuple[Any, ...], dict[str, Any]], 
                 # Where the phases were forgotten meanwhile (a step inside that raised) nothing is open any more.
                 if began and state.inside == OPTIMIZER:
                     try:
-                        state.mark(_clock() << BITS | LEAVE)
+                        state.mark(_clock() + AT[LEAVE])
                     except FAULTS as fault:
                         watch.fails(fault)
 

@@ -16,16 +16,15 @@ from torch.utils.data import DataLoader, dataloader
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import DATA_WAIT, OTHER
 from perf_diagnostics.integrations.steps.step_state import NOTHING
+from perf_diagnostics.integrations.watching.fetch_parts import watch_fetches
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.integrations.watching.watch import Watch
-from perf_diagnostics.measure.steps.spans import PLACE
-from perf_diagnostics.measure.steps.tape import LEAVE
+from perf_diagnostics.measure.steps.tape import AT, LEAVE
 
 #: CPython's flag of a class made by a ``class`` statement; built-in ones cannot be changed.
 _HEAP_TYPE = 1 << 9
 
-#: What loaders usually give: (x, y).
-_PAIRS = (list, tuple)
+_OTHER, _LEAVE = AT[OTHER], AT[LEAVE]
 
 _clock = time.perf_counter_ns
 
@@ -54,6 +53,7 @@ def watch_loaders(watch: Watch, loaders: tuple[DataLoader[Any], ...] | None, pat
     replace(base, counts, False, patches)
     replace(base, trains, False, patches)
     replace(base, "__next__", functools.wraps(fetch)(timed_fetch(watch, fetch)), patches)
+    watch_fetches(watch, patches)
 
 
 def watch_iterable(watch: Watch, loader: Any, patches: ExitStack) -> bool:
@@ -103,7 +103,7 @@ def timed_fetch(watch: Watch, fetch: Callable[[Any], Any]) -> Callable[[Any], An
             else:
                 state.inside = DATA_WAIT if trains else OTHER
                 mark = state.mark
-                mark(_clock() * PLACE + state.inside)
+                mark(_clock() if trains else _clock() + _OTHER)  # AT[DATA_WAIT] is 0
             if cpu is not None:
                 cpu_ns = cpu()
         except FAULTS as fault:
@@ -117,16 +117,17 @@ def timed_fetch(watch: Watch, fetch: Callable[[Any], Any]) -> Callable[[Any], An
                 phase = state.inside
                 if phase != NOTHING:
                     mark = state.mark
-                    mark(_clock() * PLACE + LEAVE)
+                    mark(_clock() + _LEAVE)
                     state.inside = around.pop() if around else NOTHING
-                    first = batch[0] if type(batch) in _PAIRS and batch else None
-                    if phase != DATA_WAIT:
-                        pass
-                    elif cpu is None and type(first) is tensor and first.ndim and not state.fetches_ahead:
-                        state.unused_wait = True
-                        batches.append(first.shape[0])
-                    else:
-                        watch.batch_came(batch, cpu_ns)
+                    if phase == DATA_WAIT:
+                        kind = type(batch)  # what loaders usually give is (x, y)
+                        first = batch[0] if (kind is list or kind is tuple) and batch else None
+                        shape = first.shape if type(first) is tensor else None
+                        if shape and cpu is None and not state.fetches_ahead:
+                            state.unused_wait = True
+                            batches.append(shape[0])
+                        else:
+                            watch.batch_came(batch, cpu_ns)
             except FAULTS as fault:
                 watch.fails(fault)
         return batch

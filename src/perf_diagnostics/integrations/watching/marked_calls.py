@@ -29,14 +29,14 @@ from perf_diagnostics.integrations.steps.step_state import nobody
 from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.measure.observation import Observations
-from perf_diagnostics.measure.steps.spans import PLACE
-from perf_diagnostics.measure.steps.tape import BACKWARD, CALLED, KEEPS, LEAVE, STEPPED
+from perf_diagnostics.measure.steps.tape import AT, BACKWARD, CALLED, KEEPS, LEAVE, STEPPED
 
 CountMasked = Callable[[MaskReader, tuple[Any, ...], dict[str, Any]], None]
 
-#: What is marked of a call of a model, by the keys of CODES.
-_MODEL_CODES = {key: CALLED[code] for key, code in CODES.items()}
-_BACKWARD, _KEEPS, _RETURNS = CALLED[BACKWARD], CALLED[KEEPS], CALLED[LEAVE]
+#: What makes the mark of a call of a model, by the keys of CODES; of a backward, and of the ends of both.
+_MODEL_CODES = {key: AT[CALLED[code]] for key, code in CODES.items()}
+_BACKWARD, _KEEPS, _RETURNS = (AT[CALLED[code]] for code in (BACKWARD, KEEPS, LEAVE))
+_STEPPED = AT[STEPPED]
 
 
 class MarkedCalls:
@@ -168,7 +168,7 @@ def _watch_model(module: torch.nn.Module, calls: MarkedCalls) -> TimedCalls:
             if len(marks) >= state.full_at:
                 state.full()
             if probe._running:
-                write(clock() * PLACE + _MODEL_CODES[again, trains, not model.training])
+                write(clock() + _MODEL_CODES[again, trains, not model.training])
         except FAULTS as fault:
             calls.fails(fault)
         try:
@@ -177,7 +177,7 @@ def _watch_model(module: torch.nn.Module, calls: MarkedCalls) -> TimedCalls:
             calls.inside = False
             try:
                 if probe._running:
-                    write(clock() * PLACE + _RETURNS)
+                    write(clock() + _RETURNS)
             except FAULTS as fault:
                 calls.fails(fault)
 
@@ -188,7 +188,7 @@ def _watch_backward(calls: MarkedCalls, patches: ExitStack) -> None:
     """Mark the calls of ``torch.autograd.backward``, which ``Tensor.backward`` calls, too."""
     original: Callable[..., Any] = torch.autograd.backward
     probe, state, looks, losses, thread = calls.probe, calls.probe.state, calls.looks, calls.losses, calls.thread
-    clock, write = probe._clock, probe._mark
+    clock, write, marks = probe._clock, probe._mark, probe.marks
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
@@ -201,8 +201,10 @@ def _watch_backward(calls: MarkedCalls, patches: ExitStack) -> None:
             # With create_graph it is kept for what is computed of the gradients.
             again = not (args[3] if len(args) > 3 else kwargs.get("create_graph"))
             keeps = bool(again and (args[2] if len(args) > 2 else kwargs.get("retain_graph")))
+            if len(marks) >= state.full_at:
+                state.full()
             if probe._running:
-                write(clock() * PLACE + (_KEEPS if keeps else _BACKWARD))
+                write(clock() + (_KEEPS if keeps else _BACKWARD))
             if looks.wanted:
                 calls.look_begins(loss, keeps=keeps)
         except FAULTS as fault:
@@ -213,7 +215,7 @@ def _watch_backward(calls: MarkedCalls, patches: ExitStack) -> None:
             calls.inside = False
             try:
                 if probe._running:
-                    write(clock() * PLACE + _RETURNS)
+                    write(clock() + _RETURNS)
                 if losses.wanted:
                     losses.backward(loss)
                 if looks.wanted:
@@ -229,14 +231,16 @@ def _watch_backward(calls: MarkedCalls, patches: ExitStack) -> None:
 def _watch_steps(calls: MarkedCalls, patches: ExitStack) -> None:
     """Mark where optimizers have stepped: any of them, for a loop may have others than it has named."""
     probe, state, looks, thread = calls.probe, calls.probe.state, calls.looks, calls.thread
-    clock, write = probe._clock, probe._mark
+    clock, write, marks = probe._clock, probe._mark, probe.marks
 
     def stepped(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if not state.active or get_ident() != thread:
             return
         try:
+            if len(marks) >= state.full_at:
+                state.full()
             if probe._running:
-                write(clock() * PLACE + STEPPED)
+                write(clock() + _STEPPED)
             if looks.wanted:
                 looks.stepped(id(optimizer))
         except FAULTS as fault:

@@ -19,7 +19,7 @@ from perf_diagnostics.integrations.steps.hindsight import Held, OpenBorder
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, OPTIMIZER
 from perf_diagnostics.integrations.steps.step_state import NOTHING, QUICK_NS
 from perf_diagnostics.integrations.watching.watched_steps import WatchedSteps
-from perf_diagnostics.measure.steps.tape import BITS, END, LEAVE
+from perf_diagnostics.measure.steps.tape import AT, END, LEAVE
 
 #: As long as another optimizer lives that has not stepped yet, the first steps are told so much later at most.
 MOST_LATE_NS = 10_000_000_000
@@ -149,7 +149,7 @@ class OptimizerTurns:
             or state.evaluated
         ):
             return False
-        state.mark(now << BITS | END)
+        state.mark(now + AT[END])
         state.ended_ns = now
         state.plain_steps += 1
         state.forwards = 0
@@ -162,7 +162,7 @@ class OptimizerTurns:
         state, turns = self._state, self._first
         if state.evaluated:
             self._steps.give_back_batch()
-            state.mark(self._steps.recording.clock() << BITS | LEAVE)
+            state.mark(self._steps.recording.clock() + AT[LEAVE])
         if self._steps.stranger and self._look(self._steps.search):
             self._unseen_until = self._probe.open_border().mark
         state.unused_wait = False

@@ -8,6 +8,7 @@ put into a local name before it is called, as in :mod:`perf_diagnostics.measure.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -24,20 +25,59 @@ from perf_diagnostics.integrations.steps.step_state import NOTHING, QUICK_NS
 from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watching.closures import Call, closure_marker
 from perf_diagnostics.integrations.watching.watch import Watch
-from perf_diagnostics.measure.steps.spans import PLACE
-from perf_diagnostics.measure.steps.tape import END, KEEPS, LEAVE
+from perf_diagnostics.measure.steps.tape import AT, END, KEEPS, LEAVE
 
 _clock = time.perf_counter_ns
+_BACKWARD, _KEEPS, _OPTIMIZER, _LEAVE, _END = (AT[code] for code in (BACKWARD, KEEPS, OPTIMIZER, LEAVE, END))
+
+#: The parameters of torch.autograd.backward.
+_TAKES = ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")
 
 
 def watch_backward(watch: Watch, patches: ExitStack) -> None:
     """Time ``torch.autograd.backward``, which ``Tensor.backward`` calls, too."""
     original: Callable[..., Any] = torch.autograd.backward
+    timed = _timed_backward(watch, original)
+    # Somebody's own, or a later torch's, is called as it was called.
+    backward = functools.wraps(original)(timed if _takes(original) == _TAKES else _as_called(watch, original))
+    untraced(timed, backward, and_what_they_call=False)
+    untraced(Watch.backward_begins, Watch.backward_looked_into, and_what_they_call=True)
+    replace(torch.autograd, "backward", backward, patches)
+    # First of all that comes off: a look at a step that is under way stands before ours, and puts ours back.
+    patches.callback(watch.looks_end)
+
+
+def _takes(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a function's own parameters; empty where they cannot be told."""
+    try:
+        return tuple(inspect.signature(function, follow_wrapped=False).parameters)
+    except (TypeError, ValueError):
+        return ()
+
+
+def _as_called(watch: Watch, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The backward, timed, of which only what it shares with torch's own is known."""
+
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        told = dict(zip(_TAKES, args, strict=False)) | {name: kwargs[name] for name in _TAKES if name in kwargs}
+        return _timed_backward(watch, lambda *_: original(*args, **kwargs))(**{"tensors": None, **told})
+
+    return backward
+
+
+def _timed_backward(watch: Watch, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The backward, timed. It has torch's own parameters by name: tuples and dictionaries of them are dear."""
     state, around, losses, thread = watch.state, watch.probe.open, watch.steps.losses, watch.thread
     looks, marks = watch.steps.looks, watch.probe.marks
 
-    @functools.wraps(original)
-    def backward(*args: Any, **kwargs: Any) -> Any:
+    def backward(  # noqa: PLR0917 - they are torch's
+        tensors: Any,
+        grad_tensors: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        grad_variables: Any = None,
+        inputs: Any = None,
+    ) -> Any:
         inside = state.inside
         if (
             not state.active
@@ -46,22 +86,19 @@ def watch_backward(watch: Watch, patches: ExitStack) -> None:
                 inside != NOTHING and (inside == BACKWARD or BACKWARD in around)
             )  # where no phase is open none is around
         ):
-            return original(*args, **kwargs)
+            return original(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
         try:
-            # With create_graph it is kept for what is computed of the gradients.
-            positional = len(args) > 3  # as Tensor.backward calls it
-            again = not (args[3] if positional else kwargs.get("create_graph"))
-            keeps = again and (args[2] if positional or len(args) > 2 else kwargs.get("retain_graph"))
+            keeps = retain_graph and not create_graph  # which keeps it for what is computed of the gradients
             if inside == NOTHING and not looks.wanted and len(marks) < state.full_at:
                 mark = state.mark
-                mark(_clock() * PLACE + (KEEPS if keeps else BACKWARD))
+                mark(_clock() + (_KEEPS if keeps else _BACKWARD))
                 state.inside = BACKWARD
             else:
-                watch.backward_begins(KEEPS if keeps else BACKWARD, args[0] if args else kwargs.get("tensors"))
+                watch.backward_begins(KEEPS if keeps else BACKWARD, tensors)
         except FAULTS as fault:
             watch.fails(fault)
         try:
-            return original(*args, **kwargs)
+            return original(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
         except BaseException:
             state.inner_steps = 0  # half a step is none
             raise
@@ -72,9 +109,9 @@ def watch_backward(watch: Watch, patches: ExitStack) -> None:
                 elif state.inside != NOTHING:
                     state.inside = around.pop() if around else NOTHING
                     mark = state.mark
-                    mark(_clock() * PLACE + LEAVE)
+                    mark(_clock() + _LEAVE)
                 if not state.due_ns and losses.wanted:
-                    losses.backward(args[0] if args else kwargs.get("tensors"))
+                    losses.backward(tensors)
                 if looks.wanted:
                     watch.backward_looked_into()
                 if state.inner_steps:
@@ -82,9 +119,7 @@ def watch_backward(watch: Watch, patches: ExitStack) -> None:
             except FAULTS as fault:
                 watch.fails(fault)
 
-    untraced(backward, and_what_they_call=False)
-    untraced(Watch.backward_begins, Watch.backward_looked_into, and_what_they_call=True)
-    replace(torch.autograd, "backward", backward, patches)
+    return backward
 
 
 def watch_optimizers(watch: Watch, optimizers: Iterable[torch.optim.Optimizer] | None, patches: ExitStack) -> None:
@@ -116,17 +151,22 @@ def _step_begins(
             return None
         changed: Call | None = None
         try:
-            this = id(optimizer)
-            known = met.get(this)
-            if known is None or known() is not optimizer:
-                turns.meet(optimizer, sys._getframe(1))
+            stepped = state.stepped
+            if stepped() is optimizer:
+                this = state.stepped_id
+            else:
+                state.stepped_id = this = id(optimizer)
+                known = met.get(this)
+                if known is None or known() is not optimizer:
+                    turns.meet(optimizer, sys._getframe(1))
+                state.stepped = met[this]
             if inside == BACKWARD:
                 around.append(BACKWARD)
                 state.inner_steps += 1
             elif inside != NOTHING:
                 turns.step_begins_inside()
             mark = state.mark
-            mark(_clock() * PLACE + OPTIMIZER)
+            mark(_clock() + _OPTIMIZER)
             state.inside = OPTIMIZER
             stepping.append(this)
             if len(args) > 1 or kwargs:
@@ -147,20 +187,21 @@ def _step_ends(watch: Watch) -> Callable[[Any, Any, Any], None]:
         if not state.active:
             return
         try:
-            this = id(optimizer)
+            stepped = state.stepped
+            this = state.stepped_id if stepped() is optimizer else id(optimizer)
             if not stepping or stepping[-1] != this:
                 return  # it began before the watch did
-            stepping.pop()
+            del stepping[-1]
             if looks.wanted:
                 looks.stepped(this)
             now = _clock()
             state.inside = around.pop() if around else NOTHING
             if state.inside != NOTHING:
                 mark = state.mark
-                mark(now * PLACE + LEAVE)
+                mark(now + _LEAVE)
             elif cycle.alone != this and not (cycle.decided and cycle.stepped(this, batches)):
                 mark = state.mark
-                mark(now * PLACE + LEAVE)
+                mark(now + _LEAVE)
                 if not cycle.decided:
                     turns.first_turn_ends(this)
                 elif probe.warmup:
@@ -173,7 +214,7 @@ def _step_ends(watch: Watch) -> Callable[[Any, Any, Any], None]:
                 and not state.evaluated
             ):
                 mark = state.mark
-                mark(now * PLACE + END)
+                mark(now + _END)
                 state.ended_ns = now
                 state.plain_steps += 1
                 state.forwards = 0

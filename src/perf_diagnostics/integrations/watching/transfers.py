@@ -17,7 +17,7 @@ from perf_diagnostics.integrations.steps.loop_probe import TRANSFER
 from perf_diagnostics.integrations.steps.step_state import NOTHING
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.integrations.watching.watch import Watch
-from perf_diagnostics.measure.steps.tape import BITS, LEAVE
+from perf_diagnostics.measure.steps.tape import AT, LEAVE
 
 _clock = time.perf_counter_ns
 
@@ -46,7 +46,7 @@ def _timed(watch: Watch, original: Callable[..., Any], copies: Callable[..., boo
         if state.unused_wait and state.inside == NOTHING and state.active and get_ident() == thread:
             try:
                 if self.device.type == "cpu" and copies(*args, **kwargs):
-                    state.mark(_clock() << BITS | TRANSFER)
+                    state.mark(_clock() + AT[TRANSFER])
                     state.inside = TRANSFER
                     begun = True
             except FAULTS as fault:
@@ -60,7 +60,7 @@ def _timed(watch: Watch, original: Callable[..., Any], copies: Callable[..., boo
             try:
                 if state.inside != NOTHING:
                     state.inside = around.pop() if around else NOTHING
-                    state.mark(_clock() << BITS | LEAVE)
+                    state.mark(_clock() + AT[LEAVE])
                 if copies_of.wanted and copied is not None:
                     copies_of.add(self, copied)
             except FAULTS as fault:

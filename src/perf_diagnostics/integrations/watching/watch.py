@@ -26,7 +26,7 @@ from perf_diagnostics.integrations.steps.passes import Passes
 from perf_diagnostics.integrations.steps.step_state import NOTHING
 from perf_diagnostics.integrations.watching.optimizer_turns import OptimizerTurns
 from perf_diagnostics.integrations.watching.watched_steps import WatchedSteps
-from perf_diagnostics.measure.steps.tape import BITS, KEEPS, LEAVE
+from perf_diagnostics.measure.steps.tape import AT, KEEPS, LEAVE
 from perf_diagnostics.records import Outcome, Phase
 
 #: Whose loaders get the next batch before they give out the last one (``DataLoaderShard.__iter__``): a batch counts
@@ -132,7 +132,7 @@ class Watch:
         if ended == NOTHING:
             return OTHER
         state.inside = around.pop() if around else NOTHING
-        state.mark(self.recording.clock() << BITS | LEAVE)
+        state.mark(self.recording.clock() + AT[LEAVE])
         return ended
 
     def pass_begins(self, loader: object, asker: str) -> None:
@@ -228,6 +228,11 @@ class Watch:
         """A backward of the first steps has ended."""
         with self.observations.guard("gradients"):
             self.steps.looks.ends()
+
+    def looks_end(self) -> None:
+        """What looks through a step comes off."""
+        if self.recording.looks is not None:
+            self.recording.looks.training_ended()
 
     def checkpointed(self) -> None:
         """Activations are let go, to be computed again."""

@@ -26,10 +26,6 @@ from perf_diagnostics.measure.steps.device_clock import captures, event_source
 from perf_diagnostics.records import Phase
 from perf_diagnostics.workloads.workload import BatchCount
 
-#: However alike the steps are, one in so long a time is ended in full: it looks whether a loss is due.
-_LOOK_NS = 20_000_000
-
-
 #: In a step that goes on without end more batches than this are added up, and of more calls of a model that nobody
 #: trains on one and the same batch it is forgotten where they lie on the tape.
 _MOST_BATCHES = _MOST_BESIDE = 4096
@@ -158,12 +154,13 @@ class WatchedSteps:
         samples, tokens, padding = self.add_up(batches)
         self._rows = self._masked = 0
         self.copies.forget()
+        had = len(batches) + self.folded_batches
+        # Of two loaders one call uses both.
+        micro_steps = min(had, state.forwards or had) if had else self._passes()
         if self.losses.wanted:
             self.losses.step_ends(self.probe.steps_on_tape)
         else:
             self.losses.look()
-        had = len(batches) + self.folded_batches
-        micro_steps = min(had, state.forwards or had)  # of two loaders one call uses both
         self.trained.micro_steps[micro_steps] += 1
         self._micro_steps = micro_steps
         state.same = batches.copy() or None  # what begins a block of steps takes it back
@@ -183,11 +180,20 @@ class WatchedSteps:
             state.ended_ns = self.recording.clock()
         self.looks.wanted = self.probe.warmup and not self.recording.profiling
         may_be_plain = self.probe.plain and not self.losses.wanted
-        state.due_ns = min(self.recording.quiet_until_ns, state.ended_ns + _LOOK_NS) if may_be_plain else 0
+        # However alike the steps are, when a loss and the memory are both due one is ended in full, and the next one.
+        beside_ns = max(self.losses.due_ns, self.probe.memory_due_ns)
+        state.due_ns = min(self.recording.quiet_until_ns, beside_ns) if may_be_plain else 0
         state.forwards = 0
         state.unused_wait = False
         batches.clear()
         self.folded_batches = 0
+
+    def _passes(self) -> int:
+        """No loader: the micro-batches are the calls, where each had a backward of its own; 0 without any."""
+        backwards = self.losses.backwards
+        if backwards is None:  # as in the last step in which they were counted
+            return self._micro_steps if self._row_calls == self._micro_steps else 0
+        return backwards if backwards == self._row_calls == self.state.forwards else 0
 
     def _catch_up(self) -> None:
         """Count the steps that ended without being told of."""

@@ -12,10 +12,8 @@ from torch.utils import _python_dispatch
 
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.measure.profiler_window import OUR_STEP
-from perf_diagnostics.measure.steps.tape import ABANDON, BEGUN, BITS, CLOSURE, END, LEAVE
+from perf_diagnostics.measure.steps.tape import ABANDON, BEGUN, CLOSURE, END, LEAVE, code_of
 from perf_diagnostics.records import ALL_PHASES, Phase
-
-_CODE = (1 << BITS) - 1
 
 
 class WindowRanges:
@@ -38,7 +36,7 @@ class WindowRanges:
         if self._off or get_ident() != self._thread:  # a range is one thread's own
             return
         try:
-            self._follow(mark & _CODE)
+            self._follow(code_of(mark))
         except FAULTS:
             self._off = True  # the window lacks phases from here on
 

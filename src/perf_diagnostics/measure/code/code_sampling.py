@@ -3,27 +3,34 @@
 What is seen is the host: on an accelerator the line that waits for it, or queues work for it. Where the times of a step
 are known, only the division of a phase among lines is taken from the looks, not its length.
 
-A look needs Python's lock, and so takes place when the thread gives that away: in long operations and waits at once, in
-Python code after ``sys.getswitchinterval()`` (5 ms), wherever it stands by then. In between it is *late*: the thread
-was in Python code for a while, and came to an operation or a wait, where it is seen. A late look belongs to the
-moment at which it was due, and the line it saw is an upper bound for that line's time.
+A look needs Python's lock. Where nobody else can notice, the thread that is looked at has to give it away 50 us after
+it was asked for (:mod:`.prompt_lock`), or when the call ends that keeps it: the look sees where the thread stands. Else
+the look takes place when the thread gives the lock away: in long operations and waits at once, in Python code after
+``sys.getswitchinterval()`` (5 ms), wherever it stands by then. In between it is *late*: the thread was in Python code
+for a while, and came to an operation or a wait, where it is seen. A late look belongs to the moment at which it was
+due, and the line it saw is an upper bound for that line's time.
+
+The thread that is looked at may have to wait until the look is over, so that does no more than write down the code
+objects of the frames, and the places in them; what they are is worked out by whoever takes the looks.
 """
 
 from __future__ import annotations
 
 import random
 import sys
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-from perf_diagnostics.measure.code.own_code import Kind, OwnCode
+from perf_diagnostics.measure.code.own_code import OwnCode
+from perf_diagnostics.measure.code.prompt_lock import PromptLock
+from perf_diagnostics.measure.code.stacks import Stack, Stacks, Walk
 
 #: Mean time between two looks, and after how many of them it becomes the second one: a short training is to be seen
-#: often enough, and a long one little disturbed. A look takes 8 µs of a processor that does nothing else, and up to
-#: 150 µs, waking up included, of a crowded one (CPython 3.11).
+#: often enough, and a long one little disturbed. A look keeps Python's lock for 70 to 90 us on a crowded machine, where
+#: nothing of it is in the caches; with waking up it takes 150 to 200 us of a processor (CPython 3.11).
 INTERVAL_NS = 25_000_000
 RARE_INTERVAL_NS = 100_000_000
 OFTEN_LOOKS = 400
@@ -32,45 +39,24 @@ OFTEN_LOOKS = 400
 #: could fall into step with a training of as fixed a rate, and see the same place of each step.
 _LEAST = 0.5
 
+#: So many of these times are drawn at once.
+_DRAWS = 64
+
 #: A look that comes so much behind the time at which it was due is late; waking up takes less.
 _LATE_NS = 500_000
 
 #: Unless it comes behind by about the time after which Python takes its lock away from a thread.
 _FORCED = (0.9, 1.4)
 
-#: Frames that are looked through, and the user's own that are kept, at most; the outermost of these are left out.
+#: Frames that are looked through at most; the outermost of these are left out.
 _MOST_FRAMES = 400
-MOST_OWN_FRAMES = 12
-
-#: Libraries' functions inside of the innermost own line that are kept at most; the innermost of them are left out.
-MOST_CALLS = 16
-
-#: Ways to stand somewhere that are told apart; whatever comes after is not looked at by line.
-MOST_STACKS = 4096
 
 #: Looks that wait for their block to end. In a block that goes on for longer (the night of an evaluation, a notebook
 #: that nobody touches) every second one goes, and those that are left and that come count twice.
 MOST_WAITING = 8192
 
-#: Functions of libraries of which it is remembered what they are; torch.compile and torch.fx make new ones for ever.
-MOST_CODES = 16_384
-
-
-@dataclass(frozen=True)
-class Stack:
-    """Where a thread stood: the user's lines, the innermost first, and the libraries' functions inside of them.
-
-    ``calls`` are these functions with their modules, the one that the innermost line had called first; those that only
-    call others on are left out, and of many the innermost ones. ``via`` are those through which the innermost line was
-    called from the others, the outermost first.
-    """
-
-    lines: tuple[tuple[CodeType, int], ...]
-    calls: tuple[str, ...]
-    via: tuple[str, ...] = ()
-
-
-NOWHERE = Stack((), ())
+#: Walks that wait to be worked out; the thread that looks does so itself where nobody takes them.
+_MOST_WALKS_WAITING = 256
 
 
 class Look(NamedTuple):
@@ -89,11 +75,15 @@ class Look(NamedTuple):
     weight: int = 1
 
 
-#: The name of work of ours in the training's thread.
-OURS = "perf_diagnostics"
+class _Seen(NamedTuple):
+    """A look that is not worked out yet."""
 
-#: Functions through which modules are called.
-_WRAPPERS = frozenset({"_wrapped_call_impl", "_call_impl", "__call__"})
+    at_ns: int
+    seen_ns: int
+    walk: Walk
+    rare: bool
+    late: bool
+    weight: int
 
 
 class CodeSampling:
@@ -104,6 +94,7 @@ class CodeSampling:
         own_code: which files are the user's.
         thread: whose stack, by ``threading.get_ident()``.
         thread_cpu: CPU time of the thread that looks, in ns.
+        lock: how Python's lock is asked for; None: as any thread does.
     """
 
     def __init__(
@@ -113,28 +104,29 @@ class CodeSampling:
         thread: int,
         *,
         thread_cpu: Callable[[], int] = time.thread_time_ns,
+        lock: PromptLock | None = None,
     ) -> None:
         self._clock = clock
-        self._own = own_code
         self._watched = thread
         self._thread_cpu = thread_cpu
+        self._lock = lock
+        self._seen: list[_Seen] = []
         self._looked: list[Look] = []
         self._looks = 0
         self._due_ns: int | None = None
         switch_ns = sys.getswitchinterval() * 1e9
         self._forced_ns = _FORCED[0] * switch_ns, _FORCED[1] * switch_ns
-        self._stacks = [NOWHERE]
-        #: By the numbers of its code objects, and its lines.
-        self._numbers: dict[tuple[int, ...], int] = {}
-        self._wrappers: dict[int, bool] = {}
-        self._kept: list[CodeType] = []
+        self._stacks = Stacks(own_code)
+        self._working_out = threading.Lock()
         self._random = random.Random(thread)  # noqa: S311 - no secret, and the script's own draws stay as they are
+        self._draws: list[float] = []
         self._threads_before_ns = self._last_cpu_ns = 0
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
         """What the numbers that :meth:`take` gives stand for."""
-        return tuple(self._stacks)
+        self._work_out()
+        return self._stacks.all
 
     @property
     def cpu_ns(self) -> int:
@@ -149,7 +141,9 @@ class CodeSampling:
             self._threads_before_ns += self._last_cpu_ns
         self._last_cpu_ns = cpu_ns
         mean_ns = RARE_INTERVAL_NS if self._rare else INTERVAL_NS
-        wait_ns = int(self._random.uniform(_LEAST, 2 - _LEAST) * mean_ns)
+        if not self._draws:
+            self._draws = [self._random.uniform(_LEAST, 2 - _LEAST) for _ in range(_DRAWS)]
+        wait_ns = int(self._draws.pop() * mean_ns)
         self._due_ns = self._clock() + wait_ns
         return wait_ns
 
@@ -159,6 +153,7 @@ class CodeSampling:
 
     def take(self) -> list[Look]:
         """The looks since the last time."""
+        self._work_out()
         taken, self._looked = self._looked, []
         return taken
 
@@ -168,55 +163,45 @@ class CodeSampling:
         if self._looks % weight:
             self._looks += 1  # the one before stands for it
             return
-        frame: FrameType | None = sys._current_frames().get(self._watched)
+        frames = sys._current_frames()
+        threads = tuple(frames)
+        frame: FrameType | None = frames.get(self._watched)
+        del frames  # our own is among them: a cycle, which would keep all frames, and what they hold
         if frame is None:
             return
-        now = self._clock()
-        kind_of, is_wrapper = self._own.kind_of, self._is_wrapper
-        lines: list[tuple[CodeType, int]] = []
-        calls: list[FrameType] = []
-        via: list[FrameType] = []
-        beyond: list[FrameType] = []
-        key: list[int] = []
-        innermost: Kind | None = None
+        innermost, now = frame, self._clock()
+        codes: list[CodeType] = []
+        places: list[int] = []
         for _ in range(_MOST_FRAMES):
+            codes.append(frame.f_code)
+            places.append(frame.f_lasti)
+            frame = frame.f_back
             if frame is None:
                 break
-            code = frame.f_code
-            kind = kind_of(code.co_filename)
-            innermost = innermost or kind
-            if kind is Kind.OWN:
-                line = frame.f_lineno or code.co_firstlineno
-                lines.append((code, line))
-                key += (id(code), line)
-                via += beyond
-                beyond = []
-                if len(lines) == MOST_OWN_FRAMES:
-                    break
-            elif kind is Kind.STARTER:
-                break
-            elif kind is Kind.LIBRARY and lines:
-                beyond.append(frame)
-            elif kind is Kind.LIBRARY and not is_wrapper(code):
-                calls.append(frame)
-            frame = frame.f_back
-        ours = innermost is Kind.OURS
-        outer = [] if ours else calls[: -MOST_CALLS - 1 : -1]
-        inner = via[: -MOST_CALLS - 1 : -1]
-        key += (id(call.f_code) for call in (*outer, *inner))
-        number = self._numbers.get((ours, *key))
-        if number is None:
-            named = (OURS,) if ours else tuple(map(_name, outer))
-            number = self._new((ours, *key), Stack(tuple(lines), named, tuple(map(_name, inner))), [*outer, *inner])
+        if innermost.f_lasti != places[0] and self._lock is not None:
+            return  # it ran on meanwhile: the lock was taken away from us, and what was walked belongs to no moment
+        if self._lock is not None:
+            self._lock.saw(threads)
+        at_ns, late = self._moment(now)
+        seen = _Seen(at_ns, now, (codes, places), self._rare, late, weight)
+        self._seen.append(seen)  # in one go: the loop's thread may take the list at any moment before
+        self._looks += 1
+
+    def _moment(self, now: int) -> tuple[int, bool]:
+        """To which moment a look belongs that takes place now, and whether it is late."""
         due, self._due_ns = self._due_ns, None
         behind_ns = 0 if due is None else now - due
-        late = behind_ns > _LATE_NS and not self._forced_ns[0] <= behind_ns <= self._forced_ns[1]
-        look = Look(now - behind_ns if late else now, now, number, self._rare, late, weight)
-        self._looked.append(look)  # in one go: the loop's thread may take the list at any moment before
-        self._looks += 1
+        if behind_ns <= _LATE_NS:
+            return now, False
+        # A call that kept the lock was on its way when the look was due, and is what was seen.
+        sure = self._lock is not None and self._lock.was_refused(behind_ns)
+        late = not sure and not self._forced_ns[0] <= behind_ns <= self._forced_ns[1]
+        return (now - behind_ns if late else now), late
 
     def _weight(self) -> int:
         """For how many looks the next one stands; where too many wait, every second one of them goes."""
+        if len(self._seen) >= _MOST_WALKS_WAITING or len(self._looked) + len(self._seen) >= MOST_WAITING:
+            self._work_out()
         looked = self._looked
         if len(looked) >= MOST_WAITING:
             left = [look._replace(weight=2 * look.weight) for look in looked[::2]]
@@ -225,27 +210,13 @@ class CodeSampling:
                 self._looked = looked = left
         return looked[0].weight if looked else 1
 
-    def _new(self, key: tuple[int, ...], stack: Stack, calls: list[FrameType]) -> int:
-        """The number of a stack that is seen for the first time."""
-        if len(self._stacks) >= MOST_STACKS:
-            return 0
-        # Kept, or another code object might come to have the same number.
-        self._kept += [call.f_code for call in calls]
-        self._stacks.append(stack)
-        number = self._numbers[key] = len(self._stacks) - 1
-        return number
-
-    def _is_wrapper(self, code: CodeType) -> bool:
-        """Whether a function of a library only calls another one, which says more about what is done."""
-        wraps = self._wrappers.get(id(code))
-        if wraps is None:
-            wraps = "<locals>" in code.co_qualname or code.co_name in _WRAPPERS
-            if len(self._wrappers) < MOST_CODES:
-                self._wrappers[id(code)] = wraps
-                self._kept.append(code)
-        return wraps
-
-
-def _name(frame: FrameType) -> str:
-    """A function's, with its module's."""
-    return f"{frame.f_globals.get('__name__', '')}.{frame.f_code.co_qualname}".lstrip(".")
+    def _work_out(self) -> None:
+        """Number the stacks of the looks so far, unless that is being done: then they are left for the next time."""
+        if self._working_out.acquire(blocking=False):
+            try:
+                seen, self._seen = self._seen, []
+                number = self._stacks.number
+                looks = [Look(one.at_ns, one.seen_ns, number(one.walk), one.rare, one.late, one.weight) for one in seen]
+                self._looked.extend(looks)
+            finally:
+                self._working_out.release()

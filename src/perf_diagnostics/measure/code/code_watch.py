@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 
 from perf_diagnostics.measure.code.code_places import CodePlaces
-from perf_diagnostics.measure.code.code_sampling import INTERVAL_NS, NOWHERE, RARE_INTERVAL_NS, CodeSampling
+from perf_diagnostics.measure.code.code_sampling import INTERVAL_NS, RARE_INTERVAL_NS, CodeSampling
 from perf_diagnostics.measure.code.own_code import OwnCode
+from perf_diagnostics.measure.code.prompt_lock import PromptLock
+from perf_diagnostics.measure.code.stacks import NOWHERE
 from perf_diagnostics.measure.code.wait_looks import WaitLooks
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.pausing_thread import PausingThread
@@ -30,6 +33,12 @@ _Way = tuple[str, str, bool, int]
 def wanted() -> bool:
     """Whether the environment lets lines be looked at (``PERF_DIAGNOSTICS_CODE=0``: no)."""
     return os.environ.get(OFF_VARIABLE, "").strip().lower() not in ("0", "false", "no")
+
+
+def _one_at_a_time() -> bool:
+    """Whether Python has a lock; builds without one have been there since 3.13."""
+    enabled: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+    return enabled
 
 
 class CodeWatch:
@@ -59,10 +68,15 @@ class CodeWatch:
             self._observations.note(SIGNAL, "the loop has a clock of its own, which only its thread may ask")
             return
         with self._observations.guard(SIGNAL):
-            self._sampling = CodeSampling(self._clock, OwnCode(), threading.get_ident())
-            self._waits = WaitLooks.of_this_thread(self._clock)
-            tick = self._sampling.tick if self._waits is None else self._waits.before(self._sampling.tick)
-            self._thread = PausingThread(tick, self._observations, SIGNAL)
+            watched, waits = threading.get_ident(), WaitLooks.of_this_thread(self._clock)
+            lock = PromptLock(watched) if _one_at_a_time() else None
+            self._waits = waits
+            self._sampling = CodeSampling(self._clock, OwnCode(), watched, lock=lock)
+            tick = self._sampling.tick if waits is None else waits.before(self._sampling.tick)
+            if lock is None:
+                self._thread = PausingThread(tick, self._observations, SIGNAL)
+            else:
+                self._thread = PausingThread(lock.around(tick), self._observations, SIGNAL, after=lock.had)
             self._thread.start()
 
     def block_ended(self, probe: Probe, *, counts: bool) -> None:

@@ -40,6 +40,14 @@ _FOR_WANT_OF_A_CORE = 0.9
 LOCK_AND_OTHERS_WORK = "lock, and others work"
 
 
+#: A look takes 60 us, and 40 more with the scheduler's count, where nothing of it is in the caches, in which the loop's
+#: thread may wait for Python's lock. So one in four is taken, and without that count, while none of the last so many
+#: has seen the thread wait for anything; one that comes late then is held to be so for Python's lock.
+_ONE_IN, _AFTER_LOOKS = 4, 40
+
+#: What is no wait of the thread's.
+_NO_WAIT = ("runs", "python", LATE, NO_CORE)
+
 #: Looks that wait for their block to end; those that come after are left out.
 _MOST_WAITING = 8192
 
@@ -71,6 +79,7 @@ class WaitLooks:
         self._own_delay_ns = own_delay_ns or self._own.now_ns
         self._delay_before_ns: int | None = None
         self._due_ns: int | None = None
+        self._calls = self._since_wait = 0
         self._looked: list[_Look] = []
         self._seen: Counter[tuple[str, str, frozenset[int]]] = Counter()
         self._team: set[int] = set()
@@ -90,24 +99,34 @@ class WaitLooks:
         def both() -> int:
             self.look()
             wait_ns = tick()
+            self._delay_before_ns = self._own_delay_ns() if self._each else None
             self._due_ns = self._clock() + wait_ns
             return wait_ns
 
         return both
 
+    @property
+    def _each(self) -> bool:
+        """Whether each look is taken, and how long there was no core is read before and after."""
+        return self._since_wait < _AFTER_LOOKS
+
     def look(self) -> None:
         """See what it waits for now, unless this look is late."""
         now = self._clock()
         due, self._due_ns = self._due_ns, None
-        before, self._delay_before_ns = self._delay_before_ns, self._own_delay_ns()
-        if due is None or len(self._looked) >= _MOST_WAITING:
+        self._calls += 1
+        if due is None or len(self._looked) >= _MOST_WAITING or (not self._each and self._calls % _ONE_IN):
             return
+        self._since_wait += 1
         if now - due > _LATE_NS:
-            delay = self._delay_before_ns
+            before = self._delay_before_ns
+            delay = None if before is None else self._own_delay_ns()
             lacked = 0 if delay is None or before is None else max(0, delay - before)
             self._looked.append(_Look(due, NO_CORE if lacked >= _FOR_WANT_OF_A_CORE * (now - due) else LATE))
             return
         waits = self._thread.now()
+        if waits not in _NO_WAIT:
+            self._since_wait = 0
         self._looked.append(_Look(now, str(waits), self._busy() if waits is Waits.LOCK else frozenset()))
 
     def take(self, phases_at: Callable[[Sequence[int]], Sequence[tuple[str, str] | None]], *, counts: bool) -> None:

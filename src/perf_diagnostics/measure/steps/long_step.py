@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perf_diagnostics.measure.steps.folding import Folding
-from perf_diagnostics.measure.steps.tape import BITS, CODES, END, FOLDED, times_and_codes
+from perf_diagnostics.measure.steps.tape import AT, CODES, END, FOLDED, times_and_codes
 from perf_diagnostics.records import Int64
 
 #: Whenever so many marks have come it is looked whether they are all of one step.
@@ -43,7 +43,7 @@ class LongStep:
         folding, goes = folds[-1], self.goes_until - self.goes_from
         folding.add(self.codes.tobytes(), np.diff(self.times))
         folding.gone = folding.gone + np.bincount(self.codes[-goes + self.again :], minlength=CODES)
-        marks[self.goes_from : self.goes_until] = array(marks.typecode, [int(self.times[-1]) << BITS | FOLDED])
+        marks[self.goes_from : self.goes_until] = array(marks.typecode, [int(self.times[-1]) + AT[FOLDED]])
         return goes - 1
 
 

@@ -39,26 +39,31 @@ from perf_diagnostics.measure.steps.columns import (
     told_columns,
 )
 from perf_diagnostics.measure.steps.device_clock import DeviceClock, DeviceStep, EventSource
+from perf_diagnostics.measure.steps.device_losses import DeviceLosses
 from perf_diagnostics.measure.steps.folding import Folding
 from perf_diagnostics.measure.steps.moments import phases_at
 from perf_diagnostics.measure.steps.reading import TapeSteps, read_tape
-from perf_diagnostics.measure.steps.spans import AWAKE_NS, DOUBT_NS, PLACE, Span, Wait
+from perf_diagnostics.measure.steps.spans import AWAKE_NS, DOUBT_NS, Span, Wait, span
 from perf_diagnostics.measure.steps.tape import (
+    AT,
     BACKWARD,
-    BITS,
     END,
     FORWARD,
     OPTIMIZER,
     START,
     TRANSFER,
+    code_of,
     labels_of,
     new_tape,
+    time_of,
 )
 from perf_diagnostics.records import ALL_PHASES, MEASURED_PHASES, StepTable
 
 #: So far apart are readings of the CPU clock of a thread that runs without a break, at the ends of quick steps
 #: (QUICK_NS); others have one each. A reading costs as much as all marks of a step.
 SPACING_NS = 10_000_000
+
+_END = AT[END]
 
 #: Nothing is due before this time.
 _NEVER_NS = 2**62
@@ -90,6 +95,7 @@ class Probe:
         "_cpu_ns",
         "_data_wait",
         "_device",
+        "_device_losses",
         "_device_rows",
         "_doubted_until_ns",
         "_ended_ns",
@@ -113,6 +119,8 @@ class Probe:
         "_read_ns",
         "_reads_cpu",
         "_running",
+        "_same_epoch",
+        "_same_samples",
         "_seen",
         "_step_cpu",
         "_step_epoch",
@@ -149,11 +157,12 @@ class Probe:
         self._folds: list[Folding] = []
         # What a step is told is kept where it changes, what is rarely there by the step's number.
         self._told = ToldRows()
-        self._last_told: tuple[int, ...] = UNTOLD
+        self._was_told(UNTOLD)
         #: One after another a step's number, what its waits' CPU time lacks of their wall time, and its reading.
         self._cpu = array("q")
         self._pauses: dict[int, int] = {}
         self._losses: dict[int, Any] = {}
+        self._device_losses = DeviceLosses()
         self._loss_steps, self._loss_values = array("q"), array("d")
         self._steps = 0
         self._step_mark = 0
@@ -163,9 +172,9 @@ class Probe:
         self._device_rows = DeviceRows()
         self._device = None if events is None else DeviceClock(events, clock, self._add_device_step)
         mark = self._mark if self._device is None else self._mark_both_clocks
-        self._data_wait = Wait(mark, clock, self)
+        self._data_wait: Span = Wait(mark, clock, self)
         self._transfer, self._forward, self._backward, self._optimizer = (
-            Span(mark, clock, code) for code in (TRANSFER, FORWARD, BACKWARD, OPTIMIZER)
+            span(mark, clock, code) for code in (TRANSFER, FORWARD, BACKWARD, OPTIMIZER)
         )
         self._origin: int | None = None
         self._running = False
@@ -239,7 +248,7 @@ class Probe:
             self._device.open_block()
         gc.callbacks.append(self._on_gc)
         self._block += 1
-        self._last_told = UNTOLD
+        self._was_told(UNTOLD)
         self._running = True
         self._cpu_ns = self._step_cpu()
         self._gc_ns = 0
@@ -250,7 +259,7 @@ class Probe:
         self._block_start = self._ended_ns = self._read_ns = now
         self._trusted_until_ns = now + AWAKE_NS if self._spaced else 0
         self._quiet_until_ns = self._next_due_ns()
-        self._mark(now << BITS | START)
+        self._mark(now + AT[START])
         self._step_mark = len(self._marks)
 
     def end_block(self) -> None:
@@ -262,7 +271,7 @@ class Probe:
             # The loop ran from the last step's end to here.
             since_ns = self._clock() - self._ended_ns
             self._cpu.extend((last, 0, max(0, self._read_step_cpu(self._ended_ns) - since_ns)))
-        end = self._marks[-1] >> BITS if self._device is None else self._device.close_block()
+        end = time_of(self._marks[-1]) if self._device is None else self._device.close_block()
         self.blocks_wall_ns.append(end - self._block_start)
         self._running = False
         gc.callbacks.remove(self._on_gc)
@@ -288,20 +297,17 @@ class Probe:
         # comparing them is code that lies in no cache by now. What only some steps need is elsewhere.
         clock, mark = self._clock, self._mark
         now = clock()
-        mark(now * PLACE + END)
+        mark(now + _END)
         quick = now - self._ended_ns < QUICK_NS
         if now >= self._quiet_until_ns or not quick:
             self._read_beside(now, quick=quick)
         # A training's steps are mostly told the same; warmup and block change between blocks only.
-        samples_before, tokens_before, padding_before, _, epoch_before, _, _ = self._last_told
         if (
-            samples != samples_before
-            or self._step_epoch != epoch_before
+            samples != self._same_samples
+            or self._step_epoch != self._same_epoch
             or not quick
             or tokens is not None
             or padding_tokens is not None
-            or tokens_before >= 0
-            or padding_before >= 0
         ):
             self._tell(samples, tokens, padding_tokens, quick=quick)
         if self._gc_ns:
@@ -309,8 +315,8 @@ class Probe:
             self._gc_ns = 0
         if loss is not None:
             self._losses[self._steps] = loss
-            if self._device is None and len(self._losses) >= MOST_LOSSES:
-                self._read_losses()
+            if len(self._losses) >= MOST_LOSSES:
+                self._let_go_of_losses()
         self._steps += 1
         self._step_epoch = self.epoch
         self._waited = False
@@ -354,7 +360,8 @@ class Probe:
         del self._marks[:], self._cpu[:], self._loss_steps[:], self._loss_values[:]
         self._folds.clear()
         self._steps = 0
-        self._told, self._last_told, self._pauses, self._device_rows = ToldRows(), UNTOLD, {}, DeviceRows()
+        self._told, self._pauses, self._device_rows = ToldRows(), {}, DeviceRows()
+        self._was_told(UNTOLD)
         return StepTable(columns)
 
     # -- inside
@@ -396,8 +403,14 @@ class Probe:
             last[-1] if last is not UNTOLD and quick else self._graphs(),
         )
         if told != last:
-            self._last_told = told
+            self._was_told(told)
             self._told.append((self._steps, told))
+
+    def _was_told(self, told: tuple[int, ...]) -> None:
+        """The last step was told this; if it is no more than samples and epoch, the next one is compared with these."""
+        self._last_told = told
+        samples, tokens, padding, _, self._same_epoch, _, _ = told
+        self._same_samples = samples if tokens < 0 and padding < 0 else None
 
     def _begin_step(self) -> None:
         self._step_mark = len(self._marks)
@@ -407,10 +420,20 @@ class Probe:
 
     def _read_losses(self) -> None:
         """Turn the losses that were kept into numbers, and let go of them."""
+        for steps, numbers in self._device_losses.take():
+            self._loss_values.extend(numbers)
+            self._loss_steps.extend(steps)
         values = [float(loss) for loss in self._losses.values()]
         self._loss_values.extend(values)
         self._loss_steps.extend(self._losses)
         self._losses.clear()
+
+    def _let_go_of_losses(self) -> None:
+        """Many losses wait: on the host they are read, on a device those of steps that it has done are put together."""
+        if self._device is None:
+            self._read_losses()
+        elif not self._device.capturing:
+            self._device_losses.put(self._losses, done=len(self._device_rows))
 
     def _mark_both_clocks(self, mark: int) -> None:
         """What the spans mark with where there is a device, so that the others need not ask."""
@@ -420,7 +443,7 @@ class Probe:
 
     def _labels(self) -> tuple[Sequence[int], Sequence[float]]:
         """The phases of the stretches of the step that has just ended, and by phase what was read of it before."""
-        codes = bytes(mark & (1 << BITS) - 1 for mark in self._marks[self._step_mark :])
+        codes = bytes(map(code_of, self._marks[self._step_mark :]))
         return labels_of(codes, bridged=self._bridged, recomputes=self._recomputes), ()
 
     def _on_gc(self, moment: str, _info: dict[str, int]) -> None:

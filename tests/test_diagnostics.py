@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from perf_diagnostics import PerformanceDiagnostics
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
-from perf_diagnostics.trials import measurement
+from perf_diagnostics.trials import measurement, usable_device
 
 pytestmark = pytest.mark.usefixtures("small_ceilings", "one_thread")
 
@@ -213,7 +213,7 @@ def test_adam_over_cpu_and_a_second_device(monkeypatch: pytest.MonkeyPatch) -> N
     the same objects, as they do on their way to a GPU.
     """
     monkeypatch.setattr(torch.__future__, "_swap_module_params_on_conversion", True)
-    monkeypatch.setattr(measurement, "_device_count", lambda kind: 1)
+    monkeypatch.setattr(usable_device, "_device_count", lambda kind: 1)
     monkeypatch.setattr(measurement, "event_source", lambda device, clock: None)
     to_float = torch.Tensor.__float__
     monkeypatch.setattr(torch.Tensor, "__float__", lambda t: 0.5 if t.is_meta else to_float(t))  # meta has no values

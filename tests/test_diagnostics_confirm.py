@@ -71,7 +71,7 @@ def test_what_was_tried_is_a_table_of_its_own_and_the_report_uses_it(monkeypatch
         profiler.confirm(only=["XYZ999"])
 
 
-@pytest.mark.planted
+@pytest.mark.slow
 def test_the_ceiling_of_a_loader_that_sleeps_is_most_of_the_step() -> None:
     """A batch of 8 sleeps 16 ms; from memory a step of this model takes far less than half of that on any machine."""
     profiler, loader = profiler_of()

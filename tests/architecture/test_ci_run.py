@@ -11,14 +11,15 @@ import pytest
 
 from tests.architecture.test_makefile import MARKERS, commands
 
-RUN = Path(__file__).parents[2] / ".ci" / "run"
+ROOT = Path(__file__).parents[2]
+RUN = ROOT / ".ci" / "run"
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
 
 def pytest_lines() -> list[str]:
     """The commands that run tests; `make test` is one of them."""
-    lines = RUN.read_text(encoding="utf-8").splitlines()
+    lines = RUN.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
     (fast,) = commands("test")
     assert "make test" in lines
     return [fast, *(line for line in lines if "bin/pytest " in line)]
@@ -42,3 +43,16 @@ def test_every_test_runs_once_and_none_that_needs_a_gpu(count: int) -> None:
 def test_planted_faults_are_measured_with_nothing_beside_them() -> None:
     lines = [line for line in pytest_lines() if selects(line, ("planted",))]
     assert lines and not any(" -n " in line or "numprocesses" in line for line in lines)
+
+
+def test_no_planted_fault_lies_where_nobody_looks() -> None:
+    """The other commands look through all files; a marker stands in the file of its test, and nowhere else."""
+    (line,) = [line for line in pytest_lines() if selects(line, ("planted",))]
+    searched = [ROOT / word for word in line.split() if word.startswith("tests/")]
+    assert searched and all(path.exists() for path in searched)
+    assert not [other for other in pytest_lines() if other != line and " tests" in other]
+    holding = {
+        path for path in (ROOT / "tests").rglob("*.py") if "mark." + "planted" in path.read_text(encoding="utf-8")
+    }
+    assert holding and not {path for path in holding if not path.name.startswith("test_")}
+    assert not {path for path in holding if not {path, *path.parents} & set(searched)}

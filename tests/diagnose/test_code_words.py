@@ -6,16 +6,21 @@ import dataclasses
 
 import pytest
 
+from perf_diagnostics.diagnose.code_share import CodeShare, LineShare
 from perf_diagnostics.diagnose.code_words import (
+    among_lines,
     called_unsaid,
     callers_in_loop,
     function,
+    lines_apart,
     place,
     places,
+    seen,
     seen_at,
     source,
 )
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Severity, Verdict
+from perf_diagnostics.diagnose.statistics.statistics import Interval
 from perf_diagnostics.diagnose.verdict_place import verdict_label, verdict_place, verdict_seen, verdict_words
 from perf_diagnostics.records import CodePlace
 from tests.code_lines import BACKWARD, CELL, ITEM, LOOP, LOOPING, MAIN, READ, WAITING, diagnosis_of, share, waiting
@@ -140,6 +145,39 @@ def test_time_that_is_spread_over_a_function_is_told_with_its_lines() -> None:
     far = dataclasses.replace(LOOPING, place=dataclasses.replace(LOOPING.place, file="src/project/models/text/net.py"))
     assert places(far, 26) == "src/…/text/net.py:21-24"
     assert (LOOPING.first_line, LOOPING.last_line, CELL.first_line, CELL.last_line) == (21, 24, 22, 22)
+
+
+def looks_of(*lines: tuple[int, int, float]) -> CodeShare:
+    """A stretch of code: each line with its looks and its share of a step."""
+    within = [
+        LineShare(at(line=line, name="f", text=f"text of {line}"), Interval(value, None, None, 400), looks)
+        for line, looks, value in lines
+    ]
+    most = max(within, key=lambda one: one.share.value)
+    whole = Interval(sum(one.share.value for one in within), None, None, 400)
+    looks = sum(one.looks for one in within)
+    return dataclasses.replace(CELL, place=most.place, share=whole, looks=looks, within=tuple(within))
+
+
+def test_one_line_is_told_as_most_only_where_it_surely_has_more_than_half() -> None:
+    half = looks_of((45, 49, 0.245), (46, 31, 0.155), (47, 20, 0.10))
+    assert among_lines(half) == ", lines 45 (24 %), 46 (16 %) and 47 (10 % of a step)"
+    told = seen(half, "At", "").at()
+    assert told == "At train.py:45-47 in f, lines 45 (24 %), 46 (16 %) and 47 (10 % of a step); line 45: `text of 45`"
+    # Wilson's lower end of 59 in 100 is 0.492, of 61 it is 0.512.
+    assert among_lines(looks_of((45, 59, 0.29), (46, 41, 0.20))) == ", lines 45 (29 %) and 46 (20 % of a step)"
+    assert among_lines(looks_of((45, 61, 0.30), (46, 39, 0.19))) == ", mostly line 45"
+    assert among_lines(CELL) == ""
+
+
+def test_lines_with_a_twentieth_of_a_step_are_kept_apart() -> None:
+    several = looks_of((23, 10, 0.02), (24, 30, 0.07), (25, 90, 0.30), (26, 20, 0.05))
+    assert [one.place.line for one in lines_apart(several)] == [24, 25, 26]
+    small = looks_of((3, 30, 0.030), (4, 20, 0.020), (5, 10, 0.010))
+    assert [one.place.line for one in lines_apart(small)] == [3, 4]
+    many = looks_of(*((line, 10, 0.1) for line in range(1, 8)))
+    assert [one.place.line for one in lines_apart(many)] == [1, 2, 3, 4]
+    assert lines_apart(CELL) == ()
 
 
 def test_where_nothing_is_wrong_the_line_stands_first_and_what_nobody_looked_at_last() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from perf_diagnostics.integrations import own_cost
 from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
@@ -98,9 +99,14 @@ def watched(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture(autouse=True)
 def _each_test_is_a_process_of_its_own() -> Iterator[None]:
-    """A training that a test leaves unfinished would stand in for the signals of all tests that follow."""
+    """A training that a test leaves unfinished would stand in for the signals of all tests that follow.
+
+    What is in torch comes off with the training: the tests that follow call torch's own backward.
+    """
     yield
     for training in abrupt_ends._alive():
         abrupt_ends.remove(training)
         if isinstance(training, MarkedLoop):
             training.let_go()
+    assert torch.autograd.backward.__module__ == "torch.autograd"
+    assert not hasattr(torch.autograd.backward, "__wrapped__")

@@ -142,7 +142,7 @@ def kill(number=signal.SIGTERM):
 def program(text: str) -> tuple[int, str]:
     """Exit status and output of a process of its own."""
     command = [sys.executable, "-c", PROGRAM + textwrap.dedent(text)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     return ended.returncode, ended.stdout + ended.stderr
 
 

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, dataloader
 
 from perf_diagnostics.errors import InvalidSettings, RunError
+from perf_diagnostics.measure.steps.device_clock import HostTimeEvents
 from perf_diagnostics.records import Outcome, Phase
 from tests.integrations.planted import (
     DOSE_S,
@@ -21,13 +22,14 @@ from tests.integrations.planted import (
     pause,
     results_in,
 )
+from tests.integrations.test_called_masks import IDS, MASK, Tagger, counted
 
 accelerate = pytest.importorskip("accelerate", reason="accelerate is missing: pip install 'accelerate>=1.1'")
 
 from perf_diagnostics.integrations import attach  # noqa: E402
 from perf_diagnostics.integrations.accelerate import attach_accelerator  # noqa: E402
 from perf_diagnostics.integrations.ranks import ranks  # noqa: E402
-from perf_diagnostics.integrations.watching import accelerated_watch  # noqa: E402
+from perf_diagnostics.integrations.watching import accelerated_watch, watched_steps  # noqa: E402
 
 STEPS = 10
 
@@ -159,6 +161,27 @@ def test_copies_to_the_device_are_transfer(tmp_path: Path, monkeypatch: pytest.M
     result = measure(tmp_path, loop)
     holds_its_dose(result, "transfer")
     assert data_loader.send_to_device is slow
+
+
+def test_a_mask_by_position_in_a_batch_that_was_moved_is_counted_on_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched_steps, "event_source", lambda _, clock: HostTimeEvents(lambda: None, clock))
+    accelerator = accelerate.Accelerator(cpu=True)
+    model = Tagger().to("meta")
+    rows = DataLoader([(IDS, MASK.long())] * STEPS, batch_size=None)
+    model, optimizer, loader = accelerator.prepare(
+        model, torch.optim.SGD(model.parameters(), lr=0.01), rows, device_placement=[False, False, True]
+    )
+    loader.device = torch.device("meta")  # a pretended accelerator
+    with attach_accelerator(accelerator, results_dir=tmp_path / "results", quiet=True):
+        for ids, mask in loader:
+            assert ids.device.type == mask.device.type == "meta"
+            torch.autograd.backward([model(ids, mask).sum()])  # a list has no loss that could be read
+            optimizer.step()
+    (result,) = results_in(tmp_path / "results")
+    # The first step shows which device it is.
+    assert list(counted(result)) == [(3, 18, 5)] * (STEPS - 1)
 
 
 def test_losses_and_random_draws_are_those_of_the_plain_run_and_nothing_stays_behind(tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ def by_lightning(model: Net, folder: Path, way: str, accumulated: int, *, profil
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(Module(), DataLoader(rows(STEPS * accumulated), batch_size=4))  # type: ignore[arg-type]
+    module: Any = torch.compile(Module(), backend="eager") if way == "compiled" else Module()
+    trainer.fit(module, DataLoader(rows(STEPS * accumulated), batch_size=4))  # type: ignore[arg-type]
     run: Run = seen.diagnostics.run
     return run
 
@@ -181,6 +182,19 @@ def test_a_healthy_training_calls_each_once_a_batch_and_nothing_again(
     assert counts(run, "forwards_again", "backwards_again", *TIMES) == [0] * 5
     assert run.results[0].facts["accumulation_steps"] == accumulated
     assert not {"CMP020", "CMP021"} & codes(run)
+
+
+@pytest.mark.parametrize("how", [by_lightning, by_lightnings_profiler])
+@pytest.mark.parametrize("accumulated", [1, 4])
+def test_a_module_that_was_compiled_as_a_whole_is_called_once_a_batch(
+    tmp_path: Path, how: How, accumulated: int
+) -> None:
+    """Lightning compiles its training_step, in which no call of the model is seen."""
+    run = how(Net(), tmp_path, "compiled", accumulated)
+    assert counts(run, *CALLS) == [accumulated, 0, accumulated, 0, 1]
+    facts = run.results[0].facts
+    assert facts["accumulation_steps"] == accumulated
+    assert facts["compiled"] is True and facts["gradient_checkpointing"] is None
 
 
 @HOWS

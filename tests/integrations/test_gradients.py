@@ -105,7 +105,7 @@ def test_a_head_that_is_not_in_the_loss_is_counted(tmp_path: Path, how: str) -> 
 def test_a_model_that_is_used_as_a_whole_is_measured_as_none(tmp_path: Path, how: str) -> None:
     model, teacher = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1).requires_grad_(False)
     facts = facts_of(tmp_path, model, torch.optim.SGD(model.parameters(), lr=0.01), teacher=teacher, how=how)
-    assert [facts[name] for name in NUMBERS] == [0, 5, 0, 0]
+    assert [facts[name] for name in NUMBERS] == [0, 5, 0, 0] and "gradients_nobody_uses_of" not in facts
 
 
 @pytest.mark.parametrize("how", ["attach", "run"])
@@ -113,6 +113,7 @@ def test_a_teacher_that_is_not_frozen_gets_gradients_that_nobody_uses(tmp_path: 
     model, teacher = torch.nn.Linear(4, 1), TwoHeads()
     facts = facts_of(tmp_path, model, torch.optim.SGD(model.parameters(), lr=0.01), teacher=teacher, how=how)
     assert [facts[name] for name in NUMBERS] == [0, 5, 49, 4 * 49]  # its body and one head, float32
+    assert facts["gradients_nobody_uses_of"] == "TwoHeads.body"  # of its heads one has none
 
 
 @BY_WATCHING_AND_BY_MARKS
@@ -120,6 +121,7 @@ def test_a_body_of_which_only_the_head_is_trained_gets_gradients_that_nobody_use
     model = TwoHeads()
     facts = facts_of(tmp_path, model, torch.optim.SGD(model.heads[0].parameters(), lr=0.01), how=how)
     assert [facts[name] for name in NUMBERS] == [0, 9, 40, 160]
+    assert facts["gradients_nobody_uses_of"] == "TwoHeads.body"
 
 
 def test_what_an_earlier_stage_has_left_is_no_gradient_of_this_one(tmp_path: Path) -> None:

@@ -113,15 +113,22 @@ def test_clipping_the_scheduler_and_zero_grad_are_the_optimizers_and_transfer_is
         slept[phase] += time.perf_counter() - began
 
     class Slow(transformers.Trainer):
-        def _clip_grad_norm(self, model):
-            sleep("optimizer")
-            return super()._clip_grad_norm(model)
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            clip = self.accelerator.clip_grad_norm_  # a method of the Trainer's own calls it in transformers 5 only
+
+            def slow(*args, **kwargs):
+                sleep("optimizer")
+                return clip(*args, **kwargs)
+
+            self.accelerator.clip_grad_norm_ = slow
 
         def _prepare_inputs(self, inputs):
             sleep("transfer")
             return super()._prepare_inputs(inputs)
 
     table = train(tmp_path, kind=Slow).steps[0]
+    assert slept["optimizer"] > 0 and slept["transfer"] > 0
     for phase, seconds in slept.items():  # each holds its own pauses, and neither the other's
         assert seconds <= table.columns[f"host_{phase}_ns"].sum() / 1e9 < sum(slept.values())
 

@@ -18,8 +18,8 @@ from perf_diagnostics.integrations.record import not_shown
 from perf_diagnostics.measure.steps.calls import COUNTS, TIMES, read_calls
 from perf_diagnostics.measure.steps.device_clock import HostTimeEvents
 from perf_diagnostics.measure.steps.tape import (
+    AT,
     BACKWARD,
-    BITS,
     CALLED,
     END,
     FORWARD,
@@ -234,7 +234,7 @@ def test_without_a_call_of_a_model_backwards_are_not_taken_for_repeated_ones() -
     def told(*codes: int) -> dict[str, list[int]]:
         tape = new_tape()
         for time, code in enumerate((START, *codes, END)):
-            tape.append(time << BITS | code)
+            tape.append(time + AT[code])
         return {name: values.tolist() for name, values in read_calls(tape, marked=True).items()}
 
     keeps, backward, leave = CALLED[KEEPS], CALLED[BACKWARD], CALLED[LEAVE]

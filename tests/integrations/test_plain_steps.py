@@ -20,6 +20,8 @@ from perf_diagnostics.integrations.watching import optimizer_turns, patches
 from perf_diagnostics.records import ALL_PHASES
 
 OURS = str(Path(perf_diagnostics.__file__).parent)
+#: What a fetch consists of is timed in some of them (:mod:`tests.integrations.test_fetch_parts`).
+PARTS_OF_FETCHES = "fetch_parts.py"
 
 
 def parts(rows: int = 38):
@@ -46,12 +48,13 @@ class Calls:
         sys.setprofile(self._count)
 
     def _count(self, frame, event, _argument) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(OURS):
+        file = frame.f_code.co_filename
+        if event == "call" and file.startswith(OURS) and not file.endswith(PARTS_OF_FETCHES):
             self._steps[-1][frame.f_code.co_name] += 1
 
     @property
     def usual(self) -> dict[str, int]:
-        """Those of most steps: once in 20 ms one is ended in full, and once in 50 ms a loss and the memory are read."""
+        """Those of most steps: once in 50 ms the memory and a loss are read, and two steps are ended in full."""
         sys.setprofile(None)
         told = collections.Counter(tuple(sorted(step.items())) for step in self._steps[10:-1])
         return dict(told.most_common(1)[0][0])

@@ -16,7 +16,7 @@ from perf_diagnostics.integrations import OwnLoop, attach
 from perf_diagnostics.integrations.model import product_looks, product_operands
 from perf_diagnostics.integrations.model.product_looks import ProductLooks
 from perf_diagnostics.integrations.model.product_operands import Operands
-from perf_diagnostics.integrations.model.products import SIGNAL, Products
+from perf_diagnostics.integrations.model.zero_products import SIGNAL, ZeroProducts
 from perf_diagnostics.integrations.record import flush_times
 from perf_diagnostics.integrations.shield import LoopObservations
 
@@ -162,7 +162,7 @@ def test_a_mode_of_the_users_own_and_torch_func_are_left_alone() -> None:
     looks.end()
     table, head = 2 * ROWS * CLASSES * WIDTH, 2 * ROWS * WIDTH * 4
     assert own.get_total_flops() == 2 * table + 3 * head
-    assert looks.facts == {} and "no product was seen" in why(observations)
+    assert SIGNAL not in looks.facts and "no product was seen" in why(observations)
 
 
 def test_nothing_comes_into_the_capture_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_nothing_comes_into_the_capture_of_a_graph(monkeypatch: pytest.MonkeyPat
     looks.begin(several=False)
     monkeypatch.setattr(product_looks, "captures", lambda _device: True)
     seen: list[Any] = []
-    monkeypatch.setattr(Products, "_see", lambda *given: seen.append(given))
+    monkeypatch.setattr(ZeroProducts, "see", lambda *given, **named: seen.append(given))
     model(torch.arange(ROWS)).sum().backward()
     looks.end()
     assert seen == [] and "no product was seen" in why(observations)
@@ -187,7 +187,8 @@ def test_a_fault_of_ours_becomes_a_gap_and_the_training_goes_on(monkeypatch: pyt
     monkeypatch.setattr(Operands, "zeros", fails)
     model = OneHot()
     looks, observations = look(model, torch.arange(ROWS))
-    assert looks.facts == {} and "made up" in why(observations)
+    assert SIGNAL not in looks.facts and "made up" in why(observations)
+    assert looks.facts["broadcast_blow_ups"] == []  # who has no fault goes on
     assert model.table.weight.grad is not None
 
 

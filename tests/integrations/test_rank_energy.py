@@ -16,7 +16,7 @@ from perf_diagnostics.measure.boards.power import energy
 from perf_diagnostics.measure.host.host_identity import HostIdentity
 from perf_diagnostics.records import Gap, Outcome, Series, TrialResult
 from perf_diagnostics.records.energies import ClockReading
-from perf_diagnostics.report.figures import figures_of
+from perf_diagnostics.report.arms import figures_of
 from perf_diagnostics.store.run_folder import RunFolder
 from tests.planted.bench import free_port
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +23,23 @@ from perf_diagnostics.records import Phase, Run, TrialResult
 from perf_diagnostics.store.find import list_runs
 from perf_diagnostics.store.run_folder import RunFolder
 from tests.planted.bench import free_port
+from tests.planted.warm import WarmStart
 
 SCRIPTS = Path(__file__).parent / "scripts"
 COMMAND = [sys.executable, "-m", "perf_diagnostics", "run", "--results-dir"]
 
 
+def of_ranks(count: int) -> list[dict[str, str]]:
+    """The variables that torchrun sets for so many ranks."""
+    for_all = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    return [for_all | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)} for rank in range(count)]
+
+
 def started(command: list[str], count: int = 2) -> list[subprocess.CompletedProcess[str]]:
     """The command as so many ranks, with the variables that torchrun sets."""
-    for_all = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     running = [
-        subprocess.Popen(
-            command,
-            env={**for_all, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(count)
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for environment in of_ranks(count)
     ]
     ended = []
     for process in running:
@@ -48,20 +49,42 @@ def started(command: list[str], count: int = 2) -> list[subprocess.CompletedProc
     return ended
 
 
-def job(tmp_path: Path, planted: str, steps: int = 60) -> tuple[Run, list[subprocess.CompletedProcess[str]]]:
+@pytest.fixture(scope="module")
+def warm() -> Iterator[WarmStart]:
+    started = WarmStart()
+    yield started
+    started.close()
+
+
+def job(
+    tmp_path: Path, planted: str, steps: int = 60, *, warm: WarmStart | None = None
+) -> tuple[Run, list[subprocess.CompletedProcess[str]]]:
     """Run the script as two ranks, each under ``perf-diagnostics run``, and read what they recorded together."""
     results = tmp_path / "results"
     words = [str(SCRIPTS / "ranks.py"), str(tmp_path / "store"), planted, str(steps)]
-    ended = started([*COMMAND, str(results), *words])
+    command = [*COMMAND, str(results), *words]
+    ended = started(command) if warm is None else started_warm(command, warm, tmp_path / "said")
     assert [process.stdout for process in ended] == ["rank 0 ends\n", "rank 1 ends\n"]
     (folder,) = list_runs(results)
     assert [path.name for path in results.iterdir()] == [folder.path.name]  # nobody left anything else behind
     return folder.read(), ended
 
 
+def started_warm(command: list[str], warm: WarmStart, said: Path) -> list[subprocess.CompletedProcess[str]]:
+    """The same, in processes that need not import torch."""
+    said.mkdir()
+    codes = warm.run(command[3:], of_ranks(2), said=said, timeout_s=240)
+    ended = [
+        subprocess.CompletedProcess(command, code, (said / f"{rank}.out").read_text(), (said / str(rank)).read_text())
+        for rank, code in enumerate(codes)
+    ]
+    assert codes == [0, 0], [process.stderr for process in ended]
+    return ended
+
+
 @pytest.mark.planted
-def test_the_rank_that_waits_for_its_data_is_the_straggler(tmp_path: Path) -> None:
-    run, ended = job(tmp_path, "late")
+def test_the_rank_that_waits_for_its_data_is_the_straggler(tmp_path: Path, warm: WarmStart) -> None:
+    run, ended = job(tmp_path, "late", warm=warm)
     (result,) = run.results
     assert result.facts["ranks"] == 2 and result.facts["backend"] == "gloo"
     assert result.trial.options == {"ranks": 2}
@@ -79,8 +102,8 @@ def test_the_rank_that_waits_for_its_data_is_the_straggler(tmp_path: Path) -> No
 
 
 @pytest.mark.planted
-def test_the_rank_that_is_slow_in_backward_is_the_straggler(tmp_path: Path) -> None:
-    run, _ = job(tmp_path, "slow-backward")
+def test_the_rank_that_is_slow_in_backward_is_the_straggler(tmp_path: Path, warm: WarmStart) -> None:
+    run, _ = job(tmp_path, "slow-backward", warm=warm)
     facts = RankFacts.of(run.results[0])
     assert facts.arrivals is not None and facts.arrivals.count == 9  # of the first ten the very first is not read
     # Rank 1's backward computes 30 ms longer, and rank 0 waits for it in its own, which takes as long.
@@ -98,8 +121,8 @@ def test_the_rank_that_is_slow_in_backward_is_the_straggler(tmp_path: Path) -> N
 
 
 @pytest.mark.planted
-def test_batches_uneven_in_turn_are_no_straggler(tmp_path: Path) -> None:
-    run, _ = job(tmp_path, "in-turn")
+def test_batches_uneven_in_turn_are_no_straggler(tmp_path: Path, warm: WarmStart) -> None:
+    run, _ = job(tmp_path, "in-turn", warm=warm)
     found = {finding.code: finding for finding in diagnose(run).findings}
     assert "COM002" not in found
     assert "their samples differ by 50 %" in found["COM004"].summary  # 12 over the mean of 12 and 4, less 1
@@ -110,8 +133,8 @@ def test_batches_uneven_in_turn_are_no_straggler(tmp_path: Path) -> None:
 
 
 @pytest.mark.planted
-def test_the_rank_that_waits_now_and_then_is_named_with_its_rhythm(tmp_path: Path) -> None:
-    run, _ = job(tmp_path, "now-and-then", steps=150)
+def test_the_rank_that_waits_now_and_then_is_named_with_its_rhythm(tmp_path: Path, warm: WarmStart) -> None:
+    run, _ = job(tmp_path, "now-and-then", steps=150, warm=warm)
     found = {finding.code: finding for finding in diagnose(run).findings}
     # 150 ms in every tenth step of 12 to 20 ms.
     assert found["COM002"].summary.startswith("Rank 1 of 2 is late in ") and "COM004" not in found
@@ -124,11 +147,11 @@ def test_the_rank_that_waits_now_and_then_is_named_with_its_rhythm(tmp_path: Pat
 
 
 @pytest.mark.planted
-def test_exchanges_after_each_accumulated_batch_are_counted_and_cost(tmp_path: Path) -> None:
+def test_exchanges_after_each_accumulated_batch_are_counted_and_cost(tmp_path: Path, warm: WarmStart) -> None:
     (tmp_path / "all").mkdir()
     (tmp_path / "last").mkdir()
-    every, _ = job(tmp_path / "all", "exchanges-all", steps=480)
-    once, _ = job(tmp_path / "last", "exchanges-last", steps=160)
+    every, _ = job(tmp_path / "all", "exchanges-all", steps=480, warm=warm)
+    once, _ = job(tmp_path / "last", "exchanges-last", steps=160, warm=warm)
     found = {finding.code: finding for finding in diagnose(every).findings}["COM009"]
     # 480 exchanges in 120 steps; the first ten of them were counted and timed one by one, and then each hundredth.
     (result,) = every.results
@@ -141,8 +164,8 @@ def test_exchanges_after_each_accumulated_batch_are_counted_and_cost(tmp_path: P
 
 
 @pytest.mark.planted
-def test_equal_ranks_are_clear(tmp_path: Path) -> None:
-    run, _ = job(tmp_path, "even")
+def test_equal_ranks_are_clear(tmp_path: Path, warm: WarmStart) -> None:
+    run, _ = job(tmp_path, "even", warm=warm)
     assert {"COM002", "COM004"}.isdisjoint(finding.code for finding in diagnose(run).findings)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Finding
 from perf_diagnostics.records import Run
 from perf_diagnostics.store.find import list_runs
+from tests.planted.warm import WarmStart
 
 SCRIPT = Path(__file__).parent / "scripts" / "waits_inside.py"
 
@@ -22,11 +22,18 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def run(tmp_path: Path, what: str, steps: int = 200) -> Run:
-    results = tmp_path / "results"
-    command = [sys.executable, "-m", "perf_diagnostics", "run", "--results-dir", str(results), str(SCRIPT)]
-    ended = subprocess.run([*command, what, str(steps)], capture_output=True, text=True, timeout=300, check=False)
-    assert ended.returncode == 0, ended.stderr
+@pytest.fixture(scope="module")
+def warm() -> Iterator[WarmStart]:
+    started = WarmStart()
+    yield started
+    started.close()
+
+
+def run(tmp_path: Path, warm: WarmStart, what: str, steps: int = 200) -> Run:
+    results, said = tmp_path / "results", tmp_path / "said"
+    said.mkdir()
+    words = ["run", "--results-dir", str(results), str(SCRIPT), what, str(steps)]
+    assert warm.run(words, [os.environ], said=said, timeout_s=300) == [0], (said / "0").read_text()
     (folder,) = list_runs(results)
     return folder.read()
 
@@ -37,13 +44,17 @@ def of(finished: Run) -> Finding | None:
 
 @pytest.mark.planted
 @pytest.mark.parametrize(("what", "words"), [("sleep", "in a sleep"), ("lock", "for a lock"), ("service", "on a pipe")])
-def test_a_short_wait_is_seen_although_another_thread_spins_meanwhile(tmp_path: Path, what: str, words: str) -> None:
-    found = of(run(tmp_path, what))
+def test_a_short_wait_is_seen_although_another_thread_spins_meanwhile(
+    tmp_path: Path, warm: WarmStart, what: str, words: str
+) -> None:
+    found = of(run(tmp_path, warm, what))
     assert found is not None and f"mostly {words}" in found.summary
     assert found.evidence[0].value > 10
 
 
 @pytest.mark.planted
 @pytest.mark.parametrize("what", ["products", "contended"])
-def test_products_in_two_threads_and_a_contended_lock_of_python_s_are_no_waits(tmp_path: Path, what: str) -> None:
-    assert of(run(tmp_path, what)) is None
+def test_products_in_two_threads_and_a_contended_lock_of_python_s_are_no_waits(
+    tmp_path: Path, warm: WarmStart, what: str
+) -> None:
+    assert of(run(tmp_path, warm, what)) is None

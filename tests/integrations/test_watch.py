@@ -20,7 +20,7 @@ from perf_diagnostics.integrations.model.losses import Losses, scales_losses
 from perf_diagnostics.integrations.model.modules import outermost, watch_calls
 from perf_diagnostics.integrations.watching import watched_steps
 from perf_diagnostics.integrations.watching.watch import Watch
-from perf_diagnostics.measure.steps.tape import BITS, LEAVE, START, TRAINS
+from perf_diagnostics.measure.steps.tape import LEAVE, START, TRAINS, code_of
 
 
 def parts():
@@ -35,7 +35,7 @@ def a_watch(folder: Path) -> Watch:
 
 
 def codes_on_the_tape(watch: Watch) -> list[int]:
-    return [mark & (1 << BITS) - 1 for mark in watch.probe._marks]
+    return [code_of(mark) for mark in watch.probe._marks]
 
 
 def train(model, optimizer, loader) -> None:

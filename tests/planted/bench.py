@@ -11,10 +11,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.trace import diagnose_traces
@@ -27,6 +28,7 @@ from tests.planted.plant import Arm, Plant, Records, Script, Seen, Torchrun, Tra
 
 _SCRIPTS = Path(__file__).parent / "scripts"
 _HOG = "while True: pass"
+_SCRIPT_TIMEOUT_S = 180.0
 
 #: Stands in the folder of an arm whose runs are whole.
 _DONE = "done"
@@ -72,6 +74,39 @@ def _key(arm: Arm, seed: int, turn: str) -> str:
     return f"{arm!r} {seed} {turn}".rstrip()
 
 
+class Starter(Protocol):
+    """How scripts are started; see ``WarmStart`` in ``warm.py``, and ``FreshStart``."""
+
+    def run(
+        self, words: Sequence[str], environments: Sequence[Mapping[str, str]], *, said: Path, timeout_s: float
+    ) -> list[int]: ...
+
+    def close(self) -> None: ...
+
+
+class FreshStart:
+    """Starts each process as a new interpreter, as users do."""
+
+    def run(
+        self, words: Sequence[str], environments: Sequence[Mapping[str, str]], *, said: Path, timeout_s: float
+    ) -> list[int]:
+        started = []
+        for number, environment in enumerate(environments):
+            with (said / str(number)).open("wb") as errors:
+                command = [sys.executable, "-m", "perf_diagnostics", *words]
+                started.append(
+                    subprocess.Popen(command, env=dict(environment), stdout=subprocess.DEVNULL, stderr=errors)
+                )
+        try:
+            return [process.wait(timeout=timeout_s) for process in started]
+        finally:
+            for process in started:
+                process.kill()
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
 @dataclass
 class Workbench:
     """A folder for runs, one warm server for all trials, and what has been seen of each arm already.
@@ -82,6 +117,7 @@ class Workbench:
     root: Path
     keep: bool = False
     launch: Launcher = field(default_factory=ForkServer)
+    start: Starter = field(default_factory=FreshStart)
     #: How many real runs were made, and not found again.
     ran: int = 0
     _seen: dict[str, Seen] = field(default_factory=dict)
@@ -127,6 +163,7 @@ class Workbench:
 
     def close(self) -> None:
         self.launch.close()
+        self.start.close()
 
     def _look(self, arm: Arm, seed: int) -> Seen:
         if isinstance(arm, Trace):
@@ -173,39 +210,25 @@ class Workbench:
 
     def script(self, arm: Script, seed: int) -> Run:
         """A training script, unchanged, under the command."""
-        results = self._kept(arm, seed)
-        if (results / _DONE).exists():
-            return find_run("latest", results).read()
-        words = [sys.executable, "-m", "perf_diagnostics", "run", "--quiet", "--results-dir", str(results)]
-        words += [str(_SCRIPTS / "train.py"), "--fault", arm.fault, "--steps", str(arm.steps), "--seed", str(seed)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=180)
-        if done.returncode:
-            raise RuntimeError(f"{words} ended with {done.returncode}:\n{done.stderr[-2000:]}")
-        self.ran += 1
-        (results / _DONE).touch()
-        return find_run("latest", results).read()
+        return self._script("train.py", arm, seed, [os.environ])
 
     def torchrun(self, arm: Torchrun, seed: int) -> Run:
         """As torchrun starts it: a process a rank, which find each other by the variables that torchrun sets."""
+        for_all = {**os.environ, "WORLD_SIZE": str(arm.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+        of_ranks = [for_all | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(arm.ranks)]
+        return self._script("ranks.py", arm, seed, of_ranks)
+
+    def _script(self, name: str, arm: Script | Torchrun, seed: int, environments: Sequence[Mapping[str, str]]) -> Run:
         results = self._kept(arm, seed)
         if (results / _DONE).exists():
             return find_run("latest", results).read()
-        words = [sys.executable, "-m", "perf_diagnostics", "run", "--quiet", "--results-dir", str(results)]
-        words += [str(_SCRIPTS / "ranks.py"), "--fault", arm.fault, "--steps", str(arm.steps), "--seed", str(seed)]
-        for_all = {**os.environ, "WORLD_SIZE": str(arm.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-        started = [
-            subprocess.Popen(
-                words,
-                env={**for_all, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(arm.ranks)
-        ]
-        said = [process.communicate(timeout=180)[1] for process in started]
-        if any(process.returncode for process in started):
-            raise RuntimeError(f"{words} ended with {[process.returncode for process in started]}:\n{said}")
+        words = ["run", "--quiet", "--results-dir", str(results), str(_SCRIPTS / name)]
+        words += ["--fault", arm.fault, "--steps", str(arm.steps), "--seed", str(seed)]
+        with tempfile.TemporaryDirectory() as said:
+            codes = self.start.run(words, environments, said=Path(said), timeout_s=_SCRIPT_TIMEOUT_S)
+            if any(codes):
+                lines = [path.read_text()[-2000:] for path in sorted(Path(said).iterdir())]
+                raise RuntimeError(f"{words} ended with {codes}:\n{lines}")
         self.ran += 1
         (results / _DONE).touch()
         return find_run("latest", results).read()

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 
 from perf_diagnostics.diagnose.rule import thresholds_of
 from perf_diagnostics.diagnose.rules import RULES
-from tests.planted import dosed, dosed_calls, dosed_late, dosed_products, dosed_runs, dosed_second
+from tests.planted import (
+    dosed,
+    dosed_calls,
+    dosed_dataflow,
+    dosed_late,
+    dosed_operators,
+    dosed_products,
+    dosed_runs,
+    dosed_second,
+)
 from tests.planted.doses import Dose
 
 DOSES: tuple[Dose, ...] = (
@@ -16,6 +25,8 @@ DOSES: tuple[Dose, ...] = (
     *dosed_products.DOSES,
     *dosed_runs.DOSES,
     *dosed_calls.DOSES,
+    *dosed_dataflow.DOSES,
+    *dosed_operators.DOSES,
 )
 
 _SECOND = "a second condition of the rule; its first one is dosed"
@@ -74,7 +85,7 @@ WITHOUT: Mapping[str, str] = {
     "CMP006 most_share": _LOOK,
     "CMP007": "the size of a gain; settings are read",
     "CMP008": "layers are read",
-    "CMP009": "layers are read",
+    "CMP009 long_tokens": "layers are read",
     "CMP001 roof_share": "takes the place of warn_speedup where ceilings were measured; that is dosed",
     "CMP011": "layers are read",
     "CMP012": "layers are read",

@@ -33,7 +33,29 @@ def _is_padded(faulty: Seen, control: Seen | None) -> str:
     return "" if share >= 0.33 else f"{share:.0%} of the batches is padding"
 
 
+def _names_its_sampler(faulty: Seen, control: Seen | None) -> str:
+    """What is said first about the wait is that it is drawing, in the script's own sampler, and so are its lines."""
+    found = next((finding for finding in faulty.diagnosis.findings if finding.code == "INP001"), None)
+    if found is None or "drawing which samples a batch has, in Balanced.__iter__" not in found.summary:
+        return "the sampler is not named"
+    named = {line.place.function for line in found.lines[:1]}
+    return "" if all(name.startswith("Balanced.__iter__") for name in named) else f"the line named is in {named}"
+
+
 PLANTS = (
+    Plant(
+        name="script-searching-sampler",
+        number="-",
+        says="a script whose sampler looks through all labels, in Python, for each sample of a batch",
+        dose="64 times 4,096 labels a batch",
+        faulty=Script(fault="searching-sampler"),
+        control=Script(fault="indexed-sampler"),
+        fix=Script(fault="indexed-sampler"),
+        expected=("INP001",),
+        top=("INP001",),
+        must_not=("HST006", "INP003", "INP005", "HST005"),
+        check=_names_its_sampler,
+    ),
     Plant(
         name="sleeping-loader",
         number="1",

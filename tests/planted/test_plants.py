@@ -11,14 +11,15 @@ from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
 from tests.planted.bench import Workbench
 from tests.planted.plant import Plant, complaints
 from tests.planted.registry import PLANTS
+from tests.planted.warm import WarmStart
 
 KNOWN = {rule.code for rule in (*RULES, *TRACE_RULES)}
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
-    """One warm server and one memory for all plants, so that shared controls run once."""
-    bench = Workbench(tmp_path_factory.mktemp("planted"))
+    """Warm servers and one memory for all plants, so that shared controls run once."""
+    bench = Workbench(tmp_path_factory.mktemp("planted"), start=WarmStart())
     yield bench
     bench.close()
 

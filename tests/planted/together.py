@@ -96,7 +96,7 @@ PLANTS = (
         says="each sample is waited for, and each step's loss is kept with its graph and a buffer",
         dose="32 ms a batch, 2 MB a step",
         faulty=faulty(sleep_per_item_ms=0.5, leak_kb=2048.0, steps=120),
-        control=healthy(steps=120),
+        control=healthy(),
         expected=("INP001", "MEM004"),
         top=("INP001", "INP003"),
         must_not=("HST006",),

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from perf_diagnostics.diagnose.code_share import CodeShare
+from perf_diagnostics.diagnose.code.code_shares import proportion
+from perf_diagnostics.diagnose.code_share import CodeShare, LineShare
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding
-from perf_diagnostics.diagnose.wording import percent
+from perf_diagnostics.diagnose.wording import listing, percent
 from perf_diagnostics.records import CodePlace
 
 #: Columns of a terminal that a source text takes in a sentence, a place, and the name of a function.
@@ -21,6 +22,12 @@ _NAME_LETTERS = 60
 
 #: Of the lines of a finding those are told with at least this part of what the first one has.
 _BESIDE_THE_FIRST = 1 / 3
+
+#: Of several lines one has most of the time if it surely has this part of it; else they are told with their shares.
+_MOST_OF_IT = 0.5
+
+#: Lines of a function that are told apart: those with this share of a step each, the two largest in any case.
+_OWN_SHARE, _LEAST_TOLD, _MOST_TOLD = 0.05, 2, 4
 
 #: What lies below the loop's line is told where it has this many times a line's own time.
 _MORE_BELOW = 1.5
@@ -69,8 +76,32 @@ def seen_at(finding: Finding, diagnosis: Diagnosis) -> tuple[SeenAt, ...]:
 def seen(line: CodeShare, lead: str, beside: str) -> SeenAt:
     """A line in words, behind a lead and before what else is to be told of it."""
     share = f"{percent(line.share.value)} of a step"
-    before = f", mostly line {line.place.line}: " if line.within else ": "
-    return SeenAt(lead, places(line), function(line.place), source(line.place), share, beside, before)
+    before = among_lines(line)
+    which = f"; line {line.place.line}: " if before and not mostly_one(line) else ": "
+    return SeenAt(lead, places(line), function(line.place), source(line.place), share, beside, before + which)
+
+
+def mostly_one(line: CodeShare) -> bool:
+    """Whether of several lines one surely has more than half of the time, by Wilson's interval of its looks."""
+    most = max((one.looks for one in line.within if one.place == line.place), default=0)
+    return 0 < most <= line.looks and (proportion(most / line.looks, line.looks).low or 0.0) > _MOST_OF_IT
+
+
+def among_lines(line: CodeShare) -> str:
+    """``, mostly line 28``, or ``, lines 28 (17 %), 30 (14 %) and 31 (6 % of a step)``; empty of one line alone."""
+    if not line.within:
+        return ""
+    if mostly_one(line):
+        return f", mostly line {line.place.line}"
+    *others, last = (f"{one.place.line} ({percent(one.share.value)}" for one in lines_apart(line))
+    return f", lines {listing([*(f'{one})' for one in others), f'{last} of a step)'])}"
+
+
+def lines_apart(line: CodeShare) -> tuple[LineShare, ...]:
+    """Of several lines those that are worth a word each, in the order of the file; none where there is only one."""
+    largest = sorted(line.within, key=lambda one: -one.share.value)
+    told = [one for rank, one in enumerate(largest) if rank < _LEAST_TOLD or one.share.value >= _OWN_SHARE][:_MOST_TOLD]
+    return tuple(sorted(told, key=lambda one: one.place.line))
 
 
 def at_line(line: CodePlace | None, *, with_text: bool) -> str:

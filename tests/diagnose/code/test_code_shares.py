@@ -383,3 +383,22 @@ def test_a_line_that_may_have_less_than_a_tenth_of_a_finding_is_not_named(looks:
         claims={"other": 0.4},
     )
     assert {one.place.line for one in claimed_lines(finding, found)} == lines
+
+
+def test_time_without_an_operator_is_told_by_lines_at_which_python_was_at_work() -> None:
+    code = samples(
+        ("forward", "train.py:3:f", 40, ("torch._tensor.Tensor.__format__", "torch._tensor_str._str")),
+        ("forward", "train.py:4:f", 40, ()),  # may stand in an operator, which has no frame
+        ("forward", "train.py:5:f", 40, ("transformers.models.gpt2.GPT2Model.forward",)),
+        ("forward", "train.py:6:f", 40, ("torch.nn.functional.linear",)),
+        ("forward", "train.py:7:f", 40, ("re.sub",)),
+        ("other", "train.py:8:f", 60, ()),
+        ("other", "train.py:9:f", 40, ("torch.optim.lr_scheduler.LRScheduler.step",)),
+    )
+    found = claimed_lines(finding("HST004", Family.HOST, {"host": 0.5}), facts(code))
+    # A fifth of forward's looks, which is half of a step, at each of its lines; of other's, the other half, 0.6.
+    assert told(found) == {
+        "train.py:8": 0.3,
+        "train.py:3 torch._tensor.Tensor.__format__": 0.1,
+        "train.py:7 re.sub": 0.1,
+    }

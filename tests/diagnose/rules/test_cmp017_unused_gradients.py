@@ -25,6 +25,12 @@ def test_a_teacher_with_gradients_is_found_and_no_gain_is_promised():
     assert "no_grad()" in finding.remedies[0].says and changes(finding) == []
 
 
+def test_whose_they_are_is_said_where_it_is_known():
+    facts = {"gradients_nobody_uses": 3000, "gradients_used": 1000, "gradients_nobody_uses_of": "Teacher, Net.body"}
+    finding = found(ask_trial(RULE, forward=0.03, backward=0.06, optimizer=0.01, facts=facts))
+    assert "belong to parameters that no optimizer holds (Teacher, Net.body):" in finding.summary
+
+
 @pytest.mark.parametrize("unheld", [0, 52])  # 52 of 1052: 4.9 %
 def test_none_and_few_are_clear(unheld):
     clear(ask(unheld))

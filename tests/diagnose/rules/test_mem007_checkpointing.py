@@ -19,12 +19,19 @@ def memory(share: float) -> dict[str, float]:
     return {"host_memory_peak": share * 100 * GB, "host_memory_total": 100 * GB}
 
 
-def trained(used: float | None, *, settings: dict[str, Any] | None = None, **facts: Any) -> Run:
-    """60 of 100 ms forward, 30 backward."""
+def trained(
+    used: float | None,
+    *,
+    settings: dict[str, Any] | None = None,
+    forward: float = 0.06,
+    backward: float = 0.03,
+    **facts: Any,
+) -> Run:
+    """By default 60 of 100 ms forward, 30 backward."""
     return run_of(
         trial_of(
-            forward=0.06,
-            backward=0.03,
+            forward=forward,
+            backward=backward,
             optimizer=0.01,
             noise=0.01,
             facts={"matmul_precision": "highest", **facts},
@@ -42,10 +49,22 @@ def test_checkpointing_with_free_memory_buys_nothing() -> None:
     assert changes(finding) == [{"gradient_checkpointing": False}]
 
 
-def test_what_was_not_counted_is_only_mentioned() -> None:
-    finding = found(ask_group(Checkpointing(), trained(0.2, settings={"gradient_checkpointing": True})))
+@pytest.mark.parametrize(
+    ("forward", "backward", "least", "most"),
+    [
+        (0.06, 0.03, 0.225, 0.30),  # a quarter of 90 %; no longer than the backward that it lies in
+        (0.03, 0.06, 0.225, 0.30),  # or all of forward, where a backward takes as long as a forward
+        (0.015, 0.075, 0.15, 0.15),  # what is done again takes no longer than it did before
+    ],
+)
+def test_what_was_not_counted_lies_between_a_quarter_of_both_passes_and_all_of_forward(
+    forward: float, backward: float, least: float, most: float
+) -> None:
+    settings = {"gradient_checkpointing": True}
+    finding = found(ask_group(Checkpointing(), trained(0.2, settings=settings, forward=forward, backward=backward)))
     assert finding.severity is Severity.INFO and finding.recoverable is not None
-    assert finding.recoverable.high == pytest.approx(0.225, abs=0.01)  # a quarter of 90 %
+    assert finding.recoverable.high == pytest.approx(most, abs=0.01)
+    assert finding.evidence[0].low == pytest.approx(100 * least, abs=1)
 
 
 def test_checkpointing_that_fills_the_memory_is_clear() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from perf_diagnostics.cli.diagnose import thresholds
+from perf_diagnostics.cli.rule_flags import thresholds
 from perf_diagnostics.diagnose import diagnose
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.pwr006_cost import Cost

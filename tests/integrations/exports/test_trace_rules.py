@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from perf_diagnostics.integrations import OwnLoop
 from perf_diagnostics.integrations.exports.chrome_trace import chrome_trace, write_chrome_trace
-from perf_diagnostics.records import Phase, Run, Series
+from perf_diagnostics.measure.steps.probe import Probe
+from perf_diagnostics.records import Phase, Run, Series, StepTable
 from perf_diagnostics.testing import run_of, trial_of
 from tests.integrations.exports.trace_rules import problems_of
+from tests.measure.simulated_device import HostClock, SimulatedDevice
 
 
 def made_up() -> Run:
@@ -45,8 +49,48 @@ def marked(folder: Path) -> Run:
     return loop.run
 
 
+def ahead() -> Run:
+    """A host that queues steps of 3 ms while the device takes 10 to 30 ms for them, in three blocks."""
+    host = HostClock()
+    device = SimulatedDevice(host)
+    probe = Probe(clock=host, events=device, thread_cpu=lambda: 0)
+    tables = []
+    for _ in range(3):
+        probe.start()
+        for step in range(8):
+            for span, took_ms in ((probe.forward(), 3.3333333 + step), (probe.backward(), 6.6666667 + 2 * step)):
+                with span:
+                    device.launch(took_ms, enqueue_ms=1.2345678)
+            host.spend(0.5)
+            probe.end_step(samples=4)
+        probe.end_block()
+        tables.append(probe.take())
+        host.spend(2)
+    result = trial_of(forward=0.01, device="cuda:0", host={Phase.FORWARD: 0.002}, steps=3)
+    return run_of(dataclasses.replace(result, steps=(StepTable.concatenate(tables),)))
+
+
+def test_on_a_device_steps_follow_one_another_however_far_the_host_is_ahead() -> None:
+    trace: Any = chrome_trace(ahead())
+    steps = {10: [], 11: []}  # type: dict[int, list[tuple[float, float]]]
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X" and event["name"].startswith("step "):
+            steps[event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    host, device = steps[10], steps[11]
+    assert len(host) == len(device) == 24
+    for first in (0, 8, 16):  # a block begins when the device has nothing left to do
+        assert device[first][0] == pytest.approx(host[first][0], abs=1)
+        for before, after in itertools.pairwise(device[first : first + 8]):
+            assert after[0] == pytest.approx(before[1], abs=0.01)
+        assert device[first + 7][1] - device[first][0] == pytest.approx(
+            sum(10_000 + 3_000 * step for step in range(8)), rel=0.02
+        )
+    rates = [event["ts"] for event in trace["traceEvents"] if event["ph"] == "C"]
+    assert rates == pytest.approx([begin for begin, _ in device], abs=0.01)
+
+
 def test_what_we_write_keeps_the_rules(tmp_path: Path) -> None:
-    for number, run in enumerate((made_up(), marked(tmp_path))):
+    for number, run in enumerate((made_up(), marked(tmp_path), ahead())):
         text = write_chrome_trace(run, tmp_path / f"{number}.json").read_text(encoding="utf-8")
         assert problems_of(text) == []
         kinds = {event["ph"] for event in json.loads(text)["traceEvents"]}

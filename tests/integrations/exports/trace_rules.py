@@ -1,9 +1,10 @@
 """What Perfetto and chrome://tracing demand of a trace in JSON, as far as ours makes use of the format.
 
-The rules are those of the Trace Event Format and of Perfetto's importer (json_trace_parser, slice_tracker, stats): it
-reads µs, keeps whole ns, sorts by time and otherwise keeps the order of the file; it drops what has a negative time or
-duration and a slice that crosses the end of another one on its thread; it knows a thread by its number; it makes a
-counter of each argument of a counter event, which must be a number.
+The rules are those of the Trace Event Format and of Perfetto's importer (json_trace_tokenizer, json_trace_parser,
+slice_tracker, stats): it reads µs, makes whole ns of them (cut down before version 52, rounded since), sorts by time
+and otherwise keeps the order of the file; it drops what has a negative time or duration, and drops or moves a slice
+that crosses the end of another one on its thread; it knows a thread by its number; it makes a counter of each argument
+of a counter event, which must be a number.
 """
 
 from __future__ import annotations
@@ -11,13 +12,22 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 #: Events that our traces are made of, and what each must have.
 REQUIRED = {"X": {"name", "pid", "tid", "ts", "dur"}, "C": {"name", "pid", "ts", "args"}, "M": {"name", "pid", "args"}}
 ALLOWED = {"X": {*REQUIRED["X"], "args", "cat"}, "C": {*REQUIRED["C"], "tid"}, "M": {*REQUIRED["M"], "tid"}}
-NAMES = {"process_name": "name", "thread_name": "name", "process_sort_index": "sort_index"}
+NAMES = {
+    "process_name": "name",
+    "thread_name": "name",
+    "process_sort_index": "sort_index",
+    "thread_sort_index": "sort_index",
+}
 MOST_NUMBER = 2**32
+
+#: How µs become whole ns; C++'s llround takes halves away from zero.
+WHOLE_NS: tuple[Callable[[float], int], ...] = (lambda us: int(us * 1000), lambda us: math.floor(us * 1000 + 0.5))
 
 
 def problems_of(text: str) -> list[str]:
@@ -33,7 +43,9 @@ def problems_of(text: str) -> list[str]:
     told = [problem for event in events for problem in _of_one(event)]
     if told:
         return found + told
-    return found + _of_names(events) + _of_slices(events) + _of_counters(events)
+    for whole_ns in WHOLE_NS:
+        found += _of_slices(events, whole_ns) + _of_counters(events, whole_ns)
+    return list(dict.fromkeys(found + _of_names(events)))
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -68,7 +80,7 @@ def _of_one(event: Any) -> list[str]:
         found.append(f"a counter of {arguments!r:.80}")
     elif kind == "M" and (event["name"] not in NAMES or set(arguments) != {NAMES[event["name"]]}):
         found.append(f"metadata {event['name']!r} with {arguments!r:.80}")
-    elif kind == "M" and (event["name"] == "thread_name") != ("tid" in event):
+    elif kind == "M" and event["name"].startswith("thread_") != ("tid" in event):
         found.append(f"{event['name']} of the wrong thing")
     return found
 
@@ -93,14 +105,13 @@ def _of_names(events: list[dict[str, Any]]) -> list[str]:
     return found + [f"thread {tid} is in {sorted(pids)}" for tid, pids in processes.items() if len(pids) > 1]
 
 
-def _of_slices(events: list[dict[str, Any]]) -> list[str]:
+def _of_slices(events: list[dict[str, Any]], whole_ns: Callable[[float], int]) -> list[str]:
     """Slices of one thread lie inside of each other or beside, in whole ns, in the order in which they are read."""
     found = []
     threads: dict[int, list[tuple[int, int, str]]] = {}
     for event in events:
         if event["ph"] == "X":
-            whole_ns = int(event["ts"] * 1000), int(event["dur"] * 1000)
-            threads.setdefault(event["tid"], []).append((*whole_ns, event["name"]))
+            threads.setdefault(event["tid"], []).append((whole_ns(event["ts"]), whole_ns(event["dur"]), event["name"]))
     for tid, slices in threads.items():
         open_: list[tuple[int, int]] = []
         for begin, long, name in sorted(slices, key=lambda one: one[0]):  # equal times stay in the file's order
@@ -113,7 +124,7 @@ def _of_slices(events: list[dict[str, Any]]) -> list[str]:
     return found
 
 
-def _of_counters(events: list[dict[str, Any]]) -> list[str]:
+def _of_counters(events: list[dict[str, Any]], whole_ns: Callable[[float], int]) -> list[str]:
     """Each counter's times rise: of two at one time only one is seen."""
     found = []
     last_ns: dict[tuple[int, str, str], int] = {}
@@ -121,7 +132,7 @@ def _of_counters(events: list[dict[str, Any]]) -> list[str]:
         if event["ph"] != "C":
             continue
         for argument in event["args"]:
-            key, at_ns = (event["pid"], event["name"], argument), int(event["ts"] * 1000)
+            key, at_ns = (event["pid"], event["name"], argument), whole_ns(event["ts"])
             if at_ns <= last_ns.get(key, -1):
                 found.append(f"counter {event['name']!r} goes back or stands still at {at_ns} ns")
             last_ns[key] = at_ns

@@ -2,16 +2,21 @@
 
 import argparse
 import gc
+import random
 import tempfile
 import time
 
+import composed
 import torch
+from needless import MODELS
 from torch.utils.data import DataLoader, Dataset
 
 FAULTS = (
     *("none", "sleeping-loader", "short-epochs", "collector", "stall", "save", "anomaly", "single-optimizer"),
     *("dense-table", "sparse-table", "waits", "asks-again", "one-by-one", "body-not-frozen"),
-    *("text", "carried-state", "cut-state"),
+    *("text", "carried-state", "cut-state", "searching-sampler", "indexed-sampler"),
+    *MODELS,
+    *composed.MODELS,
 )
 given = argparse.ArgumentParser()
 given.add_argument("--fault", choices=FAULTS, default="none")
@@ -20,6 +25,7 @@ given.add_argument("--seed", type=int, default=0)
 args = given.parse_args()
 
 torch.manual_seed(args.seed)
+random.seed(args.seed)
 torch.set_num_threads(1)
 BATCH = 64
 
@@ -65,13 +71,42 @@ class Asks(torch.nn.Sequential):
         return super().forward(x)
 
 
+class Balanced:
+    """Batches of all classes alike; what samples a class has is looked up, or looked for through all labels."""
+
+    def __init__(self, labels):
+        self.labels = labels.tolist()
+        self.members = {one: [i for i, y in enumerate(self.labels) if y == one] for one in range(10)}
+
+    def __len__(self):
+        return 4096 // BATCH
+
+    def __iter__(self):
+        for _ in range(len(self)):
+            batch = []
+            for place in range(BATCH):
+                members = self.members[place % 10]
+                if args.fault == "searching-sampler":
+                    members = [i for i, y in enumerate(self.labels) if y == place % 10]
+                batch.append(random.choice(members))
+            yield batch
+
+
 short = args.fault == "short-epochs"
-loader = DataLoader(Vectors(10 * BATCH if short else 4096), BATCH, shuffle=True, num_workers=int(short))
+rows = Vectors(10 * BATCH if short else 4096)
+if args.fault.endswith("-sampler"):
+    loader = DataLoader(rows, batch_sampler=Balanced(rows.labels))
+else:
+    loader = DataLoader(rows, BATCH, shuffle=True, num_workers=int(short))
 many = args.fault == "single-optimizer"
 tabled = args.fault.endswith("-table")
 model = Table() if tabled else layers(24, 80) if many else layers(512, 3)
 if args.fault == "waits":
     model = Asks(*model)
+if args.fault in MODELS:
+    model = MODELS[args.fault]()
+if args.fault in composed.MODELS:
+    model = composed.MODELS[args.fault]()
 optimizer = (
     torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
     if many

@@ -10,6 +10,7 @@ the upper end of the interval, and not for its lower end.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -55,6 +56,13 @@ _NOT_OF_LINES = (Family.PROCESSOR, Family.MEMORY, Family.COMMUNICATION, Family.E
 
 #: The collector runs wherever the code happens to be.
 _ANYWHERE = ("HST005",)
+
+
+#: These speak of the host's time in which none of torch's operators runs, whatever the phase.
+_OUT_OF_OPERATORS = ("HST004",)
+
+#: Functions of torch's that are Python at work and make no operators of weight: text of tensors, saving, data sets.
+_PYTHON_OF_TORCH = re.compile(r"torch\.(?:_tensor_str|serialization|utils\.(?:data|tensorboard))(?:\.|$)")
 
 
 def proportion(seen: float, n: float) -> Interval:
@@ -184,6 +192,8 @@ def claimed_lines(finding: Finding, facts: TrialFacts) -> tuple[CodeShare, ...]:
     """
     if finding.lines or finding.family in _NOT_OF_LINES or finding.code in _ANYWHERE:
         return finding.lines
+    if finding.code in _OUT_OF_OPERATORS:
+        return _out_of_operators(facts)
     whole = sum(finding.claims.values())
     phases = [phase for phase, claimed in finding.claims.items() if claimed > 0 and claimed >= whole / 4]
     forward, backward = finding.claims.get(Phase.FORWARD, 0.0), finding.claims.get(Phase.BACKWARD, 0.0)
@@ -199,3 +209,27 @@ def claimed_lines(finding: Finding, facts: TrialFacts) -> tuple[CodeShare, ...]:
         found = found or [one for one in shares if (one.share.low or 0.0) >= _LEAST_OF_CLAIM * whole]
     # Two functions that one line of the loop calls may each have less than another line, and together more.
     return tuple(sorted(found, key=lambda one: (-one.below_entry, -one.share.value))[:_MOST_LINES])
+
+
+def _out_of_operators(facts: TrialFacts) -> tuple[CodeShare, ...]:
+    """The lines at which the thread was seen in a library's Python, or outside of the model's phases in the user's own.
+
+    A line of forward, backward or the optimizer that calls nothing of Python may stand in an operator of torch's, which
+    is written in C: it is not named.
+    """
+    phases = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+    found: list[CodeShare] = []
+    for phase in ALL_PHASES:
+        found += code_shares(facts, phase, deep=False, seen_so=_in_python if phase in phases else _no_operator)
+    return tuple(sorted(found, key=lambda one: -one.share.value)[:_MOST_LINES])
+
+
+def _in_python(path: CodePath) -> bool:
+    """Whether the innermost function that was running is a library's Python, and none that computes for a model."""
+    computes = bool(path.calls) and path.calls[-1].endswith(".forward")
+    return bool(path.calls) and path.calls != OURS and not computes and _no_operator(path)
+
+
+def _no_operator(path: CodePath) -> bool:
+    last = path.calls[-1] if path.calls else ""
+    return not last.startswith("torch.") or _PYTHON_OF_TORCH.match(last) is not None

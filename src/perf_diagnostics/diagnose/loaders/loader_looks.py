@@ -17,6 +17,9 @@ from perf_diagnostics.records import CodePath, Phase
 #: A data set's own functions are run by these; whose they are the names inside of them tell.
 _LOADER = "torch.utils.data."
 
+#: From this part of the wait on it is most of it.
+_MOST_OF_IT = 0.5
+
 #: An iterator is made, or its sampler asked. A sampler's first answer is what its order costs.
 _BEGINS = re.compile(
     r"torch\.utils\.data\.(?:dataloader\.(?:DataLoader\.__iter__|_\w*Iter\.__init__|_\w*Iter\._next_index)|sampler\.)"
@@ -29,6 +32,11 @@ class LoaderLooks:
 
     begins: Interval
     gathers: Interval
+
+    @property
+    def gathers_most(self) -> bool:
+        """Whether most of the wait is torch's own Python, which fetches and stacks sample by sample."""
+        return self.gathers.value >= _MOST_OF_IT
 
 
 def loader_looks(facts: TrialFacts) -> LoaderLooks | None:

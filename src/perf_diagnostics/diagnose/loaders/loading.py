@@ -14,6 +14,7 @@ from perf_diagnostics.diagnose.facts.facts import LEAST_STEPS, Interval, NotMeas
 from perf_diagnostics.diagnose.facts.step_facts import NS_PER_S
 from perf_diagnostics.diagnose.loaders.hand_over import HAND_OVER_S, SMALL, FirstWorkers, HandedOver
 from perf_diagnostics.diagnose.loaders.loader_looks import LoaderLooks, loader_looks
+from perf_diagnostics.diagnose.loaders.loader_parts import LoaderParts, loader_parts
 from perf_diagnostics.diagnose.wording import counted, duration
 from perf_diagnostics.records import Float64, Phase
 
@@ -50,7 +51,8 @@ class Loading:
     (``anew``), or there are none, so that the loop itself begins each pass, the first steps of passes are left out: a
     step takes ``now_s``, and all others ``of_time`` of the time. ``starts``: most of the wait lies in the first.
     ``each``: nearly each step begins a pass anew, so that there are no others. ``looks`` are what the loop was seen to
-    do in its wait, without workers.
+    do in its wait, without workers. ``parts`` are what was timed there: drawing which samples a batch has is the loop's
+    own work, with workers as without, and so a part of ``rest_s`` and none of ``work_s``.
     """
 
     work_s: float
@@ -73,6 +75,12 @@ class Loading:
     computes_s: float | None = None
     each: bool = False
     looks: LoaderLooks | None = None
+    parts: LoaderParts | None = None
+
+    @property
+    def draws(self) -> LoaderParts | None:
+        """The parts of the wait, where drawing which samples a batch has is most of it."""
+        return self.parts if self.parts is not None and self.parts.draws_most else None
 
     @property
     def start(self) -> str:
@@ -106,7 +114,7 @@ class Loading:
     @property
     def gathers(self) -> bool:
         """Most of the wait is torch's own Python, which fetches and stacks sample by sample."""
-        return self.looks is not None and self.looks.gathers.value >= _MOST_OF_IT
+        return self.looks is not None and self.looks.gathers_most
 
     @property
     def rushed(self) -> bool:
@@ -140,7 +148,7 @@ class Loading:
     @property
     def more_may_help(self) -> bool:
         """More workers: false where something else is known to hold the loop up, or they may only take its cores."""
-        not_made_late = self.starts or self.lay_ready or self.hands_over or self.rushed
+        not_made_late = self.starts or self.lay_ready or self.hands_over or self.rushed or self.draws is not None
         no_core = self.kind == "mixed" and self.free_cores is not None and self.free_cores < 1
         return self.workers_win and not (not_made_late or self.cores_lacking or self.guessed or no_core)
 
@@ -190,8 +198,11 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
     step = between.step_s
     # Running workers that cannot keep up are all busy, and a batch takes one of them as many steps as there are
     # workers. Without workers the loop makes the batch itself, inside its wait.
-    work = workers * step if workers else between.wait_s or (share.value * step if wait is None else wait)
-    rest = max(step * (1 - between.wait_share), 1e-9)
+    parts = loader_parts(facts)
+    drawn = 0.0 if parts is None else parts.draws.value
+    made_here = (1 - drawn) * (between.wait_s or (share.value * step if wait is None else wait))
+    work = workers * step if workers else made_here
+    rest = max(step * (1 - (1 - drawn) * between.wait_share), 1e-9)
     scheduled = ask(run_delay.loading, facts)
     kind = (
         _kind(facts, computing_share, waiting_share)
@@ -200,7 +211,9 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
     )
     ready = bool(workers) and bool(ask(run_delay.batches_lay_ready, facts))
     batches = int(ask(facts.number, "accumulation_steps") or facts.result.trial.settings.accumulation_steps or 1)
-    taking_over_s = ask(_taking_over_s, facts) if workers else None
+    computed_s = ask(_taking_over_s, facts) if workers else None
+    drawn_s = drawn * between.wait_share * step
+    taking_over_s = None if computed_s is None else max(0.0, computed_s - drawn_s)
     hands_over = taking_over_s is not None and taking_over_s >= _MOST_OF_IT * (step - rest)
     free_cores, batch = ask(cores_left, facts), HandedOver.of(facts)
     if kind == "waiting" and (ready or hands_over or _rushed(step, batches * batch.calls_s, workers, free_cores)):
@@ -229,6 +242,7 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
         computes_s=ask(_workers_compute_s, facts) if workers else None,
         each=each,
         looks=loader_looks(facts),
+        parts=parts,
     )
 
 

@@ -36,6 +36,11 @@ class KindOfWork:
     functions: re.Pattern[str]
     remedy: Remedy
 
+    @property
+    def asks_a_model(self) -> bool:
+        """Whether what it does is to call a model without training on it."""
+        return self is _EVALUATING
+
 
 def _below(*names: str) -> re.Pattern[str]:
     """All functions of these modules, classes and functions, and of those below them."""

@@ -15,6 +15,7 @@ from perf_diagnostics.diagnose.facts.outliers import Cause
 from perf_diagnostics.diagnose.finding import Remedy
 from perf_diagnostics.diagnose.rule_parts.excess import phase_parts
 from perf_diagnostics.diagnose.rule_parts.kinds_of_work import kind_of_work
+from perf_diagnostics.diagnose.rule_parts.model_asked import model_asked
 from perf_diagnostics.diagnose.rule_parts.whose_work import whose_work
 from perf_diagnostics.diagnose.statistics.time_series import Period, lost_ratio, period_of
 from perf_diagnostics.records import Bools, Float64, Phase
@@ -174,7 +175,9 @@ def against(facts: TrialFacts, phase: Phase | None) -> tuple[Remedy, ...]:
                 "back (empty_cache)."
             ),
         )
-    seen = kind_of_work(facts, Phase.OTHER)
+    seen, asked = kind_of_work(facts, Phase.OTHER), model_asked(facts)
+    if asked is not None and (seen is None or seen.kind.asks_a_model):
+        return (asked.remedy,)
     if seen is not None:
         return (seen.kind.remedy,)
     whose = whose_work(facts, Phase.OTHER)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Remedy
+from perf_diagnostics.diagnose.loaders.loader_parts import draws_first
 from perf_diagnostics.diagnose.loaders.loading import made_anew
 from perf_diagnostics.diagnose.wording import counted
 
@@ -64,6 +65,12 @@ def begins_cheaper(facts: TrialFacts) -> tuple[Remedy, ...]:
     """Where each pass begins with a long wait, and no workers are started: longer passes, and a cheaper begin."""
     if made_anew(facts):
         return (Remedy(f"{BUILD_ONCE}: each pass makes one now, with its sampler and what reads the data."), LONGER)
+    drawn = draws_first(facts)
+    if drawn is not None:
+        says = (
+            f"Make {drawn.who} cheaper: most of the wait for the first batch of a pass is drawing which samples it has."
+        )
+        return (Remedy(says), LONGER)
     return (LONGER, Remedy("Look for expensive work in the dataset's __iter__ and in the sampler."))
 
 

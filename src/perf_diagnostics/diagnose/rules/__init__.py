@@ -24,6 +24,12 @@ from perf_diagnostics.diagnose.rules.cmp022_tiny_micro_batches import TinyMicroB
 from perf_diagnostics.diagnose.rules.cmp023_products_with_zeros import ProductsWithZeros
 from perf_diagnostics.diagnose.rules.cmp024_costly_hooks import CostlyHooks
 from perf_diagnostics.diagnose.rules.cmp025_rows_without_gradient import RowsWithoutGradient
+from perf_diagnostics.diagnose.rules.cmp026_broadcast_blow_up import BroadcastBlowUp
+from perf_diagnostics.diagnose.rules.cmp027_constants_made_anew import ConstantsMadeAnew
+from perf_diagnostics.diagnose.rules.cmp028_parameters_multiplied_first import ParametersMultipliedFirst
+from perf_diagnostics.diagnose.rules.cmp029_results_never_used import ResultsNeverUsed
+from perf_diagnostics.diagnose.rules.cmp030_computed_again import ComputedAgain
+from perf_diagnostics.diagnose.rules.cmp031_arithmetic_with_zeros import ArithmeticWithZeros
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -174,6 +180,12 @@ RULES: tuple[Rule, ...] = (
     ProductsWithZeros(),
     CostlyHooks(),
     RowsWithoutGradient(),
+    BroadcastBlowUp(),
+    ConstantsMadeAnew(),
+    ParametersMultipliedFirst(),
+    ResultsNeverUsed(),
+    ComputedAgain(),
+    ArithmeticWithZeros(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),

@@ -85,7 +85,9 @@ class UnusedGradients:
             name=self.name,
             family=self.family,
             severity=Severity.WARNING,
-            summary=_summary(share if share >= self.warn_share else None, unused if needless else None, won),
+            summary=_summary(
+                share if share >= self.warn_share else None, unused if needless else None, won, whose=_whose(facts)
+            ),
             scope=facts.label,
             evidence=tuple(numbers),
             remedies=_remedies(nobodys=share >= self.warn_share, dropped=needless and _dropped(unused)),
@@ -99,8 +101,13 @@ def _dropped(unused: UnusedBackward | None) -> bool:
     return unused is not None and unused.dropped
 
 
-def _summary(share: float | None, unused: UnusedBackward | None, won: Interval | None) -> str:
-    whose = "parameters that no optimizer holds"
+def _whose(facts: TrialFacts) -> str:
+    """The parameters that no optimizer holds, with the models, or parts of them, of which they are all."""
+    models = facts.result.facts.get("gradients_nobody_uses_of")
+    return "parameters that no optimizer holds" + (f" ({models})" if isinstance(models, str) and models else "")
+
+
+def _summary(share: float | None, unused: UnusedBackward | None, won: Interval | None, *, whose: str) -> str:
     if share is not None:
         says = f"{percent(share)} of the gradients that the backward computes belong to {whose}: they are made, kept "
         says += "and used by nobody."

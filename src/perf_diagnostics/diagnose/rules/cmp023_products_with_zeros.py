@@ -13,6 +13,7 @@ from perf_diagnostics.diagnose.facts.product_facts import ZeroProduct, share_of_
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.zeros import zeros_in_words
 from perf_diagnostics.diagnose.wording import counted, percent, percent_between
 from perf_diagnostics.records import Phase
 
@@ -40,7 +41,7 @@ class ProductsWithZeros:
     What it measures:
         In one step of a watched loop, which is none of those that count: the operations of all products, convolutions
         and attention that have a formula (torch.utils.flop_counter), and of how many zeros the operands of mm, addmm,
-        bmm and baddbmm in the models' forward were: by 2,048 numbers drawn at random, and where these are nearly all
+        bmm and baddbmm in forward and loss were: by 2,048 numbers drawn at random, and where these are nearly all
         zeros by counting up to four million. What backward computes with the same operand counts with it. Parameters
         are not looked at, and what is nothing but zeros does not count. How long the lines that ask for these products
         take is seen by the looks at the training's stack.
@@ -59,7 +60,7 @@ class ProductsWithZeros:
         their product costs as much as before pruning, and looking up rows is no help. Sparse products of torch pay off
         from about 99 % zeros on, on GPUs later; looking up and adding up rows pays off sooner. A share of operations is
         no share of time: without looks at the lines the time is not known, and a line may do other things as well.
-        Compiled models, recurrent layers in one kernel, and products outside of the models' calls are not looked at.
+        Compiled models and recurrent layers in one kernel are not looked at.
     """
 
     code: ClassVar[str] = "CMP023"
@@ -126,21 +127,13 @@ def _summary(products: Sequence[ZeroProduct], operations: float, time: TimeAt | 
     return (
         f"{percent(operations)} of a step's operations are matrix products with an operand that is nearly all zeros: "
         # Its text only where the looks do not show the line beside it.
-        f"{_zeros(first.zeros)} of its {size} numbers{at_line(first.place, with_text=not timed)}{more}; {took}."
+        f"{zeros_in_words(first.zeros)} of its {size} numbers{at_line(first.place, with_text=not timed)}{more}; {took}."
     )
 
 
 def _remedies(first: ZeroProduct, *, timed: bool) -> tuple[Remedy, ...]:
     attention = (_ATTENTION,) if first.operation in ("bmm", "baddbmm") else ()
     return (_LOOK_UP, _GATHER, *attention, *(() if timed else (_TIME,)))
-
-
-def _zeros(part: float) -> str:
-    """A part near 1, with the digits that count: ``99.98 %``."""
-    for digits in (0, 1, 2):
-        if 1 - part >= 0.999 * 10 ** -(digits + 2):
-            return f"{part * 100:.{digits}f} %"
-    return f"{part * 100:.3f} %"
 
 
 def _won(facts: TrialFacts, products: Sequence[ZeroProduct], time: TimeAt) -> Interval:

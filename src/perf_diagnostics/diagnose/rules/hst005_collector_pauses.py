@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -10,12 +11,14 @@ import numpy as np
 from perf_diagnostics.diagnose.facts import processor, run_delay
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
+from perf_diagnostics.diagnose.loaders.loader_looks import loader_looks
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule_parts.collections import by_phase, exposed_ns
 from perf_diagnostics.diagnose.rule_parts.excess import with_aftermath
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.statistics.time_series import LEAST_CYCLES, ON_THE_BEAT, lost_ratio, period_of
 from perf_diagnostics.diagnose.wording import counted, duration, percent, percent_between, significant
-from perf_diagnostics.records import ALL_PHASES, Float64
+from perf_diagnostics.records import Float64, Phase
 
 #: Realised over predicted gain: 1.02 in one paired experiment (86 % predicted, 88 % realised), with the same caution
 #: as for the optimizer.
@@ -41,10 +44,12 @@ class CollectorPauses:
         a collection every so many steps, on all ranks at once; no ``gc.collect()`` in the loop.
 
     When it is wrong:
-        Pauses are wall time: where others had the thread's core, no more of them is sure than the thread can have
-        computed. Alone it would be faster between the pauses as well, so that up to the share that was seen may be won.
-        What one or two collections cost says nothing about the next ones, so no gain is claimed from them.
-        Without collections, reference cycles with tensors in them keep memory until the next one.
+        A loader that fetches and stacks sample by sample makes the objects that call the collector: where most pauses
+        lie in the wait for it, that fault (INP001) comes first. Pauses are wall time: where others had the thread's
+        core, no more of them is sure than the thread can have computed. Alone it would be faster between the pauses as
+        well, so that up to the share that was seen may be won. What one or two collections cost says nothing about the
+        next ones, so no gain is claimed from them. Without collections, reference cycles with tensors in them keep
+        memory until the next one.
     """
 
     code: ClassVar[str] = "HST005"
@@ -65,7 +70,7 @@ class CollectorPauses:
     )
 
     def check(self, facts: TrialFacts) -> Answer:
-        pauses = _exposed_ns(facts)
+        pauses = exposed_ns(facts)
         share = lost_ratio(pauses, facts.column("wall_ns"), period_of(pauses)).within(0.0, 1.0)
         own = _own(facts, pauses, share)
         most = float(pauses.max()) / float(np.median(facts.table.wall_ns))
@@ -74,6 +79,7 @@ class CollectorPauses:
             Evidence(metric="longest pauses of a step over the median step", value=most, limit=self.longest),
             Evidence(metric="steps with a pause", value=int(np.sum(pauses > 0)), n=facts.steps),
         )
+        claims = by_phase(facts, pauses, share.value)
         found = grade(own, ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share)))
         if found is None and (most < self.longest or float(pauses.max()) < self.longest_s * 1e9):
             return cleared(self, f"the collector's pauses take {percent_between(share)} of all time", *numbers)
@@ -93,7 +99,8 @@ class CollectorPauses:
                 coverage=facts.coverage,
                 thin=facts.thin,
             ),
-            claims=_claims(facts, pauses, share),
+            claims=claims,
+            symptom_of=_called_by(facts, claims),
         )
 
 
@@ -134,31 +141,14 @@ def _gain(facts: TrialFacts, pauses: Float64, share: Interval, own: Interval) ->
     return recoverable(removable, Family.HOST, realised=REALISED)
 
 
-def _exposed_ns(facts: TrialFacts) -> Float64:
-    """The pauses of each steady step that nothing hid, in ns."""
-    pauses = facts.column("gc_ns").astype(np.float64)
-    if not facts.on_accelerator:
-        return pauses
-    exposed: Float64 = pauses * np.nan_to_num(facts.column("starved"))
-    return exposed
+def _called_by(facts: TrialFacts, claims: Mapping[str, float]) -> tuple[str, ...]:
+    """Who makes the objects that call the collector, as far as that is seen: a loader that gathers sample by sample.
 
-
-def _claims(facts: TrialFacts, pauses: Float64, share: Interval) -> dict[str, float]:
-    """The share by phase: how much longer each phase takes the longer the pauses are (slope of a straight line).
-
-    Empty where all steps have the same pauses, which may lie anywhere.
+    It makes thousands of tensors for a batch, and most of the pauses lie in the wait for it.
     """
-    around = pauses - pauses.mean()
-    energy = float(np.dot(around, around))
-    if energy == 0:
-        return {}
-    slopes: dict[str, float] = {}
-    for phase in ALL_PHASES:
-        times = facts.table.phase_ns(phase)
-        if times is not None and np.isfinite(times).all():
-            slopes[str(phase)] = max(0.0, float(np.dot(around, times - times.mean())) / energy)
-    total = max(1.0, sum(slopes.values()))
-    return {phase: slope / total * share.value for phase, slope in slopes.items() if slope > 0}
+    looks = loader_looks(facts)
+    waits = claims.get(str(Phase.DATA_WAIT), 0.0)
+    return ("INP001",) if looks is not None and looks.gathers_most and waits >= sum(claims.values()) / 2 > 0 else ()
 
 
 def _doubt(share: Interval, own: Interval, pauses: Float64) -> str:

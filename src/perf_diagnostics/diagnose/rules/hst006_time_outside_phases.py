@@ -15,6 +15,7 @@ from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, gra
 from perf_diagnostics.diagnose.rule_parts.advice import PROFILER_WINDOW
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.kinds_of_work import Work, kind_of_work
+from perf_diagnostics.diagnose.rule_parts.model_asked import model_asked
 from perf_diagnostics.diagnose.rule_parts.whose_work import Framework, OwnFunction, whose_work
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import Float64, Phase
@@ -235,6 +236,9 @@ def _remedies(
     facts: TrialFacts, work: Work | None, whose: Framework | OwnFunction | None, *, busy: bool, on_batches: bool
 ) -> tuple[Remedy, ...]:
     """What can be about the time outside of the phases: of workers only with a loader, or with batches to make."""
+    asked = model_asked(facts)
+    if asked is not None and not isinstance(whose, Framework) and (work is None or work.kind.asks_a_model):
+        return (asked.remedy,)
     if work is not None:
         return (work.kind.remedy,)
     if whose is not None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.code.code_shares import code_shares
+from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.facts import processor, run_delay
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.loaders.loading import Loading, computing_share_of, core_bound_s, loading_of
 from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.advice import cheaper_batches
+from perf_diagnostics.diagnose.rule_parts.collections import in_the_wait
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.worker_advice import (
     IN_A_THREAD,
@@ -112,6 +115,7 @@ class InputBound:
             recoverable=_gain(facts, left, loading),
             confidence=confidence(tier, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.DATA_WAIT): share.value},
+            lines=_drawn_at(facts, share, loading),
             symptom_of=("INP004", "INP005", "INP008", "CPU001", "CPU003", "MEM006"),
         )
 
@@ -133,6 +137,14 @@ def _remedies(facts: TrialFacts, loading: Loading, workers: int | None) -> tuple
         return (ONE_ITERATOR, *((WHOLE_BATCHES,) if loading.gathers else ()))
     if loading.starts:
         return (keep_workers(facts),) if loading.anew else begins_cheaper(facts)
+    if loading.draws is not None:
+        return (loading.draws.remedy,)
+    besides = (loading.parts.remedy,) if loading.parts is not None and loading.parts.worth_saying else ()
+    return (*_of_making(facts, loading, workers), *besides)
+
+
+def _of_making(facts: TrialFacts, loading: Loading, workers: int | None) -> tuple[Remedy, ...]:
+    """The same for what is no drawing of indices: samples that are fetched, collated and handed over."""
     if not loading.workers_pay:
         return (WHOLE_BATCHES,)
     if loading.hands_over or (loading.rushed and not loading.cores_lacking):
@@ -199,13 +211,53 @@ def _gain(facts: TrialFacts, share: Interval, loading: Loading) -> Share:
     """
     if loading.kind == "waiting" or (loading.starts and not loading.each):
         return recoverable(share, Family.INPUT)
-    if loading.looks is not None and (loading.each or loading.gathers):
-        # What goes away with whole batches, or one iterator, needs no cores; of the rest nothing is sure.
-        part = loading.looks.begins if loading.each else loading.looks.gathers
+    part = _needs_no_cores(loading)
+    if part is not None:
         low, high = share.value if share.low is None else share.low, share.value if share.high is None else share.high
-        sure = Interval(part.value * share.value, (part.low or 0.0) * low, high, share.n)
+        # The thousands of objects that are gathered for a batch call the collector, whose pauses are no part of a wait.
+        besides = in_the_wait(facts) if loading.gathers else 0.0
+        sure = Interval(part.value * share.value, (part.low or 0.0) * low, min(1.0, high + besides), share.n)
         return recoverable(sure, Family.INPUT)
     return recoverable(share, Family.INPUT, cautious_floor=loading.left(core_bound_s(facts, loading)))
+
+
+def _needs_no_cores(loading: Loading) -> Interval | None:
+    """The part of the wait that goes away with one iterator, a cheaper sampler or whole batches; of the rest nothing is
+    sure. None where that is no large part, or not known."""
+    if loading.looks is not None and loading.each:
+        return loading.looks.begins
+    if loading.draws is not None:
+        return loading.draws.draws
+    return loading.looks.gathers if loading.looks is not None and loading.gathers else None
+
+
+def _drawn_at(facts: TrialFacts, share: Interval, loading: Loading) -> tuple[CodeShare, ...]:
+    """The sampler, where drawing is most of the wait, unless looks saw most of that in lines of it.
+
+    A look may see plain Python only when it gives its lock away, in the data set that comes next.
+    """
+    draws = loading.draws
+    if draws is None or draws.place is None or loading.each or loading.starts:
+        return ()
+    part, place = draws.draws.scaled(share.value), draws.place
+    in_sampler = [
+        one.share.value
+        for one in code_shares(facts, Phase.DATA_WAIT)
+        if any(at.file == place.file and at.function.startswith(place.function) for at in (one.place, *one.callers))
+    ]
+    if sum(in_sampler) >= part.value / 2:
+        return ()
+    return (
+        CodeShare(
+            place=place,
+            callers=(),
+            called="",
+            phase=str(Phase.DATA_WAIT),
+            share=part,
+            looks=0,
+            of_phase=draws.draws.value,
+        ),
+    )
 
 
 def _numbers(facts: TrialFacts, loading: Loading, *, computing_share: float) -> tuple[Evidence, ...]:
@@ -217,7 +269,9 @@ def _numbers(facts: TrialFacts, loading: Loading, *, computing_share: float) -> 
     found = []
     if loading.looks is not None:
         found.append(evidence("gathering sample by sample within the wait", loading.looks.gathers, "%"))
-    if not (loading.lay_ready or loading.rushed or loading.each):  # else they may keep up
+    if loading.parts is not None and not loading.each:
+        found += loading.parts.evidence
+    if not (loading.lay_ready or loading.rushed or loading.each or loading.draws):  # else they may keep up
         found.append(Evidence(metric="workers that would keep up", value=loading.needed, limit=cores))
     if loading.workers and loading.computes_s is not None:
         found.append(Evidence(metric="workers' CPU time a step", value=loading.computes_s * 1e3, unit="ms"))
@@ -247,6 +301,10 @@ def _summary(share: Interval, loading: Loading) -> str:
         return f"{says} Nearly each step begins a pass over the data anew, with an iterator and its sampler's order."
     if loading.starts:
         return f"{says} For most of that {loading.start}."
+    if loading.draws is not None:
+        return f"{says} {loading.draws.says} Workers do not do that for the loop."
+    if loading.parts is not None and loading.parts.worth_saying:
+        says = f"{says} {loading.parts.says}"
     if not loading.workers_pay:
         return (
             f"{says} {takes}; taking one over from a worker costs the loop about {duration(loading.batch.least_s)}, "

@@ -72,6 +72,9 @@ class SlowBatches:
             numbers.append(Evidence(metric="without a core within it", value=loading.delayed * 100, unit="%"))
         if loading.starts:
             return cleared(self, f"for most of the wait {loading.start} (INP005)", *numbers)
+        if loading.draws is not None:
+            says = f"{percent(loading.draws.draws.value)} of the wait is drawing which samples a batch has (INP001)"
+            return cleared(self, says, *numbers)
         if loading.kind not in ("computing", "waiting"):
             return cleared(self, f"{percent(computing.value)} of the time of loading is computing", *numbers)
         return Finding(

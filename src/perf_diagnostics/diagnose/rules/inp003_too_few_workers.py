@@ -13,7 +13,7 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.rule_parts.advice import cheaper_batches
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.worker_advice import WHOLE_BATCHES, more_workers
-from perf_diagnostics.diagnose.wording import counted, duration, percent_between
+from perf_diagnostics.diagnose.wording import counted, duration, percent, percent_between
 from perf_diagnostics.records import Phase
 
 
@@ -76,6 +76,12 @@ class TooFewWorkers:
         numbers = (waits, *_numbers(loading))
         if loading.starts:
             return cleared(self, f"for {'' if loading.each else 'most of '}its wait {loading.start} (INP005)", *numbers)
+        if loading.draws is not None:
+            part = percent(loading.draws.draws.value)
+            says = (
+                f"{part} of the wait is drawing which samples a batch has, which no worker does for the loop (INP001)"
+            )
+            return cleared(self, says, *numbers)
         if loading.lay_ready:
             return cleared(
                 self, "for most of its wait a batch lay ready, and the loop had no core to take it", *numbers

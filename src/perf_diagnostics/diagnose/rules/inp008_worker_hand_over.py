@@ -9,6 +9,7 @@ import numpy as np
 
 from perf_diagnostics.diagnose.facts.facts import LEAST_STEPS, NotApplicable, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.loaders.loader_parts import loader_parts
 from perf_diagnostics.diagnose.loaders.loading import epoch_begins
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
@@ -21,9 +22,9 @@ class WorkerHandOver:
     """The loop computes while it takes over batches from its workers.
 
     What it measures:
-        CPU time of the loop's own thread inside the wait for data, although workers make the batches; first batches
-        of a pass, in which workers are started, are left out. From 70 % of the wait on it is the hand-over that takes
-        the time, and not the loading.
+        CPU time of the loop's own thread inside the wait for data, although workers make the batches, without what it
+        takes to draw their indices; first batches of a pass, in which workers are started, are left out. From 70 % of
+        the wait on it is the hand-over that takes the time, and not the loading.
 
     Why it matters:
         Batches cross from process to process: tensors by shared memory, everything else by pickling, piece by piece.
@@ -55,7 +56,11 @@ class WorkerHandOver:
         if facts.on_accelerator:
             # How much of the loop's work a device's queue hides is known of the wait as a whole only.
             raise NotMeasured("data_wait_cpu_ns", "on a device, only the wait as a whole is known to be exposed or not")
-        cpu, within = facts.column("data_wait_cpu_ns"), np.ones(facts.steps, dtype=bool)
+        wait, within = facts.host_column(Phase.DATA_WAIT), np.ones(facts.steps, dtype=bool)
+        parts = loader_parts(facts)
+        # The loop draws the indices as well, and that is no hand-over.
+        drawn = 0.0 if parts is None else parts.draws.value
+        cpu = np.maximum(0.0, facts.column("data_wait_cpu_ns") - drawn * wait)
         within[epoch_begins(facts)] = False
         if int(within.sum()) < LEAST_STEPS:
             raise NotMeasured("epoch", "nearly every step begins a pass over the data")
@@ -65,7 +70,6 @@ class WorkerHandOver:
         taken = evidence("taking over batches", share, "%", limit=self.info_share)
         if found is None:
             return cleared(self, f"taking over batches takes {percent_between(share)} of a step", taken)
-        wait = facts.host_column(Phase.DATA_WAIT)
         part = facts.ratio("data_wait_cpu_ns", cpu[within], wait[within]).within(0.0, 1.0)
         numbers = (taken, evidence("computing within the wait", part, "%", limit=self.computing_share))
         if not part.surely_at_least(self.computing_share):

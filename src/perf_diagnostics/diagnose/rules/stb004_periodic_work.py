@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule_parts.excess import with_aftermath
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.kinds_of_work import kind_of_work
 from perf_diagnostics.diagnose.rule_parts.stalls import PLACES, against, explained_by_length, rhythm_outside, stalls_of
@@ -90,7 +91,7 @@ class PeriodicWork:
             scope=facts.label,
             evidence=tuple(numbers),
             remedies=remedies,
-            recoverable=recoverable(share, self.family),
+            recoverable=recoverable(with_aftermath(facts, found.steps, share), self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
             claims=found.claims,
             symptom_of=("COM002", "INP004", "INP005", "HST003", "HST005", "HST007"),

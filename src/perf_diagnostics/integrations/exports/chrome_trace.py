@@ -27,9 +27,11 @@ STEPS_PER_TRIAL = 500
 _NUMBERS_A_PROCESS, _HOST, _DEVICE = 10, 0, 1
 _NS_PER_US = 1000.0
 
-#: Perfetto drops a slice that is neither inside of another one nor beside it, and cuts times, in µs, down to whole ns,
-#: each by itself: what touches might overlap by one. So slices begin a quarter of a ns late and end as much early.
-_INWARD_NS = 0.25
+#: Perfetto takes a slice that is neither inside of another one nor beside it off its lane, and makes whole ns of times
+#: in µs, each by itself, so that what touches might overlap by one: up to version 51 it cut them down, and now it
+#: rounds them (google/perfetto, src/trace_processor/importers/json/json_trace_tokenizer.cc). So a slice begins a
+#: quarter of a ns late and is three quarters shorter: either way its beginning stays, and its end comes 1 ns early.
+_LATE_NS, _SHORTER_NS = 0.25, 0.75
 
 
 def write_chrome_trace(run: Run, path: Path, *, steps_per_trial: int = STEPS_PER_TRIAL) -> Path:
@@ -85,28 +87,31 @@ def _place(result: TrialResult) -> tuple[str, int, int]:
 def _names(process: int, label: str, table: StepTable, *, place: int) -> Iterator[Json]:
     yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": label}}
     yield {"ph": "M", "pid": process, "name": "process_sort_index", "args": {"sort_index": place}}
-    yield {"ph": "M", "pid": process, "tid": process + _HOST, "name": "thread_name", "args": {"name": "host"}}
-    if table.device_ns(Phase.FORWARD) is not None:
-        yield {"ph": "M", "pid": process, "tid": process + _DEVICE, "name": "thread_name", "args": {"name": "device"}}
+    on_device = table.device_ns(Phase.FORWARD) is not None
+    for lane, name in ((_HOST, "host"), (_DEVICE, "device"))[: 1 + on_device]:
+        where: dict[str, Json] = {"ph": "M", "pid": process, "tid": process + lane}
+        yield {**where, "name": "thread_name", "args": {"name": name}}
+        yield {**where, "name": "thread_sort_index", "args": {"sort_index": lane}}
 
 
 def _lane(process: int, lane: int, table: StepTable) -> Iterator[Json]:
     """The steps of one clock, each with its phases inside."""
     on_device = lane == _DEVICE
     walls = table.wall_ns if on_device else table.columns.get("host_wall_ns", table.wall_ns)
-    starts = _starts(table, walls)
+    starts = _device_starts(table) if on_device else _starts(table, walls)
     phases = {phase: table.device_ns(phase) if on_device else table.host_ns(phase) for phase in ALL_PHASES}
     where: dict[str, Json] = {"pid": process, "tid": process + lane}
     for step in range(len(table)):
         begin, warmup = float(starts[step]), bool(table.columns["warmup"][step])
         arguments: dict[str, Json] = {"samples": int(table.samples[step]), "warmup": warmup}
-        whole = _slice(f"step {step}", begin, float(walls[step]))
-        yield {**whole, **where, "args": arguments}
+        end = begin + float(walls[step])
+        yield {**_slice(f"step {step}", begin, end), **where, "args": arguments}
         for phase, times in phases.items():
             if times is None or not np.isfinite(times[step]) or times[step] <= 0:
                 continue
-            yield {**_slice(str(phase), begin, float(times[step])), **where}
-            begin += float(times[step])
+            until = min(begin + float(times[step]), end)  # a device's times are no whole ns, and their sum is one
+            yield {**_slice(str(phase), begin, until), **where}
+            begin = until
 
 
 def _starts(table: StepTable, walls: Any) -> Any:
@@ -115,15 +120,32 @@ def _starts(table: StepTable, walls: Any) -> Any:
     return np.concatenate(([0], np.cumsum(walls)[:-1])) if recorded is None else recorded
 
 
-def _slice(name: str, begin_ns: float, long_ns: float) -> dict[str, Json]:
-    begin, end = round(begin_ns), round(begin_ns + long_ns)
-    long = max(end - begin - 2 * _INWARD_NS, 0.0)
-    return {"ph": "X", "name": name, "ts": (begin + _INWARD_NS) / _NS_PER_US, "dur": long / _NS_PER_US}
+def _device_starts(table: StepTable) -> Any:
+    """When the device began each step, in ns: where it ended the one before, and with the host where a block begins.
+
+    The host runs ahead of it and begins a step earlier, by its own clock.
+    """
+    starts, block = _starts(table, table.wall_ns), table.get("block")
+    ended = np.cumsum(table.wall_ns)
+    before = ended - table.wall_ns
+    first = np.zeros(len(table), dtype=np.int64)
+    if block is not None:
+        borders = np.flatnonzero(np.diff(block)) + 1
+        first[borders] = borders
+        first = np.maximum.accumulate(first)
+    return starts[first] + before - before[first]
+
+
+def _slice(name: str, begin_ns: float, end_ns: float) -> dict[str, Json]:
+    begin, end = round(begin_ns), round(end_ns)
+    long = max(end - begin - _SHORTER_NS, 0.0)
+    return {"ph": "X", "name": name, "ts": (begin + _LATE_NS) / _NS_PER_US, "dur": long / _NS_PER_US}
 
 
 def _counters(process: int, result: TrialResult, table: StepTable) -> Iterator[Json]:
     """Samples/s of each step, and what was sampled while the drawn steps ran."""
-    starts, walls = _starts(table, table.wall_ns), table.wall_ns
+    on_device = table.device_ns(Phase.FORWARD) is not None
+    starts, walls = _device_starts(table) if on_device else _starts(table, table.wall_ns), table.wall_ns
     for step in range(len(table)):
         if walls[step] > 0:
             rate = int(table.samples[step]) / (int(walls[step]) / 1e9)

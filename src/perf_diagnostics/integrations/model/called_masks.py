@@ -107,6 +107,20 @@ class Copies:
                 self._sources.clear()
             self._sources[id(copy)] = (weakref.ref(copy), source, source._version, copy._version)
 
+    def add_all(self, batch: Any, moved: Any) -> None:
+        """Lists, tuples and mappings of tensors were copied to a device as a whole; what has become of other things
+        is not known."""
+        if isinstance(batch, torch.Tensor):
+            if isinstance(moved, torch.Tensor) and batch.device.type == "cpu" != moved.device.type:
+                self.add(batch, moved)
+        elif isinstance(batch, (list, tuple)):
+            if isinstance(moved, (list, tuple)) and len(batch) == len(moved):
+                for part, there in zip(batch, moved, strict=True):
+                    self.add_all(part, there)
+        elif isinstance(batch, Mapping) and isinstance(moved, Mapping) and batch is not moved:
+            for key in batch:
+                self.add_all(batch[key], moved.get(key))
+
     def source_of(self, copy: torch.Tensor) -> torch.Tensor | None:
         """The tensor on the host, None where it is not known or either was changed since; itself on the CPU."""
         if copy.device.type == "cpu":

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from perf_diagnostics.integrations.model.describe import parameters_of, trained_by
+from perf_diagnostics.integrations.model.describe import class_name, parameters_of, trained_by
 from perf_diagnostics.integrations.model.embedding_gradients import TableGradients, dense_gradients, is_sparse
 from perf_diagnostics.records import Json
 from perf_diagnostics.workloads.optimizers import optimizer_facts
@@ -67,6 +67,8 @@ class Gradients:
         self._seen: dict[int, _Seen] = {}
         #: What no optimizer holds and steps have given gradients.
         self._unheld: dict[int, _Size] = {}
+        #: The models, or parts of them, of which that is all.
+        self._unheld_of = ""
         #: A gradient that is let go and made anew may lie at the same address, so that its ``id`` says nothing.
         self._before: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
 
@@ -115,6 +117,7 @@ class Gradients:
         seen.without, self._before = without, now
         seen.looks += 1
         if seen.looks == _LEAST_LOOKS:
+            self._unheld_of = _wholly(models, self._unheld)
             seen.tables = dense_gradients(models, without=later)
             if turn != ALONE:
                 seen.about = {**optimizer_facts(optimizers[0]), "trains": trained_by(models, held)}
@@ -161,6 +164,7 @@ class Gradients:
             "gradients_nobody_uses": _numbers(self._unheld),
             "gradient_bytes_nobody_uses": sum(size.size_bytes for size in self._unheld.values()),
             "sparse_gradients": _numbers(sparse),
+            **({"gradients_nobody_uses_of": self._unheld_of} if self._unheld_of else {}),
             **({} if tables is None else tables.facts),
             **which,
         }
@@ -168,3 +172,21 @@ class Gradients:
 
 def _numbers(sizes: Mapping[int, _Size]) -> int:
     return sum(size.numbers for size in sizes.values())
+
+
+def _wholly(models: Sequence[torch.nn.Module], unheld: Mapping[int, _Size]) -> str:
+    """The models, or parts of them by their names, that have parameters and only such as no optimizer holds."""
+    found: list[str] = []
+    for model in models:
+        if not unheld or any(model in other.modules() for other in models if other is not model):
+            continue  # told as a part of that one
+        name = class_name(model)
+        whole = [(name, model), *((f"{name}.{part}", inside) for part, inside in model.named_children())]
+        of = [said for said, module in whole if _all_in(module, unheld)]
+        found += of[:1] if name in of else of
+    return ", ".join(dict.fromkeys(found))
+
+
+def _all_in(module: torch.nn.Module, unheld: Mapping[int, _Size]) -> bool:
+    parameters = list(module.parameters())
+    return bool(parameters) and all(id(parameter) in unheld for parameter in parameters)

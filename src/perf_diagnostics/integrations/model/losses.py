@@ -55,6 +55,11 @@ class Losses:
         self._found = None
         self._calls = 0
 
+    @property
+    def backwards(self) -> int | None:
+        """How often backward was called in the step under way; None where that is not counted."""
+        return self._calls if self.wanted else None
+
     def pass_over(self) -> None:
         """A step may have ended with what has been seen so far: what comes next is to be the only one of the next."""
         self._found, self._calls = None, 0

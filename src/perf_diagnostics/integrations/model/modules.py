@@ -15,8 +15,8 @@ from perf_diagnostics.integrations.model.living import living
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import FORWARD, OTHER, TRAINS, LoopProbe
 from perf_diagnostics.integrations.steps.step_state import NOTHING, StepState, nobody
-from perf_diagnostics.measure.steps.spans import PLACE
-from perf_diagnostics.measure.steps.tape import AGAIN, ASKS, ASKS_AGAIN, EVALUATES_AGAIN, LEAVE
+from perf_diagnostics.measure.model_scan import STANDS_IN_FOR
+from perf_diagnostics.measure.steps.tape import AGAIN, ASKS, ASKS_AGAIN, AT, EVALUATES_AGAIN, LEAVE
 from perf_diagnostics.workloads.workload import BatchCount
 
 #: torch.nn.Module looks for this on every call and calls it instead; it leaves it out of copies and pickles. Compiling
@@ -31,6 +31,7 @@ CODES = {
 }
 
 _clock = time.perf_counter_ns
+_FORWARD, _OTHER, _LEAVE = AT[FORWARD], AT[OTHER], AT[LEAVE]
 
 
 class CalledSteps(Protocol):
@@ -95,6 +96,7 @@ class TimedCalls:
         self._alive = weakref.ref(module)
         self._timed = timed
         self._before = module.__dict__.get(_CALL)
+        setattr(timed, STANDS_IN_FOR, self._before)
         # Not setattr: the wrapper that torch.compile returns would pass it on to the module inside.
         module.__dict__[_CALL] = timed
 
@@ -126,7 +128,7 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
     compiling, grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
     state, around, steps, thread = watch.state, watch.probe.open, watch.steps, watch.thread
     batches, beside, reader, marks = steps.batches, steps.beside, _reader(module, steps), watch.probe.marks
-    tensor, reference = torch.Tensor, weakref.ref
+    tensor, reference, at = torch.Tensor, weakref.ref, AT
     #: What the model was last called with to be trained; weakly, for a batch must be gone when the loop lets it go.
     trained_on: Callable[[], Any] = nobody
 
@@ -142,12 +144,12 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
             trains = not (evaluates := not module.training) and grad_enabled()
             if trains and not again and type(given) is tensor:
                 trained_on = reference(given)
-            code = CODES[again, trains, evaluates]
+            code = (AGAIN if again else TRAINS) if trains else CODES[again, trains, evaluates]
             if state.inside != NOTHING or not state.called or len(marks) >= state.full_at:
                 watch.call_begins(module, args, kwargs, reader, code)
             elif not trains:
                 state.evaluated = state.unused_wait
-                state.mark(_clock() * PLACE + code)
+                state.mark(_clock() + AT[code])
                 state.inside = OTHER
             else:
                 if beside:
@@ -159,18 +161,18 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
                 elif not batches:
                     steps.count_rows(args, kwargs)
                 mark = state.mark
-                mark(_clock() * PLACE + code)
+                mark(_clock() + at[code])
                 state.inside = FORWARD
         except FAULTS as fault:
             watch.fails(fault)
         try:
-            return call(*args, **kwargs)
+            return call(*args, **kwargs) if kwargs else call(*args)
         finally:
             try:
                 if state.inside != NOTHING:
                     state.inside = around.pop() if around else NOTHING
                     mark = state.mark
-                    mark(_clock() * PLACE + LEAVE)
+                    mark(_clock() + _LEAVE)
             except FAULTS as fault:
                 watch.fails(fault)
 
@@ -203,12 +205,12 @@ def watch_beside(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
         try:
             if module.training and grad_enabled():
                 mark = state.mark
-                mark(_clock() * PLACE + FORWARD)
+                mark(_clock() + _FORWARD)
                 state.inside = FORWARD
             else:
                 state.evaluated = True
                 mark = state.mark
-                mark(_clock() * PLACE + OTHER)
+                mark(_clock() + _OTHER)
                 state.inside = OTHER
                 steps.called_beside()
         except FAULTS as fault:
@@ -220,7 +222,7 @@ def watch_beside(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
                 if state.inside != NOTHING:
                     state.inside = around.pop() if around else NOTHING
                     mark = state.mark
-                    mark(_clock() * PLACE + LEAVE)
+                    mark(_clock() + _LEAVE)
             except FAULTS as fault:
                 watch.fails(fault)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from threading import get_ident
@@ -11,7 +13,8 @@ from typing import Any
 import torch
 
 from perf_diagnostics.integrations.model.modules import TimedCalls, stands_in
-from perf_diagnostics.integrations.model.products import SIGNAL, Products
+from perf_diagnostics.integrations.model.products import Products, watchers_of
+from perf_diagnostics.integrations.model.zero_products import SIGNAL
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.steps.device_clock import captures
 from perf_diagnostics.records import Json
@@ -19,15 +22,18 @@ from perf_diagnostics.records import Json
 #: A step is looked through once so many were measured, and written down.
 STEADY_STEPS = 10
 
+_INNER: Any = torch._C
+
 _SEVERAL = "several processes train together, and would wait for the one that looks through a step"
 
 
 class ProductLooks:
-    """Looks at the products of one step, which is none of those that count; then never again.
+    """Looks at the operators of one step, which is none of those that count; then never again.
 
     While it looks, the calls of the models and ``torch.autograd.backward`` go through functions of ours, which come off
-    where the step ends. Nothing is put into what is compiled, scripted, or spread over devices, and nothing into the
-    capture of a CUDA graph.
+    where the step ends. Operators are seen from the first call of a model to the end of the backward that follows, the
+    loss between them included, and nothing of what lies around that: not the loader, nor the optimizer. Nothing is put
+    into what is compiled, scripted, or spread over devices, and nothing into the capture of a CUDA graph.
 
     Args:
         observations: where it is noted why nobody looked.
@@ -66,7 +72,10 @@ class ProductLooks:
             if why_not:
                 self._observations.note(SIGNAL, why_not)
                 return
-            self._products = products = Products(one for model in models for one in model.parameters())
+            watchers = watchers_of(one for model in models for one in model.parameters())
+            self._products = products = Products(watchers)
+            self._undo.callback(products.close)
+            _close_in_forks(products)
             for model in models:
                 self._stand_in_for_calls(model, products)
             self._stand_in_for_backward(products)
@@ -78,15 +87,10 @@ class ProductLooks:
         products = self._stop()
         if products is None:
             return
-        lacking = ", ".join(sorted(products.without_formula))
-        if products.problem:
-            self._observations.note(SIGNAL, products.problem)
-        elif lacking:
-            self._observations.note(SIGNAL, f"the step makes use of {lacking}, for which there is no formula")
-        elif not products.forward:
-            self._observations.note(SIGNAL, "in the step that was looked through no product was seen in a model's call")
-        else:
-            self.facts = products.facts
+        with self._observations.guard(SIGNAL):
+            self.facts, gaps = products.conclude()
+            for signal, why in gaps.items():
+                self._observations.note(signal, why)
 
     def training_ended(self) -> None:
         """No step comes any more."""
@@ -116,38 +120,55 @@ class ProductLooks:
             return "the model lies on a device that is not looked at, or whose work is being captured"
         return ""
 
-    def _may_look(self) -> bool:
-        """Whether nothing else that changes what operators do is under way, and no graph is being captured."""
-        inner: Any = torch._C
-        modes = inner._len_torch_dispatch_stack() if hasattr(inner, "_len_torch_dispatch_stack") else 0
-        functorch: Any = getattr(inner, "_functorch", None)
-        transforms = functorch.peek_interpreter_stack() if hasattr(functorch, "peek_interpreter_stack") else None
-        alone = not modes and transforms is None and inner._get_tracing_state() is None
-        return self.under_way and alone and not any(captures(device) for device in self._devices)
+    def _opens(self, products: Products) -> bool:
+        """Operators are seen from here on, unless they are by now, or something else that changes what they do is under
+        way, or a graph is being captured.
+        """
+        # Not functorch.peek_interpreter_stack(): it makes the thread a stack, which torch then copies with each
+        # backward for as long as the thread lives (11,700 instructions a step of two layers, torch 2.13).
+        transformed = _INNER._are_functorch_transforms_active()
+        alone = not _INNER._len_torch_dispatch_stack() and not transformed and _INNER._get_tracing_state() is None
+        if products is not self._products or not alone or any(captures(device) for device in self._devices):
+            return False
+        products.open()
+        return True
 
-    def _stand_in_for_calls(self, model: torch.nn.Module, products: Any) -> None:
+    def _stand_in_for_calls(self, model: torch.nn.Module, products: Products) -> None:
         before, thread, compiling = stands_in(model), get_ident(), torch.compiler.is_dynamo_compiling
         call: Callable[..., Any] = model._call_impl if before is None else before
 
         def looked(*args: Any, **kwargs: Any) -> Any:
-            if compiling() or get_ident() != thread or not torch.is_grad_enabled() or not self._may_look():
+            if compiling() or get_ident() != thread:
                 return call(*args, **kwargs)
-            with products:
+            opened = False
+            with self._observations.guard(SIGNAL):
+                if torch.is_grad_enabled():
+                    opened = self._opens(products)
+                elif not model.training:  # an evaluation, and no backward comes
+                    products.close()
+            try:
                 return call(*args, **kwargs)
+            except BaseException:
+                if opened:
+                    products.close()
+                raise
 
         self._undo.callback(TimedCalls(model, looked))
 
-    def _stand_in_for_backward(self, products: Any) -> None:
+    def _stand_in_for_backward(self, products: Products) -> None:
         original, thread = torch.autograd.backward, get_ident()
 
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if get_ident() != thread or not self._may_look():
+            if get_ident() != thread or products.in_backward:
                 return original(*args, **kwargs)
-            products.in_backward = True
+            with self._observations.guard(SIGNAL):
+                self._opens(products)
+            products.enter_backward()
             try:
-                with products:
-                    return original(*args, **kwargs)
+                return original(*args, **kwargs)
             finally:
+                with self._observations.guard(SIGNAL):
+                    products.close()
                 products.in_backward = False
 
         def undo() -> None:
@@ -156,6 +177,19 @@ class ProductLooks:
 
         torch.autograd.backward = backward
         self._undo.callback(undo)
+
+
+def _close_in_forks(products: Products) -> None:
+    """A process that is forked while operators are seen, such as a loader's worker, does not see them."""
+    if hasattr(os, "register_at_fork"):
+        seen = weakref.ref(products)
+
+        def in_child() -> None:
+            mode = seen()
+            if mode is not None:
+                mode.close()
+
+        os.register_at_fork(after_in_child=in_child)
 
 
 def _has_compiled() -> bool:

@@ -6,6 +6,7 @@ Also how many of its rows are nothing but zeros.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -30,6 +31,9 @@ _LEAST_DENSE = 0.05
 
 _TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
+#: What labels and masks are given as, too.
+NUMBERS = (*_TYPES, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
 
 class Operands:
     """Looks at operands, of ``budget`` numbers in all; what is drawn is drawn from a seed of our own."""
@@ -38,13 +42,13 @@ class Operands:
         self._left = budget
         self._draws = np.random.default_rng(0)
 
-    def zeros(self, operand: torch.Tensor) -> float | None:
+    def zeros(self, operand: torch.Tensor, types: Sequence[torch.dtype] = _TYPES) -> float | None:
         """The part of the operand's numbers that is zeros, 0…1; None where it was not looked at.
 
-        On a device this waits for it. Shape ``(…, rows, columns)``.
+        On a device this waits for it. Shape ``(…, rows, columns)``; of other ``types`` it is not looked at.
         """
         numel = operand.numel()
-        if operand.layout is not torch.strided or operand.dtype not in _TYPES or not numel or operand.dim() < 2:
+        if operand.layout is not torch.strided or operand.dtype not in types or not numel or operand.dim() < 2:
             return None
         if self._left < DRAWN:
             return None

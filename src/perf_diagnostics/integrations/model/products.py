@@ -1,201 +1,184 @@
-"""Sums up the operations of a step as torch runs them, and shows them to who looks for what is computed for nothing."""
+"""Shows the operators of one step, as torch runs them, to who looks for what is computed for nothing."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.utils import flop_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perf_diagnostics.integrations.model import gradient_rows
-from perf_diagnostics.integrations.model.gradient_rows import GradientRows
-from perf_diagnostics.integrations.model.product_operands import Operands
+from perf_diagnostics.integrations.model.blow_ups import BlowUps
+from perf_diagnostics.integrations.model.composed_attention import ComposedAttention
+from perf_diagnostics.integrations.model.operator_graph import OperatorGraph
+from perf_diagnostics.integrations.model.operator_lines import OperatorLines, in_backward
+from perf_diagnostics.integrations.model.step_dataflow import StepDataflow
+from perf_diagnostics.integrations.model.step_totals import StepTotals
+from perf_diagnostics.integrations.model.watchers import Watcher, memory, tensors_of
+from perf_diagnostics.integrations.model.zero_arithmetic import ZeroArithmetic
+from perf_diagnostics.integrations.model.zero_products import ZeroProducts
 from perf_diagnostics.integrations.shield import FAULTS
-from perf_diagnostics.measure.code.code_places import CodePlaces
-from perf_diagnostics.measure.code.own_code import Kind, OwnCode
 from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.measure.steps.device_clock import captures
 from perf_diagnostics.records import Json
 
-SIGNAL = "zero_products"
+#: After so many operators nothing more is looked at: a step without end, or one that the look would slow down for long.
+_MOST_OPERATORS = 100_000
 
-#: An operand of fewer zeros is not worth keeping.
-_LEAST_ZEROS = 0.9
+_INNER: Any = torch._C
 
-#: So many numbers of operands are looked at in all: some tens of milliseconds on a slow core.
-_BUDGET = 1 << 24
-
-#: A product of less than this part of all operations so far is not looked at.
-_SMALL = 1 / 1000
-
-#: So many lines are told at most, those with the most operations.
-_MOST_TOLD = 8
-
-_MOST_FRAMES = 400
-
-_ATEN = torch.ops.aten
-
-#: Where an operator's two operands stand among its arguments.
-_PRODUCTS = {_ATEN.mm: (0, 1), _ATEN.bmm: (0, 1), _ATEN.addmm: (1, 2), _ATEN.baddbmm: (1, 2)}
-
-#: Attention for which torch has no formula of its own, by the operator whose formula fits.
-_ATTENTION = {
-    "_scaled_dot_product_flash_attention_for_cpu": "_scaled_dot_product_efficient_attention",
-    "_scaled_dot_product_fused_attention_overrideable": "_scaled_dot_product_efficient_attention",
-}
-
-#: Recurrent layers and whole encoders in one kernel, for which there is no formula.
-_WITHOUT_FORMULA = frozenset(
-    (
-        *("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"),
-        *("_transformer_encoder_layer_fwd", "_native_multi_head_attention"),
-    )
-)
-
-Formula = Callable[..., int]
+#: Of the thread: what others do on a crowded processor meanwhile is no time of an operator.
+_clock = time.thread_time_ns
 
 
-def _formulas() -> Mapping[Any, Formula]:
-    found: dict[Any, Formula] = dict(flop_counter.flop_registry)
-    for name, like in _ATTENTION.items():
-        for end in ("", "_backward"):
-            operator, formula = getattr(_ATEN, name + end, None), found.get(getattr(_ATEN, like + end, None))
-            if operator is not None and formula is not None:
-                found.setdefault(operator, formula)
-    return found
-
-
-class _Sparse:
-    """The products of one line with one kind of operand."""
-
-    def __init__(self, told: dict[str, Json]) -> None:
-        self.told = told
-        self.calls = 0
-        self.forward = self.backward = 0
+def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
+    """Everybody who looks for something in a step of a model with these parameters."""
+    lines, at = OperatorLines(), [memory(one) for one in parameters]
+    graph = OperatorGraph()
+    return [
+        StepTotals(),
+        ZeroProducts(at, lines),
+        graph,
+        BlowUps(graph, lines),
+        ZeroArithmetic(graph, at, lines),
+        ComposedAttention(graph, lines),
+        StepDataflow(at),
+    ]
 
 
 class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sums up the operations of what runs inside of it, and keeps the products with an operand of mostly zeros.
+    """Shows each operator that runs while this is open, with what it was given, what it gave, and how long it took.
 
     Args:
-        parameters: where the memories of parameters begin: these are no operands to be looked at.
+        watchers: who is shown them.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
+    def __init__(self, watchers: Sequence[Watcher]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.watchers = watchers
+        #: Whether ``torch.autograd.backward`` is under way; what the engine itself tells comes first.
         self.in_backward = False
-        self.forward = self.backward = 0
+        #: Why a watcher looks no more, by its place among them, and why there is nothing to tell at all.
+        self.problems: dict[int, str] = {}
         self.problem = ""
-        self.without_formula: set[str] = set()
-        self._formulas = _formulas()
-        self._operands = Operands(_BUDGET)
-        self._rows = GradientRows(Operands(_BUDGET), self._line)
-        self._parameters = {_memory(one) for one in parameters}
-        self._own, self._places = OwnCode(), CodePlaces()
-        self._found: dict[tuple[Any, ...], _Sparse] = {}
-        #: The operands of mostly zeros, by where their memory begins, and its size.
-        self._by_memory: dict[tuple[int, int], _Sparse] = {}
+        self._seen = 0
+        #: The thread's time in forward and in backward that is neither an operator's nor the look's own, in ns, and
+        #: since when it is counted.
+        self._around = {False: 0, True: 0}
+        self._since = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Not by torch's own wrapper, which imports all of torch._dynamo at the first operator: about a second."""
+        return False
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """What is compiled meanwhile is left alone."""
+        return True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether operators of this thread are shown."""
+        return any(_INNER._get_dispatch_stack_at(at) is self for at in range(_INNER._len_torch_dispatch_stack()))
+
+    def open(self) -> None:
+        """Show the operators of this thread from now on.
+
+        The mode goes onto torch's stack by itself, and not by ``with``: whoever enters a mode notes for all threads
+        that there is one, and puts back what was noted before. A mode of the user's that is entered in between, and
+        left after this one, would note for good what is true no more.
+        """
+        if self.is_open:
+            return
+        for number, watcher in enumerate(self.watchers):
+            if number not in self.problems:
+                watcher.opens()
+        _INNER._push_on_torch_dispatch_stack(self)
+        self._since = _clock()
+
+    def enter_backward(self) -> None:
+        """``torch.autograd.backward`` begins, until :meth:`close`."""
+        if self.is_open:
+            self._lap()
+        self.in_backward = True
+
+    def _lap(self) -> None:
+        now = _clock()
+        self._around[self.in_backward] += max(0, now - self._since)  # below 0: a device's backward has its own thread
+        self._since = now
+
+    def close(self) -> None:
+        """Show no more. Modes of the user's that were entered since, and not left yet, stay."""
+        if not self.is_open:
+            return
+        self._lap()
+        above = []
+        while (top := _INNER._pop_torch_dispatch_stack(None)) is not self:
+            above.append(top)
+        for mode in reversed(above):
+            _INNER._push_on_torch_dispatch_stack(mode)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
+        self._lap()
         result = func(*args, **named)
-        if not self.problem:
-            try:
-                self._see(getattr(func, "_overloadpacket", func), args, named, result)
-            except FAULTS as fault:
-                self.problem = in_words(fault)
+        took = _clock() - self._since
+        self._seen += 1
+        if self._seen <= _MOST_OPERATORS:
+            self._show(getattr(func, "_overloadpacket", func), args, named, result, took)
+        self._since = _clock()
         return result
 
-    def _see(self, operator: Any, args: Any, named: Any, result: Any) -> None:
-        formula = self._formulas.get(operator)
-        if formula is None:
-            name = getattr(operator, "__name__", "")
-            if name in _WITHOUT_FORMULA:
-                self.without_formula.add(name)
-            return
-        flops = int(formula(*args, **named, out_val=result))
-        if self.in_backward:
-            self.backward += flops
-        else:
-            self.forward += flops
-        given = [one for one in args if isinstance(one, torch.Tensor)]
-        plain = all(type(one) in (torch.Tensor, torch.nn.Parameter) and not captures(one.device) for one in given)
-        if not plain or flops < _SMALL * (self.forward + self.backward):
-            return
-        self._rows.see(operator, args, flops, in_backward=self.in_backward)
-        operands = [args[number] for number in _PRODUCTS.get(operator, ()) if number < len(args)]
-        for operand in operands:
-            if self._adds(operand, flops, operator):
+    def _show(self, operator: Any, args: Any, named: Any, result: Any, took_ns: int) -> None:
+        try:
+            tensors = [*tensors_of(args, *named.values(), result)]
+            whole = all(map(_has_memory, tensors))
+            on_cpu = all(one.is_cpu for one in tensors)
+            if not on_cpu and any(captures(one.device) for one in tensors):
                 return
+            backward = self.in_backward or in_backward()
+        except FAULTS as fault:
+            self.problem = in_words(fault)
+            return
+        seconds = took_ns * 1e-9 if on_cpu else None
+        for number, watcher in enumerate(self.watchers):
+            if number in self.problems:
+                continue
+            try:
+                if whole:
+                    watcher.see(operator, args, named, result, in_backward=backward, seconds=seconds)
+                else:
+                    watcher.passes_over(tensors)
+            except FAULTS as fault:
+                self.problems[number] = in_words(fault)
 
-    def _adds(self, operand: torch.Tensor, flops: int, operator: Any) -> bool:
-        """Whether this operand is of mostly zeros; its product counts then."""
-        memory = _memory(operand)
-        if memory in self._parameters:
-            return False
-        key = memory, operand.numel()
-        known = self._by_memory.get(key)
-        if self.in_backward and known is None:
-            return False  # a gradient is sparse for other reasons: a loss of few positions, a pooling
-        zeros = self._operands.zeros(operand)
-        if zeros is None or not _LEAST_ZEROS <= zeros < 1:
-            return False
-        if known is None or not self.in_backward:
-            known = self._by_memory[key] = self._at_line(operand, zeros, operator)
-        if self.in_backward:
-            known.backward += flops
-        else:
-            known.forward += flops
-            known.calls += 1
-        return True
-
-    def _at_line(self, operand: torch.Tensor, zeros: float, operator: Any) -> _Sparse:
-        """What is kept for the line of the user's own that asks for the product."""
-        key, place = self._line()
-        key = key or (None, tuple(operand.shape))
-        if key not in self._found:
-            self._found[key] = _Sparse(
-                {
-                    "operation": str(getattr(operator, "__name__", "")),
-                    "shape": [int(size) for size in operand.shape],
-                    "zeros": zeros,
-                    **place,
-                }
-            )
-        return self._found[key]
-
-    def _line(self) -> tuple[tuple[Any, ...] | None, dict[str, Json]]:
-        """The line of the user's own that asks for the operation under way: a key, and as facts tell it; or nothing."""
-        frame = sys._getframe(1)
-        for _ in range(_MOST_FRAMES):
-            if frame.f_back is None or self._own.kind_of(frame.f_code.co_filename) is Kind.OWN:
-                break
-            frame = frame.f_back
-        code, line = frame.f_code, frame.f_lineno
-        if self._own.kind_of(code.co_filename) is not Kind.OWN:
-            return None, {}
-        place = self._places.place(code, line)
-        return (code, line), {"file": place.file, "line": place.line, "function": place.function, "text": place.text}
-
-    @property
-    def facts(self) -> dict[str, Json]:
-        """Plain values by the names of ``TrialResult.facts``."""
-        most = sorted(self._found.values(), key=lambda one: -(one.forward + one.backward))[:_MOST_TOLD]
-        return {
-            "product_flops_forward": self.forward,
-            "product_flops_backward": self.backward,
-            SIGNAL: [
-                {**one.told, "calls": one.calls, "flops_forward": one.forward, "flops_backward": one.backward}
-                for one in most
-            ],
-            gradient_rows.SIGNAL: self._rows.told,
-        }
+    def conclude(self) -> tuple[dict[str, Json], dict[str, str]]:
+        """Plain values by the names of ``TrialResult.facts``, and why signals are missing, by their names."""
+        why = self.problem
+        if self._seen > _MOST_OPERATORS:
+            why = f"the step that was looked through has more than {_MOST_OPERATORS:,} operators"
+        facts: dict[str, Json] = {}
+        gaps: dict[str, str] = {}
+        for number, watcher in enumerate(self.watchers):
+            try:
+                lacking = why or self.problems.get(number, "") or watcher.why_not
+                facts |= {} if lacking else watcher.told
+            except FAULTS as fault:
+                lacking = in_words(fault)
+            gaps |= dict.fromkeys(watcher.signals, lacking) if lacking else {}
+        if not why:
+            for backward, phase in ((False, "forward"), (True, "backward")):
+                facts[f"around_operators_seconds_{phase}"] = self._around[backward] * 1e-9
+        return facts, gaps
 
 
-def _memory(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage().data_ptr())
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's numbers lie in one piece of memory: not those of a type that does its operators itself."""
+    own = type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+    if own and type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return False
+    return tensor.layout is torch.strided and not tensor.is_meta

@@ -1,0 +1,199 @@
+"""What the dataflow of one step told: what was computed again, is the same in each step, or came to nothing.
+
+A line's seconds become a share of the step by phase: those of all operators of forward are forward's, and so for
+backward, so that what lies between operators counts with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts
+from perf_diagnostics.records import CodePlace, Json, Phase
+
+_NOBODY = "no step was looked through operator by operator; in a watched loop one is, after its first second"
+
+#: A single step was timed, operator by operator: its shares may be so many times as large as usual, or as small.
+_SCATTER = 1.5
+
+#: What is allocated and called beside operators goes with them: of planted work that took 57, 64 and 19 % (49 % with
+#: what may go beside it) of a step by its operators, 74, 71 and 31 to 41 % went when it was left out.
+_MORE_THAN_OPERATORS = 1.3
+
+
+@dataclass(frozen=True)
+class Needless:
+    """Work of one step that one line asks for, and that need not have been done.
+
+    ``forward`` and ``backward`` are shares of the step, 0…1; ``more`` may go with it, and is not known to; ``instead``
+    is what another way of the same would take. ``operators`` are those of forward.
+    """
+
+    place: CodePlace | None
+    operators: int
+    forward: float
+    backward: float
+    more: float = 0.0
+    instead: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """Of the step, less what has to be done instead."""
+        return max(0.0, self.forward + self.backward - self.instead)
+
+
+@dataclass(frozen=True)
+class Again(Needless):
+    """What had been computed at the line ``first`` already.
+
+    ``inside`` is the innermost line with most of it, where that is another one; ``of_parameters`` says that nothing but
+    parameters and constants went into it.
+    """
+
+    first: CodePlace | None = None
+    inside: CodePlace | None = None
+    of_parameters: bool = False
+
+
+@dataclass(frozen=True)
+class DenseParameters(Needless):
+    """Parameters of (``rows``, ``inner``) and (``inner``, ``columns``) multiplied before the batch's rows are."""
+
+    rows: int = 0
+    inner: int = 0
+    columns: int = 0
+    batch_rows: int = 0
+    uses: int = 0
+
+
+def computed_again(facts: TrialFacts) -> tuple[Again, ...]:
+    """What one step computed more than once from the same values, what takes longest first.
+
+    Raises:
+        NotMeasured: no step was looked through, or its operators have no times.
+    """
+    looked = _Looked(facts, "computed_again")
+    found = (
+        Again(
+            *looked.shared(one),
+            first=_place(one.get("first")),
+            inside=_place(one.get("inside")),
+            of_parameters=one.get("of_parameters") is True,
+        )
+        for one in looked.entries
+    )
+    return _most_first(found)
+
+
+def constants_made(facts: TrialFacts) -> tuple[Needless, ...]:
+    """What one step made of nothing but numbers in the code; raises as :func:`computed_again`."""
+    looked = _Looked(facts, "constants_made")
+    return _most_first(Needless(*looked.shared(one)) for one in looked.entries)
+
+
+def never_used(facts: TrialFacts) -> tuple[Needless, ...]:
+    """What one step computed and nothing made use of; raises as :func:`computed_again`."""
+    looked = _Looked(facts, "never_used")
+    return _most_first(Needless(*looked.shared(one)) for one in looked.entries)
+
+
+def dense_products(facts: TrialFacts) -> tuple[DenseParameters, ...]:
+    """Products of parameters for which another order takes less; raises as :func:`computed_again`."""
+    looked = _Looked(facts, "dense_products")
+    found = (
+        DenseParameters(
+            *looked.shared(one),
+            more=looked.seconds(one.get("seconds_more"), Phase.BACKWARD),
+            instead=looked.of_both(one.get("seconds_instead")),
+            rows=_whole(one.get("rows")),
+            inner=_whole(one.get("inner")),
+            columns=_whole(one.get("columns")),
+            batch_rows=_whole(one.get("batch_rows")),
+            uses=_whole(one.get("uses")),
+        )
+        for one in looked.entries
+    )
+    return _most_first(found)
+
+
+def share_of_step(found: Sequence[Needless]) -> Interval:
+    """The share of the step that all of it takes, as one look at one step knows it."""
+    value = sum(one.share for one in found)
+    most = sum(one.forward + one.backward for one in found)
+    return Interval(value, value / _SCATTER, min(1.0, most * _SCATTER), 1)
+
+
+def removable(facts: TrialFacts, found: Sequence[Needless]) -> Interval:
+    """The share of the step that goes when it is not done: forward's part, and at most what may go beside it."""
+    share = share_of_step(found)
+    whole = sum(facts.share(phase).value for phase in (Phase.FORWARD, Phase.BACKWARD))
+    forward = max(0.0, sum(one.forward - one.instead for one in found))
+    most = _MORE_THAN_OPERATORS * sum(one.forward + one.backward + one.more for one in found)
+    return Interval(share.value, min(share.value, forward), max(share.value, min(whole, most)), 1)
+
+
+def by_phase(found: Sequence[Needless]) -> dict[str, float]:
+    """The shares of the step that it takes of forward and of backward."""
+    return {
+        str(Phase.FORWARD): sum(one.forward for one in found),
+        str(Phase.BACKWARD): sum(one.backward for one in found),
+    }
+
+
+N = TypeVar("N", bound=Needless)
+
+
+class _Looked:
+    """The entries of one list, and what a second of an operator is of a step."""
+
+    def __init__(self, facts: TrialFacts, name: str) -> None:
+        told = facts.result.facts.get(name)
+        if not isinstance(told, list):
+            raise facts.missing(name, _NOBODY)
+        self._of_a_second: dict[Phase, float] = {}
+        for phase in (Phase.FORWARD, Phase.BACKWARD):
+            seconds = facts.number(f"operator_seconds_{phase}")
+            self._of_a_second[phase] = facts.share(phase).value / seconds if seconds > 0 else 0.0
+        seconds = sum(facts.number(f"operator_seconds_{phase}") for phase in self._of_a_second)
+        if not seconds > 0:
+            raise NotMeasured(name, "the operators of the step that was looked through have no times")
+        self._of_any = sum(facts.share(phase).value for phase in self._of_a_second) / seconds
+        entries = (one for one in told if isinstance(one, dict))
+        self.entries = [one for one in entries if _number(one.get("seconds_forward")) is not None]
+
+    def shared(self, one: dict[str, Json]) -> tuple[CodePlace | None, int, float, float]:
+        return (
+            _place(one),
+            _whole(one.get("operators")),
+            self.seconds(one.get("seconds_forward"), Phase.FORWARD),
+            self.seconds(one.get("seconds_backward"), Phase.BACKWARD),
+        )
+
+    def seconds(self, told: Json, phase: Phase) -> float:
+        return (_number(told) or 0.0) * self._of_a_second[phase]
+
+    def of_both(self, told: Json) -> float:
+        return (_number(told) or 0.0) * self._of_any
+
+
+def _most_first(found: Iterable[N]) -> tuple[N, ...]:
+    return tuple(sorted(found, key=lambda one: -one.share))
+
+
+def _number(told: Json) -> float | None:
+    return float(told) if isinstance(told, int | float) and not isinstance(told, bool) and told >= 0 else None
+
+
+def _whole(told: Json) -> int:
+    return told if isinstance(told, int) and not isinstance(told, bool) else 0
+
+
+def _place(told: Json) -> CodePlace | None:
+    if not isinstance(told, dict):
+        return None
+    file, line, function = told.get("file"), told.get("line"), told.get("function")
+    if isinstance(file, str) and isinstance(line, int) and isinstance(function, str):
+        return CodePlace(file=file, line=line, function=function, text=str(told.get("text", "")))
+    return None

@@ -1,0 +1,109 @@
+"""The operators of one step in columns: a few numbers each, so that a hundred thousand of them stay small."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable
+from pathlib import Path
+from types import CodeType, FrameType
+
+import torch
+
+from perf_diagnostics.measure.code.own_code import Kind, OwnCode
+
+_TORCH = str(Path(torch.__file__).parent)
+
+#: What autograd makes before it begins, such as the gradient of a loss, nobody else could make.
+_BEGINS_BACKWARD = torch.autograd.__file__
+
+_MOST_FRAMES = 400
+
+Line = tuple[CodeType, int]
+
+
+class Stacks:
+    """The user's own lines that led to an operator, each way of them once."""
+
+    def __init__(self) -> None:
+        self._own = OwnCode()
+        self._numbers: dict[tuple[tuple[Line, ...], bool], int] = {}
+        #: For each number the lines, the loop's first, and whether the last one calls torch without a library between.
+        self.stacks: list[tuple[tuple[Line, ...], bool]] = []
+
+    def here(self) -> int:
+        """The number of the way that led to where this is called."""
+        frame: FrameType | None = sys._getframe(1)
+        lines: list[Line] = []
+        direct = True
+        for _ in range(_MOST_FRAMES):
+            if frame is None:
+                break
+            code = frame.f_code
+            kind = self._own.kind_of(code.co_filename)
+            if kind is Kind.OWN:
+                lines.append((code, frame.f_lineno))
+            elif kind is Kind.STARTER:
+                break
+            elif not lines and kind is Kind.LIBRARY:
+                direct &= code.co_filename.startswith(_TORCH) and code.co_filename != _BEGINS_BACKWARD
+            frame = frame.f_back
+        way = tuple(reversed(lines)), direct
+        number = self._numbers.get(way)
+        if number is None:
+            number = self._numbers[way] = len(self.stacks)
+            self.stacks.append(way)
+        return number
+
+
+class Columns:
+    """One row an operator of forward, in its order; backward's seconds are those of the rows that asked for them."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.seconds = array("d")
+        self.backward = array("d")
+        self.stack = array("i")
+        self.origin = array("b")
+        #: Whether autograd made a node of the operator's.
+        self.with_node = array("b")
+        self.draws = array("b")
+        #: Whether it gave a view of what it was given, and computed nothing.
+        self.views = array("b")
+        #: Whether something that changes was written into what it made, such as sums into zeros.
+        self.filled = array("b")
+        #: Whether something outside of the step's operators sees what it does.
+        self.root = array("b")
+        #: The first row that gave the same, or -1.
+        self.again_of = array("i")
+        #: The row under way when backward first came to it, or -1.
+        self.freed_at = array("i")
+        self._reads = array("i")
+        self._reads_from = array("i", [0])
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def add(self, name: str, seconds: float, stack: int, origin: int, reads: Iterable[int]) -> int:
+        """A row for an operator that read what these rows wrote."""
+        self.names.append(sys.intern(name))
+        self.seconds.append(seconds)
+        self.stack.append(stack)
+        self.origin.append(origin)
+        self.backward.append(0.0)
+        for column in (self.with_node, self.draws, self.views, self.filled, self.root):
+            column.append(0)
+        for column in (self.again_of, self.freed_at):
+            column.append(-1)
+        self._reads.extend(reads)
+        self._reads_from.append(len(self._reads))
+        return len(self.names) - 1
+
+    def used(self) -> array[int]:
+        """For each row whether what it gave reached anything: a root, or a row that is used itself."""
+        used = array("b", self.root)
+        for row in range(len(self) - 1, -1, -1):
+            if used[row]:
+                for read in self._reads[self._reads_from[row] : self._reads_from[row + 1]]:
+                    used[read] = 1
+        return used

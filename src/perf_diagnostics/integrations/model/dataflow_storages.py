@@ -1,0 +1,138 @@
+"""What is known of each tensor's memory in one step: whose numbers lie in it, which value, and who wrote it last.
+
+The memory is known by torch's own storage object, of which a weak reference is kept: it holds no number alive, and as
+long as it is there no other storage gets the same address.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+#: So many numbers of a memory that was not made in the step are compared, where it may have been written unseen.
+_COMPARED = 4
+
+_weak: Callable[[Any], Any] = StorageWeakRef
+
+_tolist: Callable[[torch.Tensor], list[Any]] = torch._C.TensorBase.tolist
+
+
+class Origin(enum.IntFlag):
+    """What went into a value."""
+
+    UNKNOWN = 1  # the batch, and all that was not followed
+    PARAMETER = 2
+    CONSTANT = 4  # made of nothing but numbers in the code
+    RANDOM = 8
+
+
+class Held:
+    """One storage; two with one ``value`` hold the same numbers. ``writer`` is -1 where the step did not make it."""
+
+    __slots__ = ("chain", "compared", "maker", "origin", "value", "version", "weak", "window", "writer")
+
+    def __init__(self, weak: Any, value: int, origin: int, writer: int, window: int) -> None:
+        self.weak = weak
+        self.value = value
+        self.origin = origin
+        self.maker = self.writer = writer
+        self.window = window
+        self.version = 0
+        self.compared: tuple[Any, ...] = ()
+        #: The product of parameters that lies in it, if one does.
+        self.chain: Any = None
+
+
+class Storages:
+    """All storages that were met in the step.
+
+    Args:
+        parameters: where the memories of parameters begin.
+    """
+
+    def __init__(self, parameters: Iterable[int]) -> None:
+        self._parameters = {one for one in parameters if one}
+        self._held: dict[int, Held] = {}
+        self._values = 0
+        self._window = 0
+        #: Made in the step, and not yet seen to have gone.
+        self._living: list[Held] = []
+        self._sweep_at = 64
+
+    def opens(self) -> list[Held]:
+        """Something may have run unseen: gives what was made until now and may have been read there."""
+        self._window += 1
+        living, self._living = self._living, []
+        return living
+
+    def new_value(self) -> int:
+        """One that nothing else has."""
+        self._values += 1
+        return hash(("value", self._values))
+
+    def of(self, tensor: torch.Tensor) -> Held:
+        """What is known of a tensor's memory; it is taken note of where it was not met before."""
+        storage = tensor.untyped_storage()
+        held = self._held.get(storage._cdata)
+        if held is None:
+            origin = Origin.PARAMETER if storage.data_ptr() in self._parameters else Origin.UNKNOWN
+            held = self._add(storage, self.new_value(), origin, -1)
+            held.compared = _some_numbers(tensor, storage)
+            held.version = _version(tensor)
+        elif held.window != self._window:
+            held.window = self._window
+            now = _some_numbers(tensor, storage) if held.writer < 0 else ()
+            if held.version != _version(tensor) or held.compared != now:
+                held.value, held.origin = self.new_value(), held.origin | Origin.UNKNOWN
+                held.compared, held.chain = now, None
+                held.version = _version(tensor)
+        return held
+
+    def known(self, tensor: torch.Tensor) -> Held | None:
+        """What is known of it, without taking note of it."""
+        return self._held.get(tensor.untyped_storage()._cdata)
+
+    def made(self, tensor: torch.Tensor, value: int, origin: int, writer: int) -> Held:
+        """An operator has made this tensor's memory."""
+        held = self._add(tensor.untyped_storage(), value, origin, writer)
+        held.version = _version(tensor)
+        self._living.append(held)
+        return held
+
+    def written(self, held: Held, tensor: torch.Tensor, value: int, origin: int, writer: int) -> None:
+        """An operator has written into it; autograd counts the version up after the operator has been shown."""
+        held.value, held.origin = value, held.origin | origin
+        held.version = _version(tensor) + 1
+        if held.writer >= 0:
+            held.writer = writer
+        else:
+            held.compared = _some_numbers(tensor, tensor.untyped_storage())
+
+    def sweep(self, *, now: bool = False) -> None:
+        """Forget what has been let go. Is asked while operators are shown, so that nothing read it unseen."""
+        if now or len(self._living) >= self._sweep_at:
+            self._living = [held for held in self._living if not held.weak.expired()]
+            self._sweep_at = 2 * len(self._living) + 64
+
+    def _add(self, storage: Any, value: int, origin: int, writer: int) -> Held:
+        held = Held(_weak(storage), value, origin, writer, self._window)
+        self._held[storage._cdata] = held
+        return held
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else int(tensor._version)
+
+
+def _some_numbers(tensor: torch.Tensor, storage: Any) -> tuple[Any, ...]:
+    """Some of what lies in a memory, spread over it; as text, for what is not a number is not equal to itself."""
+    count = storage.nbytes() // max(1, tensor.element_size())
+    if tensor.is_quantized or count < _COMPARED:
+        return ()
+    # Torch's own method: that of torch.Tensor may be one that tells who reads.
+    some = _tolist(tensor.as_strided((_COMPARED,), (count // _COMPARED,), 0))
+    return tuple(repr(one) for one in some)

@@ -1,0 +1,58 @@
+"""Which line of the user's own asks for the operator that is under way, and which node of autograd's graph it is of."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+from perf_diagnostics.measure.code.code_places import CodePlaces
+from perf_diagnostics.measure.code.own_code import Kind, OwnCode
+from perf_diagnostics.records import Json
+
+_MOST_FRAMES = 400
+
+_INNER: Any = torch._C
+
+
+class OperatorLines:
+    """Names the innermost line of the user's own on the stack of the thread that asks."""
+
+    def __init__(self) -> None:
+        self._own, self._places = OwnCode(), CodePlaces()
+
+    def line(self) -> tuple[tuple[Any, ...] | None, dict[str, Json]]:
+        """A key of the line, and as facts tell it; or nothing where no line of the user's own led here.
+
+        In backward this is the line that called it: see :func:`forward_node` for the one of forward.
+        """
+        frame = sys._getframe(1)
+        for _ in range(_MOST_FRAMES):
+            if frame.f_back is None or self._own.kind_of(frame.f_code.co_filename) is Kind.OWN:
+                break
+            frame = frame.f_back
+        code, line = frame.f_code, frame.f_lineno
+        if self._own.kind_of(code.co_filename) is not Kind.OWN:
+            return None, {}
+        place = self._places.place(code, line)
+        return (code, line), {"file": place.file, "line": place.line, "function": place.function, "text": place.text}
+
+
+def in_backward() -> bool:
+    """Whether autograd's engine runs in this thread: for ``backward`` as well as for ``torch.autograd.grad``."""
+    return hasattr(_INNER, "_current_graph_task_id") and int(_INNER._current_graph_task_id()) != -1
+
+
+def forward_node() -> int:
+    """The number that autograd gave last in this thread: of the operator's node, which is made before it runs.
+
+    An operator that needs no gradient has none: then the number is that of an earlier one, which was told before.
+    """
+    return int(torch.autograd._get_sequence_nr()) - 1  # type: ignore[attr-defined]
+
+
+def backward_node() -> int | None:
+    """In backward, the number of the node that asks for the operator: :func:`forward_node` of its forward."""
+    node = _INNER._current_autograd_node() if hasattr(_INNER, "_current_autograd_node") else None
+    return None if node is None else int(node._sequence_nr())

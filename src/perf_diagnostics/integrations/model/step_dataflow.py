@@ -1,0 +1,240 @@
+"""Follows the data through the operators of one step: what each is made of, what was computed before, who reads it.
+
+Each memory has a value, a number that two memories share exactly if the same operators made them of the same values
+(value numbering, as compilers do it); an origin, which says what went into it; and an operator that wrote it last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from perf_diagnostics.integrations.model.dataflow_columns import Columns, Stacks
+from perf_diagnostics.integrations.model.dataflow_operators import Traits, traits_of
+from perf_diagnostics.integrations.model.dataflow_storages import Held, Origin, Storages
+from perf_diagnostics.integrations.model.dataflow_told import SIGNALS, told_of
+from perf_diagnostics.integrations.model.dense_products import DenseProducts
+from perf_diagnostics.integrations.model.operator_lines import backward_node, forward_node
+from perf_diagnostics.integrations.model.unseen_reads import UnseenReads
+from perf_diagnostics.integrations.model.watchers import Watcher, tensors_of
+from perf_diagnostics.integrations.shield import FAULTS
+from perf_diagnostics.measure.observation import in_words
+from perf_diagnostics.records import Json
+
+_ON_A_DEVICE = "operators on a device have no times of their own here, without which nothing can be weighed"
+
+#: In backward what has gone is looked for once in so many operators.
+_SWEEP_EVERY = 64
+
+_Met = tuple[Held, torch.Tensor]
+
+
+class _Call(NamedTuple):
+    """An operator with what it was called with."""
+
+    traits: Traits
+    args: Sequence[Any]
+    named: Mapping[str, Any]
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        return tensors_of(*self.args, *self.named.values())
+
+    def written(self) -> Iterator[torch.Tensor]:
+        """Those of its arguments that it writes."""
+        for at in self.traits.written:
+            if isinstance(at, str):
+                yield from tensors_of(self.named.get(at))
+            elif at < len(self.args):
+                yield from tensors_of(self.args[at])
+
+    def numbers(self) -> Iterator[int | float]:
+        """Those of Python's among its arguments."""
+        for one in (*self.args, *self.named.values()):
+            for part in one if isinstance(one, list | tuple) else (one,):
+                if isinstance(part, int | float) and not isinstance(part, bool):
+                    yield part
+
+
+class StepDataflow(Watcher):
+    """Keeps for each operator of forward what it read, and what came of it.
+
+    Args:
+        parameters: where the memories of parameters begin.
+    """
+
+    signals: ClassVar[tuple[str, ...]] = SIGNALS
+
+    def __init__(self, parameters: Iterable[int]) -> None:
+        self._columns, self._stacks = Columns(), Stacks()
+        self._storages = Storages(parameters)
+        self._products = DenseProducts()
+        self._traits: dict[Any, Traits] = {}
+        #: The first row of each value that an operator gave.
+        self._first: dict[int, int] = {}
+        self._rows_of_nodes: dict[int, int] = {}
+        self._last_node = -1
+        #: Numbers that tensors gave to Python: what is made of them may be different in the next step.
+        self._given_out: set[Any] = set()
+        self._in_backward = 0
+        self._why_not = ""
+        self._unseen = UnseenReads(self.read)
+
+    def opens(self) -> None:
+        self._unseen.begin()
+        for held in self._storages.opens():
+            self._columns.root[held.writer] = 1
+
+    def read(self, tensor: torch.Tensor) -> None:
+        """A tensor's numbers are read by other means than an operator; raises nothing."""
+        try:
+            self._reads(tensor)
+        except FAULTS as fault:
+            self._why_not = in_words(fault)
+
+    def passes_over(self, tensors: Sequence[torch.Tensor]) -> None:
+        for tensor in tensors:
+            held = self._reads(tensor)
+            if held is not None:
+                self._storages.written(held, tensor, self._storages.new_value(), Origin.UNKNOWN, held.writer)
+
+    def _reads(self, tensor: torch.Tensor) -> Held | None:
+        """Somebody reads it who is no operator of forward: what wrote it is used."""
+        own = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+        if own or tensor.layout is not torch.strided or tensor.is_meta:
+            return None
+        held = self._storages.known(tensor)
+        if held is not None and held.writer >= 0:
+            self._columns.root[held.writer] = 1
+        return held
+
+    def see(
+        self,
+        operator: Any,
+        args: Sequence[Any],
+        named: Mapping[str, Any],
+        result: Any,
+        *,
+        in_backward: bool,
+        seconds: float | None,
+    ) -> None:
+        if self._why_not:
+            return
+        if seconds is None:
+            self._why_not = _ON_A_DEVICE
+            self._unseen.end()
+            return
+        traits = self._traits.get(operator)
+        if traits is None:
+            traits = self._traits[operator] = traits_of(operator)
+        call = _Call(traits, args, named)
+        if in_backward:
+            self._see_backward(call, seconds)
+        else:
+            self._see_forward(operator, call, result, seconds)
+
+    def _see_backward(self, call: _Call, seconds: float) -> None:
+        """It is used, and so is all that it reads; what it makes is not followed."""
+        columns = self._columns
+        for tensor in call.tensors():
+            self._reads(tensor)
+        for tensor in call.written():
+            held = self._reads(tensor)
+            if held is not None:
+                self._storages.written(held, tensor, self._storages.new_value(), Origin.UNKNOWN, held.writer)
+        node = backward_node()
+        row = None if node is None else self._rows_of_nodes.get(node)
+        if row is not None:
+            columns.backward[row] += seconds
+            columns.root[row] = 1
+            if columns.freed_at[row] < 0:
+                columns.freed_at[row] = len(columns)
+        if not self._in_backward % _SWEEP_EVERY:
+            self._storages.sweep(now=True)
+        self._in_backward += 1
+
+    def _see_forward(self, operator: Any, call: _Call, result: Any, seconds: float) -> None:
+        columns, storages, traits = self._columns, self._storages, call.traits
+        self._in_backward = 0
+        results = [*tensors_of(result)]
+        plain = all(one.layout is torch.strided for one in (*call.tensors(), *results))
+        draws = not plain or not traits.known or traits.draws_with(call.args, call.named)
+        reads = [(storages.of(one), one) for one in call.tensors() if one.layout is torch.strided]
+        met = {id(one): held for held, one in reads}
+        if draws:
+            value = storages.new_value()
+        else:
+            deciding = self._token(traits.deciding(call.args), met), self._token(sorted(call.named.items()), met)
+            value = hash((operator, deciding))
+        origin = self._origin(call, reads, plain=plain)
+        read_rows = () if traits.shape_only else {held.writer for held, _ in reads if held.writer >= 0}
+        row = columns.add(traits.name, seconds, self._stacks.here(), origin, read_rows)
+        columns.draws[row] = draws
+        columns.root[row] = not results or not plain or not traits.known
+        made = self._rewritten(row, call, value, origin, met)
+        for number, tensor in enumerate(results if plain else ()):
+            if storages.known(tensor) is None:  # else it is a view of what the operator was given
+                made.append((storages.made(tensor, hash((value, number)), origin, row), tensor))
+        columns.views[row] = not made
+        if made and not draws:
+            first = self._first.setdefault(value, row)
+            columns.again_of[row] = -1 if first == row else first
+        if isinstance(result, int | float):
+            self._given_out.add(result)
+        node = forward_node()
+        if node != self._last_node:
+            self._last_node = node
+            self._rows_of_nodes[node] = row
+            columns.with_node[row] = 1
+        self._products.see(row, traits.name, call.args, reads, made)
+        storages.sweep()
+
+    def _rewritten(self, row: int, call: _Call, value: int, origin: int, met: Mapping[int, Held]) -> list[_Met]:
+        """What it wrote into, which is noted."""
+        made: list[_Met] = []
+        for number, tensor in enumerate(call.written()):
+            held = met.get(id(tensor))
+            if held is not None:
+                if held.writer < 0:
+                    self._columns.root[row] = 1  # what was there before the step outlives it
+                elif held.origin == Origin.CONSTANT and origin != Origin.CONSTANT:
+                    self._columns.filled[held.maker] = self._columns.filled[held.writer] = 1
+                self._storages.written(held, tensor, hash((value, "written", number)), origin, row)
+                made.append((held, tensor))
+        return made
+
+    def _origin(self, call: _Call, reads: Sequence[_Met], *, plain: bool) -> int:
+        traits = call.traits
+        origin = 0 if plain and traits.known and not traits.gives_unknown else int(Origin.UNKNOWN)
+        if traits.draws_with(call.args, call.named):
+            origin |= Origin.RANDOM
+        if any(one in self._given_out for one in call.numbers()):
+            origin |= Origin.UNKNOWN
+        if not traits.shape_only:
+            for held, _ in reads:
+                origin |= held.origin
+        return origin or int(Origin.CONSTANT)
+
+    def _token(self, one: Any, met: Mapping[int, Held]) -> Any:
+        """What tells an argument from others, with the value of a tensor's memory instead of where it lies."""
+        if isinstance(one, torch.Tensor):
+            held = met[id(one)]
+            turned = one.is_neg(), one.is_complex() and one.is_conj()
+            return held.value, one.storage_offset(), tuple(one.shape), one.stride(), one.dtype, turned
+        if isinstance(one, list | tuple):
+            return tuple([self._token(part, met) for part in one])
+        # Python hashes -1 like -2, and 1 like 1.0 and True.
+        return (type(one).__name__, repr(one)) if isinstance(one, int | float | complex) else one
+
+    @property
+    def why_not(self) -> str:
+        return self._why_not
+
+    @property
+    def told(self) -> dict[str, Json]:
+        """``computed_again``, ``constants_made``, ``dense_products`` and ``never_used``: see :mod:`dataflow_told`."""
+        self._unseen.end()
+        for held in self._storages.opens():
+            self._columns.root[held.writer] = 1
+        return told_of(self._columns, self._stacks.stacks, self._products.found)

@@ -1,0 +1,86 @@
+"""What is shown the operators of one step: each watcher looks for one kind of work that is done for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from perf_diagnostics.records import Json
+
+
+class Watcher:
+    """Is shown every operator of a step's forward, loss and backward in its order, after it has run.
+
+    What it computes itself is shown to nobody. It keeps no tensor, for that would change when memory is let go, draws
+    no random number from torch, and leaves what it is shown as it is. A fault in it (one of ``FAULTS``) ends its own
+    looking, and is told as the gap of its signals.
+    """
+
+    #: The names of the facts that it tells.
+    signals: ClassVar[tuple[str, ...]] = ()
+
+    def opens(self) -> None:
+        """Operators are shown from here on, after others that were not: memory may hold something else by now."""
+
+    def passes_over(self, tensors: Sequence[torch.Tensor]) -> None:
+        """An operator has run that nobody is shown, for some of its tensors' numbers lie in no one piece of memory.
+
+        Args:
+            tensors: its arguments and results.
+        """
+
+    def see(
+        self,
+        operator: Any,
+        args: Sequence[Any],
+        named: Mapping[str, Any],
+        result: Any,
+        *,
+        in_backward: bool,
+        seconds: float | None,
+    ) -> None:
+        """An operator has run.
+
+        Args:
+            operator: as ``torch.ops.aten.mm``, without its overload.
+            args: what it was called with by position.
+            named: what it was called with by name.
+            result: what it gave: a tensor, several of them, or something else.
+            in_backward: whether the autograd engine asked for it; a checkpoint's second forward is in backward, too.
+            seconds: how long it took, where all of its tensors are on the CPU; None: they are on a device.
+        """
+        raise NotImplementedError
+
+    @property
+    def why_not(self) -> str:
+        """Why it has nothing to tell once the step is over; empty where it has."""
+        return ""
+
+    @property
+    def told(self) -> dict[str, Json]:
+        """Plain values by the names of ``TrialResult.facts``."""
+        raise NotImplementedError
+
+
+def tensors_of(*given: Any) -> Iterator[torch.Tensor]:
+    """The tensors among an operator's arguments or results, those in lists included."""
+    for one in given:
+        if isinstance(one, torch.Tensor):
+            yield one
+        elif isinstance(one, list | tuple):
+            yield from tensors_of(*one)
+
+
+def memory(tensor: torch.Tensor) -> int:
+    """Where the memory begins that a tensor, and every view of it, lies in."""
+    return int(tensor.untyped_storage().data_ptr())
+
+
+def stored_bytes(tensor: torch.Tensor) -> int:
+    """The bytes of a tensor's different numbers: those that it was expanded over count once."""
+    numbers = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        numbers *= size if stride else 1
+    return numbers * tensor.element_size()

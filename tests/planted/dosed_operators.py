@@ -1,0 +1,58 @@
+"""What the look at one step's operators tells, around the limits of the rules about it; see ``doses.py``."""
+
+from __future__ import annotations
+
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.records import Json, Phase, TrialResult
+from tests.planted.doses import Dose
+from tests.planted.made_up import HEALTHY_S, loop
+
+_STEP_S = sum(HEALTHY_S.values())
+
+_LINE: dict[str, Json] = {
+    "file": "model.py",
+    "line": 5,
+    "function": "Net.forward",
+    "text": "d = (a - b).pow(2).sum(-1)",
+}
+
+_MORE: dict[str, dict[str, Json]] = {
+    "broadcast_blow_ups": {"shape": [512, 512, 64], "left": 0.005, "operators": ["sub", "pow", "sum"]},
+    "zero_arithmetic": {"shape": [8, 21, 96, 96], "zeros": 0.95},
+    "composed_attention": {
+        **{"shape": [32, 384, 384], "used": False, "fused": True, "causal": False, "module": "", "dropout": False},
+        **{"products": 0.0, "instead": None},
+    },
+}
+
+
+def _told(name: str, share: float, seed: int, **more: Json) -> TrialResult:
+    """This share of the step is for it, by one look at one step: of forward and of backward alike."""
+    forward, backward = (HEALTHY_S[phase] for phase in (Phase.FORWARD, Phase.BACKWARD))
+    part = min(1.0, share * _STEP_S / (forward + backward))
+    one: dict[str, Json] = {**_LINE, **_MORE[name], "calls": 1, "forward": part, "backward": part, "whole": part}
+    facts: dict[str, Json] = {"operator_seconds_forward": forward, "operator_seconds_backward": backward}
+    facts |= {"around_operators_seconds_forward": 0.0, "around_operators_seconds_backward": 0.0}
+    facts |= {"operator_bytes_forward": 0, "operator_bytes_backward": 0}
+    return loop(seed, facts={**facts, name: [{**one, **more}]})
+
+
+def _doses(code: str, name: str) -> tuple[Dose, ...]:
+    return tuple(
+        Dose(code=code, limit=limit, severity=severity, build=lambda share, seed: _told(name, share, seed))
+        for limit, severity in (("info_share", Severity.INFO), ("warn_share", Severity.WARNING))
+    )
+
+
+DOSES: tuple[Dose, ...] = (
+    *_doses("CMP009", "composed_attention"),
+    *_doses("CMP026", "broadcast_blow_ups"),
+    *_doses("CMP031", "zero_arithmetic"),
+    Dose(
+        code="CMP031",
+        limit="least_zeros",
+        severity=Severity.INFO,
+        scale="room",
+        build=lambda zeros, seed: _told("zero_arithmetic", 0.5, seed, zeros=zeros),
+    ),
+)

@@ -1,0 +1,61 @@
+"""Plants of work in forward that need not be done, which following the data through one step finds."""
+
+from __future__ import annotations
+
+from tests.planted.plant import Plant, Script, slower
+
+_OTHERS = ("INP001", "HST005", "HST006", "OPT001", "CMP017", "CMP020", "CMP021")
+
+
+def _plant(code: str, fault: str, twin: str, says: str, *, dose: str, slower_by: float) -> Plant:
+    codes = ("CMP027", "CMP028", "CMP029", "CMP030")
+    return Plant(
+        name=f"script-{fault}",
+        number="-",
+        says=says,
+        dose=dose,
+        faulty=Script(fault=fault, steps=300),
+        control=Script(fault=twin, steps=300),
+        fix=Script(fault=twin, steps=300),
+        expected=(code,),
+        top=(code,),
+        must_not=(*_OTHERS, *(one for one in codes if one != code)),
+        tried=(code,),
+        check=slower(slower_by),
+    )
+
+
+PLANTS = (
+    _plant(
+        "CMP027",
+        "constants-anew",
+        "constants-kept",
+        "a script whose model makes its table of sines in each forward",
+        dose="1,024 by 1,024 numbers",
+        slower_by=1.2,
+    ),
+    _plant(
+        "CMP028",
+        "merged-weights",
+        "weights-beside",
+        "a script whose adapters are merged into the weights in each forward",
+        dose="three weights of 512 by 512, rank 8, for 64 rows",
+        slower_by=1.1,
+    ),
+    _plant(
+        "CMP029",
+        "idle-head",
+        "one-head",
+        "a script whose model has a second head, the output of which nobody takes",
+        dose="512 by 4,000",
+        slower_by=1.2,
+    ),
+    _plant(
+        "CMP030",
+        "encoded-twice",
+        "encoded-once",
+        "a script whose model calls its encoder for each of two terms",
+        dose="the encoder twice",
+        slower_by=1.1,
+    ),
+)

@@ -1,0 +1,76 @@
+"""Models with operators that one of torch's does at once, and their twins; nothing in them knows of a profiler."""
+
+import torch
+from torch.nn import functional
+
+
+class Prototypes(torch.nn.Module):
+    """Classes by the distances of a row to 96 prototypes; ``spread``: with a number for each pair and feature."""
+
+    def __init__(self, spread):
+        super().__init__()
+        self.spread = spread
+        self.inner = torch.nn.Linear(256, 128)
+        self.prototypes = torch.nn.Parameter(torch.randn(96, 128))
+        self.last = torch.nn.Linear(96, 10)
+
+    def forward(self, x):
+        x = self.inner(x)
+        if self.spread:
+            squares = ((x.unsqueeze(1) - self.prototypes) ** 2).sum(-1)
+        else:
+            squares = torch.cdist(x, self.prototypes) ** 2
+        return self.last(torch.exp(-squares / 128))
+
+
+class Topics(torch.nn.Module):
+    """The logarithm of the likeliest of 8,000 topics; ``labels``: by labels of zeros and ones, else picked."""
+
+    def __init__(self, labels):
+        super().__init__()
+        self.labels = labels
+        self.topics = torch.nn.Sequential(torch.nn.Linear(256, 8), torch.nn.Linear(8, 8000))
+        self.last = torch.nn.Linear(1, 10)
+
+    def forward(self, x):
+        p = torch.softmax(self.topics(x), 1)
+        best = p.argmax(1)
+        if self.labels:
+            likely = (functional.one_hot(best, 8000) * (1 - p) ** 2 * torch.log(p + 1e-8)).sum(1, keepdim=True)
+        else:
+            p = p.gather(1, best[:, None])
+            likely = (1 - p) ** 2 * torch.log(p + 1e-8)
+        return self.last(likely)
+
+
+class Attends(torch.nn.Module):
+    """Causal attention over 384 places; ``written``: operator by operator, with its scores written out."""
+
+    def __init__(self, written):
+        super().__init__()
+        self.written = written
+        self.places = torch.nn.Parameter(torch.randn(384, 64) * 0.1)
+        self.inner = torch.nn.Linear(64, 192)
+        self.register_buffer("past", torch.ones(384, 384).tril().view(1, 1, 384, 384))
+        self.last = torch.nn.Linear(64, 10)
+
+    def forward(self, x):
+        places = x[:4, :1, None] * self.places
+        query, key, value = self.inner(places).view(4, 384, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        if self.written:
+            scores = (query @ key.transpose(-2, -1)) * 0.25
+            scores = scores.masked_fill(self.past == 0, float("-inf"))
+            out = torch.softmax(scores, -1) @ value
+        else:
+            out = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.last(out.transpose(1, 2).reshape(4, 384, 64).mean(1)).mean(0) + x[:, :10]
+
+
+MODELS = {
+    "spread-pairs": lambda: Prototypes(spread=True),
+    "distances": lambda: Prototypes(spread=False),
+    "one-hot-arithmetic": lambda: Topics(labels=True),
+    "picked-first": lambda: Topics(labels=False),
+    "written-scores": lambda: Attends(written=True),
+    "one-kernel": lambda: Attends(written=False),
+}

@@ -1,0 +1,102 @@
+"""Models with work in each forward that need not be done, and their twins; nothing in them knows of a profiler."""
+
+import math
+
+import torch
+from torch.nn import functional
+
+WIDTH = 512
+
+
+class Adapted(torch.nn.Module):
+    """Three frozen layers with low-rank updates, which are merged into the weight or stand beside it."""
+
+    def __init__(self, merged):
+        super().__init__()
+        self.merged = merged
+        self.first = torch.nn.Linear(256, WIDTH)
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH).requires_grad_(False) for _ in range(3))
+        self.down = torch.nn.ParameterList(torch.randn(8, WIDTH) / math.sqrt(WIDTH) for _ in range(3))
+        self.up = torch.nn.ParameterList(torch.zeros(WIDTH, 8) for _ in range(3))
+        self.last = torch.nn.Linear(WIDTH, 10)
+
+    def forward(self, x):
+        x = self.first(x)
+        for layer, down, up in zip(self.layers, self.down, self.up, strict=True):
+            if self.merged:
+                weight = layer.weight + 2.0 * (up @ down)
+                x = functional.linear(x, weight, layer.bias).relu()
+            else:
+                x = (layer(x) + 2.0 * (x @ down.T) @ up.T).relu()
+        return self.last(x)
+
+
+class Placed(torch.nn.Module):
+    """Layers over positions, with a table of sines that is made in each forward, or once."""
+
+    def __init__(self, anew):
+        super().__init__()
+        self.anew = anew
+        self.layers = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+        self.mix = torch.nn.Parameter(torch.zeros(1024))
+        self.register_buffer("table", self.sines(1024, 1024), persistent=False)
+
+    def sines(self, length, width):
+        place = torch.arange(length, dtype=torch.float32)[:, None]
+        rate = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
+        return torch.cat([torch.sin(place * rate), torch.cos(place * rate)], dim=1)
+
+    def forward(self, x):
+        table = self.sines(1024, 1024) if self.anew else self.table
+        x = (x.view(len(x), 16, 16) + (self.mix @ table)[:16]).mean(1)
+        return self.layers(x)
+
+
+class Headed(torch.nn.Module):
+    """A body and a head; ``idle``: with a wide second head whose output nobody takes."""
+
+    def __init__(self, idle):
+        super().__init__()
+        self.idle = idle
+        self.body = torch.nn.Sequential(torch.nn.Linear(256, WIDTH), torch.nn.ReLU())
+        self.head = torch.nn.Linear(WIDTH, 10)
+        self.words = torch.nn.Linear(WIDTH, 4000)
+
+    def both(self, x):
+        hidden = self.body(x)
+        words = functional.log_softmax(self.words(hidden), dim=1) if self.idle else None
+        return self.head(hidden), words
+
+    def forward(self, x):
+        out, _ = self.both(x)
+        return out
+
+
+class Encoded(torch.nn.Module):
+    """Two terms from one encoder, which each of them calls, or which is called once."""
+
+    def __init__(self, twice):
+        super().__init__()
+        self.twice = twice
+        layers = [torch.nn.Linear(256, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU()]
+        self.encoder = torch.nn.Sequential(*layers)
+        self.head, self.scale = torch.nn.Linear(WIDTH, 10), torch.nn.Linear(WIDTH, 1)
+
+    def forward(self, x):
+        code = self.encoder(x)
+        out = self.head(code)
+        if self.twice:
+            code = self.encoder(x)
+        return out * torch.sigmoid(self.scale(code))
+
+
+MODELS = {
+    "merged-weights": lambda: Adapted(merged=True),
+    "weights-beside": lambda: Adapted(merged=False),
+    "constants-anew": lambda: Placed(anew=True),
+    "constants-kept": lambda: Placed(anew=False),
+    "idle-head": lambda: Headed(idle=True),
+    "one-head": lambda: Headed(idle=False),
+    "encoded-twice": lambda: Encoded(twice=True),
+    "encoded-once": lambda: Encoded(twice=False),
+}

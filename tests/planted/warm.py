@@ -1,0 +1,139 @@
+"""Starts ``perf-diagnostics run`` in processes forked from one that has imported torch.
+
+Importing torch takes longer than most of the planted trainings. A process that was forked is one of its own, and what
+it runs is the command as it is, down to the interpreter's end. How the command meets a script that imports torch by
+itself is tested in ``tests/integrations``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import runpy
+import select
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+#: What a script under the command imports, but for what is ours: of that each process gets its own.
+_IMPORTS = ("torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", "numpy", "pyarrow.parquet", "psutil")
+_READY_S = 180.0
+
+
+class WarmStart:
+    """One server for many processes, started by the first of them; it ends when its input does, so with this process.
+
+    It starts one lot of processes at a time, which suits whoever measures with nothing beside it.
+    """
+
+    def __init__(self, imports: Sequence[str] = _IMPORTS) -> None:
+        self._imports = imports
+        self._server: subprocess.Popen[str] | None = None
+
+    def run(
+        self, words: Sequence[str], environments: Sequence[Mapping[str, str]], *, said: Path, timeout_s: float
+    ) -> list[int]:
+        """Run ``python -m perf_diagnostics`` with these words once for each of the environments, all at once.
+
+        Args:
+            words: of the command line, behind its name.
+            environments: the whole environment of each process.
+            said: a new folder; in it ``0``, ``1`` ... get what each process writes to its standard error, and
+                ``0.out``, ``1.out`` ... what it writes to its standard output.
+            timeout_s: the server and all its processes are killed after that.
+
+        Returns:
+            Each one's exit code, negative for a signal.
+
+        Raises:
+            TimeoutError: they did not end in time, and none of them is left.
+        """
+        server = self._running()
+        assert server.stdin is not None
+        lot = {"words": list(words), "environments": [dict(one) for one in environments], "said": str(said)}
+        server.stdin.write(json.dumps(lot) + "\n")
+        server.stdin.flush()
+        codes: list[int] = self._answer(timeout_s)
+        return codes
+
+    def close(self) -> None:
+        """End the server; whatever it still runs is ended with it."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        assert server.stdin is not None and server.stdout is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+        server.stdin.close()
+        server.stdout.close()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._server is None:
+            command = [sys.executable, str(Path(__file__)), *self._imports]
+            self._server = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+            )
+            assert self._answer(_READY_S) == "ready"
+        return self._server
+
+    def _answer(self, timeout_s: float) -> Any:
+        server = self._server
+        assert server is not None and server.stdout is not None
+        readable, _, _ = select.select([server.stdout], [], [], timeout_s)
+        line = server.stdout.readline() if readable else ""
+        if not line:
+            self.close()
+            raise TimeoutError(f"nothing within {timeout_s:.0f} s" if not readable else "the server ended")
+        return json.loads(line)
+
+
+# -- the server: this file as a script
+
+
+def _serve() -> tuple[list[str], dict[str, str], str] | None:
+    """Fork what is asked for and say how it ended, until there is no input; in a forked process: what it is to run."""
+    for line in sys.stdin:
+        lot = json.loads(line)
+        started = []
+        for number, environment in enumerate(lot["environments"]):
+            with warnings.catch_warnings():
+                # Of threads, which Python 3.12 mentions: numpy's, which sets itself up anew in the child.
+                warnings.filterwarnings("ignore", message=".* is multi-threaded", category=DeprecationWarning)
+                pid = os.fork()
+            if pid == 0:
+                return lot["words"], environment, str(Path(lot["said"]) / str(number))
+            started.append(pid)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in started]
+        print(json.dumps(codes), flush=True)
+    return None
+
+
+def _become(words: list[str], environment: dict[str, str], said: str) -> None:
+    """Take the place of an interpreter that has just been started."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    output, errors = (os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600) for path in (f"{said}.out", said))
+    for file, descriptor in ((nothing, 0), (output, 1), (errors, 2)):
+        os.dup2(file, descriptor)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv[1:] = words
+    # The first collection would copy every page that is shared with the server, in the midst of a timed step.
+    gc.collect()
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        __import__(name)
+    print(json.dumps("ready"), flush=True)
+    asked = _serve()
+    if asked is not None:
+        _become(*asked)
+        runpy.run_module("perf_diagnostics", run_name="__main__", alter_sys=True)

@@ -21,7 +21,7 @@ REPORT = $(PERFDIAG) report '$(RUN)' $(WHERE) $(ARGS)
 MANIFEST = $(PERFDIAG) manifest
 NOT_FAST := slow or planted or gpu or browser or office
 # Two files at a time, a thread each: none of these tests hangs on how long anything takes.
-FAST_TESTS = $(BIN)/pytest -n 2 -m 'not ($(NOT_FAST))'
+FAST_TESTS = $(BIN)/pytest -n 2 --dist loadfile -m 'not ($(NOT_FAST))'
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

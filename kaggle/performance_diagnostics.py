@@ -3,7 +3,7 @@
 #
 # Measures a model over batch sizes, on the CPU and on every usable GPU of this session, says where a step's time goes
 # and what a change would win, and writes figures and report into the session's output folder. Put your own model and
-# loader into the fourth cell.
+# loader into the cell that makes `model` and `train_loader`.
 
 # %%
 # With internet off, attach the dataset that `make kaggle-dataset` makes; it is found wherever it is mounted.

@@ -6,7 +6,7 @@ import dataclasses
 
 from perf_diagnostics.diagnose.code_share import CodeShare, LineShare
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Finding, Severity, Verdict
-from perf_diagnostics.diagnose.statistics.statistics import Interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.records import CodePlace
 
 MAIN = CodePlace(file="train.py", line=51, function="<module>", text="main()")

@@ -12,8 +12,8 @@ import pytest
 
 from perf_diagnostics.cli import main
 from perf_diagnostics.cli.config import merged, read
-from perf_diagnostics.cli.lists import parsed_value, split_names, split_whole_numbers
 from perf_diagnostics.cli.sweep import QUICK
+from perf_diagnostics.cli.values import parsed_value, split_names, split_whole_numbers
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.store.find import find_run
 

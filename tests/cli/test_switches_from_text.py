@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from perf_diagnostics.cli.lists import parsed_value
 from perf_diagnostics.cli.sweep_axes import axes_of
+from perf_diagnostics.cli.values import parsed_value
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.trials.plan import plan
 

@@ -20,7 +20,7 @@ from perf_diagnostics.diagnose.code_words import (
     source,
 )
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Severity, Verdict
-from perf_diagnostics.diagnose.statistics.statistics import Interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.verdict_place import verdict_label, verdict_place, verdict_seen, verdict_words
 from perf_diagnostics.records import CodePlace
 from tests.code_lines import BACKWARD, CELL, ITEM, LOOP, LOOPING, MAIN, READ, WAITING, diagnosis_of, share, waiting

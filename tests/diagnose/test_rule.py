@@ -9,7 +9,7 @@ import pytest
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rule import Grade, configured, evidence, grade
 from perf_diagnostics.diagnose.rules import RULES
-from perf_diagnostics.diagnose.statistics.statistics import Interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.errors import InvalidSettings
 
 LEVELS = ((Severity.INFO, 0.05), (Severity.WARNING, 0.10), (Severity.CRITICAL, 0.20))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from perf_diagnostics.diagnose.hardware.hardware import peak
+from perf_diagnostics.diagnose.hardware.data_sheets import peak
 from perf_diagnostics.diagnose.hardware.nvidia_sheets import NVIDIA
 
 

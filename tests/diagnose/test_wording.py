@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 
 from perf_diagnostics.diagnose import wording
-from perf_diagnostics.diagnose.statistics.statistics import Interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.wording import counted, duration, listing, percent, percent_between, significant
 
 

@@ -20,7 +20,7 @@ from perf_diagnostics.diagnose.finding import (
     Unchecked,
     Verdict,
 )
-from perf_diagnostics.diagnose.statistics.statistics import Interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.records import (
     CodePlace,
     Environment,

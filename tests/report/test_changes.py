@@ -15,7 +15,7 @@ from perf_diagnostics.diagnose.finding import (
     Tried,
     Trying,
 )
-from perf_diagnostics.diagnose.statistics.statistics import Interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.report.changes import CHANGES_TOLD, changes_of
 
 HALF = Share(0.5, 0.2, 0.6)

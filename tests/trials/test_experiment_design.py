@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.statistics.statistics import Interval, mean_interval, pooled, quotient
+from perf_diagnostics.diagnose.statistics.intervals import Interval, mean_interval, pooled, quotient
 from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.measure.steps.steady import mser5, relative_half_width
 from perf_diagnostics.records import Length, Outcome, StepTable

@@ -14,7 +14,7 @@ from typing import Any
 
 from perf_diagnostics.cli.exit_codes import DONE
 from perf_diagnostics.cli.parser import examples
-from perf_diagnostics.cli.runs import RESULTS_DIR
+from perf_diagnostics.cli.run_arguments import RESULTS_DIR
 
 #: Flags that stand without a command.
 WITHOUT_COMMAND = ("-h", "--help", "--version")

@@ -8,9 +8,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED
-from perf_diagnostics.cli.lists import at_least_one, seconds, some_names, some_seconds, whole_number
 from perf_diagnostics.cli.own_name import typed
-from perf_diagnostics.cli.runs import add_run, folder_of
+from perf_diagnostics.cli.run_arguments import add_run, folder_of
+from perf_diagnostics.cli.values import at_least_one, seconds, some_names, some_seconds, whole_number
 
 if TYPE_CHECKING:
     from perf_diagnostics.diagnose.rule_parts.experiments import Candidate

@@ -9,7 +9,7 @@ from perf_diagnostics.cli.confirm import add_budget
 from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED
 from perf_diagnostics.cli.parser import examples
 from perf_diagnostics.cli.rule_flags import add_all, add_threshold, thresholds
-from perf_diagnostics.cli.runs import add_run, folder_of
+from perf_diagnostics.cli.run_arguments import add_run, folder_of
 
 if TYPE_CHECKING:
     from perf_diagnostics.store.run_folder import RunFolder

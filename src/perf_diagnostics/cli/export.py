@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE
-from perf_diagnostics.cli.lists import some_names
 from perf_diagnostics.cli.parser import examples
-from perf_diagnostics.cli.runs import add_run, folder_of, make_folder
+from perf_diagnostics.cli.run_arguments import add_run, folder_of, make_folder
+from perf_diagnostics.cli.values import some_names
 from perf_diagnostics.errors import InvalidSettings
 
 if TYPE_CHECKING:

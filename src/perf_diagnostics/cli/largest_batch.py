@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED, SOME_TRIALS_FAILED
-from perf_diagnostics.cli.lists import assignments, number, parsed_value, some_seconds, whole_number
 from perf_diagnostics.cli.own_name import typed
-from perf_diagnostics.cli.runs import add_results_folder
+from perf_diagnostics.cli.run_arguments import add_results_folder
+from perf_diagnostics.cli.values import assignments, number, parsed_value, some_seconds, whole_number
 
 if TYPE_CHECKING:
     from perf_diagnostics.records import Trial

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perf_diagnostics.cli.exit_codes import DONE
-from perf_diagnostics.cli.runs import add_run, folder_of
+from perf_diagnostics.cli.run_arguments import add_run, folder_of
 from perf_diagnostics.errors import InvalidSettings
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perf_diagnostics.cli.exit_codes import DONE, SOME_TRIALS_FAILED
-from perf_diagnostics.cli.runs import add_results_folder
+from perf_diagnostics.cli.run_arguments import add_results_folder
 
 
 def add(commands: Any) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from perf_diagnostics.cli.exit_codes import DONE, GATE_FAILED
 from perf_diagnostics.cli.job_summary import add_no_summary, summarise
-from perf_diagnostics.cli.lists import some_names
 from perf_diagnostics.cli.parser import examples
-from perf_diagnostics.cli.runs import add_run, folder_of, make_folder
+from perf_diagnostics.cli.run_arguments import add_run, folder_of, make_folder
+from perf_diagnostics.cli.values import some_names
 from perf_diagnostics.errors import InvalidSettings
 
 FORMATS = ("html", "pdf", "pptx", "md", "json", "plots")

@@ -15,7 +15,7 @@ from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED
 from perf_diagnostics.cli.launchers import in_between
 from perf_diagnostics.cli.live import beside
 from perf_diagnostics.cli.parser import examples
-from perf_diagnostics.cli.runs import add_results_folder
+from perf_diagnostics.cli.run_arguments import add_results_folder
 
 #: What to do about a fault of ours.
 REPORT_IT = (

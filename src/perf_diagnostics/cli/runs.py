@@ -1,54 +1,74 @@
-"""The arguments that name a run, shared by the commands that read one."""
+"""``runs``: the runs of a results folder, the newest first, as the other commands name them."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from perf_diagnostics.cli.exit_codes import DONE
+from perf_diagnostics.cli.run_arguments import add_results_folder
 
 if TYPE_CHECKING:
     from perf_diagnostics.store.run_folder import RunFolder
 
-RESULTS_DIR = "results"
 
-
-def add_results_folder(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--results-dir",
-        "--results_dir",
-        default=RESULTS_DIR,
-        metavar="DIR",
-        help=f"where runs lie (default: {RESULTS_DIR})",
+def add(commands: Any) -> None:
+    command = commands.add_parser(
+        "runs",
+        help="list the runs that there are",
+        description="List the runs in the results folder, the newest first: name, when it was made, what was trained, "
+        "and how many of its trials have a result. The first one is 'latest'.",
+        allow_abbrev=False,
     )
-
-
-def add_run(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "of_run", metavar="RUN", nargs="?", default="latest", help="a run's folder or name, or 'latest' (the default)"
-    )
+    command.add_argument("--json", action="store_true", help="print JSON")
     add_results_folder(command)
+    command.set_defaults(run=run)
 
 
-def folder_of(given: argparse.Namespace) -> RunFolder:
-    """The run that was named.
+def run(given: argparse.Namespace) -> int:
+    import json
 
-    Raises:
-        RunError: there is none.
-    """
-    from perf_diagnostics.store.find import find_run
+    from perf_diagnostics.store.find import list_runs
+    from perf_diagnostics.store.run_folder import HOW_TO_MAKE_ONE
 
-    return find_run(given.of_run, Path(given.results_dir))
+    rows = [_row(folder) for folder in list_runs(Path(given.results_dir))]
+    if given.json:
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+    elif not rows:
+        print(f"There is no run in {given.results_dir} yet; {HOW_TO_MAKE_ONE}.")
+    else:
+        print("\n".join(_lines(rows)))
+    return DONE
 
 
-def make_folder(directory: Path) -> None:
-    """Make the folder that was asked for, unless it is there.
+def _row(folder: RunFolder) -> dict[str, Any]:
+    """One run; what cannot be read, such as what a newer version wrote, is said in ``problem``."""
+    from perf_diagnostics.errors import PerfDiagnosticsError
 
-    Raises:
-        InvalidSettings: it cannot be made.
-    """
-    from perf_diagnostics.errors import InvalidSettings
-
+    row: dict[str, Any] = {"name": folder.path.name, "folder": str(folder.path)}
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidSettings(f"{directory} cannot be made: {error.strerror}.") from error
+        header = folder.header()
+        done = len(header.planned) - len(folder.pending())
+    except PerfDiagnosticsError as error:
+        return {**row, "problem": " ".join(str(error).split())}
+    trained = sorted({trial.workload for trial in header.planned})
+    return {**row, "made": header.created_at, "trained": trained, "trials": len(header.planned), "with_result": done}
+
+
+def _lines(rows: list[dict[str, Any]]) -> list[str]:
+    wide = max(len(row["name"]) for row in rows)
+    return [f"{row['name']:{wide}}  {_about(row)}" for row in rows]
+
+
+def _about(row: dict[str, Any]) -> str:
+    if "problem" in row:
+        return str(row["problem"])
+    from datetime import UTC, datetime
+
+    from perf_diagnostics.diagnose.wording import counted
+    from perf_diagnostics.report.words import plain
+
+    made = datetime.fromisoformat(row["made"]).astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+    trials = f"{row['with_result']} of {counted(row['trials'], 'trial')}"
+    return f"{made} UTC  {trials:14}  {', '.join(map(plain, row['trained']))}".rstrip()

@@ -7,7 +7,7 @@ import difflib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from perf_diagnostics.cli.lists import (
+from perf_diagnostics.cli.values import (
     assignments,
     parsed_value,
     some_names,

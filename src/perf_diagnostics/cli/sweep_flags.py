@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from perf_diagnostics.cli.lists import number, some_seconds, whole_number
-from perf_diagnostics.cli.runs import add_results_folder
+from perf_diagnostics.cli.run_arguments import add_results_folder
+from perf_diagnostics.cli.values import number, some_seconds, whole_number
 
 
 def add_flags(command: argparse.ArgumentParser) -> None:

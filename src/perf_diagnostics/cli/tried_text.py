@@ -12,7 +12,7 @@ from perf_diagnostics.diagnose.wording import counted
 if TYPE_CHECKING:
     from perf_diagnostics.diagnose.finding import Share, Tried
     from perf_diagnostics.diagnose.rule_parts.experiments import Candidate
-    from perf_diagnostics.diagnose.statistics.statistics import Interval
+    from perf_diagnostics.diagnose.statistics.intervals import Interval
     from perf_diagnostics.records import Json
     from perf_diagnostics.trials.confirm.confirm_order import Foreseen
 

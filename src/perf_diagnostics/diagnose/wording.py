@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from perf_diagnostics.diagnose.statistics.statistics import Interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 
 
 def percent(share: float) -> str:

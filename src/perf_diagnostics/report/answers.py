@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perf_diagnostics.diagnose.facts.asked_for import asked_for
 from perf_diagnostics.diagnose.facts.facts import Interval, Point, ask
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Finding, Severity
-from perf_diagnostics.diagnose.statistics.statistics import quotient
+from perf_diagnostics.diagnose.statistics.intervals import quotient
 from perf_diagnostics.records import Outcome, Run
 from perf_diagnostics.report.arms import OUTCOME_WORDS, Arm, clock_of, throughput
 from perf_diagnostics.report.changes import finding_key, worthwhile

@@ -14,7 +14,6 @@ from perf_diagnostics.diagnose.code.code_shares import (
     claimed_lines,
     code_shares,
     proportion,
-    watching_share,
 )
 from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.engine import diagnose
@@ -218,13 +217,12 @@ def test_late_looks_count_for_the_estimate_and_not_for_its_lower_end() -> None:
     assert late.low == pytest.approx(proportion(0.3, 100).low * 0.5)  # type: ignore[operator]
 
 
-def test_our_own_watching_is_counted_and_never_named() -> None:
+def test_our_own_watching_is_never_named() -> None:
     code = samples(
         ("other", "t.py:7:main", 60, ("perf_diagnostics",)),
         ("other", "t.py:8:main", 40, ("torch.save",)),
         ("forward", "t.py:5:main", 100, ()),
     )
-    assert watching_share(facts(code)) == pytest.approx(0.3)
     assert [one.called for one in code_shares(facts(code), "other")] == ["", "torch.save"]
 
 
@@ -235,7 +233,6 @@ def test_nothing_is_said_of_too_few_looks_or_a_line_of_no_weight() -> None:
     assert len(code_shares(facts(enough), "other")) == 1
     assert code_shares(facts(enough, forward=0.99, other=0.01), "other") == ()  # 1 % of a step
     assert all_code_shares(facts(None)) == ()
-    assert watching_share(facts(None)) is None
 
 
 def test_on_an_accelerator_lines_share_the_hosts_time() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.facts.call_facts import calls_a_step, passes_begun, share_of_calls, usually
+from perf_diagnostics.diagnose.facts.call_facts import calls_a_step, share_of_calls, usually
 from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured
 from tests.diagnose.answers import facts_of
 
@@ -28,15 +27,6 @@ def test_times_are_shares_of_the_step_and_of_a_device_not_known():
         share_of_calls(facts_of(forward=1.0, columns=columns, device="cuda:0"), "forwards_again_ns")
 
 
-def test_an_iterator_made_in_each_step_begins_a_pass_in_each():
-    # x, y = next(iter(loader)) in every step, and passes of 25 steps
-    assert passes_begun(facts_of(forward=1.0, columns={"epoch": np.arange(100)})).value == 1.0
-    often = passes_begun(facts_of(forward=1.0, columns={"epoch": np.arange(100) // 25}))
-    assert often.value == pytest.approx(3 / 99)
-
-
 def test_what_nobody_counted_is_not_none():
     with pytest.raises(NotMeasured, match="older records do not"):
         calls_a_step(facts_of(forward=1.0), "backwards")
-    with pytest.raises(NotMeasured, match="2"):
-        passes_begun(facts_of(forward=1.0, steps=1))

@@ -11,7 +11,7 @@ from perf_diagnostics.diagnose.facts.pauses import own_ratio
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.hst005_collector_pauses import CollectorPauses
 from perf_diagnostics.diagnose.rules.opt001_optimizer_heavy import OptimizerHeavy
-from perf_diagnostics.diagnose.statistics.statistics import Interval, ratio_interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval, ratio_interval
 from perf_diagnostics.records import ALL_PHASES, Float64, Phase
 from perf_diagnostics.testing import run_of, trial_of
 from tests.diagnose.answers import ask_trial, clear, facts_of, found

@@ -17,13 +17,6 @@ from perf_diagnostics.diagnose.wording import duration
 from perf_diagnostics.testing import trial_of
 
 
-def test_at_best_the_loop_waits_for_the_hand_over_or_for_its_workers() -> None:
-    few = FirstWorkers(work_s=0.060, rest_s=0.040, batches=1, free_cores=1)
-    assert few.at_best(1) == pytest.approx(0.060)  # one worker makes a batch in 60 ms, longer than the rest
-    assert few.at_best(2) == pytest.approx(0.040 + HAND_OVER_S)
-    assert FirstWorkers(0.060, 0.040, batches=4, free_cores=1).at_best(2) == pytest.approx(0.040 + 4 * HAND_OVER_S)
-
-
 def test_at_worst_each_batch_costs_the_most_that_was_measured() -> None:
     few = FirstWorkers(work_s=0.060, rest_s=0.040, batches=4, free_cores=1)
     assert few.at_worst(1) == pytest.approx(0.060 + 4 * HAND_OVER_MOST_S)
@@ -67,7 +60,6 @@ def test_bytes_of_a_batch_cost_in_proportion() -> None:
     images = HandedOver(tensors=2, bytes=38.5e6)  # 64 of 3 x 224 x 224 in single precision
     assert images.least_s == pytest.approx(0.3e-3 + 38.5e6 * 0.35e-9)
     assert (images.most_s(12), images.most_s(0)) == pytest.approx((2e-3 + 38.5e-3, 5e-3 + 134.75e-3))
-    assert FirstWorkers(0.0, 0.1, 2, 12, images).at_best(1) == pytest.approx(0.1 + 2 * images.least_s)
     # In memory they are stacked in 20 ms, and decoded in 400 ms: only what takes long is worth a hand-over.
     assert not FirstWorkers(0.020, 0.200, 1, 12, images).surely_win(2)
     assert FirstWorkers(0.400, 0.200, 1, 12, images).surely_win(2)

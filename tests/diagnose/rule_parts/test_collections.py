@@ -10,7 +10,7 @@ import pytest
 
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Finding
-from perf_diagnostics.diagnose.rule_parts.collections import in_the_wait
+from perf_diagnostics.diagnose.rule_parts.collector_pauses import in_the_wait
 from perf_diagnostics.diagnose.rules.hst005_collector_pauses import CollectorPauses
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
 from perf_diagnostics.records import CodePath, CodePlace, CodeSamples

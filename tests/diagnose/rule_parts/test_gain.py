@@ -13,7 +13,7 @@ from perf_diagnostics.diagnose.rule_parts.gain import (
     recoverable,
     with_warm_rest,
 )
-from perf_diagnostics.diagnose.statistics.statistics import Interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 
 EXACT = Interval(0.4, 0.4, 0.4, 100)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.diagnose.rules.swp003_past_the_peak import PastThePeak
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.statistics.past_peak import (
     FALLING,
     Scatter,
@@ -18,7 +19,6 @@ from perf_diagnostics.diagnose.statistics.past_peak import (
     scatter_around_a_line,
     scatter_of_repeats,
 )
-from perf_diagnostics.diagnose.statistics.statistics import Interval
 
 RULE = PastThePeak()
 

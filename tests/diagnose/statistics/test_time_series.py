@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.statistics.statistics import event_interval, ratio_interval
+from perf_diagnostics.diagnose.statistics.intervals import event_interval, ratio_interval
 from perf_diagnostics.diagnose.statistics.time_series import autocorrelation, cycle_ratio, lost_ratio, period_of
 
 

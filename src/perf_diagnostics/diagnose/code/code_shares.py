@@ -160,15 +160,6 @@ def all_code_shares(facts: TrialFacts) -> tuple[CodeShare, ...]:
     return tuple(sorted(found, key=lambda one: -one.share.value))
 
 
-def watching_share(facts: TrialFacts) -> float | None:
-    """The part of the looks that fell on our own watching, in 0…1; None where nobody looked."""
-    code = facts.result.code
-    if code is None or not code.looks:
-        return None
-    ours_s = sum(code.seconds(path) for path in code.paths if path.calls == OURS)
-    return ours_s / sum(code.seconds(path) for path in code.paths)
-
-
 def host_share(facts: TrialFacts, phase: str) -> float:
     """The part of the host's time that a phase has."""
     wall = facts.table.columns.get("host_wall_ns", facts.column("wall_ns"))

@@ -19,7 +19,7 @@ from perf_diagnostics.diagnose.compare.matching import Configuration, Side, matc
 from perf_diagnostics.diagnose.compare.metrics import ENERGY, METRICS, Metric, Processes, processes_of
 from perf_diagnostics.diagnose.compare.surroundings import surroundings
 from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
-from perf_diagnostics.diagnose.statistics.statistics import Interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.statistics.welch import RatioTest, geometric_mean, holm, ratio_test
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.records import Outcome, Run

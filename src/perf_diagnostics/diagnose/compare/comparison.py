@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from perf_diagnostics.diagnose.compare.matching import Varied
 from perf_diagnostics.diagnose.compare.metrics import Metric
 from perf_diagnostics.diagnose.compare.surroundings import Surroundings
-from perf_diagnostics.diagnose.statistics.statistics import Interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.records import Run
 
 #: The chance, over a whole comparison of equal with equal, that anything at all is called different.

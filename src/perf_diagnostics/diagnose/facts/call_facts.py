@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable, NotMeasured, TrialFacts
-from perf_diagnostics.diagnose.statistics.statistics import mean_interval
+from perf_diagnostics.diagnose.statistics.intervals import mean_interval
 from perf_diagnostics.records import Int64
 
 #: What is in a step in less than this part of them is an exception, and no way of training. A judgement.
@@ -38,15 +38,6 @@ def share_of_calls(facts: TrialFacts, column: str) -> Interval:
     if facts.on_accelerator:
         raise NotApplicable(column, "on a device the host's time of a call is that of queueing its work")
     return facts.ratio(column, times, facts.column("wall_ns")).within(0.0, 1.0)
-
-
-def passes_begun(facts: TrialFacts) -> Interval:
-    """How many passes over the data begin in a step on average: iterators that the training makes of its loader.
-
-    Raises:
-        NotMeasured: fewer than two steady steps, or nobody numbers the passes.
-    """
-    return mean_interval(np.diff(facts.column("epoch", least=2)))
 
 
 def _counted(facts: TrialFacts, column: str) -> Int64:

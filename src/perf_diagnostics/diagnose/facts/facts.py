@@ -6,7 +6,7 @@ from perf_diagnostics.diagnose.facts.recorded import ask
 from perf_diagnostics.diagnose.facts.sweep_facts import DevicePair, SweepFacts
 from perf_diagnostics.diagnose.facts.trial_facts import INDICATIVE_STEPS, LEAST_STEPS, TrialFacts
 from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
-from perf_diagnostics.diagnose.statistics.statistics import Interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 
 __all__ = [
     "INDICATIVE_STEPS",

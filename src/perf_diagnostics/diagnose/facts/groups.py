@@ -10,7 +10,7 @@ from functools import cached_property
 from perf_diagnostics.diagnose.facts.recorded import ask
 from perf_diagnostics.diagnose.facts.trial_facts import TrialFacts
 from perf_diagnostics.diagnose.not_measured import NotMeasured
-from perf_diagnostics.diagnose.statistics.statistics import Interval, pooled, quotient
+from perf_diagnostics.diagnose.statistics.intervals import Interval, pooled, quotient
 from perf_diagnostics.records import Json, Phase, TrialResult
 
 #: The knee of a sweep is the smallest batch that reaches this part of its best throughput. The last 5 % would often

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts, ask
-from perf_diagnostics.diagnose.statistics.statistics import squared_correlation, theil_sen_slope
+from perf_diagnostics.diagnose.statistics.intervals import squared_correlation, theil_sen_slope
 from perf_diagnostics.records import Float64
 
 #: Memory is read every 50 ms at most; fewer readings, or fewer steps, show no trend.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts
-from perf_diagnostics.diagnose.statistics.statistics import ratio_interval
+from perf_diagnostics.diagnose.statistics.intervals import ratio_interval
 from perf_diagnostics.records import ALL_PHASES, Float64, Phase
 
 #: A phase that takes less of the step than the first, at both ends, decides nothing; one that takes less than the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
-from perf_diagnostics.diagnose.statistics.statistics import Interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.wording import percent, significant
 
 #: The units a cost is told in, the largest first, with their seconds.

@@ -15,7 +15,7 @@ from perf_diagnostics.diagnose.facts.pauses import Pauses, own_ratio, pauses_of
 from perf_diagnostics.diagnose.facts.recorded import ask
 from perf_diagnostics.diagnose.facts.step_facts import StepFacts
 from perf_diagnostics.diagnose.not_measured import NotMeasured
-from perf_diagnostics.diagnose.statistics.statistics import Interval, squared_correlation
+from perf_diagnostics.diagnose.statistics.intervals import Interval, squared_correlation
 from perf_diagnostics.diagnose.statistics.time_series import lost_ratio, period_of
 from perf_diagnostics.records import ALL_PHASES, Float64, Phase
 

@@ -20,8 +20,8 @@ from functools import cached_property
 import numpy as np
 
 from perf_diagnostics.diagnose.facts.outliers import LEAST_PART, Cause, Outliers
+from perf_diagnostics.diagnose.statistics.intervals import Interval, median_absolute_deviation, ratio_interval
 from perf_diagnostics.diagnose.statistics.stability import MANY_DEVIATIONS
-from perf_diagnostics.diagnose.statistics.statistics import Interval, median_absolute_deviation, ratio_interval
 from perf_diagnostics.diagnose.statistics.time_series import RARE, lost_ratio, period_of
 from perf_diagnostics.records import Float64, Phase
 

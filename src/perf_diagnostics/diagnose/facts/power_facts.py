@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
-from perf_diagnostics.diagnose.statistics.statistics import proportion
+from perf_diagnostics.diagnose.statistics.intervals import proportion
 from perf_diagnostics.records import Bools, Float64, Series
 
 #: Clocks event reasons of NVML (nvml.h, nvmlClocksEventReason*).

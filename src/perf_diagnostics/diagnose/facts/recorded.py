@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
-from perf_diagnostics.diagnose.statistics.statistics import Interval, ratio_interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval, ratio_interval
 from perf_diagnostics.records import COLUMNS, QUANTITIES, Float64, Phase, StepTable, TrialResult
 
 P = ParamSpec("P")

@@ -8,7 +8,7 @@ beside them. A share above 100 % means that a count, a clock or a name is wrong,
 from __future__ import annotations
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
-from perf_diagnostics.diagnose.hardware.hardware import Peak, peak
+from perf_diagnostics.diagnose.hardware.data_sheets import Peak, peak
 from perf_diagnostics.diagnose.wording import percent
 from perf_diagnostics.records import Phase
 
@@ -132,13 +132,6 @@ def _timed_in(facts: TrialFacts) -> str:
 def _has_tf32(facts: TrialFacts) -> bool:
     known = peak(facts.word("device_name"))
     return known is not None and known.tf32 is not None
-
-
-def bound_s(facts: TrialFacts) -> float:
-    """The least time of a step by the measured ceilings, in s, if memory and products overlap wholly."""
-    by_products = facts.quantity("flops_per_step") / fastest_product(facts)
-    by_memory = facts.quantity("traffic_bytes_per_step") / facts.quantity("memory_bandwidth")
-    return max(by_products, by_memory)
 
 
 def computing(facts: TrialFacts) -> Interval:

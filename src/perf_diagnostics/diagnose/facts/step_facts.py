@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.facts.recorded import Recorded, ask
 from perf_diagnostics.diagnose.not_measured import NotMeasured
+from perf_diagnostics.diagnose.statistics.intervals import Interval, mean_interval
 from perf_diagnostics.diagnose.statistics.spread import Spread, spread_of
-from perf_diagnostics.diagnose.statistics.statistics import Interval, mean_interval
 from perf_diagnostics.records import ALL_PHASES, Bools, Float64, Phase
 
 NS_PER_S = 1e9

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from perf_diagnostics.diagnose.facts.groups import Group, Point
 from perf_diagnostics.diagnose.facts.trial_facts import TrialFacts
-from perf_diagnostics.diagnose.statistics.statistics import Interval, quotient
+from perf_diagnostics.diagnose.statistics.intervals import Interval, quotient
 from perf_diagnostics.records import Json, Outcome, Run, Trial, TrialResult
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from perf_diagnostics.diagnose.facts.recorded import ask
 from perf_diagnostics.diagnose.facts.step_facts import NS_PER_S
 from perf_diagnostics.diagnose.not_measured import NotMeasured
 from perf_diagnostics.diagnose.statistics import stability
-from perf_diagnostics.diagnose.statistics.statistics import Interval, mean_interval, squared_correlation
+from perf_diagnostics.diagnose.statistics.intervals import Interval, mean_interval, squared_correlation
 from perf_diagnostics.records import Phase, StepTable, TrialResult
 
 #: Under so few steps a number is a hint; under :data:`LEAST_STEPS` it is no evidence at all.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from perf_diagnostics.diagnose.hardware.hardware import half_precision
+from perf_diagnostics.diagnose.hardware.data_sheets import half_precision
 from perf_diagnostics.records import TrialResult
 
 #: What to say where the format cannot be told; no change of settings stands for it.

@@ -110,9 +110,6 @@ class FirstWorkers:
     free_cores: float | None
     batch: HandedOver = SMALL
 
-    def at_best(self, workers: int) -> float:
-        return max(self.rest_s + self.batches * self.batch.least_s, self.work_s / workers)
-
     def at_worst(self, workers: int) -> float:
         most = self.batches * self.batch.most_s(self.free_cores)
         return max(self.rest_s, self.work_s / workers) + most

@@ -12,7 +12,7 @@ from perf_diagnostics.diagnose.code_words import function, place
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Remedy
 from perf_diagnostics.diagnose.rule import evidence
-from perf_diagnostics.diagnose.statistics.statistics import ratio_interval
+from perf_diagnostics.diagnose.statistics.intervals import ratio_interval
 from perf_diagnostics.diagnose.wording import percent
 from perf_diagnostics.records import CodePlace
 

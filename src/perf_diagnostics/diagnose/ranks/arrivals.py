@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from perf_diagnostics.diagnose.statistics.statistics import COVERAGE, Interval
+from perf_diagnostics.diagnose.statistics.intervals import COVERAGE, Interval
 from perf_diagnostics.records import Float64, Phase, TrialResult
 
 #: An exchange is written beside a later step than its own. DDP puts it into its log when the next step's forward pass

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.ranks.arrivals import median_interval
 from perf_diagnostics.diagnose.ranks.rank_facts import require_ranks, rows_of, shared_steps
-from perf_diagnostics.diagnose.statistics.statistics import Interval, ratio_interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval, ratio_interval
 from perf_diagnostics.records import Float64, Phase, StepTable, TrialResult
 
 #: DDP times ten exchanges at first and then each hundredth. With several a step few are left, which are no evidence

@@ -21,7 +21,7 @@ from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.ranks.arrivals import LEAST_ARRIVALS, Arrivals, exposed_ns
 from perf_diagnostics.diagnose.ranks.lateness import late_ns, noise_ns, often_last
 from perf_diagnostics.diagnose.ranks.waited_for import WaitedFor
-from perf_diagnostics.diagnose.statistics.statistics import Interval, ratio_interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval, ratio_interval
 from perf_diagnostics.records import Bools, Float64, Phase, StepTable, TrialResult
 
 #: What a rank does before its gradients can be exchanged.

@@ -14,7 +14,7 @@ import numpy as np
 
 from perf_diagnostics.diagnose.code.code_shares import proportion
 from perf_diagnostics.diagnose.ranks.lateness import late_ns, noise_ns
-from perf_diagnostics.diagnose.statistics.statistics import Interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.statistics.time_series import Period, lost_ratio, period_of
 from perf_diagnostics.records import Bools, Float64
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
-from perf_diagnostics.diagnose.statistics.statistics import event_interval
+from perf_diagnostics.diagnose.statistics.intervals import event_interval
 from perf_diagnostics.diagnose.statistics.time_series import RARE, cycle_ratio, period_of
 from perf_diagnostics.records import ALL_PHASES, Bools, Float64, Phase
 

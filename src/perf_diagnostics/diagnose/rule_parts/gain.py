@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from perf_diagnostics.diagnose.finding import Family, Share
-from perf_diagnostics.diagnose.statistics.statistics import Interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 
 #: Realised over predicted gain, 10th percentile, by family. Input: from one published before-and-after trace and a
 #: pilot of planted faults (realised 0 to 0.95). Optimizer: one paired experiment (1.06 realised) with the optimizer's

@@ -8,7 +8,7 @@ from perf_diagnostics.diagnose.facts.facts import Interval, Point, TrialFacts, a
 from perf_diagnostics.diagnose.finding import Evidence, Remedy
 from perf_diagnostics.diagnose.rule import evidence
 from perf_diagnostics.diagnose.rule_parts.advice import similar_lengths
-from perf_diagnostics.diagnose.statistics.statistics import quotient
+from perf_diagnostics.diagnose.statistics.intervals import quotient
 from perf_diagnostics.diagnose.wording import percent
 from perf_diagnostics.records import ALL_PHASES, Phase
 

@@ -11,8 +11,8 @@ from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable, NotMe
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, measured_gain
+from perf_diagnostics.diagnose.statistics.intervals import against_the_best, pooled, quotient
 from perf_diagnostics.diagnose.statistics.past_peak import POOLED
-from perf_diagnostics.diagnose.statistics.statistics import against_the_best, pooled, quotient
 from perf_diagnostics.diagnose.wording import counted, listing, percent
 
 

@@ -12,7 +12,7 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy,
 from perf_diagnostics.diagnose.ranks.rank_facts import RankFacts
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.statistics.statistics import ratio_interval
+from perf_diagnostics.diagnose.statistics.intervals import ratio_interval
 from perf_diagnostics.diagnose.wording import counted, percent
 
 

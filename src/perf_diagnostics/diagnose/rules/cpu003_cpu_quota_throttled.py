@@ -10,7 +10,7 @@ from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.statistics.statistics import proportion
+from perf_diagnostics.diagnose.statistics.intervals import proportion
 from perf_diagnostics.diagnose.wording import counted, percent
 
 

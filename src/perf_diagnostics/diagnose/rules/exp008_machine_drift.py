@@ -12,7 +12,7 @@ import numpy as np
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, SweepFacts, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
-from perf_diagnostics.diagnose.statistics.statistics import quotient, student_quantile
+from perf_diagnostics.diagnose.statistics.intervals import quotient, student_quantile
 from perf_diagnostics.diagnose.wording import counted, percent, percent_between
 
 

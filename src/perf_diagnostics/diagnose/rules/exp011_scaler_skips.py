@@ -12,7 +12,7 @@ from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable, Trial
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.products import without_scaler
-from perf_diagnostics.diagnose.statistics.statistics import COVERAGE
+from perf_diagnostics.diagnose.statistics.intervals import COVERAGE
 from perf_diagnostics.diagnose.wording import counted, percent_between
 
 

@@ -13,7 +13,7 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, lim
 from perf_diagnostics.diagnose.rule_parts.advice import similar_lengths
 from perf_diagnostics.diagnose.rule_parts.excess import Excess, excess_of
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.statistics.statistics import mean_interval
+from perf_diagnostics.diagnose.statistics.intervals import mean_interval
 from perf_diagnostics.diagnose.wording import percent, percent_between
 from perf_diagnostics.records import Bools
 

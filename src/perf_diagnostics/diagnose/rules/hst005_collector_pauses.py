@@ -13,7 +13,7 @@ from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.loaders.loader_looks import loader_looks
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.rule_parts.collections import by_phase, exposed_ns
+from perf_diagnostics.diagnose.rule_parts.collector_pauses import by_phase, exposed_ns
 from perf_diagnostics.diagnose.rule_parts.excess import with_aftermath
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.statistics.time_series import LEAST_CYCLES, ON_THE_BEAT, lost_ratio, period_of

@@ -13,7 +13,7 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy,
 from perf_diagnostics.diagnose.loaders.loading import Loading, computing_share_of, core_bound_s, loading_of
 from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.advice import cheaper_batches
-from perf_diagnostics.diagnose.rule_parts.collections import in_the_wait
+from perf_diagnostics.diagnose.rule_parts.collector_pauses import in_the_wait
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.worker_advice import (
     IN_A_THREAD,

@@ -22,7 +22,7 @@ from perf_diagnostics.diagnose.loaders.preparation import (
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.worker_advice import WHOLE_STREAM, streams_whole
-from perf_diagnostics.diagnose.statistics.statistics import mean_interval
+from perf_diagnostics.diagnose.statistics.intervals import mean_interval
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import Phase
 

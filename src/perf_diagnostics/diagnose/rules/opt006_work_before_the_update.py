@@ -12,7 +12,7 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy,
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import KAPPA_UNMEASURED, Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.opt001_optimizer_heavy import BYTES_PER_PARAMETER
-from perf_diagnostics.diagnose.statistics.statistics import mean_interval
+from perf_diagnostics.diagnose.statistics.intervals import mean_interval
 from perf_diagnostics.diagnose.wording import duration, percent_between
 from perf_diagnostics.records import Phase
 

@@ -11,7 +11,7 @@ from perf_diagnostics.diagnose.facts.groups import KNEE_SHARE
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, evidence
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
-from perf_diagnostics.diagnose.statistics.statistics import quotient
+from perf_diagnostics.diagnose.statistics.intervals import quotient
 from perf_diagnostics.diagnose.wording import percent, significant
 
 #: From the smallest batch to the next, time that grows by less than the root of what the samples do (an elasticity

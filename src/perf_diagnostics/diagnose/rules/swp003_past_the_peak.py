@@ -13,8 +13,8 @@ from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, ev
 from perf_diagnostics.diagnose.rule_parts.advice import similar_lengths
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, measured_gain
 from perf_diagnostics.diagnose.rule_parts.peak_causes import Cause, causes_of
+from perf_diagnostics.diagnose.statistics.intervals import quotient, scatter_around_a_hill
 from perf_diagnostics.diagnose.statistics.past_peak import last_of_best, last_over_best
-from perf_diagnostics.diagnose.statistics.statistics import quotient, scatter_around_a_hill
 from perf_diagnostics.diagnose.wording import percent, percent_between
 
 _REPEAT = Remedy("Repeat the sweep (sweep --repeats 3): it tells what equal processes differ by, and this from chance.")

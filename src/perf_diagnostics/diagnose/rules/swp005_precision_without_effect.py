@@ -13,7 +13,7 @@ from perf_diagnostics.diagnose.facts.facts import Group, Interval, NotMeasured, 
 from perf_diagnostics.diagnose.finding import Family, Finding, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
-from perf_diagnostics.diagnose.statistics.statistics import quotient
+from perf_diagnostics.diagnose.statistics.intervals import quotient
 from perf_diagnostics.diagnose.wording import listing, significant
 
 _ORDER = ("float64", "float32", "tf32", "float16", "bfloat16")

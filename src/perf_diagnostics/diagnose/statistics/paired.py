@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perf_diagnostics.diagnose.statistics.statistics import Interval, student_quantile
+from perf_diagnostics.diagnose.statistics.intervals import Interval, student_quantile
 
 
 def paired_ratio(pairs: Sequence[tuple[float, float]]) -> Interval:

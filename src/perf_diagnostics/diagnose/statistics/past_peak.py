@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from perf_diagnostics.diagnose.statistics.statistics import (
+from perf_diagnostics.diagnose.statistics.intervals import (
     COVERAGE,
     Interval,
     against_the_best,

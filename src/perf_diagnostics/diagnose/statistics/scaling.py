@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perf_diagnostics.diagnose.not_measured import NotMeasured
-from perf_diagnostics.diagnose.statistics.statistics import Interval, student_quantile
+from perf_diagnostics.diagnose.statistics.intervals import Interval, student_quantile
 from perf_diagnostics.records import Float64, Phase
 
 #: A line through fewer points, or over a narrower range of batches, cannot separate the two costs.

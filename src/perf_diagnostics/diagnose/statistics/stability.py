@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perf_diagnostics.diagnose.statistics.statistics import median_absolute_deviation, theil_sen_slope
+from perf_diagnostics.diagnose.statistics.intervals import median_absolute_deviation, theil_sen_slope
 
 #: See :func:`outlier_bar`; from a pilot of planted stalls (43 % of the time lost, 2.5 % in 11 of 13 controls).
 MANY_DEVIATIONS = 5.0

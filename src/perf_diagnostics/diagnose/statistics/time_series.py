@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perf_diagnostics.diagnose.statistics.statistics import Interval, event_interval, ratio_interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval, event_interval, ratio_interval
 
 #: Fewer repetitions are no rhythm: three events stand at equal distances by chance in one of some hundred cases.
 LEAST_CYCLES = 3

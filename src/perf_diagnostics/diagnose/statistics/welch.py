@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from perf_diagnostics.diagnose.statistics.statistics import Interval, student_quantile
+from perf_diagnostics.diagnose.statistics.intervals import Interval, student_quantile
 from perf_diagnostics.records import Float64
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
-from perf_diagnostics.diagnose.statistics.statistics import Interval, mean_interval, ratio_interval, student_quantile
+from perf_diagnostics.diagnose.statistics.intervals import Interval, mean_interval, ratio_interval, student_quantile
 from perf_diagnostics.diagnose.trace.breakdown import Breakdown, Part, breakdown, host_breakdown
 from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind, Trace
 from perf_diagnostics.diagnose.trace.gate import distrust

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Protocol, TypeAlias
 from perf_diagnostics.diagnose.finding import Evidence, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, Grade, Named, evidence
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.statistics.statistics import Interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times

@@ -10,7 +10,7 @@ from perf_diagnostics.diagnose.compare.comparing import THRESHOLD
 from perf_diagnostics.diagnose.facts.facts import Group, Interval, NotMeasured, Point, SweepFacts
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity, Tried
 from perf_diagnostics.diagnose.rule_parts.gain import measured_gain
-from perf_diagnostics.diagnose.statistics.statistics import quotient
+from perf_diagnostics.diagnose.statistics.intervals import quotient
 from perf_diagnostics.diagnose.tried.tried import tells
 from perf_diagnostics.diagnose.trust import DISTURBING
 from perf_diagnostics.diagnose.wording import percent_between

@@ -11,8 +11,8 @@ from perf_diagnostics.diagnose.facts.facts import LEAST_STEPS, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Finding, Remedy, Severity, Share, Tried, Trying
 from perf_diagnostics.diagnose.rule_parts.experiments import CEILING_OF, Experiment, Experiments, LeftOut
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, capped
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.statistics.paired import paired_ratio
-from perf_diagnostics.diagnose.statistics.statistics import Interval
 from perf_diagnostics.diagnose.statistics.welch import geometric_mean
 from perf_diagnostics.diagnose.wording import counted, percent_between
 from perf_diagnostics.records import Outcome, Trial, TrialResult

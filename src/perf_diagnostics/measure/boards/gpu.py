@@ -34,9 +34,6 @@ BOARD_SIGNALS = (*FAST_SIGNALS, *SLOW_SIGNALS, *LINK_SIGNALS, *VIOLATION_SIGNALS
 PROCESS_MEMORY = "gpu_memory_process"
 USED_MEMORY = "gpu_memory_used"
 
-#: Numbers about the whole trial that come from these two series.
-MEMORY_QUANTITIES = ("device_memory_foreign", "device_memory_process_peak")
-
 
 def gpu_instruments(
     devices: Iterable[DeviceInfo],

@@ -10,7 +10,7 @@ import numpy as np
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.statistics.statistics import Interval
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.trace.cells import Cells
 from perf_diagnostics.diagnose.trace.events import Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.statistics.statistics import (
+from perf_diagnostics.diagnose.statistics.intervals import (
     Interval,
     against_the_best,
     event_interval,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perf_diagnostics.diagnose.hardware.hardware import PEAKS, peak
+from perf_diagnostics.diagnose.hardware.data_sheets import PEAKS, peak
 
 #: Boards of 10 and of 12 GB have it.
 BOARDS_DIFFER = "GeForce RTX 3080"

@@ -246,3 +246,13 @@ def test_of_a_frameworks_loop_it_is_told_what_it_calls() -> None:
 def test_where_no_line_was_seen_no_place_is_told() -> None:
     assert verdict_place(diagnosis_of(waiting())) == "" and verdict_seen(diagnosis_of(waiting())) is None
     assert verdict_place(Diagnosis(verdict=None, lines=(ITEM,))) == ""
+
+
+def test_a_verdict_that_names_its_line_is_not_told_it_again() -> None:
+    for says, again in (("62 % goes into a tensor at train.py:9 in f.", ""), ("62 % at train.py:90.", "At train.py:9")):
+        finding = dataclasses.replace(waiting(ITEM), summary=says)
+        told = dataclasses.replace(
+            WAITING, findings=(finding,), verdict=dataclasses.replace(WAITING.verdict, summary=says)
+        )
+        assert verdict_place(told).startswith(again) and bool(verdict_place(told)) == bool(again)
+        assert verdict_words(told).startswith(f"{says} {again}" if again else f"{says} [")

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from perf_diagnostics.integrations import attach
-from perf_diagnostics.integrations.model.product_looks import ProductLooks
+from perf_diagnostics.integrations.one_step.look import StepLook
 from perf_diagnostics.integrations.shield import LoopObservations
 
 #: Of libtorch_cpu: where a thread keeps its stack of torch.func's transforms; it is made when it is first asked for.
@@ -39,14 +39,18 @@ def in_a_thread(work: Callable[[], Any]) -> Any:
     return came[0]
 
 
-def test_a_step_that_is_looked_through_leaves_no_stack_that_each_later_backward_would_copy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have compiled, and then no step is looked through."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    if counters is not None:
+        monkeypatch.setitem(counters, "stats", Counter())
+
+
+@pytest.mark.usefixtures("nothing_compiled")
+def test_a_step_that_is_looked_through_leaves_no_stack_that_each_later_backward_would_copy() -> None:
     """A thread that has one copies it some ten times a step: 11,700 instructions in steps of two layers."""
     stack = stack_of_this_thread()
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-    if counters is not None:  # other tests of this process may have compiled
-        monkeypatch.setitem(counters, "stats", Counter())
 
     def asked() -> list[bool]:
         before = stack() is None
@@ -55,7 +59,7 @@ def test_a_step_that_is_looked_through_leaves_no_stack_that_each_later_backward_
 
     def looked() -> list[bool]:
         model, observations = torch.nn.Linear(4, 2), LoopObservations()
-        looks = ProductLooks(observations, lambda: [model])
+        looks = StepLook(observations, lambda: [model])
         looks.begin(several=False)
         under_way = looks.under_way
         model(torch.randn(3, 4)).sum().backward()
@@ -98,6 +102,7 @@ def test_a_backward_of_somebodys_own_is_called_as_it_was_called(
         assert made == 8
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 def test_a_look_that_is_under_way_where_the_training_ends_leaves_torchs_backward(tmp_path: Path) -> None:
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

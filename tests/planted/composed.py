@@ -7,16 +7,19 @@ from tests.planted.plant import Plant, Script, slower
 _OTHERS = ("INP001", "HST005", "HST006", "OPT001", "CMP017", "CMP020", "CMP021", "CMP030")
 
 
-def _plant(code: str, fault: str, twin: str, says: str, *, dose: str, slower_by: float) -> Plant:
+def _plant(
+    code: str, fault: str, twin: str, says: str, *, dose: str, steps: tuple[int, int], slower_by: float
+) -> Plant:
+    # Steps of the fault and of its twin: three seconds of each, for a step is looked through after the first one.
     codes = ("CMP009", "CMP026", "CMP031")
     return Plant(
         name=f"script-{fault}",
         number="-",
         says=says,
         dose=dose,
-        faulty=Script(fault=fault, steps=200),
-        control=Script(fault=twin, steps=200),
-        fix=Script(fault=twin, steps=200),
+        faulty=Script(fault=fault, steps=steps[0]),
+        control=Script(fault=twin, steps=steps[1]),
+        fix=Script(fault=twin, steps=steps[1]),
         expected=(code,),
         top=(code,),
         must_not=(*_OTHERS, *(one for one in codes if one != code)),
@@ -31,7 +34,8 @@ PLANTS = (
         "spread-pairs",
         "distances",
         "a script that takes squared distances by spreading rows over prototypes",
-        dose="64 rows, 96 prototypes, 128 features",
+        dose="64 rows, 192 prototypes, 128 features",
+        steps=(500, 1200),
         slower_by=1.3,
     ),
     _plant(
@@ -40,6 +44,7 @@ PLANTS = (
         "picked-first",
         "a script that multiplies what it computes for 8,000 topics by labels of one",
         dose="64 rows, 8,000 topics",
+        steps=(300, 600),
         slower_by=1.05,
     ),
     _plant(
@@ -48,6 +53,7 @@ PLANTS = (
         "one-kernel",
         "a script whose attention is written operator by operator",
         dose="four samples of 384 places, four heads, a causal mask",
+        steps=(100, 160),
         slower_by=1.1,
     ),
 )

@@ -7,16 +7,19 @@ from tests.planted.plant import Plant, Script, slower
 _OTHERS = ("INP001", "HST005", "HST006", "OPT001", "CMP017", "CMP020", "CMP021")
 
 
-def _plant(code: str, fault: str, twin: str, says: str, *, dose: str, slower_by: float) -> Plant:
+def _plant(
+    code: str, fault: str, twin: str, says: str, *, dose: str, steps: tuple[int, int], slower_by: float
+) -> Plant:
+    # Steps of the fault and of its twin: three seconds of each, for a step is looked through after the first one.
     codes = ("CMP027", "CMP028", "CMP029", "CMP030")
     return Plant(
         name=f"script-{fault}",
         number="-",
         says=says,
         dose=dose,
-        faulty=Script(fault=fault, steps=300),
-        control=Script(fault=twin, steps=300),
-        fix=Script(fault=twin, steps=300),
+        faulty=Script(fault=fault, steps=steps[0]),
+        control=Script(fault=twin, steps=steps[1]),
+        fix=Script(fault=twin, steps=steps[1]),
         expected=(code,),
         top=(code,),
         must_not=(*_OTHERS, *(one for one in codes if one != code)),
@@ -31,7 +34,8 @@ PLANTS = (
         "constants-anew",
         "constants-kept",
         "a script whose model makes its table of sines in each forward",
-        dose="1,024 by 1,024 numbers",
+        dose="2,048 by 1,024 numbers",
+        steps=(500, 3000),
         slower_by=1.2,
     ),
     _plant(
@@ -40,6 +44,7 @@ PLANTS = (
         "weights-beside",
         "a script whose adapters are merged into the weights in each forward",
         dose="three weights of 512 by 512, rank 8, for 64 rows",
+        steps=(350, 600),
         slower_by=1.1,
     ),
     _plant(
@@ -48,6 +53,7 @@ PLANTS = (
         "one-head",
         "a script whose model has a second head, the output of which nobody takes",
         dose="512 by 4,000",
+        steps=(450, 2200),
         slower_by=1.2,
     ),
     _plant(
@@ -56,6 +62,7 @@ PLANTS = (
         "encoded-once",
         "a script whose model calls its encoder for each of two terms",
         dose="the encoder twice",
+        steps=(500, 900),
         slower_by=1.1,
     ),
 )

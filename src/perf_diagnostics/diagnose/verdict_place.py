@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.code_words import SeenAt, called_from, called_unsaid, seen
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding
@@ -26,7 +28,7 @@ def verdict_finding(diagnosis: Diagnosis) -> Finding | None:
 
 
 def verdict_seen(diagnosis: Diagnosis) -> SeenAt | None:
-    """The line at which the verdict's time was seen most; None where no line was.
+    """The line at which the verdict's time was seen most; None where no line was, or the verdict itself names it.
 
     A line of a function that the loop calls is told with the line of the loop that leads there. What it calls is told
     only of a framework's loop, which has several parts of a step and says nothing itself. Where no rule found a fault
@@ -36,6 +38,8 @@ def verdict_seen(diagnosis: Diagnosis) -> SeenAt | None:
     if finding is None or not finding.lines:
         return None
     line = finding.lines[0]
+    if re.search(rf"{re.escape(line.place.file)}:{line.place.line}(?!\d)", finding.summary):
+        return None
     several = sum(one.place == line.place for one in diagnosis.lines) > 1
     called = called_unsaid(line) if several else ""
     parts = [called_from(line, diagnosis), f"in {called}" if called else ""]

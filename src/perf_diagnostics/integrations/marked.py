@@ -18,8 +18,8 @@ from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.called_masks import Call, Copies, MaskReader, count_call
 from perf_diagnostics.integrations.model.gradient_looks import GradientLooks
 from perf_diagnostics.integrations.model.losses import scales_losses
-from perf_diagnostics.integrations.model.product_looks import ProductLooks
 from perf_diagnostics.integrations.model.user_hooks import user_hooks
+from perf_diagnostics.integrations.one_step.look import StepLook
 from perf_diagnostics.integrations.record.recording import Recording
 from perf_diagnostics.integrations.shield import FAULTS, LoopObservations, Shield
 from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
@@ -82,7 +82,7 @@ class MarkedLoop:
             fails=self._shield.take,
         )
         self.recording.before_take = self._read_losses
-        self.recording.looks = ProductLooks(self.observations, lambda: self._calls.modules or self._models)
+        self.recording.looks = StepLook(self.observations, lambda: self._calls.modules or self._models)
         self.recording.exchanges.modules = lambda: self._models
         #: What the gradients of the first steps are like, where somebody starts it.
         self.gradients = GradientLooks(

@@ -1,5 +1,6 @@
 """Host memory and CPU time of a trial's processes, with real processes and with pretended ones."""
 
+import mmap
 import os
 import subprocess
 import sys
@@ -317,7 +318,8 @@ def test_counters_subtract_and_become_quantities() -> None:
 @linux
 def test_touching_fresh_memory_counts_as_faults() -> None:
     before = ProcessCounters.now()
-    ballast = bytearray(b"x" * (32 * MIB))
+    ballast = mmap.mmap(-1, 32 * MIB)  # new pages; a bytearray may get some that an earlier test has touched
+    ballast.write(b"x" * (32 * MIB))
     spent = ProcessCounters.now() - before
     assert len(ballast) == 32 * MIB
     assert spent.minor_faults >= 16  # 32 MiB are at least 16 huge pages

@@ -5,14 +5,14 @@ from torch.nn import functional
 
 
 class Prototypes(torch.nn.Module):
-    """Classes by the distances of a row to 96 prototypes; ``spread``: with a number for each pair and feature."""
+    """Classes by the distances of a row to 192 prototypes; ``spread``: with a number for each pair and feature."""
 
     def __init__(self, spread):
         super().__init__()
         self.spread = spread
         self.inner = torch.nn.Linear(256, 128)
-        self.prototypes = torch.nn.Parameter(torch.randn(96, 128))
-        self.last = torch.nn.Linear(96, 10)
+        self.prototypes = torch.nn.Parameter(torch.randn(192, 128))
+        self.last = torch.nn.Linear(192, 10)
 
     def forward(self, x):
         x = self.inner(x)

@@ -38,8 +38,8 @@ class Placed(torch.nn.Module):
         super().__init__()
         self.anew = anew
         self.layers = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
-        self.mix = torch.nn.Parameter(torch.zeros(1024))
-        self.register_buffer("table", self.sines(1024, 1024), persistent=False)
+        self.mix = torch.nn.Parameter(torch.zeros(2048))
+        self.register_buffer("table", self.sines(2048, 1024), persistent=False)
 
     def sines(self, length, width):
         place = torch.arange(length, dtype=torch.float32)[:, None]
@@ -47,7 +47,7 @@ class Placed(torch.nn.Module):
         return torch.cat([torch.sin(place * rate), torch.cos(place * rate)], dim=1)
 
     def forward(self, x):
-        table = self.sines(1024, 1024) if self.anew else self.table
+        table = self.sines(2048, 1024) if self.anew else self.table
         x = (x.view(len(x), 16, 16) + (self.mix @ table)[:16]).mean(1)
         return self.layers(x)
 

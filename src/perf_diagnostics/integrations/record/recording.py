@@ -26,7 +26,7 @@ from perf_diagnostics.store.files.tables import steps_to_parquet
 from perf_diagnostics.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from perf_diagnostics.integrations.model.product_looks import ProductLooks
+    from perf_diagnostics.integrations.one_step.look import StepLook
     from perf_diagnostics.integrations.record.window_borders import WindowBorders
 
 DISABLED_VARIABLE = "PERF_DIAGNOSTICS_DISABLED"
@@ -80,7 +80,7 @@ class Recording:
         #: The profiler window, where one was asked for.
         self.window: WindowBorders | None = None
         #: What looks through one step that does not count, where somebody wants that.
-        self.looks: ProductLooks | None = None
+        self.looks: StepLook | None = None
         #: Adds to the result what watching cost a step; who starts the watch knows how (:mod:`.own_cost`).
         self.with_own_cost: Callable[[TrialResult, LoopProbe, Callable[[], int]], TrialResult] = _as_it_is
         #: Called before a block's steps are taken from the probe.
@@ -217,7 +217,7 @@ class Recording:
         looking = self.looks is not None and self.looks.under_way
         return looking or (self.window is not None and self.window.under_way)
 
-    def _look_through(self, looks: ProductLooks) -> None:
+    def _look_through(self, looks: StepLook) -> None:
         """The next step is looked through, if it can be, and does not count; the steps so far are written."""
         with self._between_blocks():
             looks.begin(several=self._disk.meeting.several)
@@ -225,7 +225,7 @@ class Recording:
         if looks.under_way:
             self._times.wait(self.steps, self.steps + 1)
 
-    def _looked_through(self, looks: ProductLooks) -> None:
+    def _looked_through(self, looks: StepLook) -> None:
         """The step that was looked through has ended."""
         with self._between_blocks():
             looks.end()

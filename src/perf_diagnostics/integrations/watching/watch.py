@@ -14,8 +14,8 @@ from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
 from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.called_masks import MaskReader
 from perf_diagnostics.integrations.model.modules import TimedCalls, watch_beside, watch_calls
-from perf_diagnostics.integrations.model.product_looks import ProductLooks
 from perf_diagnostics.integrations.model.trained import Trained
+from perf_diagnostics.integrations.one_step.look import StepLook
 from perf_diagnostics.integrations.record.recording import Recording
 from perf_diagnostics.integrations.shield import FAULTS, LoopObservations, Shield
 from perf_diagnostics.integrations.steps.cycle import Cycle
@@ -98,7 +98,7 @@ class Watch:
         self._ahead: Any = None
         self._ended = False
         self.recording.exchanges.modules = lambda: self.trained.everything
-        self.recording.looks = ProductLooks(self.observations, lambda: self.trained.modules)
+        self.recording.looks = StepLook(self.observations, lambda: self.trained.modules)
         try:
             self.trained.watch_models()
             self.steps.find_main()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,19 +10,11 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from perf_diagnostics.integrations.model.gradient_rows import SIGNAL
-from perf_diagnostics.integrations.model.product_operands import COLUMNS, ROWS, WHOLE_ROWS, Operands
-from tests.integrations.test_product_looks import look
+from perf_diagnostics.integrations.one_step.gradient_rows import SIGNAL
+from perf_diagnostics.integrations.one_step.operand_zeros import COLUMNS, ROWS, WHOLE_ROWS, Operands
+from tests.integrations.one_step.test_look import look
 
 N, WIDTH = 64, 8
-
-
-@pytest.fixture(autouse=True)
-def _nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests of this process may have."""
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-    if counters is not None:
-        monkeypatch.setitem(counters, "stats", Counter())
 
 
 def told(model: nn.Module, *given: Any) -> list[Any]:

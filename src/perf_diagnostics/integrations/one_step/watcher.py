@@ -1,13 +1,33 @@
-"""What is shown the operators of one step: each watcher looks for one kind of work that is done for nothing."""
+"""Who is shown the operators of one step: each watcher looks for one kind of work that is done for nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
 from perf_diagnostics.records import Json
+
+
+class Ran(NamedTuple):
+    """An operator that has run."""
+
+    #: As ``torch.ops.aten.mm``, without its overload.
+    operator: Any
+    #: What it was called with by position, and by name.
+    args: Sequence[Any]
+    named: Mapping[str, Any]
+    #: What it gave: a tensor, several of them, or something else.
+    result: Any
+    #: Whether the autograd engine asked for it; a checkpoint's second forward is in backward, too.
+    in_backward: bool
+    #: How long it took, where all of its tensors are on the CPU; None: they are on a device.
+    seconds: float | None
+
+    def given(self) -> Iterator[torch.Tensor]:
+        """The tensors that it was called with."""
+        return tensors_of(*self.args, *self.named.values())
 
 
 class Watcher:
@@ -31,26 +51,8 @@ class Watcher:
             tensors: its arguments and results.
         """
 
-    def see(
-        self,
-        operator: Any,
-        args: Sequence[Any],
-        named: Mapping[str, Any],
-        result: Any,
-        *,
-        in_backward: bool,
-        seconds: float | None,
-    ) -> None:
-        """An operator has run.
-
-        Args:
-            operator: as ``torch.ops.aten.mm``, without its overload.
-            args: what it was called with by position.
-            named: what it was called with by name.
-            result: what it gave: a tensor, several of them, or something else.
-            in_backward: whether the autograd engine asked for it; a checkpoint's second forward is in backward, too.
-            seconds: how long it took, where all of its tensors are on the CPU; None: they are on a device.
-        """
+    def see(self, ran: Ran) -> None:
+        """An operator has run."""
         raise NotImplementedError
 
     @property
@@ -62,6 +64,11 @@ class Watcher:
     def told(self) -> dict[str, Json]:
         """Plain values by the names of ``TrialResult.facts``."""
         raise NotImplementedError
+
+
+def aten(*names: str) -> frozenset[Any]:
+    """Those of torch's own operators that there are by these names."""
+    return frozenset(getattr(torch.ops.aten, name) for name in names if hasattr(torch.ops.aten, name))
 
 
 def tensors_of(*given: Any) -> Iterator[torch.Tensor]:
@@ -78,9 +85,14 @@ def memory(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage().data_ptr())
 
 
-def stored_bytes(tensor: torch.Tensor) -> int:
-    """The bytes of a tensor's different numbers: those that it was expanded over count once."""
+def stored_numbers(tensor: torch.Tensor) -> int:
+    """How many different numbers a tensor has: those that it was expanded over count once."""
     numbers = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         numbers *= size if stride else 1
-    return numbers * tensor.element_size()
+    return numbers
+
+
+def stored_bytes(tensor: torch.Tensor) -> int:
+    """The bytes of a tensor's different numbers."""
+    return stored_numbers(tensor) * tensor.element_size()

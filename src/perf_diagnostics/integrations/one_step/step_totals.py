@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from perf_diagnostics.integrations.model.watchers import Watcher, memory, stored_bytes, tensors_of
+from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher, memory, stored_bytes, tensors_of
 from perf_diagnostics.records import Json
 
 
@@ -19,21 +19,12 @@ class StepTotals(Watcher):
         self._seconds = {False: 0.0, True: 0.0}
         self._bytes = {False: 0, True: 0}
 
-    def see(
-        self,
-        operator: Any,
-        args: Sequence[Any],
-        named: Mapping[str, Any],
-        result: Any,
-        *,
-        in_backward: bool,
-        seconds: float | None,
-    ) -> None:
+    def see(self, ran: Ran) -> None:
         self.operators += 1
-        if seconds is None:
-            self._bytes[in_backward] += bytes_moved(args, result)
+        if ran.seconds is None:
+            self._bytes[ran.in_backward] += bytes_moved(ran.args, ran.result)
         else:
-            self._seconds[in_backward] += seconds
+            self._seconds[ran.in_backward] += ran.seconds
 
     @property
     def why_not(self) -> str:

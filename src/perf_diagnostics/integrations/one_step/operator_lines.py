@@ -9,7 +9,7 @@ import torch
 
 from perf_diagnostics.measure.code.code_places import CodePlaces
 from perf_diagnostics.measure.code.own_code import Kind, OwnCode
-from perf_diagnostics.records import Json
+from perf_diagnostics.records import CodePlace, Json
 
 _MOST_FRAMES = 400
 
@@ -36,7 +36,12 @@ class OperatorLines:
         if self._own.kind_of(code.co_filename) is not Kind.OWN:
             return None, {}
         place = self._places.place(code, line)
-        return (code, line), {"file": place.file, "line": place.line, "function": place.function, "text": place.text}
+        return (code, line), as_told(place)
+
+
+def as_told(place: CodePlace) -> dict[str, Json]:
+    """A place as facts tell it."""
+    return {"file": place.file, "line": place.line, "function": place.function, "text": place.text}
 
 
 def in_backward() -> bool:

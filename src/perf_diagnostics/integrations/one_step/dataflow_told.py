@@ -20,9 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from perf_diagnostics.integrations.model.dataflow_columns import Columns, Line
-from perf_diagnostics.integrations.model.dataflow_storages import Origin
-from perf_diagnostics.integrations.model.dense_products import DenseProduct
+from perf_diagnostics.integrations.one_step.dataflow_columns import Columns, Line
+from perf_diagnostics.integrations.one_step.dataflow_storages import Origin
+from perf_diagnostics.integrations.one_step.dense_products import DenseProduct
+from perf_diagnostics.integrations.one_step.operator_lines import as_told
 from perf_diagnostics.measure.code.code_places import CodePlaces
 from perf_diagnostics.records import Json
 
@@ -69,13 +70,13 @@ def told_of(columns: Columns, stacks: _Stacks, products: Sequence[DenseProduct])
     """The four lists by their names."""
     used = columns.used()
     told = _Telling(sum(columns.seconds) + sum(columns.backward))
-    idle = _by_line(columns, stacks, (row for row in range(len(columns)) if not used[row] and not columns.views[row]))
-    made = _by_function(columns, stacks, (row for row in _constants(columns, stacks) if used[row]))
+    idle = (row for row in range(len(columns)) if not used[row] and not columns.views[row])
+    made = (row for row in _constants(columns, stacks) if used[row])
     return {
         "computed_again": told.sites(_again(columns, stacks, used).values(), _first_lines(told)),
-        "constants_made": told.sites(made.values()),
+        "constants_made": told.sites(_sites(columns, stacks, made, _function)),
         "dense_products": told.sites(_dense(columns, stacks, products).values(), lambda site: site.more),
-        "never_used": told.sites(idle.values()),
+        "never_used": told.sites(_sites(columns, stacks, idle, lambda line: line)),
     }
 
 
@@ -101,27 +102,23 @@ class _Telling:
         ]
 
     def place(self, line: Line) -> dict[str, Json]:
-        place = self._places.place(*line)
-        return {"file": place.file, "line": place.line, "function": place.function, "text": place.text}
+        return as_told(self._places.place(*line))
 
 
-def _by_line(columns: Columns, stacks: _Stacks, rows: Iterable[int]) -> dict[Line, _Site]:
-    sites: dict[Line, _Site] = {}
-    for row in rows:
-        lines, _ = stacks[columns.stack[row]]
-        if lines:
-            sites.setdefault(lines[-1], _Site()).add(row, columns.seconds[row], columns.backward[row], lines[-1])
-    return sites
-
-
-def _by_function(columns: Columns, stacks: _Stacks, rows: Iterable[int]) -> dict[Any, _Site]:
-    """A table is often made over several lines: they are one entry, at the line with most of its time."""
+def _sites(columns: Columns, stacks: _Stacks, rows: Iterable[int], key: Callable[[Line], Any]) -> Iterable[_Site]:
+    """These rows, brought together where the ``key`` of their innermost line is the same."""
     sites: dict[Any, _Site] = {}
     for row in rows:
         lines, _ = stacks[columns.stack[row]]
         if lines:
-            sites.setdefault(lines[-1][0], _Site()).add(row, columns.seconds[row], columns.backward[row], lines[-1])
-    return sites
+            site = sites.setdefault(key(lines[-1]), _Site())
+            site.add(row, columns.seconds[row], columns.backward[row], lines[-1])
+    return sites.values()
+
+
+def _function(line: Line) -> Any:
+    """A table is often made over several lines: they are one entry, at the line with most of its time."""
+    return line[0]
 
 
 def _constants(columns: Columns, stacks: _Stacks) -> Iterator[int]:

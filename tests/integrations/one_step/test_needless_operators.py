@@ -11,10 +11,11 @@ from torch import nn
 from torch.distributions import Normal
 from torch.nn import functional
 
-from perf_diagnostics.integrations.model.blow_ups import SIGNAL as BLOW_UPS
-from perf_diagnostics.integrations.model.composed_attention import SIGNAL as ATTENTION
-from perf_diagnostics.integrations.model.products import Products, watchers_of
-from perf_diagnostics.integrations.model.zero_arithmetic import SIGNAL as ZEROS
+from perf_diagnostics.integrations.one_step.broadcast_blow_ups import SIGNAL as BLOW_UPS
+from perf_diagnostics.integrations.one_step.composed_attention import SIGNAL as ATTENTION
+from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
+from perf_diagnostics.integrations.one_step.every_watcher import watchers_of
+from perf_diagnostics.integrations.one_step.zero_arithmetic import SIGNAL as ZEROS
 
 Loss = Callable[[], torch.Tensor]
 
@@ -22,15 +23,15 @@ Loss = Callable[[], torch.Tensor]
 def told(signal: str, loss: Loss) -> list[Any]:
     """What the look tells of a loss, forward and backward."""
     torch.manual_seed(0)
-    products = Products(watchers_of([]))
-    products.open()
+    mode = OperatorMode(watchers_of([]))
+    mode.open()
     try:
         made = loss()
-        products.enter_backward()
+        mode.enter_backward()
         made.backward()
     finally:
-        products.close()
-    facts, gaps = products.conclude()
+        mode.close()
+    facts, gaps = mode.conclude()
     assert signal not in gaps
     found = facts[signal]
     assert isinstance(found, list)
@@ -165,15 +166,15 @@ def test_what_labels_leave_out_is_told_with_its_part_of_the_time(name: str) -> N
 def test_powers_and_logarithms_for_zeros_alone_count_and_softmax_does_not() -> None:
     """By the operators that are kept: the sum of their seconds is no more than that of what is listed."""
     torch.manual_seed(0)
-    products = Products(watchers_of([]))
-    products.open()
+    mode = OperatorMode(watchers_of([]))
+    mode.open()
     loss = _zeros()["focal"]()
-    products.close()
-    graph = next(one for one in products.watchers if type(one).__name__ == "OperatorGraph")
+    mode.close()
+    graph = next(one for one in mode.watchers if type(one).__name__ == "OperatorGraph")
     seconds: dict[str, float] = {}
     for operation in graph._by_node.values():  # type: ignore[attr-defined]
         seconds[operation.operator.__name__] = seconds.get(operation.operator.__name__, 0.0) + operation.forward
-    facts, _ = products.conclude()
+    facts, _ = mode.conclude()
     (one,) = facts[ZEROS]  # type: ignore[misc]
     rest = seconds.get("_softmax", 0.0)
     assert loss.requires_grad and 0 < one["forward"] <= 1 - rest / graph.forward  # type: ignore[index, attr-defined, operator]

@@ -11,14 +11,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from perf_diagnostics.integrations.model.dataflow_columns import Columns, Stacks
-from perf_diagnostics.integrations.model.dataflow_operators import Traits, traits_of
-from perf_diagnostics.integrations.model.dataflow_storages import Held, Origin, Storages
-from perf_diagnostics.integrations.model.dataflow_told import SIGNALS, told_of
-from perf_diagnostics.integrations.model.dense_products import DenseProducts
-from perf_diagnostics.integrations.model.operator_lines import backward_node, forward_node
-from perf_diagnostics.integrations.model.unseen_reads import UnseenReads
-from perf_diagnostics.integrations.model.watchers import Watcher, tensors_of
+from perf_diagnostics.integrations.one_step.dataflow_columns import Columns, Stacks
+from perf_diagnostics.integrations.one_step.dataflow_storages import Held, Origin, Storages
+from perf_diagnostics.integrations.one_step.dataflow_told import SIGNALS, told_of
+from perf_diagnostics.integrations.one_step.dense_products import DenseProducts
+from perf_diagnostics.integrations.one_step.operator_lines import backward_node, forward_node
+from perf_diagnostics.integrations.one_step.operator_traits import Traits, traits_of
+from perf_diagnostics.integrations.one_step.unseen_reads import UnseenReads
+from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher, tensors_of
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.records import Json
@@ -35,23 +35,19 @@ class _Call(NamedTuple):
     """An operator with what it was called with."""
 
     traits: Traits
-    args: Sequence[Any]
-    named: Mapping[str, Any]
-
-    def tensors(self) -> Iterator[torch.Tensor]:
-        return tensors_of(*self.args, *self.named.values())
+    ran: Ran
 
     def written(self) -> Iterator[torch.Tensor]:
         """Those of its arguments that it writes."""
         for at in self.traits.written:
             if isinstance(at, str):
-                yield from tensors_of(self.named.get(at))
-            elif at < len(self.args):
-                yield from tensors_of(self.args[at])
+                yield from tensors_of(self.ran.named.get(at))
+            elif at < len(self.ran.args):
+                yield from tensors_of(self.ran.args[at])
 
     def numbers(self) -> Iterator[int | float]:
         """Those of Python's among its arguments."""
-        for one in (*self.args, *self.named.values()):
+        for one in (*self.ran.args, *self.ran.named.values()):
             for part in one if isinstance(one, list | tuple) else (one,):
                 if isinstance(part, int | float) and not isinstance(part, bool):
                     yield part
@@ -83,6 +79,10 @@ class StepDataflow(Watcher):
 
     def opens(self) -> None:
         self._unseen.begin()
+        self._outlives()
+
+    def _outlives(self) -> None:
+        """What lives here may be read where nothing is shown: what wrote it is used."""
         for held in self._storages.opens():
             self._columns.root[held.writer] = 1
 
@@ -94,6 +94,10 @@ class StepDataflow(Watcher):
             self._why_not = in_words(fault)
 
     def passes_over(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._changed(tensors)
+
+    def _changed(self, tensors: Iterable[torch.Tensor]) -> None:
+        """They are read, and what lies in them from now on is not known."""
         for tensor in tensors:
             held = self._reads(tensor)
             if held is not None:
@@ -109,40 +113,28 @@ class StepDataflow(Watcher):
             self._columns.root[held.writer] = 1
         return held
 
-    def see(
-        self,
-        operator: Any,
-        args: Sequence[Any],
-        named: Mapping[str, Any],
-        result: Any,
-        *,
-        in_backward: bool,
-        seconds: float | None,
-    ) -> None:
+    def see(self, ran: Ran) -> None:
         if self._why_not:
             return
-        if seconds is None:
+        if ran.seconds is None:
             self._why_not = _ON_A_DEVICE
             self._unseen.end()
             return
-        traits = self._traits.get(operator)
+        traits = self._traits.get(ran.operator)
         if traits is None:
-            traits = self._traits[operator] = traits_of(operator)
-        call = _Call(traits, args, named)
-        if in_backward:
-            self._see_backward(call, seconds)
+            traits = self._traits[ran.operator] = traits_of(ran.operator)
+        call = _Call(traits, ran)
+        if ran.in_backward:
+            self._see_backward(call, ran.seconds)
         else:
-            self._see_forward(operator, call, result, seconds)
+            self._see_forward(call, ran.seconds)
 
     def _see_backward(self, call: _Call, seconds: float) -> None:
         """It is used, and so is all that it reads; what it makes is not followed."""
         columns = self._columns
-        for tensor in call.tensors():
+        for tensor in call.ran.given():
             self._reads(tensor)
-        for tensor in call.written():
-            held = self._reads(tensor)
-            if held is not None:
-                self._storages.written(held, tensor, self._storages.new_value(), Origin.UNKNOWN, held.writer)
+        self._changed(call.written())
         node = backward_node()
         row = None if node is None else self._rows_of_nodes.get(node)
         if row is not None:
@@ -154,19 +146,19 @@ class StepDataflow(Watcher):
             self._storages.sweep(now=True)
         self._in_backward += 1
 
-    def _see_forward(self, operator: Any, call: _Call, result: Any, seconds: float) -> None:
-        columns, storages, traits = self._columns, self._storages, call.traits
+    def _see_forward(self, call: _Call, seconds: float) -> None:
+        columns, storages, traits, ran = self._columns, self._storages, call.traits, call.ran
         self._in_backward = 0
-        results = [*tensors_of(result)]
-        plain = all(one.layout is torch.strided for one in (*call.tensors(), *results))
-        draws = not plain or not traits.known or traits.draws_with(call.args, call.named)
-        reads = [(storages.of(one), one) for one in call.tensors() if one.layout is torch.strided]
+        results = [*tensors_of(ran.result)]
+        plain = all(one.layout is torch.strided for one in (*ran.given(), *results))
+        draws = not plain or not traits.known or traits.draws_with(ran.args, ran.named)
+        reads = [(storages.of(one), one) for one in ran.given() if one.layout is torch.strided]
         met = {id(one): held for held, one in reads}
         if draws:
             value = storages.new_value()
         else:
-            deciding = self._token(traits.deciding(call.args), met), self._token(sorted(call.named.items()), met)
-            value = hash((operator, deciding))
+            deciding = self._token(traits.deciding(ran.args), met), self._token(sorted(ran.named.items()), met)
+            value = hash((ran.operator, deciding))
         origin = self._origin(call, reads, plain=plain)
         read_rows = () if traits.shape_only else {held.writer for held, _ in reads if held.writer >= 0}
         row = columns.add(traits.name, seconds, self._stacks.here(), origin, read_rows)
@@ -180,14 +172,14 @@ class StepDataflow(Watcher):
         if made and not draws:
             first = self._first.setdefault(value, row)
             columns.again_of[row] = -1 if first == row else first
-        if isinstance(result, int | float):
-            self._given_out.add(result)
+        if isinstance(ran.result, int | float):
+            self._given_out.add(ran.result)
         node = forward_node()
         if node != self._last_node:
             self._last_node = node
             self._rows_of_nodes[node] = row
             columns.with_node[row] = 1
-        self._products.see(row, traits.name, call.args, reads, made)
+        self._products.see(row, traits.name, ran.args, reads, made)
         storages.sweep()
 
     def _rewritten(self, row: int, call: _Call, value: int, origin: int, met: Mapping[int, Held]) -> list[_Met]:
@@ -207,7 +199,7 @@ class StepDataflow(Watcher):
     def _origin(self, call: _Call, reads: Sequence[_Met], *, plain: bool) -> int:
         traits = call.traits
         origin = 0 if plain and traits.known and not traits.gives_unknown else int(Origin.UNKNOWN)
-        if traits.draws_with(call.args, call.named):
+        if traits.draws_with(call.ran.args, call.ran.named):
             origin |= Origin.RANDOM
         if any(one in self._given_out for one in call.numbers()):
             origin |= Origin.UNKNOWN
@@ -235,6 +227,5 @@ class StepDataflow(Watcher):
     def told(self) -> dict[str, Json]:
         """``computed_again``, ``constants_made``, ``dense_products`` and ``never_used``: see :mod:`dataflow_told`."""
         self._unseen.end()
-        for held in self._storages.opens():
-            self._columns.root[held.writer] = 1
+        self._outlives()
         return told_of(self._columns, self._stacks.stacks, self._products.found)

@@ -18,10 +18,10 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from perf_diagnostics.integrations.model import products
-from perf_diagnostics.integrations.model.products import Products
-from perf_diagnostics.integrations.model.step_dataflow import StepDataflow
-from perf_diagnostics.integrations.model.watchers import memory
+from perf_diagnostics.integrations.one_step import dispatch_mode
+from perf_diagnostics.integrations.one_step.dataflow import StepDataflow
+from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
+from perf_diagnostics.integrations.one_step.watcher import Ran, memory
 
 ROWS, WIDTH = 16, 32
 
@@ -29,13 +29,13 @@ ROWS, WIDTH = 16, 32
 @pytest.fixture(autouse=True)
 def _a_second_each(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = count(0, 1_000_000_000)
-    monkeypatch.setattr(products, "_clock", lambda: next(ticks))
+    monkeypatch.setattr(dispatch_mode, "_clock", lambda: next(ticks))
 
 
 @contextmanager
 def shown_to(watcher: StepDataflow) -> Iterator[None]:
     """Operators are shown to it, as they are in a training."""
-    mode = Products([watcher])
+    mode = OperatorMode([watcher])
     mode.open()
     try:
         yield
@@ -397,7 +397,7 @@ def test_sparse_complex_and_operators_on_devices_are_borne() -> None:
     looked(lambda: [torch.fft.fft(x).conj().abs(), torch.view_as_real(torch.fft.rfft(x)), torch.sparse.mm(sparse, x)])
     watcher = StepDataflow([])
     watcher.opens()
-    watcher.see(torch.ops.aten.mm, (x, x.T), {}, x @ x.T, in_backward=False, seconds=None)
+    watcher.see(Ran(torch.ops.aten.mm, (x, x.T), {}, x @ x.T, in_backward=False, seconds=None))
     assert "device" in watcher.why_not and torch.Tensor.__dict__.get("tolist") is None
 
 

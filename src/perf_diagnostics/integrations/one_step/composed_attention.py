@@ -7,22 +7,21 @@ products, in forward and backward, is what such a kernel leaves out.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
 import torch
 
-from perf_diagnostics.integrations.model.fused_attention import Kernel, leaves_the_past
-from perf_diagnostics.integrations.model.operator_graph import Operation, OperatorGraph, is_drawn, made_for, readers
-from perf_diagnostics.integrations.model.operator_graph import through_views as behind
-from perf_diagnostics.integrations.model.operator_lines import OperatorLines
-from perf_diagnostics.integrations.model.watchers import Watcher
+from perf_diagnostics.integrations.one_step.fused_attention import Kernel, leaves_the_past
+from perf_diagnostics.integrations.one_step.graph_watcher import GraphWatcher
+from perf_diagnostics.integrations.one_step.operator_graph import Operation, OperatorGraph, is_drawn, made_for, readers
+from perf_diagnostics.integrations.one_step.operator_graph import through_views as behind
+from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
+from perf_diagnostics.integrations.one_step.watcher import Ran, aten
 from perf_diagnostics.records import Json
 
 SIGNAL = "composed_attention"
-
-_MOST_TOLD = 4
 
 #: So many operators lie between two products at most.
 _MOST_BETWEEN = 12
@@ -32,21 +31,16 @@ _ATEN = torch.ops.aten
 #: Where an operator's two operands stand among its arguments.
 _PRODUCTS = {_ATEN.mm: (0, 1), _ATEN.bmm: (0, 1), _ATEN.baddbmm: (1, 2)}
 
-
-def _operators(*names: str) -> frozenset[Any]:
-    return frozenset(getattr(_ATEN, name) for name in names if hasattr(_ATEN, name))
-
-
 #: What a mask, a scale or a bias is made with: the kernel takes them, too.
-_BEFORE = _operators(
+_BEFORE = aten(
     *("mul", "mul_", "div", "div_", "add", "add_", "sub", "masked_fill", "masked_fill_", "where", "_to_copy", "clone"),
 )
 
-_AFTER = _operators("mul", "mul_", "div", "div_", "native_dropout", "_to_copy", "clone", "masked_fill", "masked_fill_")
+_AFTER = aten("mul", "mul_", "div", "div_", "native_dropout", "_to_copy", "clone", "masked_fill", "masked_fill_")
 
-_MASKS = _operators("add", "add_", "masked_fill", "masked_fill_", "where")
+_MASKS = aten("add", "add_", "masked_fill", "masked_fill_", "where")
 
-_READS_OUT = _operators("_local_scalar_dense", "copy_", "item")
+_READS_OUT = aten("_local_scalar_dense", "copy_", "item")
 
 
 class _Attention:
@@ -67,7 +61,7 @@ class _Scores:
         self.product, self.before, self.line, self.told = product, before, line, told
 
 
-class ComposedAttention(Watcher):
+class ComposedAttention(GraphWatcher):
     """Looks for softmax between two matrix products, and for who else reads what it gives.
 
     Args:
@@ -78,26 +72,15 @@ class ComposedAttention(Watcher):
     signals: ClassVar[tuple[str, ...]] = (SIGNAL,)
 
     def __init__(self, graph: OperatorGraph, lines: OperatorLines) -> None:
-        self._graph, self._lines = graph, lines
+        super().__init__(graph, lines)
         self._found: dict[Any, _Attention] = {}
         self._shapes: dict[Operation, tuple[torch.Size, torch.dtype, torch.device, bool]] = {}
         self._scores: dict[Operation, _Scores] = {}
         #: What masks every key that comes after the query.
         self._causal: set[Operation] = set()
 
-    def see(
-        self,
-        operator: Any,
-        args: Sequence[Any],
-        named: Mapping[str, Any],
-        result: Any,
-        *,
-        in_backward: bool,
-        seconds: float | None,
-    ) -> None:
-        operation = self._graph.last
-        if operation is None:
-            return
+    def see_operation(self, operation: Operation, ran: Ran) -> None:
+        operator, args = ran.operator, ran.args
         if operator in _MASKS or operator is _ATEN.baddbmm:
             self._causal |= {operation} if any(map(leaves_the_past, _masks_of(operator, args))) else set()
         if operator is _ATEN._softmax and args[1] in (-1, args[0].dim() - 1):
@@ -151,20 +134,13 @@ class ComposedAttention(Watcher):
         causal = not self._causal.isdisjoint((scores.product, *scores.before))
         return Kernel((batch, queries, weights.shape[-1], width), dtype, device, masked, causal, biased, draws)
 
-    @property
-    def why_not(self) -> str:
-        """As the graph's."""
-        return self._graph.why_not
-
-    @property
-    def told(self) -> dict[str, Json]:
+    def entries(self) -> Iterator[dict[str, Json]]:
         """For each line: how often (``calls``), the ``shape`` of the weights, whether torch has one kernel for it
         (``fused``), whether something else makes use of the weights (``used``), in which ``module`` of torch it is
         composed, and of all operators' time the share that lies between its products, with what reads the weights
         for nothing, that of the two products (``products``), and what the kernel took in all of it, tried here on
-        tensors of these shapes (``instead``; None where it was not tried); the most first.
+        tensors of these shapes (``instead``; None where it was not tried).
         """
-        lines: list[dict[str, Json]] = []
         for attention in self._found.values():
             inside = {id(one) for one in (*attention.between, *attention.products)}
             others = [one for made in attention.weights for one in readers(made) if id(one) not in inside]
@@ -175,23 +151,19 @@ class ComposedAttention(Watcher):
             fused = attention.kernel.exists()
             takes = sum(one.seconds for one in {*between, *attention.products}) / attention.calls
             instead = attention.kernel.seconds(takes) if fused and not used else None
-            lines.append(
-                {
-                    **attention.told,
-                    "calls": attention.calls,
-                    "used": used,
-                    "fused": fused,
-                    "products": self._graph.share(attention.products)["whole"],
-                    "instead": None if instead is None else instead * attention.calls / self._graph.seconds,
-                    **self._graph.share(between),
-                }
-            )
-        lines.sort(key=lambda one: -float(str(one["whole"])))
-        return {SIGNAL: [*lines[:_MOST_TOLD]]}
+            yield {
+                **attention.told,
+                "calls": attention.calls,
+                "used": used,
+                "fused": fused,
+                "products": self._graph.share(attention.products)["whole"],
+                "instead": None if instead is None else instead * attention.calls / self._graph.seconds,
+                **self._graph.share(between),
+            }
 
 
 #: How a dropout's mask is made, where that is no operator of its own.
-_MAKES_DRAWS = _operators("empty_like", "div_", "div", "_to_copy")
+_MAKES_DRAWS = aten("empty_like", "div_", "div", "_to_copy")
 
 
 def _masks_of(operator: Any, args: Sequence[Any]) -> list[torch.Tensor]:
@@ -216,7 +188,7 @@ def _followers(operations: Sequence[Operation], inside: AbstractSet[int]) -> lis
 def _in_module() -> str:
     """The module of torch that composes it, by the functions that are under way."""
     frame = sys._getframe(1)
-    for _ in range(16):
+    for _ in range(17):
         if frame.f_code.co_name == "multi_head_attention_forward":
             return "nn.MultiheadAttention"
         if frame.f_back is None:

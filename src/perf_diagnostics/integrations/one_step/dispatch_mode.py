@@ -1,23 +1,16 @@
-"""Shows the operators of one step, as torch runs them, to who looks for what is computed for nothing."""
+"""Shows the operators of one step, as torch runs them, to its watchers, and times what lies around them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perf_diagnostics.integrations.model.blow_ups import BlowUps
-from perf_diagnostics.integrations.model.composed_attention import ComposedAttention
-from perf_diagnostics.integrations.model.operator_graph import OperatorGraph
-from perf_diagnostics.integrations.model.operator_lines import OperatorLines, in_backward
-from perf_diagnostics.integrations.model.step_dataflow import StepDataflow
-from perf_diagnostics.integrations.model.step_totals import StepTotals
-from perf_diagnostics.integrations.model.watchers import Watcher, memory, tensors_of
-from perf_diagnostics.integrations.model.zero_arithmetic import ZeroArithmetic
-from perf_diagnostics.integrations.model.zero_products import ZeroProducts
+from perf_diagnostics.integrations.one_step.operator_lines import in_backward
+from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher, tensors_of
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.measure.steps.device_clock import captures
@@ -32,22 +25,7 @@ _INNER: Any = torch._C
 _clock = time.thread_time_ns
 
 
-def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
-    """Everybody who looks for something in a step of a model with these parameters."""
-    lines, at = OperatorLines(), [memory(one) for one in parameters]
-    graph = OperatorGraph()
-    return [
-        StepTotals(),
-        ZeroProducts(at, lines),
-        graph,
-        BlowUps(graph, lines),
-        ZeroArithmetic(graph, at, lines),
-        ComposedAttention(graph, lines),
-        StepDataflow(at),
-    ]
-
-
-class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Shows each operator that runs while this is open, with what it was given, what it gave, and how long it took.
 
     Args:
@@ -144,13 +122,13 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except FAULTS as fault:
             self.problem = in_words(fault)
             return
-        seconds = took_ns * 1e-9 if on_cpu else None
+        ran = Ran(operator, args, named, result, backward, took_ns * 1e-9 if on_cpu else None)
         for number, watcher in enumerate(self.watchers):
             if number in self.problems:
                 continue
             try:
                 if whole:
-                    watcher.see(operator, args, named, result, in_backward=backward, seconds=seconds)
+                    watcher.see(ran)
                 else:
                     watcher.passes_over(tensors)
             except FAULTS as fault:

@@ -7,16 +7,16 @@ whose node of autograd's graph asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import torch
 
-from perf_diagnostics.integrations.model.operator_lines import backward_node, forward_node
-from perf_diagnostics.integrations.model.step_totals import bytes_moved
-from perf_diagnostics.integrations.model.watchers import Watcher, memory, tensors_of
+from perf_diagnostics.integrations.one_step.operator_lines import backward_node, forward_node
+from perf_diagnostics.integrations.one_step.step_totals import bytes_moved
+from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher, memory, tensors_of
 from perf_diagnostics.records import Json
 
 #: On a device no operator's time is known: there its bytes stand for it, at a rate that cancels in shares.
@@ -68,19 +68,10 @@ class OperatorGraph(Watcher):
     def opens(self) -> None:
         self._by_memory.clear()
 
-    def see(
-        self,
-        operator: Any,
-        args: Sequence[Any],
-        named: Mapping[str, Any],
-        result: Any,
-        *,
-        in_backward: bool,
-        seconds: float | None,
-    ) -> None:
+    def see(self, ran: Ran) -> None:
         self.last, self._broken = None, True
-        took = bytes_moved(args, result) / _BYTES_A_SECOND if seconds is None else seconds
-        if in_backward:
+        took = bytes_moved(ran.args, ran.result) / _BYTES_A_SECOND if ran.seconds is None else ran.seconds
+        if ran.in_backward:
             self.backward += took
             node = backward_node()
             known = None if node is None else self._by_node.get(node)
@@ -89,7 +80,7 @@ class OperatorGraph(Watcher):
                 known.reached = True
         else:
             self.forward += took
-            self.last = self._add(operator, [*tensors_of(*args, *named.values())], [*tensors_of(result)], took)
+            self.last = self._add(ran.operator, [*ran.given()], [*tensors_of(ran.result)], took)
         self._broken = False
 
     def _add(
@@ -180,6 +171,12 @@ def readers(operation: Operation) -> list[Operation]:
         else:
             found.append(one)
     return found
+
+
+def read_by_none_but(operations: Iterable[Operation], made: Iterable[Operation]) -> bool:
+    """Whether only these operations read what was ``made``, also through views."""
+    inside = {*operations}
+    return all(one in inside for each in made for one in readers(each))
 
 
 def made_for(operations: Iterable[Operation], fits: Callable[[Operation], bool]) -> list[Operation]:

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from perf_diagnostics.integrations.model.product_operands import Operands
+from perf_diagnostics.integrations.one_step.operand_zeros import Operands
+from perf_diagnostics.integrations.one_step.watcher import memory
 from perf_diagnostics.records import Json
 
 #: In ``TrialResult.facts``.
@@ -161,4 +162,4 @@ class GradientRows:
 
 
 def _key(tensor: torch.Tensor) -> _Key:
-    return int(tensor.untyped_storage().data_ptr()), tensor.numel()
+    return memory(tensor), tensor.numel()

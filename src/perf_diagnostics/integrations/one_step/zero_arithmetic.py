@@ -6,23 +6,24 @@ to keep those of one. Picked first (``gather``, ``p[mask]``), they are computed 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
 
-from perf_diagnostics.integrations.model.operator_graph import (
+from perf_diagnostics.integrations.one_step.graph_watcher import GraphWatcher
+from perf_diagnostics.integrations.one_step.operand_zeros import NUMBERS, Operands
+from perf_diagnostics.integrations.one_step.operator_graph import (
     Operation,
     OperatorGraph,
     is_drawn,
     is_pointwise,
     made_for,
-    readers,
+    read_by_none_but,
+    through_views,
 )
-from perf_diagnostics.integrations.model.operator_lines import OperatorLines
-from perf_diagnostics.integrations.model.product_operands import NUMBERS, Operands
-from perf_diagnostics.integrations.model.watchers import Watcher, memory, tensors_of
+from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
+from perf_diagnostics.integrations.one_step.watcher import Ran, memory, stored_numbers, tensors_of
 from perf_diagnostics.records import Json
 
 SIGNAL = "zero_arithmetic"
@@ -32,8 +33,6 @@ _LEAST_ZEROS, _LEAST_NUMBERS = 0.8, 1 << 14
 
 #: So many numbers are looked at in all.
 _BUDGET = 1 << 24
-
-_MOST_TOLD = 4
 
 _ATEN = torch.ops.aten
 
@@ -64,7 +63,7 @@ class _Site:
         self.zeros = 1.0
 
 
-class ZeroArithmetic(Watcher):
+class ZeroArithmetic(GraphWatcher):
     """Looks for pointwise products with an operand of mostly zeros that nobody trains, and the sums of what they give.
 
     Args:
@@ -76,25 +75,16 @@ class ZeroArithmetic(Watcher):
     signals: ClassVar[tuple[str, ...]] = (SIGNAL,)
 
     def __init__(self, graph: OperatorGraph, parameters: Iterable[int], lines: OperatorLines) -> None:
-        self._graph, self._lines = graph, lines
+        super().__init__(graph, lines)
         self._parameters = set(parameters)
         self._operands = Operands(_BUDGET)
         self._found: dict[Any, _Site] = {}
         #: Which line's an operation's zeros are.
         self._of: dict[Operation, _Site] = {}
 
-    def see(
-        self,
-        operator: Any,
-        args: Sequence[Any],
-        named: Mapping[str, Any],
-        result: Any,
-        *,
-        in_backward: bool,
-        seconds: float | None,
-    ) -> None:
-        operation = self._graph.last
-        if operation is None or not isinstance(result, torch.Tensor) or operation.is_view:
+    def see_operation(self, operation: Operation, ran: Ran) -> None:
+        operator, args, result = ran.operator, ran.args, ran.result
+        if not isinstance(result, torch.Tensor) or operation.is_view:
             return
         site = next((site for one in operation.inputs if (site := self._site(one)) is not None), None)
         if site is not None:
@@ -103,9 +93,7 @@ class ZeroArithmetic(Watcher):
             self._begins(operation, args, result)
 
     def _site(self, operation: Operation) -> _Site | None:
-        while operation.is_view and operation.inputs:
-            operation = operation.inputs[0]
-        return self._of.get(operation)
+        return self._of.get(through_views(operation))
 
     def _goes_on(self, operation: Operation, operator: Any, args: Sequence[Any], site: _Site) -> None:
         power = operator is _ATEN.pow and len(args) > 1 and isinstance(args[1], int | float) and args[1] > 0
@@ -123,7 +111,7 @@ class ZeroArithmetic(Watcher):
             # What nobody trains is labels, a mask, a mixture: of activations the zeros change from step to step.
             if not other.requires_grad or zeros_in.requires_grad or memory(zeros_in) in self._parameters:
                 continue
-            if _stored(zeros_in) != result.numel() or other.numel() < result.numel():
+            if stored_numbers(zeros_in) != result.numel() or other.numel() < result.numel():
                 continue
             if is_drawn(self._graph.maker(zeros_in)):
                 continue  # dropout
@@ -138,28 +126,14 @@ class ZeroArithmetic(Watcher):
             self._of[operation] = site
             return
 
-    @property
-    def why_not(self) -> str:
-        """As the graph's."""
-        return self._graph.why_not
-
-    @property
-    def told(self) -> dict[str, Json]:
+    def entries(self) -> Iterator[dict[str, Json]]:
         """For each line that multiplies with zeros and of which nothing but sums is used: the part of ``zeros``, 0…1,
         the ``shape``, how often (``calls``), and of all operators' time the share that is for it: that of the products
-        and sums, and of what is computed number by number, labels included, for them alone; the most first.
+        and sums, and of what is computed number by number, labels included, for them alone.
         """
-        lines: list[dict[str, Json]] = []
         for site in self._found.values():
             there = (*site.operations, *site.sums)
-            inside = {id(one) for one in there}
-            if site.sums and all(id(one) in inside for made in site.operations for one in readers(made)):
+            if site.sums and read_by_none_but(there, site.operations):
                 for_it = made_for(there, lambda one: is_pointwise(one.operator) or one.operator in _MAKES_LABELS)
                 share = self._graph.share((*there, *for_it))
-                lines.append({**site.told, "zeros": site.zeros, "calls": site.calls, **share})
-        lines.sort(key=lambda one: -float(str(one["whole"])))
-        return {SIGNAL: [*lines[:_MOST_TOLD]]}
-
-
-def _stored(tensor: torch.Tensor) -> int:
-    return math.prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
+                yield {**site.told, "zeros": site.zeros, "calls": site.calls, **share}

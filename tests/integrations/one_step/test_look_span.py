@@ -18,22 +18,14 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.flop_counter import FlopCounterMode
 
-from perf_diagnostics.integrations.model.product_looks import ProductLooks
-from perf_diagnostics.integrations.model.products import Products
-from perf_diagnostics.integrations.model.watchers import Watcher
+from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
+from perf_diagnostics.integrations.one_step.look import StepLook
+from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher
 from perf_diagnostics.integrations.shield import LoopObservations
 
 _INNER: Any = torch._C
 
 ROWS, WIDTH = 16, 8
-
-
-@pytest.fixture(autouse=True)
-def _nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests of this process may have."""
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-    if counters is not None:
-        monkeypatch.setitem(counters, "stats", Counter())
 
 
 @pytest.fixture
@@ -42,14 +34,14 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     seen: list[tuple[str, bool]] = []
 
     class Notes(Watcher):
-        def see(self, operator: Any, *_given: Any, in_backward: bool, **_named: Any) -> None:
-            seen.append((operator.__name__, in_backward))
+        def see(self, ran: Ran) -> None:
+            seen.append((ran.operator.__name__, ran.in_backward))
 
         @property
         def told(self) -> dict[str, Any]:
             return {}
 
-    monkeypatch.setattr("perf_diagnostics.integrations.model.product_looks.watchers_of", lambda _parameters: [Notes()])
+    monkeypatch.setattr("perf_diagnostics.integrations.one_step.look.watchers_of", lambda _parameters: [Notes()])
     return seen
 
 
@@ -57,8 +49,8 @@ def stack() -> list[Any]:
     return [_INNER._get_dispatch_stack_at(at) for at in range(_INNER._len_torch_dispatch_stack())]
 
 
-def looking(*models: nn.Module) -> ProductLooks:
-    looks = ProductLooks(LoopObservations(), lambda: list(models))
+def looking(*models: nn.Module) -> StepLook:
+    looks = StepLook(LoopObservations(), lambda: list(models))
     looks.begin(several=False)
     assert looks.under_way and stack() == []
     return looks
@@ -123,7 +115,7 @@ def test_a_mode_of_the_users_that_outlasts_the_backward_stays_and_torch_is_told_
     own = FlopCounterMode(display=False)
     with own:
         (out @ torch.ones(4, 3)).sum().backward()
-        assert len(stack()) == 1 and not isinstance(stack()[0], Products)
+        assert len(stack()) == 1 and not isinstance(stack()[0], OperatorMode)
         torch.ones(2, 2) @ torch.ones(2, 2)
     looks.end()
     # The product, its backward and the linear layer's, and the one after that.
@@ -290,13 +282,13 @@ def test_a_watcher_that_fails_is_a_gap_of_its_own(monkeypatch: pytest.MonkeyPatc
     class Fails(Watcher):
         signals = ("made_up",)
 
-        def see(self, *_given: Any, **_named: Any) -> None:
+        def see(self, _ran: Ran) -> None:
             raise ValueError("cannot see")
 
     class Counts(Watcher):
         seen = 0
 
-        def see(self, *_given: Any, **_named: Any) -> None:
+        def see(self, _ran: Ran) -> None:
             self.seen += 1
 
         @property
@@ -304,7 +296,7 @@ def test_a_watcher_that_fails_is_a_gap_of_its_own(monkeypatch: pytest.MonkeyPatc
             return {"seen": self.seen}
 
     monkeypatch.setattr(
-        "perf_diagnostics.integrations.model.product_looks.watchers_of", lambda _parameters: [Fails(), Counts()]
+        "perf_diagnostics.integrations.one_step.look.watchers_of", lambda _parameters: [Fails(), Counts()]
     )
     model = nn.Linear(WIDTH, 4)
     looks = looking(model)

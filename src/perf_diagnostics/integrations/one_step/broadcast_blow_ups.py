@@ -8,14 +8,20 @@ them in registers and writes n·m.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
 
-from perf_diagnostics.integrations.model.operator_graph import Operation, OperatorGraph, readers
-from perf_diagnostics.integrations.model.operator_lines import OperatorLines
-from perf_diagnostics.integrations.model.watchers import Watcher, tensors_of
+from perf_diagnostics.integrations.one_step.graph_watcher import GraphWatcher
+from perf_diagnostics.integrations.one_step.operator_graph import (
+    Operation,
+    OperatorGraph,
+    read_by_none_but,
+    through_views,
+)
+from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
+from perf_diagnostics.integrations.one_step.watcher import Ran, aten, stored_numbers
 from perf_diagnostics.records import Json
 
 SIGNAL = "broadcast_blow_ups"
@@ -23,25 +29,16 @@ SIGNAL = "broadcast_blow_ups"
 #: What comes out has so many times the numbers of what goes in, all together, and at least so many.
 _LEAST_TIMES, _LEAST_NUMBERS = 4, 1 << 16
 
-_MOST_TOLD = 4
-
-_ATEN = torch.ops.aten
-
-
-def _operators(*names: str) -> frozenset[Any]:
-    return frozenset(getattr(_ATEN, name) for name in names if hasattr(_ATEN, name))
-
-
 #: What may lie between spreading and adding up: sums of it over features can be had without the single numbers.
-_BETWEEN = _operators(
+_BETWEEN = aten(
     *("add", "sub", "rsub", "mul", "div", "add_", "sub_", "mul_", "div_"),
     *("neg", "abs", "_to_copy", "clone", "repeat"),
 )
 
 #: One square may lie between them, too; other powers have no such form, and cdist is slow with them.
-_SQUARES = _operators("pow", "pow_", "square")
+_SQUARES = aten("pow", "pow_", "square")
 
-_SUMS, _NORMS = _operators("sum", "mean"), _operators("linalg_vector_norm", "norm")
+_SUMS, _NORMS = aten("sum", "mean"), aten("linalg_vector_norm", "norm")
 
 #: Of which dimensions a tensor's rows are: those along which it holds different numbers.
 _Dims = frozenset[int]
@@ -77,7 +74,7 @@ class _Pairs:
         return [frozenset(at for at, old in enumerate(here) if old in source) for source in self.sources]
 
 
-class BlowUps(Watcher):
+class BlowUps(GraphWatcher):
     """Looks for pointwise operators that spread small tensors over each other, and a sum over what both have.
 
     Args:
@@ -88,26 +85,16 @@ class BlowUps(Watcher):
     signals: ClassVar[tuple[str, ...]] = (SIGNAL,)
 
     def __init__(self, graph: OperatorGraph, lines: OperatorLines) -> None:
-        self._graph = graph
-        self._lines = lines
+        super().__init__(graph, lines)
         self._found: dict[Any, _Spread] = {}
         #: By the operation that made a spread tensor, which stays there as long as this does.
         self._pairs: dict[Operation, _Pairs] = {}
 
-    def see(
-        self,
-        operator: Any,
-        args: Sequence[Any],
-        named: Mapping[str, Any],
-        result: Any,
-        *,
-        in_backward: bool,
-        seconds: float | None,
-    ) -> None:
-        operation = self._graph.last
-        if operation is None or not isinstance(result, torch.Tensor) or operation.is_view:
+    def see_operation(self, operation: Operation, ran: Ran) -> None:
+        operator, args, result = ran.operator, ran.args, ran.result
+        if not isinstance(result, torch.Tensor) or operation.is_view:
             return
-        given = [*tensors_of(*args, *named.values())]
+        given = [*ran.given()]
         spread = [pairs for one in operation.inputs if (pairs := self._of(one)) is not None]
         if operator in _SUMS or operator in _NORMS:
             plain = operator in _SUMS or len(args) < 2 or args[1] in (1, 2)
@@ -122,16 +109,14 @@ class BlowUps(Watcher):
 
     def _squares(self, args: Sequence[Any], spread: Sequence[_Pairs]) -> bool:
         """Whether this is the only square."""
-        once = all(getattr(_ATEN, name) not in _SQUARES for one in spread for name in one.spread.operators)
+        once = all(getattr(torch.ops.aten, name) not in _SQUARES for one in spread for name in one.spread.operators)
         return once and (len(args) < 2 or args[1] == 2)
 
     def _of(self, operation: Operation) -> _Pairs | None:
-        while operation.is_view and operation.inputs:
-            operation = operation.inputs[0]
-        return self._pairs.get(operation)
+        return self._pairs.get(through_views(operation))
 
     def _spreads(self, given: Sequence[torch.Tensor], result: torch.Tensor) -> bool:
-        numbers = sum({one.untyped_storage().data_ptr(): _stored(one) for one in given}.values())
+        numbers = sum({one.untyped_storage().data_ptr(): stored_numbers(one) for one in given}.values())
         return result.numel() >= max(_LEAST_NUMBERS, _LEAST_TIMES * numbers)
 
     def _sources(self, given: Sequence[torch.Tensor], operation: Operation, result: torch.Tensor) -> list[_Dims]:
@@ -190,46 +175,30 @@ class BlowUps(Watcher):
         spread.summed += given.numel()
         spread.kept += kept
 
-    @property
-    def why_not(self) -> str:
-        """As the graph's."""
-        return self._graph.why_not
-
-    @property
-    def told(self) -> dict[str, Json]:
+    def entries(self) -> Iterator[dict[str, Json]]:
         """For each line that spreads and of which nothing but sums is used: of which ``shapes`` it makes which
         ``shape``, how often (``calls``), through which ``operators``, which part of the numbers that these
-        go through is ``left`` after adding up, and of all operators' time the share that all of this takes; the most
-        first.
+        go through is ``left`` after adding up, and of all operators' time the share that all of this takes.
         """
-        lines: list[dict[str, Json]] = []
         for spread in self._found.values():
-            inside = {id(one) for one in (*spread.operations, *spread.sums)}
-            if not spread.sums or any(id(one) not in inside for made in spread.operations for one in readers(made)):
+            there = (*spread.operations, *spread.sums)
+            if not spread.sums or not read_by_none_but(there, spread.operations):
                 continue
-            lines.append(
-                {
-                    **spread.told,
-                    "shape": [int(size) for size in spread.shape],
-                    "shapes": [[int(size) for size in shape] for shape in spread.shapes],
-                    "operators": list(dict.fromkeys([*spread.operators, str(spread.sums[0].operator.__name__)])),
-                    "left": spread.kept / (spread.summed + sum(one.numel for one in spread.operations)),
-                    "calls": spread.calls,
-                    **self._graph.share((*spread.operations, *spread.sums)),
-                }
-            )
-        lines.sort(key=lambda one: -float(str(one["whole"])))
-        return {SIGNAL: [*lines[:_MOST_TOLD]]}
+            yield {
+                **spread.told,
+                "shape": [int(size) for size in spread.shape],
+                "shapes": [[int(size) for size in shape] for shape in spread.shapes],
+                "operators": list(dict.fromkeys([*spread.operators, str(spread.sums[0].operator.__name__)])),
+                "left": spread.kept / (spread.summed + sum(one.numel for one in spread.operations)),
+                "calls": spread.calls,
+                **self._graph.share(there),
+            }
 
 
 def _is_of_pairs(sources: Sequence[_Dims]) -> bool:
     """Whether these have rows of their own each, so that the whole is of their pairs, and none is of the pairs."""
     pairs = [one | other for one in sources for other in sources if one - other and other - one]
     return bool(pairs) and not any(one >= pair for one in sources for pair in pairs)
-
-
-def _stored(tensor: torch.Tensor) -> int:
-    return math.prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
 
 
 def _dims(tensor: torch.Tensor) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from perf_diagnostics.integrations.model.dataflow_storages import Held, Origin
+from perf_diagnostics.integrations.one_step.dataflow_storages import Held, Origin
 
 #: Where the operands of a product stand among its arguments.
 _PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from perf_diagnostics.integrations.model.modules import TimedCalls, stands_in
-from perf_diagnostics.integrations.model.products import Products, watchers_of
-from perf_diagnostics.integrations.model.zero_products import SIGNAL
+from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
+from perf_diagnostics.integrations.one_step.every_watcher import watchers_of
+from perf_diagnostics.integrations.one_step.zero_products import SIGNAL
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.steps.device_clock import captures
 from perf_diagnostics.records import Json
@@ -27,7 +28,7 @@ _INNER: Any = torch._C
 _SEVERAL = "several processes train together, and would wait for the one that looks through a step"
 
 
-class ProductLooks:
+class StepLook:
     """Looks at the operators of one step, which is none of those that count; then never again.
 
     While it looks, the calls of the models and ``torch.autograd.backward`` go through functions of ours, which come off
@@ -45,7 +46,7 @@ class ProductLooks:
         self._models = models
         self._devices: set[torch.device] = set()
         self._undo = ExitStack()
-        self._products: Products | None = None
+        self._mode: OperatorMode | None = None
         self._over = False
         #: Plain values by the names of ``TrialResult.facts``; none where nobody looked.
         self.facts: dict[str, Json] = {}
@@ -53,7 +54,7 @@ class ProductLooks:
     @property
     def under_way(self) -> bool:
         """Whether the step that goes on is looked through."""
-        return self._products is not None
+        return self._mode is not None
 
     def may_begin(self, steady_steps: int) -> bool:
         """Whether a step is to be looked through, after so many that count."""
@@ -73,22 +74,22 @@ class ProductLooks:
                 self._observations.note(SIGNAL, why_not)
                 return
             watchers = watchers_of(one for model in models for one in model.parameters())
-            self._products = products = Products(watchers)
-            self._undo.callback(products.close)
-            _close_in_forks(products)
+            self._mode = mode = OperatorMode(watchers)
+            self._undo.callback(mode.close)
+            _close_in_forks(mode)
             for model in models:
-                self._stand_in_for_calls(model, products)
-            self._stand_in_for_backward(products)
+                self._stand_in_for_calls(model, mode)
+            self._stand_in_for_backward(mode)
         if attempt.failed:
             self._stop()
 
     def end(self) -> None:
         """The step is over."""
-        products = self._stop()
-        if products is None:
+        mode = self._stop()
+        if mode is None:
             return
         with self._observations.guard(SIGNAL):
-            self.facts, gaps = products.conclude()
+            self.facts, gaps = mode.conclude()
             for signal, why in gaps.items():
                 self._observations.note(signal, why)
 
@@ -98,11 +99,11 @@ class ProductLooks:
             self._observations.note(SIGNAL, "the training ended in the step that was looked through")
         self._over = True
 
-    def _stop(self) -> Products | None:
-        products, self._products = self._products, None
+    def _stop(self) -> OperatorMode | None:
+        mode, self._mode = self._mode, None
         with self._observations.guard(SIGNAL):
             self._undo.close()
-        return products
+        return mode
 
     def _why_not(self, models: Sequence[torch.nn.Module]) -> str:
         if not models:
@@ -120,7 +121,7 @@ class ProductLooks:
             return "the model lies on a device that is not looked at, or whose work is being captured"
         return ""
 
-    def _opens(self, products: Products) -> bool:
+    def _opens(self, mode: OperatorMode) -> bool:
         """Operators are seen from here on, unless they are by now, or something else that changes what they do is under
         way, or a graph is being captured.
         """
@@ -128,12 +129,12 @@ class ProductLooks:
         # backward for as long as the thread lives (11,700 instructions a step of two layers, torch 2.13).
         transformed = _INNER._are_functorch_transforms_active()
         alone = not _INNER._len_torch_dispatch_stack() and not transformed and _INNER._get_tracing_state() is None
-        if products is not self._products or not alone or any(captures(device) for device in self._devices):
+        if mode is not self._mode or not alone or any(captures(device) for device in self._devices):
             return False
-        products.open()
+        mode.open()
         return True
 
-    def _stand_in_for_calls(self, model: torch.nn.Module, products: Products) -> None:
+    def _stand_in_for_calls(self, model: torch.nn.Module, mode: OperatorMode) -> None:
         before, thread, compiling = stands_in(model), get_ident(), torch.compiler.is_dynamo_compiling
         call: Callable[..., Any] = model._call_impl if before is None else before
 
@@ -143,33 +144,33 @@ class ProductLooks:
             opened = False
             with self._observations.guard(SIGNAL):
                 if torch.is_grad_enabled():
-                    opened = self._opens(products)
+                    opened = self._opens(mode)
                 elif not model.training:  # an evaluation, and no backward comes
-                    products.close()
+                    mode.close()
             try:
                 return call(*args, **kwargs)
             except BaseException:
                 if opened:
-                    products.close()
+                    mode.close()
                 raise
 
         self._undo.callback(TimedCalls(model, looked))
 
-    def _stand_in_for_backward(self, products: Products) -> None:
+    def _stand_in_for_backward(self, mode: OperatorMode) -> None:
         original, thread = torch.autograd.backward, get_ident()
 
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if get_ident() != thread or products.in_backward:
+            if get_ident() != thread or mode.in_backward:
                 return original(*args, **kwargs)
             with self._observations.guard(SIGNAL):
-                self._opens(products)
-            products.enter_backward()
+                self._opens(mode)
+            mode.enter_backward()
             try:
                 return original(*args, **kwargs)
             finally:
                 with self._observations.guard(SIGNAL):
-                    products.close()
-                products.in_backward = False
+                    mode.close()
+                mode.in_backward = False
 
         def undo() -> None:
             if torch.autograd.backward is backward:
@@ -179,15 +180,15 @@ class ProductLooks:
         self._undo.callback(undo)
 
 
-def _close_in_forks(products: Products) -> None:
+def _close_in_forks(mode: OperatorMode) -> None:
     """A process that is forked while operators are seen, such as a loader's worker, does not see them."""
     if hasattr(os, "register_at_fork"):
-        seen = weakref.ref(products)
+        seen = weakref.ref(mode)
 
         def in_child() -> None:
-            mode = seen()
-            if mode is not None:
-                mode.close()
+            shown = seen()
+            if shown is not None:
+                shown.close()
 
         os.register_at_fork(after_in_child=in_child)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from perf_diagnostics.integrations.one_step.watcher import stored_numbers
 from perf_diagnostics.integrations.shield import FAULTS
 
 #: It is tried where the attention that it stands for takes no longer, and its tensors hold no more numbers.
@@ -90,9 +91,7 @@ _BLOCKS = -1e3
 
 def leaves_the_past(mask: torch.Tensor) -> bool:
     """Whether a mask, of truth values or to be added, is one square that tells each query's past from its future."""
-    numbers = 1
-    for size, stride in zip(mask.shape, mask.stride(), strict=True):
-        numbers *= size if stride else 1
+    numbers = stored_numbers(mask)
     if mask.dim() < 2 or mask.shape[-1] != mask.shape[-2] or mask.shape[-1] < _LEAST_TOKENS:
         return False
     if numbers != mask.shape[-1] ** 2 or numbers > _LARGEST_MASK:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +11,15 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from perf_diagnostics.integrations import OwnLoop, attach
-from perf_diagnostics.integrations.model import product_looks, product_operands
-from perf_diagnostics.integrations.model.product_looks import ProductLooks
-from perf_diagnostics.integrations.model.product_operands import Operands
-from perf_diagnostics.integrations.model.zero_products import SIGNAL, ZeroProducts
+from perf_diagnostics.integrations.one_step import look as look_module
+from perf_diagnostics.integrations.one_step import operand_zeros
+from perf_diagnostics.integrations.one_step.look import StepLook
+from perf_diagnostics.integrations.one_step.operand_zeros import Operands
+from perf_diagnostics.integrations.one_step.zero_products import SIGNAL, ZeroProducts
 from perf_diagnostics.integrations.record import flush_times
 from perf_diagnostics.integrations.shield import LoopObservations
 
 ROWS, CLASSES, WIDTH = 64, 200, 8
-
-
-@pytest.fixture(autouse=True)
-def _nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests of this process may have."""
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-    if counters is not None:
-        monkeypatch.setitem(counters, "stats", Counter())
 
 
 class OneHot(torch.nn.Module):
@@ -59,11 +50,11 @@ class Healthy(torch.nn.Module):
         return self.head(self.adapter(self.body(x)))[:, 0]
 
 
-def look(model: torch.nn.Module, *given: Any) -> tuple[ProductLooks, LoopObservations]:
+def look(model: torch.nn.Module, *given: Any) -> tuple[StepLook, LoopObservations]:
     """One step of a model is looked through."""
     observations = LoopObservations()
-    looks = ProductLooks(observations, lambda: [model])
-    assert not looks.may_begin(product_looks.STEADY_STEPS - 1) and looks.may_begin(product_looks.STEADY_STEPS)
+    looks = StepLook(observations, lambda: [model])
+    assert not looks.may_begin(look_module.STEADY_STEPS - 1) and looks.may_begin(look_module.STEADY_STEPS)
     looks.begin(several=False)
     try:
         model(*given).sum().backward()
@@ -137,24 +128,24 @@ class Spread(torch.nn.Parameter):
 def test_what_must_not_be_touched_is_left_alone_and_said(change: Any, because: str) -> None:
     model, observations = OneHot(), LoopObservations()
     change(model)
-    looks = ProductLooks(observations, lambda: [model])
+    looks = StepLook(observations, lambda: [model])
     looks.begin(several=False)
     assert not looks.under_way and "_compiled_call_impl" not in model.__dict__ and because in why(observations)
 
 
 def test_ranks_and_an_unknown_model_are_left_alone() -> None:
     observations = LoopObservations()
-    ProductLooks(observations, lambda: [OneHot()]).begin(several=True)
+    StepLook(observations, lambda: [OneHot()]).begin(several=True)
     assert "several processes" in why(observations)
     observations = LoopObservations()
-    ProductLooks(observations, list).begin(several=False)
+    StepLook(observations, list).begin(several=False)
     assert "not known what is trained" in why(observations)
 
 
 def test_a_mode_of_the_users_own_and_torch_func_are_left_alone() -> None:
     model = OneHot()
     observations = LoopObservations()
-    looks = ProductLooks(observations, lambda: [model])
+    looks = StepLook(observations, lambda: [model])
     looks.begin(several=False)
     with FlopCounterMode(display=False) as own:
         model(torch.arange(ROWS)).sum().backward()
@@ -168,15 +159,15 @@ def test_a_mode_of_the_users_own_and_torch_func_are_left_alone() -> None:
 def test_nothing_comes_into_the_capture_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """The usual way: steps that warm up, and then one that is captured, which may be the one to be looked through."""
     model, observations = OneHot(), LoopObservations()
-    looks = ProductLooks(observations, lambda: [model])
+    looks = StepLook(observations, lambda: [model])
     looks.begin(several=False)
-    monkeypatch.setattr(product_looks, "captures", lambda _device: True)
+    monkeypatch.setattr(look_module, "captures", lambda _device: True)
     seen: list[Any] = []
     monkeypatch.setattr(ZeroProducts, "see", lambda *given, **named: seen.append(given))
     model(torch.arange(ROWS)).sum().backward()
     looks.end()
     assert seen == [] and "no product was seen" in why(observations)
-    ProductLooks(observations := LoopObservations(), lambda: [model]).begin(several=False)
+    StepLook(observations := LoopObservations(), lambda: [model]).begin(several=False)
     assert "being captured" in why(observations)
 
 
@@ -194,7 +185,7 @@ def test_a_fault_of_ours_becomes_a_gap_and_the_training_goes_on(monkeypatch: pyt
 
 def test_an_error_of_the_models_passes_and_all_comes_off() -> None:
     model, observations = OneHot(), LoopObservations()
-    looks = ProductLooks(observations, lambda: [model])
+    looks = StepLook(observations, lambda: [model])
     looks.begin(several=False)
     with pytest.raises(RuntimeError):
         model(torch.full((4,), CLASSES))
@@ -204,7 +195,7 @@ def test_an_error_of_the_models_passes_and_all_comes_off() -> None:
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_of_a_large_operand_some_rows_are_counted(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    monkeypatch.setattr(product_operands, "COUNTED", 4 * rows * 1000)
+    monkeypatch.setattr(operand_zeros, "COUNTED", 4 * rows * 1000)
     operand = torch.zeros(200, 1000)
     operand[:, 7] = 1.0
     assert Operands(1 << 20).zeros(operand) == pytest.approx(0.999)
@@ -219,7 +210,7 @@ def test_the_step_that_was_looked_through_is_none_that_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setattr(flush_times, "FIRST_FLUSH_NS", 0)
-    monkeypatch.setattr(product_looks, "STEADY_STEPS", 1)
+    monkeypatch.setattr(look_module, "STEADY_STEPS", 1)
     model = OneHot()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 

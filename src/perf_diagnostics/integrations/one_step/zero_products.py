@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import torch
 
-from perf_diagnostics.integrations.model import gradient_rows
-from perf_diagnostics.integrations.model.formulas import WITHOUT_FORMULA, formulas
-from perf_diagnostics.integrations.model.gradient_rows import GradientRows
-from perf_diagnostics.integrations.model.operator_lines import OperatorLines
-from perf_diagnostics.integrations.model.product_operands import Operands
-from perf_diagnostics.integrations.model.watchers import Watcher, memory
+from perf_diagnostics.integrations.one_step import gradient_rows
+from perf_diagnostics.integrations.one_step.flop_formulas import WITHOUT_FORMULA, formulas
+from perf_diagnostics.integrations.one_step.gradient_rows import GradientRows
+from perf_diagnostics.integrations.one_step.operand_zeros import Operands
+from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
+from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher, memory
 from perf_diagnostics.records import Json
 
 SIGNAL = "zero_products"
@@ -66,33 +66,24 @@ class ZeroProducts(Watcher):
         #: The operands of mostly zeros, by where their memory begins, and its size.
         self._by_memory: dict[tuple[int, int], _Sparse] = {}
 
-    def see(
-        self,
-        operator: Any,
-        args: Sequence[Any],
-        named: Mapping[str, Any],
-        result: Any,
-        *,
-        in_backward: bool,
-        seconds: float | None,
-    ) -> None:
-        formula = self._formulas.get(operator)
+    def see(self, ran: Ran) -> None:
+        formula = self._formulas.get(ran.operator)
         if formula is None:
-            name = getattr(operator, "__name__", "")
+            name = getattr(ran.operator, "__name__", "")
             if name in WITHOUT_FORMULA:
                 self._without_formula.add(name)
             return
-        flops = int(formula(*args, **named, out_val=result))
-        if in_backward:
+        flops = int(formula(*ran.args, **ran.named, out_val=ran.result))
+        if ran.in_backward:
             self.backward += flops
         else:
             self.forward += flops
         if flops < _SMALL * (self.forward + self.backward):
             return
-        self._rows.see(operator, args, flops, in_backward=in_backward)
-        operands = [args[number] for number in _PRODUCTS.get(operator, ()) if number < len(args)]
+        self._rows.see(ran.operator, ran.args, flops, in_backward=ran.in_backward)
+        operands = [ran.args[number] for number in _PRODUCTS.get(ran.operator, ()) if number < len(ran.args)]
         for operand in operands:
-            if self._adds(operand, flops, operator, in_backward=in_backward):
+            if self._adds(operand, flops, ran.operator, in_backward=ran.in_backward):
                 return
 
     def _adds(self, operand: torch.Tensor, flops: int, operator: Any, *, in_backward: bool) -> bool:

@@ -1,0 +1,32 @@
+"""Everybody who looks for something in the one step that is looked through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from perf_diagnostics.integrations.one_step.broadcast_blow_ups import BlowUps
+from perf_diagnostics.integrations.one_step.composed_attention import ComposedAttention
+from perf_diagnostics.integrations.one_step.dataflow import StepDataflow
+from perf_diagnostics.integrations.one_step.operator_graph import OperatorGraph
+from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
+from perf_diagnostics.integrations.one_step.step_totals import StepTotals
+from perf_diagnostics.integrations.one_step.watcher import Watcher, memory
+from perf_diagnostics.integrations.one_step.zero_arithmetic import ZeroArithmetic
+from perf_diagnostics.integrations.one_step.zero_products import ZeroProducts
+
+
+def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
+    """Those for a step of a model with these parameters, in the order in which they are shown its operators."""
+    lines, at = OperatorLines(), [memory(one) for one in parameters]
+    graph = OperatorGraph()
+    return [
+        StepTotals(),
+        ZeroProducts(at, lines),
+        graph,
+        BlowUps(graph, lines),
+        ZeroArithmetic(graph, at, lines),
+        ComposedAttention(graph, lines),
+        StepDataflow(at),
+    ]

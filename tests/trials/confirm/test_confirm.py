@@ -305,7 +305,10 @@ def test_the_prediction_is_kept_as_it_was_before_the_first_pair(folder: RunFolde
 
 def test_a_loop_of_ones_own_cannot_be_run_again(folder: RunFolder) -> None:
     own = base("own-loop", {})
-    with pytest.raises(InvalidSettings, match=r"'own-loop' cannot be run again.*compare before-1,before-2,before-3 after-1,after-2,after-3"):
+    with pytest.raises(
+        InvalidSettings,
+        match=r"'own-loop' cannot be run again.*compare before-1,before-2,before-3 after-1,after-2,after-3",
+    ):
         Confirm(folder, launch=Pretended(halved)).run([candidate(WORKERS, of=own)])
     assert not nested_folder(folder.path).exists()
 

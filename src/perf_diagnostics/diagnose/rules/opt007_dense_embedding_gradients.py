@@ -26,7 +26,7 @@ class DenseEmbeddingGradients:
     What it measures:
         Of the dense gradients of embedding tables in one of the first steps of a watched loop: in how many of their
         rows they were not zero, and the part of the optimizer's numbers that the tables are. Tables of which at least
-        half of the rows were left alone are taken together, from a million numbers on. The share of the step that the
+        half of the rows were left alone are taken together, from 131,072 numbers on. The share of the step that the
         update takes, times that part, times the rows that were not touched, is for nothing; on a device the optimizer's
         phase stands for the update.
 
@@ -62,7 +62,7 @@ class DenseEmbeddingGradients:
             if "sparse_gradients" not in known:
                 require_all_told(facts.result, "embedding_rows")
                 raise NotMeasured("embedding_rows", "nobody looked at the gradients of embedding tables")
-            raise NotApplicable("embedding_rows", "no embedding tables of a million numbers have dense gradients")
+            raise NotApplicable("embedding_rows", "no embedding tables of 131,072 numbers or more have dense gradients")
         tables = _Tables.of(facts)
         part = _part(facts, tables)
         share = update_share(facts)

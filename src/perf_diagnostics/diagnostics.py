@@ -28,7 +28,7 @@ from perf_diagnostics import __version__
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.rule_parts.experiments import Experiments
 from perf_diagnostics.diagnose.tried.candidates import candidates
-from perf_diagnostics.diagnose.tried.tried import tried_of
+from perf_diagnostics.diagnose.tried.outcomes import tried_of
 from perf_diagnostics.errors import WorkloadError
 from perf_diagnostics.measure.boards.devices import DeviceInfo, list_devices
 from perf_diagnostics.measure.environment import capture

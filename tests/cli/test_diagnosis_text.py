@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from perf_diagnostics.cli.code_text import MOST, code_lines
 from perf_diagnostics.cli.diagnosis_text import diagnosis_text, evidence_line
 from perf_diagnostics.cli.progress import outcome_line
@@ -51,12 +53,12 @@ def test_the_rules_that_told_nothing_are_counted_or_named():
         ),
     )
     assert diagnosis_text(told, every_rule=False).splitlines() == [
-        "No verdict: nothing was found",
+        "No verdict: nothing was found.",
         "",
         "It costs 9 µs.",
         "",
         "Cleared: 2 rules found nothing wrong.",
-        "Not checked: 1 rule, for something was not measured.",
+        "Not checked: 1 rule, because something was not measured.",
         "Does not apply here: 2 rules.",
         "Their names, and why: the same command with --all.",
     ]
@@ -64,7 +66,7 @@ def test_the_rules_that_told_nothing_are_counted_or_named():
     assert "Cleared: input-bound (INP001), observer-effect (EXP009)." in named and "It costs 9 µs." in named
     assert "  host-work (HST004): no window was recorded" in named
     assert "  the trial has one rank: COM001, COM002" in named and "--all" not in named
-    assert diagnosis_text(Diagnosis(verdict=None, no_verdict_because="why"), every_rule=False) == "No verdict: why"
+    assert diagnosis_text(Diagnosis(verdict=None, no_verdict_because="why"), every_rule=False) == "No verdict: why."
 
 
 def test_an_interval_that_says_nothing_is_not_told():
@@ -88,10 +90,18 @@ def test_the_verdict_and_its_finding_say_where_in_the_code():
     assert "Seen at" not in nowhere
 
 
+def test_a_symptom_says_what_explains_it():
+    cause = dataclasses.replace(waiting(), code="STB004", explains=("HST006",), lines=())
+    symptom = dataclasses.replace(waiting(), code="HST006", lines=())
+    told = diagnosis_text(Diagnosis(verdict=None, findings=(cause, symptom)))
+    assert told.count("Explained by STB004") == 1
+    assert "Explained by" not in diagnosis_text(Diagnosis(verdict=None, findings=(symptom,)))
+
+
 def test_the_lines_with_most_of_a_step_stand_in_a_table():
     table = code_lines(diagnosis_of(waiting(ITEM), LOOPING, ITEM, BACKWARD, share(low=None, high=None)), 100)
     assert table == [
-        "Where in the code: share of a step with its 95 % interval, by 360 looks at the thread's stack",
+        "Where in the code: share of a step with its 95 % interval, from 360 samples of the call stack",
         "  26 %  25 % to 27 %  forward    train.py:21-24 in Net.forward, from train.py:42",
         "                                 22: h = self.cell(z, h)",
         "  23 %  20 % to 25 %  data wait  train.py:9 in Data.__getitem__, from train.py:41",
@@ -132,5 +142,5 @@ def test_at_a_lines_end_a_number_keeps_its_unit_and_a_name_its_hyphens():
     assert diagnosis_text(Diagnosis(verdict=None, no_verdict_because=why)).splitlines() == [
         f"No verdict: {'x' * 85}",
         f"  65 % of it {'y' * 76}",
-        "  gradient-free work",
+        "  gradient-free work.",
     ]

@@ -43,3 +43,49 @@ def test_the_remedy_can_be_tried() -> None:
     answer = PaddingWaste().check(facts(700))
     assert isinstance(answer, Finding)
     assert Settings(batch_size=8).replace(**answer.remedies[0].change).length_bucketing is True
+
+
+def fixed(unused: float, *, padding: int = 700, length: int | None = 128, **more: object) -> Finding:
+    known = {"batch_length": length, "batch_length_unused": unused} if length else {}
+    trial = trial_of(
+        forward=0.3, backward=0.5, optimizer=0.2, steps=40, columns={"tokens": 1000, "padding_tokens": padding},
+        facts=known | more,
+    )  # fmt: skip
+    answer = PaddingWaste().check(TrialFacts.of(trial))
+    assert isinstance(answer, Finding)
+    return answer
+
+
+COLLATE = {"collate": {"file": "data.py", "line": 10, "function": "collate", "text": "def collate(rows):"}}
+
+
+def test_padding_to_a_fixed_length_is_told_with_the_line_that_does_it_and_mended_first() -> None:
+    finding = fixed(88.0, **COLLATE)
+    # 88 of 128 places are the same in all samples: the longest needs 40.
+    assert "collate function at data.py:10 in collate makes every batch 128 places long" in finding.summary
+    assert "needs 40 of them" in finding.summary
+    first, then = finding.remedies
+    assert "at data.py:10" in first.says and "leaves out 69 %" in first.says and not first.change
+    assert then.says.startswith("Then: Batch samples of similar length") and then.change == {"length_bucketing": True}
+
+
+def test_without_a_function_of_the_users_own_the_loader_is_named() -> None:
+    finding = fixed(88.0)
+    assert "The loader gives every batch 128 places long" in finding.summary
+    assert "pad in a collate_fn to the longest" in finding.remedies[0].says
+
+
+@pytest.mark.parametrize(
+    ("unused", "padding", "length"),
+    [
+        (12.0, 700, 128),  # some sample nearly fills each batch
+        (88.0, 300, 128),  # more than there is of padding: all samples end alike
+        (88.0, 700, None),  # batches of several lengths, or none was looked at
+    ],
+)
+def test_batches_that_are_padded_to_their_longest_are_only_to_be_batched_by_length(
+    unused: float, padding: int, length: int | None
+) -> None:
+    finding = fixed(unused, padding=padding, length=length, **COLLATE)
+    assert "long" not in finding.summary and len(finding.remedies) == 1
+    assert finding.remedies[0].change == {"length_bucketing": True}

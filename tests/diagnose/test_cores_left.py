@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
-from perf_diagnostics.diagnose.loaders.loading import cores_left
+from perf_diagnostics.diagnose.loaders.loading_cost import cores_left
 from perf_diagnostics.testing import trial_of
 
 

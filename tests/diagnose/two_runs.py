@@ -10,6 +10,7 @@ from perf_diagnostics.records import Environment, Length, Outcome, Run, Trial, T
 from perf_diagnostics.testing import run_of, trial_of
 
 MIB = 2**20
+ABOUT_1_S = (0.99, 1.01, 1.0, 0.995, 1.005)
 
 
 def processes(*step_times_s: float, memory_mib: Sequence[float] = (), **trial: Any) -> list[TrialResult]:
@@ -46,3 +47,8 @@ def on(environment: Environment, results: Sequence[TrialResult], **facts: Any) -
 def machine(*, torch: str | None = "2.13.0", cpu: str | None = "EPYC", **libraries: str) -> Environment:
     python = {"version": "3.11.7", **({"torch": torch} if torch else {}), **libraries}
     return Environment(python=python, host={"cpu_model": cpu} if cpu else {})
+
+
+def times(factor: float, **trial: object) -> list[TrialResult]:
+    """Five processes of about ``factor`` seconds a step."""
+    return processes(*(factor * seconds for seconds in ABOUT_1_S), **trial)

@@ -135,9 +135,6 @@ def test_the_driver_and_torch_speak_of_the_same_board() -> None:
         assert board.uuid == board_uuid(device.uuid)
     if device.pci_bus_id is not None and board.pci_bus_id is not None:
         assert board.pci_bus_id == pci_address(device.pci_bus_id)
-    # torch leaves out what the driver keeps to itself.
-    assert device.memory_bytes is not None and board.memory_bytes is not None
-    assert 0.9 * board.memory_bytes <= device.memory_bytes <= board.memory_bytes
 
 
 def test_the_first_small_kernel_ran() -> None:

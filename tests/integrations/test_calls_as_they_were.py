@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 import threading
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,14 +35,6 @@ def in_a_thread(work: Callable[[], Any]) -> Any:
     thread.start()
     thread.join()
     return came[0]
-
-
-@pytest.fixture
-def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests of this process may have compiled, and then no step is looked through."""
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-    if counters is not None:
-        monkeypatch.setitem(counters, "stats", Counter())
 
 
 @pytest.mark.usefixtures("nothing_compiled")

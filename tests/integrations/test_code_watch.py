@@ -13,7 +13,7 @@ import pytest
 from perf_diagnostics.diagnose.code.code_shares import all_code_shares
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
-from perf_diagnostics.measure.code import code_watch
+from perf_diagnostics.measure.code import code_watch, program_slice
 from perf_diagnostics.measure.code.code_sampling import INTERVAL_NS, CodeSampling
 from perf_diagnostics.measure.code.code_watch import CodeWatch
 from perf_diagnostics.measure.code.own_code import OwnCode
@@ -72,6 +72,37 @@ def test_looks_are_counted_by_phase_and_line(monkeypatch: pytest.MonkeyPatch, tm
     assert (place.file, place.line, place.function) == ("train.py", 2, "f")
     assert place.text == "look()  # ***"  # a secret by its shape
     assert (code.interval_s, code.looks) == (INTERVAL_NS / 1e9, 2)
+
+
+STEP = """
+def f(look):
+    loss = net(look())
+    backward(loss)
+    if False:
+        loss.backward()
+    look()
+def net(x):
+    return x
+def backward(loss):
+    pass
+def parameters():
+    return net.parameters()
+"""
+
+
+@pytest.mark.parametrize(("most_lines", "most_looked_at"), [(5000, 100_000), (3, 100_000), (5000, 3)])
+def test_what_lines_are_to_the_training_is_told_where_it_is_found_soon(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, most_lines: int, most_looked_at: int
+) -> None:
+    watch, sampling = looked_at(monkeypatch, tmp_path)
+    monkeypatch.setattr(code_watch, "_MOST_LINES", most_lines)
+    monkeypatch.setattr(program_slice, "_MOST_LOOKED_AT", most_looked_at)
+    compiled(tmp_path / "train.py", STEP)(sampling.look)
+    watch.block_ended(Phases(("other", ""), ("other", "")), counts=True)
+    code = watch.samples()
+    assert code is not None
+    told = {place.line: role for place, role in zip(code.places, code.roles, strict=False) if place.file == "train.py"}
+    assert told == ({3: "preparation", 7: "unread"} if (most_lines, most_looked_at) == (5000, 100_000) else {})
 
 
 def test_looks_at_steps_that_do_not_count_are_dropped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

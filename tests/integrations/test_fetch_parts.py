@@ -136,7 +136,7 @@ def test_a_loader_that_the_data_set_reads_is_a_part_of_the_fetch(tmp_path: Path)
 
 def test_iterators_stay_as_they_were_and_what_is_drawn_does_too(tmp_path: Path) -> None:
     iterator = dataloader._BaseDataLoaderIter
-    before = (iterator._next_index, dataloader._SingleProcessDataLoaderIter._next_data)
+    before = (iterator.__next__, iterator._next_index, dataloader._SingleProcessDataLoaderIter._next_data)
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = DataLoader(torch.arange(24.0).reshape(8, 3), batch_size=2, shuffle=True)
@@ -156,10 +156,11 @@ def test_iterators_stay_as_they_were_and_what_is_drawn_does_too(tmp_path: Path) 
         left = iter(loader)
         assert type(left) is dataloader._SingleProcessDataLoaderIter
         next(left)
-        assert left._dataset_fetcher.collate_fn is not loader.collate_fn
+        assert left._dataset_fetcher.collate_fn is loader.collate_fn  # between two fetches nothing of ours is in it
     assert all(torch.equal(one, other) for one, other in zip(plain, watched, strict=True))
     assert left._dataset_fetcher.collate_fn is loader.collate_fn  # one that goes on afterwards, too
-    assert (iterator._next_index, dataloader._SingleProcessDataLoaderIter._next_data) == before
+    kind = dataloader._SingleProcessDataLoaderIter
+    assert (iterator.__next__, iterator._next_index, kind._next_data) == before
 
 
 def test_nothing_is_told_where_torchs_iterators_are_made_otherwise(

@@ -254,6 +254,25 @@ def test_of_a_gan_without_a_loader_the_first_round_is_not_recorded(tmp_path: Pat
     assert "1 step is" in session.watch.recording.result.gap("unseen_steps").why
 
 
+@pytest.mark.parametrize("critics", [1, 5])
+def test_without_a_loader_a_gans_batch_is_that_of_one_call(tmp_path: Path, critics: int) -> None:
+    """Not all rows of the turns before it was known who takes them."""
+    (critic, of_critic), (generator, of_generator) = nets(2)
+    with run_here(tmp_path) as session:
+        for _ in range(6):
+            for _ in range(critics):
+                of_critic.zero_grad()
+                fake = generator(torch.randn(4, 4)).detach()
+                (critic(fake) - critic(torch.randn(4, 4)) + critic(torch.randn(4, 4))).sum().backward()
+                of_critic.step()
+            of_generator.zero_grad()
+            critic(generator(torch.randn(4, 4))).sum().backward()
+            of_generator.step()
+    result = session.watch.recording.run.results[0]
+    assert result.trial.settings.batch_size == 4
+    assert set(result.steps[0].samples.tolist()) == {4}
+
+
 def test_data_read_before_the_training_is_no_part_of_its_first_step(tmp_path: Path) -> None:
     for made_before in (False, True):
         loader = a_batch()

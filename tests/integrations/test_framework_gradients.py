@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -52,9 +53,30 @@ def by_transformers(model: Net, optimizer: torch.optim.Optimizer, folder: Path) 
     return run.results[0].facts
 
 
+def facts_of_fit(module: Any, folder: Path) -> tuple[Mapping[str, Json], Any]:
+    """Those of one epoch of Lightning's Trainer, and the Trainer."""
+    import lightning.pytorch as lightning
+
+    from perf_diagnostics.integrations.lightning import PerformanceDiagnosticsCallback
+
+    callback = PerformanceDiagnosticsCallback(results_dir=folder / "results", quiet=True)
+    trainer = lightning.Trainer(
+        callbacks=[callback],
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(module, DataLoader(rows(), batch_size=4))
+    run = callback.diagnostics.run
+    assert run is not None
+    return run.results[0].facts, trainer
+
+
 def by_lightning(model: Net, optimizer: torch.optim.Optimizer, folder: Path) -> Mapping[str, Json]:
     lightning = pytest.importorskip("lightning.pytorch")
-    from perf_diagnostics.integrations.lightning import PerformanceDiagnosticsCallback
 
     class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -67,20 +89,7 @@ def by_lightning(model: Net, optimizer: torch.optim.Optimizer, folder: Path) -> 
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return optimizer
 
-    callback = PerformanceDiagnosticsCallback(results_dir=folder / "results", quiet=True)
-    trainer = lightning.Trainer(
-        callbacks=[callback],
-        max_epochs=1,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    trainer.fit(Module(), DataLoader(rows(), batch_size=4))
-    run = callback.diagnostics.run
-    assert run is not None
-    return run.results[0].facts
+    return facts_of_fit(Module(), folder)[0]
 
 
 def by_accelerate(model: Net, optimizer: torch.optim.Optimizer, folder: Path) -> Mapping[str, Json]:
@@ -124,7 +133,6 @@ def test_a_body_that_nobody_trains_gets_gradients_all_the_same(
 @pytest.mark.slow
 def test_optimizers_that_take_turns_in_lightning_are_told_of_one_by_one(tmp_path: Path) -> None:
     lightning = pytest.importorskip("lightning.pytorch")
-    from perf_diagnostics.integrations.lightning import PerformanceDiagnosticsCallback
 
     class Contest(lightning.LightningModule):  # type: ignore[misc, name-defined]
         """A judge, stepped twice for each step of the forger, of whose heads one is not in the loss."""
@@ -147,19 +155,7 @@ def test_optimizers_that_take_turns_in_lightning_are_told_of_one_by_one(tmp_path
         def configure_optimizers(self) -> list[torch.optim.Optimizer]:
             return [torch.optim.Adam(self.judge.parameters()), torch.optim.SGD(self.forger.parameters(), lr=0.01)]
 
-    callback = PerformanceDiagnosticsCallback(results_dir=tmp_path / "results", quiet=True)
-    trainer = lightning.Trainer(
-        callbacks=[callback],
-        max_epochs=1,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    trainer.fit(Contest(), DataLoader(rows(), batch_size=4))
-    assert callback.diagnostics.run is not None
-    facts = callback.diagnostics.run.results[0].facts
+    facts, trainer = facts_of_fit(Contest(), tmp_path)
     told = [
         (one["optimizer"], one["trains"], one["turns"], one["gradients_used"], one["unused_parameters"])
         for one in facts["gradients_of_optimizers"]  # type: ignore[union-attr]

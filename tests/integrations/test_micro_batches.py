@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from perf_diagnostics.integrations import attach
 from perf_diagnostics.records import TrialResult
@@ -94,3 +95,45 @@ def test_calls_in_a_closure_are_on_one_batch(tmp_path: Path) -> None:
     table = result.steps[0]
     assert int(table.columns["backwards"].max()) > 1
     assert result.facts["accumulation_steps"] == 1 and result.trial.settings.batch_size == 2
+
+
+def fetched(tmp_path: Path, step: Callable[[Training, torch.Tensor], None]) -> TrialResult:
+    """Twelve batches of 8 rows from a loader."""
+    one, rows = Training(), [torch.randn(4) for _ in range(8 * STEPS)]
+    with attach(one.model, one.optimizer, results_dir=tmp_path, quiet=True) as seen:
+        for x in DataLoader(rows, batch_size=8):
+            step(one, x)
+    assert seen.run is not None
+    return seen.run.results[0]
+
+
+def in_slices(one: Training, x: torch.Tensor, size: int = 2) -> None:
+    for part in x.split(size):
+        one.model(part).mean().backward()
+    one.update()
+
+
+def in_unequal_slices(one: Training, x: torch.Tensor) -> None:
+    in_slices(one, x, 3)  # 3, 3 and 2
+
+
+def twice(one: Training, x: torch.Tensor) -> None:
+    """As sharpness-aware minimisation does, or two views of each sample."""
+    for _ in range(2):
+        one.model(x + torch.randn(4)).mean().backward()
+    one.update()
+
+
+def at_once(one: Training, x: torch.Tensor) -> None:
+    one.model(x).mean().backward()
+    one.update()
+
+
+@pytest.mark.parametrize(("step", "slices"), [(in_slices, 4), (in_unequal_slices, 3), (twice, None), (at_once, None)])
+def test_slices_of_one_batch_are_told_apart_from_calls_on_all_of_it(
+    tmp_path: Path, step: Callable[[Training, torch.Tensor], None], slices: int | None
+) -> None:
+    result = fetched(tmp_path, step)
+    assert result.facts.get("slices_a_batch") == slices
+    assert result.facts["accumulation_steps"] == 1 and result.trial.settings.batch_size == 8
+    assert set(result.steps[0].samples.tolist()) == {8}

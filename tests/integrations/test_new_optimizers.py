@@ -11,17 +11,11 @@ from torch.utils.data import DataLoader
 
 from perf_diagnostics.integrations.model import trained
 from perf_diagnostics.integrations.steps.cycle import Cycle
-from tests.integrations.test_first_turns import forwards_of, run_here, table_of
+from tests.integrations.test_first_turns import forwards_of, run_here, table_of, trains
 
 
 def batches(number: int) -> DataLoader:
     return DataLoader([torch.randn(4) for _ in range(4 * number)], batch_size=4)
-
-
-def one_step(net: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
-    optimizer.zero_grad()
-    net(x).sum().backward()
-    optimizer.step()
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
@@ -29,7 +23,7 @@ def test_a_new_optimizer_in_each_step_takes_the_place_of_the_last_one(tmp_path: 
     net = torch.nn.Linear(4, 4)
     with run_here(tmp_path) as session:
         for x in batches(300):
-            one_step(net, kind(net.parameters(), lr=1e-3), x)
+            trains(net, kind(net.parameters(), lr=1e-3), x)
         watch = session.watch
         assert watch is not None
         assert watch.turns.cycle.decided and len(watch.turns.cycle) == 1
@@ -47,7 +41,7 @@ def test_they_may_all_be_kept(tmp_path: Path) -> None:
     with run_here(tmp_path) as session:
         for x in batches(60):
             kept.append(torch.optim.SGD(net.parameters(), lr=1e-3))
-            one_step(net, kept[-1], x)
+            trains(net, kept[-1], x)
     table = table_of(session)
     assert table.samples.tolist() == [4] * 59
 
@@ -60,8 +54,8 @@ def test_an_inner_optimizer_made_for_each_task_is_one_that_takes_turns(tmp_path:
             fast = copy.deepcopy(net)
             inner = torch.optim.SGD(fast.parameters(), lr=1e-2)
             for _ in range(3):
-                one_step(fast, inner, x)
-            one_step(net, outer, x)
+                trains(fast, inner, x)
+            trains(net, outer, x)
     table = table_of(session)
     assert set(table.samples.tolist()) == {4}
     # Each task is one step; those in which its copy was looked for are told.
@@ -80,7 +74,7 @@ def test_models_made_anew_in_each_step_are_not_looked_for_without_end(
     with run_here(tmp_path) as session:
         for x in batches(100):
             net = torch.nn.Linear(4, 4)
-            one_step(net, torch.optim.SGD(net.parameters(), lr=1e-3), x)
+            trains(net, torch.optim.SGD(net.parameters(), lr=1e-3), x)
     result = session.watch.recording.result
     assert len(searches) < 50
     assert "made anew" in result.gap("new_models").why

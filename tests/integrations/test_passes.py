@@ -169,3 +169,32 @@ def test_one_pass_alone_is_no_comparison(tmp_path: Path) -> None:
     (folder,) = list_runs(tmp_path)
     (result,) = folder.read().results
     assert result.value("read_bytes_first_pass") is None and result.gap("read_bytes_first_pass") is None
+
+
+def padded(rows: list[torch.Tensor]) -> torch.Tensor:
+    """To a length of 24, whatever the rows have."""
+    ids = torch.zeros(len(rows), 24, dtype=torch.long)
+    for place, row in zip(ids, rows, strict=True):
+        place[: len(row)] = row
+    return ids
+
+
+def test_the_length_of_batches_is_told_with_who_pads_them() -> None:
+    rows = [torch.arange(1, 8 + index) for index in range(6)]  # 7 to 12 tokens
+    passes, batches = Passes(), DataLoader(rows, batch_size=2, collate_fn=padded)
+    passes.begin(batches)
+    for batch in batches:
+        passes.batch_came(batch)
+    # Batches of 7 and 8, 9 and 10, 11 and 12 tokens leave 16, 14 and 12 of 24 places.
+    assert passes.facts["batch_length"] == 24 and passes.facts["batch_length_unused"] == 14
+    place = passes.facts["collate"]
+    assert isinstance(place, dict) and place["function"] == "padded"
+    passes.batch_came(torch.ones(2, 17, dtype=torch.long))
+    assert "batch_length" not in passes.facts  # of several lengths
+
+
+def test_batches_that_torch_itself_makes_have_no_line() -> None:
+    passes = Passes()
+    passes.begin(loader())
+    passes.batch_came(torch.randn(4, 4))
+    assert "collate" not in passes.facts and "batch_length" not in passes.facts

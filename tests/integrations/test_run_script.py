@@ -40,19 +40,22 @@ def the_same_call(traceback: str) -> str:
     return re.sub(r"line \d+, in _wrapped_call_impl\n.*\n( *\^+\n)?", "in _wrapped_call_impl\n", traceback)
 
 
-def without_last_line(text: str) -> str:
+def without_our_lines(text: str) -> str:
+    """What the script itself wrote; our lines stand behind it, and there is at least one."""
     lines = text.splitlines(keepends=True)
-    assert lines[-1].startswith("perf-diagnostics: "), text
-    return "".join(lines[:-1])
+    ours = [line for line in lines if line.startswith("perf-diagnostics: ")]
+    assert ours and lines[-len(ours) :] == ours, text
+    return "".join(lines[: -len(ours)])
 
 
 def test_output_arguments_and_random_draws_are_those_of_plain_python(tmp_path: Path) -> None:
     plain, watched = both(tmp_path, str(SCRIPTS / "plain.py"), "--lr", "-m", "x", "--", "--quiet")
     assert watched.stdout == plain.stdout and "'--lr', '-m', 'x', '--', '--quiet'" in plain.stdout
     assert watched.returncode == plain.returncode == 0
-    assert without_last_line(watched.stderr) == plain.stderr == ""
+    assert without_our_lines(watched.stderr) == plain.stderr == ""
     (folder,) = list_runs(tmp_path / "results")
     assert f"results/{folder.path.name}: " in watched.stderr
+    assert f"perf-diagnostics diagnose results/{folder.path.name}; " in watched.stderr.splitlines()[-1]
     (result,) = folder.read().results
     assert result.outcome is Outcome.COMPLETED and len(result.steps[0]) == 24
 
@@ -146,7 +149,7 @@ def test_a_fault_of_ours_at_the_import_of_torch_leaves_the_script_alone(tmp_path
     )
     plain, watched = both(tmp_path, str(SCRIPTS / "ends.py"), "exit", PYTHONPATH=str(tmp_path))
     assert watched.stdout == plain.stdout and watched.returncode == plain.returncode == 3
-    assert without_last_line(watched.stderr) == plain.stderr == ""
+    assert without_our_lines(watched.stderr) == plain.stderr == ""
     assert "watching failed: ModuleNotFoundError: " in watched.stderr and f".{module}" in watched.stderr
     assert "please report it" in watched.stderr
 

@@ -17,7 +17,7 @@ from perf_diagnostics.integrations.window import window
 from perf_diagnostics.records import Outcome
 from perf_diagnostics.store.find import list_runs
 from tests.integrations.planted import PausingLinear, Rows
-from tests.integrations.test_run_script import RUN, both, start, without_last_line
+from tests.integrations.test_run_script import RUN, both, start, without_our_lines
 from tests.integrations.test_window import NOT_COUNTED, one_result, why
 from tests.planted.bench import free_port
 
@@ -63,7 +63,7 @@ def script(folder: Path) -> str:
 def test_a_script_says_and_draws_what_it_would(tmp_path: Path) -> None:
     plain, watched = both(tmp_path, script(tmp_path), "plain", options=("--deep",))
     assert watched.stdout == plain.stdout and watched.returncode == plain.returncode == 0
-    assert without_last_line(watched.stderr) == plain.stderr == ""
+    assert without_our_lines(watched.stderr) == plain.stderr == ""
     result, path = one_result(tmp_path / "results")
     assert path is not None and result.gap("deep_window") is None
     assert (

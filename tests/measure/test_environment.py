@@ -12,7 +12,7 @@ import pytest
 from perf_diagnostics.measure import environment
 from perf_diagnostics.measure.boards.boards import Board, PowerKind
 from perf_diagnostics.measure.boards.devices import DeviceInfo
-from perf_diagnostics.measure.environment import capture, throttled_usec, usable_cores, with_threads_of_now
+from perf_diagnostics.measure.environment import capture, usable_cores, with_threads_of_now
 from perf_diagnostics.measure.privacy import Person
 from perf_diagnostics.records import Environment, Gap
 from tests.measure.kernel_files import VERSION_1, VERSION_2, machine
@@ -94,10 +94,9 @@ def test_what_a_bare_machine_hides_is_a_gap_and_never_a_zero(tmp_path: Path) -> 
 def test_version_1_throttling_is_told_in_microseconds(tmp_path: Path) -> None:
     stat = "nr_periods 7\nnr_throttled 2\nthrottled_time 5123456\n"
     root = machine(tmp_path, {**VERSION_1, "/sys/fs/cgroup/cpu,cpuacct/cpu.stat": stat})
-    assert throttled_usec(root=root) == 5123
-    assert throttled_usec(root=tmp_path / "nothing") is None
+    assert capture(root=root).limits["cgroup_cpu_throttled_usec"] == 5123
     never = machine(tmp_path / "never", {**VERSION_2, "/sys/fs/cgroup/cpu.stat": "throttled_usec 0\n"})
-    assert throttled_usec(root=never) == 0
+    assert capture(root=never).limits["cgroup_cpu_throttled_usec"] == 0
 
 
 def test_usable_cores_are_affinity_cut_by_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.records import Phase, Series, StepTable, TrialResult
-from tests.planted.doses import Dose
+from tests.planted.doses import Dose, shares
 from tests.planted.made_up import GPU, HEALTHY_S, calm, drifting, loop
 
 INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
@@ -330,11 +330,6 @@ def _throttled(share: float, seed: int) -> TrialResult:
     )
 
 
-def _shares(code: str, build: Any, **severities: Severity) -> tuple[Dose, ...]:
-    """A dose for each of a rule's limits on the same quantity."""
-    return tuple(Dose(code=code, limit=limit, build=build, severity=severity) for limit, severity in severities.items())
-
-
 _F16: dict[str, Any] = {"device": GPU, "facts": {"pin_memory": False, "num_workers": 2}}
 _GPU: dict[str, Any] = {"device": GPU}
 
@@ -343,10 +338,10 @@ DOSES: tuple[Dose, ...] = (
     Dose(code="EXP001", limit="indicative_steps", build=_few, scale="falls", most=40, firing=(2.0,)),
     Dose(code="EXP001", limit="enough_steps", build=_few, severity=INFO, scale="falls", most=100, firing=(2.0,)),
     Dose(code="EXP001", limit="widest_half_width", build=_wide, severity=INFO, firing=(2.0,)),
-    *_shares("EXP003", _unclosed, warn_error=WARNING, void_error=CRITICAL),
+    *shares("EXP003", _unclosed, warn_error=WARNING, void_error=CRITICAL),
     Dose(code="EXP004", limit="rise", build=_rising),
     Dose(code="EXP007", limit="noise", build=_scattered, severity=INFO),
-    *_shares("EXP009", _observed, mention=INFO, warn_share=WARNING),
+    *shares("EXP009", _observed, mention=INFO, warn_share=WARNING),
     Dose(code="EXP010", limit="lost_share", build=_robbed, severity=INFO),
     Dose(code="EXP010", limit="off_processor", build=_off_processor, severity=INFO, says="not running"),
     Dose(
@@ -363,8 +358,8 @@ DOSES: tuple[Dose, ...] = (
         says="waited for a processor",
         build=lambda share, seed: _machine(seed, cpu_pressure_s=share),
     ),
-    *_shares("EXP011", _skipping, warn_rate=WARNING, critical_rate=CRITICAL),
-    *_shares("INP001", _waiting, info_share=INFO, warn_share=WARNING, critical_share=CRITICAL),
+    *shares("EXP011", _skipping, warn_rate=WARNING, critical_rate=CRITICAL),
+    *shares("INP001", _waiting, info_share=INFO, warn_share=WARNING, critical_share=CRITICAL),
     Dose(code="INP002", limit="least_wait", build=_waiting, severity=INFO),
     Dose(
         code="INP002",
@@ -380,12 +375,12 @@ DOSES: tuple[Dose, ...] = (
     Dose(code="INP005", limit="warn_share", build=_epochs),
     Dose(code="INP006", limit="slower", build=_cold, severity=INFO, scale="ratio"),
     Dose(code="INP006", limit="more_bytes", severity=INFO, build=lambda times, seed: _cold(2.0, seed, times=times)),
-    *_shares("INP008", _handing_over, info_share=INFO, warn_share=WARNING),
-    *_shares("XFR001", _of(Phase.TRANSFER, **_F16), info_share=INFO, warn_share=WARNING, critical_share=CRITICAL),
+    *shares("INP008", _handing_over, info_share=INFO, warn_share=WARNING),
+    *shares("XFR001", _of(Phase.TRANSFER, **_F16), info_share=INFO, warn_share=WARNING, critical_share=CRITICAL),
     Dose(code="XFR002", limit="info_share", build=_of(Phase.TRANSFER, **_F16), severity=INFO),
     Dose(code="HST001", limit="empty_rate", build=_launching, scale="room"),
     Dose(code="HST001", limit="warn_share", build=_paced),
-    *_shares(
+    *shares(
         "HST003",
         lambda share, seed: _counted("device_allocs", share, seed, **_GPU),
         warn_share=WARNING,
@@ -405,9 +400,9 @@ DOSES: tuple[Dose, ...] = (
         severity=INFO,
         build=lambda share, seed: _often("device_allocs", share, seed, **_GPU),
     ),
-    *_shares("HST005", _collecting, warn_share=WARNING, critical_share=CRITICAL),
-    *_shares("HST006", _of(Phase.OTHER), warn_share=WARNING, critical_share=CRITICAL),
-    *_shares(
+    *shares("HST005", _collecting, warn_share=WARNING, critical_share=CRITICAL),
+    *shares("HST006", _of(Phase.OTHER), warn_share=WARNING, critical_share=CRITICAL),
+    *shares(
         "HST007",
         lambda share, seed: _counted("graphs", share, seed, every=24),
         warn_share=WARNING,
@@ -423,7 +418,7 @@ DOSES: tuple[Dose, ...] = (
         build=lambda share, seed: loop(seed, facts={"recomputed_flops_share": share, "gradient_checkpointing": True}),
     ),
     Dose(code="CMP002", limit="compute_share", build=_computing, severity=INFO, scale="room"),
-    *_shares("CMP004", _padded, info_share=INFO, warn_share=WARNING),
+    *shares("CMP004", _padded, info_share=INFO, warn_share=WARNING),
     Dose(code="CMP013", limit="low_share", build=_used, severity=INFO, scale="falls", quiet=(0.0,)),
     Dose(code="MEM001", limit="warn_share", build=_filled, scale="room"),
     Dose(code="MEM001", limit="critical_share", build=_filled, severity=CRITICAL, scale="room"),
@@ -486,7 +481,7 @@ DOSES: tuple[Dose, ...] = (
         build=lambda share, seed: _board(seed, deficit=0.4, idle=share),
     ),
     Dose(code="PWR005", limit="info_share", build=_idle_energy, severity=INFO),
-    *_shares("CPU001", _switching, switches=WARNING, critical_switches=CRITICAL),
+    *shares("CPU001", _switching, switches=WARNING, critical_switches=CRITICAL),
     Dose(code="CPU001", limit="own_delay", build=_delayed_by_itself),
-    *_shares("CPU003", _throttled, warn_share=WARNING, critical_share=CRITICAL),
+    *shares("CPU003", _throttled, warn_share=WARNING, critical_share=CRITICAL),
 )

@@ -16,7 +16,7 @@ from perf_diagnostics.diagnose.rules.mem007_checkpointing import Checkpointing
 from perf_diagnostics.records import Phase, Run, Series, StepTable, TrialResult
 from perf_diagnostics.testing import run_of, sweep_of
 from tests.planted.dosed_runs import PROCESS_SCATTER
-from tests.planted.doses import Dose
+from tests.planted.doses import Dose, shares
 from tests.planted.made_up import GPU, HEALTHY_S, calm, loop
 
 INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
@@ -316,16 +316,12 @@ def _second_rank(times: float, seed: int) -> TrialResult:
     return _pausing({0: np.where(at % 10 == 9, 0.7, 0.0), 1: also}, seed)
 
 
-def _shares(code: str, build: Any, **severities: Severity) -> tuple[Dose, ...]:
-    return tuple(Dose(code=code, limit=limit, build=build, severity=severity) for limit, severity in severities.items())
-
-
 DOSES: tuple[Dose, ...] = (
     Dose(code="EXP012", limit="foreign_bytes", build=lambda held, seed: _shared(held, 0.0, seed)),
     Dose(code="EXP012", limit="computing", says="and computed", build=lambda part, seed: _shared(4e9, part, seed)),
     Dose(code="HST010", limit="short_s", scale="falls", most=200e-6, build=_tiny),
     Dose(code="HST010", limit="work_share", scale="room", build=lambda share, seed: _tiny(10e-6, seed, share=share)),
-    *_shares("INP007", _preparing, warn_share=WARNING, critical_share=CRITICAL),
+    *shares("INP007", _preparing, warn_share=WARNING, critical_share=CRITICAL),
     Dose(
         code="INP007",
         limit="least_s",
@@ -344,18 +340,18 @@ DOSES: tuple[Dose, ...] = (
         scale="room",
         build=lambda part, seed: _preparing(0.4, seed, computing=part),
     ),
-    *_shares("OPT006", _before_the_update, info_share=INFO, warn_share=WARNING),
-    *_shares(
+    *shares("OPT006", _before_the_update, info_share=INFO, warn_share=WARNING),
+    *shares(
         "HST002",
         lambda share, seed: _crossing("waits_idle", share, seed, waits_per_step=3.0),
         warn_share=WARNING,
         critical_share=CRITICAL,
     ),
-    *_shares("XFR003", _small_copies, info_share=INFO, warn_share=WARNING),
+    *shares("XFR003", _small_copies, info_share=INFO, warn_share=WARNING),
     Dose(code="XFR003", limit="most_copies", build=lambda n, seed: _small_copies(0.2, seed, copies=n)),
     Dose(code="XFR004", limit="full_share", scale="room", build=lambda used, seed: _linked(used, 0.3, seed)),
     Dose(code="XFR004", limit="warn_share", build=lambda share, seed: _linked(0.98, share, seed)),
-    *_shares(
+    *shares(
         "XFR005",
         lambda share, seed: _crossing("reads_back_idle", share, seed, reads_back_per_step=3.0),
         warn_share=WARNING,
@@ -409,7 +405,7 @@ DOSES: tuple[Dose, ...] = (
         scale="room",
         build=lambda pressure, seed: _holding(0.6, pressure, seed),
     ),
-    *_shares("COM001", exchanging, info_share=INFO, warn_share=WARNING),
+    *shares("COM001", exchanging, info_share=INFO, warn_share=WARNING),
     Dose(code="COM001", limit="critical_share", severity=CRITICAL, scale="room", most=0.9, build=exchanging),
     Dose(
         code="COM003",

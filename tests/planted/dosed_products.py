@@ -47,6 +47,10 @@ def _idle(operations: float, rows: float = 0.85) -> dict[str, Json]:
     return {"product_flops_forward": 1e9, "product_flops_backward": 2e9, "rows_without_gradient": [told]}
 
 
+#: Backward's share of a healthy step.
+_BACKWARD = HEALTHY_S[Phase.BACKWARD] / sum(HEALTHY_S.values())
+
+
 def _hooked(share: float, seed: int) -> TrialResult:
     hook: Json = {"file": _LINE.file, "line": 4, "function": _LINE.function, "modules": 26, "returns": False}
     return _seen_at_line(share, seed, {"user_hooks": [hook]})
@@ -82,6 +86,11 @@ DOSES: tuple[Dose, ...] = (
         limit="info_share",
         severity=Severity.INFO,
         build=lambda share, seed: loop(seed, facts=_idle(share)),
+    ),
+    Dose(
+        code="CMP025",
+        limit="warn_share",
+        build=lambda share, seed: loop(seed, facts=_idle(share / _BACKWARD)),
     ),
     *(
         Dose(code="CMP024", limit=name, severity=severity, build=_hooked)

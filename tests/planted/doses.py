@@ -164,6 +164,11 @@ def not_looked(dose: Dose, multiple: float, seed: int = 0) -> str:
     return ""
 
 
+def shares(code: str, build: Any, **severities: Severity) -> tuple[Dose, ...]:
+    """A dose for each of a rule's limits on the same quantity."""
+    return tuple(Dose(code=code, limit=limit, build=build, severity=severity) for limit, severity in severities.items())
+
+
 def rounded(value: float, digits: int = 3) -> float:
     """A value of a dose as tables show it."""
     return (

@@ -24,7 +24,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from perf_diagnostics.records import Json, Settings
-from perf_diagnostics.workloads.data import LengthBuckets, loader_arguments, random_numbers, shuffled_loader
+from perf_diagnostics.workloads.loaders import LengthBuckets, loader_arguments, random_numbers, shuffled_loader
 from perf_diagnostics.workloads.optimizers import make_optimizer
 from perf_diagnostics.workloads.tiny_transformer import LanguageModel, Sequences, TransformerOptions, padded
 from perf_diagnostics.workloads.tiny_transformer import count as count_tokens

@@ -11,7 +11,7 @@ from perf_diagnostics.diagnose.ranks.rank_facts import RankFacts
 from perf_diagnostics.records import Phase, Run, StepTable
 from perf_diagnostics.testing import run_of, trial_of
 from tests.diagnose.rules.rank_trials import of_ranks, timed
-from tests.planted.plant import Check, Plant, Records, Seen, Torchrun
+from tests.planted.plant import Check, Plant, Records, Seen, Torchrun, slower
 
 #: For steps of a tenth of a second and more.
 _FEW = 24
@@ -104,15 +104,6 @@ def _collects_apart(faulty: Seen, control: Seen | None) -> str:
     pauses = np.asarray([table.columns["gc_ns"][:shared] for table in tables]) >= 2e6
     counts, both = pauses.sum(axis=1), int(pauses.all(axis=0).sum())
     return "" if counts.min() >= 3 and both <= 1 else f"the ranks collect {counts.tolist()} times, {both} together"
-
-
-def _slower(times: float) -> Check:
-    def check(faulty: Seen, control: Seen | None) -> str:
-        assert control is not None
-        ratio = faulty.step_s / control.step_s
-        return "" if ratio >= times else f"a step takes {ratio:.2f} times as long as the control's, not {times}"
-
-    return _both_ranks(check)
 
 
 #: 100 ms a step on a GPU, 4 ms of exchange hidden behind backward.
@@ -225,7 +216,7 @@ PLANTS = (
         fix=Torchrun(fault="syncs-last", steps=_FEW),
         noted=("COM009",),
         must_not=("COM002", "COM004", "COM010", "INP001"),
-        check=_slower(1.05),
+        check=_both_ranks(slower(1.05)),
     ),
     Plant(
         name="slow-network",
@@ -252,7 +243,7 @@ PLANTS = (
         expected=("CPU001",),
         top=("CPU001",),
         must_not=("COM002", "INP001", "HST006"),
-        check=_slower(1.3),
+        check=_both_ranks(slower(1.3)),
     ),
     Plant(
         name="ranks-collect-in-turn",

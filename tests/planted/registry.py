@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tests.planted import composed, device, loading, loop, needless, ranks, together, traces, training
+from tests.planted import beside_methods, device, loading, looked_through, loop, ranks, together, traces, training
 from tests.planted.plant import Plant
 
 PLANTS: tuple[Plant, ...] = (
     *loading.PLANTS,
     *loop.PLANTS,
     *training.PLANTS,
-    *needless.PLANTS,
-    *composed.PLANTS,
+    *looked_through.PLANTS,
+    *beside_methods.PLANTS,
     *ranks.PLANTS,
     *device.PLANTS,
     *traces.PLANTS,

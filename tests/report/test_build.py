@@ -90,7 +90,7 @@ def test_gains_are_told_with_their_interval_and_as_untried(report):
     change = report.changes[0]
     # 1 / (1 - 0.031) = 1.032, 1 / (1 - 0.024) = 1.025, 1 / (1 - 0.036) = 1.037
     assert saving(change.gain) == (
-        "saves 3 % of the time (2 to 4 %): 1.03 times as fast (1.02 to 1.04); predicted, not measured"
+        "a fix could save 3 % of the time (2 to 4 %): 1.03 times as fast (1.02 to 1.04); predicted, not measured"
     )
     assert change.confidence == 0.85 and change.tried == ""
     assert change.key in {f"finding {f.code} {f.scope}" for f in report.diagnosis.findings}

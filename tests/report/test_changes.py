@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.finding import (
     Diagnosis,
     Evidence,
@@ -16,6 +17,7 @@ from perf_diagnostics.diagnose.finding import (
     Trying,
 )
 from perf_diagnostics.diagnose.statistics.intervals import Interval
+from perf_diagnostics.records import CodePlace
 from perf_diagnostics.report.changes import CHANGES_TOLD, changes_of
 
 HALF = Share(0.5, 0.2, 0.6)
@@ -46,6 +48,19 @@ def test_the_first_advice_of_a_finding_stands_with_the_number_that_was_held_agai
     assert (change.says, change.code) == ("Do 1.", "num_workers=1")
     assert change.because == "the wait is 30.0 % (limit 20 %, from 7 values; INP001)"
     assert change.key == "finding INP001 w on cpu, batch 8" and change.tried == ""
+
+
+def test_what_to_write_instead_of_a_line_known_to_be_slow_goes_before_a_general_advice() -> None:
+    def saying(share: float, **change: object) -> str:
+        place = CodePlace(file="a.py", line=7, function="f", text="x = q.pop(0)", kinds=(("q", "list"),))
+        line = CodeShare(
+            place=place, callers=(), called="", phase="other", share=Interval(share, None, None, 100), looks=50
+        )
+        remedies = (Remedy("Do it for many at once.", change),)
+        return of(finding(lines=(line,), claims={"other": 0.4}, remedies=remedies))[0]
+
+    assert saying(0.3) == "At a.py:7: make q a collections.deque, and use popleft()."
+    assert saying(0.1) == saying(0.3, num_workers=2) == "Do it for many at once."
 
 
 def test_a_count_has_no_decimals() -> None:

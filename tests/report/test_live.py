@@ -26,7 +26,7 @@ def test_the_trial_under_way_is_shown_with_the_verdict_so_far() -> None:
     assert sum(share for _, share in view.shares) == pytest.approx(1)
     lines = live_lines(view)
     assert lines[0] == "synthetic cpu batch 8 [1/2 trials]: 103 steps, 80 samples/s, 100 ms a step"
-    assert "data wait 90%" in lines[1] and "forward 10%" in lines[1]
+    assert "data wait 90 %" in lines[1] and "forward 10 %" in lines[1]
     assert "INP001" in lines[-1]
 
 
@@ -40,6 +40,12 @@ def test_the_shares_are_those_of_the_newest_time() -> None:
     assert dict(view.shares)[Phase.FORWARD] == pytest.approx(1)
 
 
+def test_the_throughput_is_that_of_the_newest_time() -> None:
+    view = live_view(run_of(trial_of(forward=1.0, steps=100, batch_size=8)))
+    assert view.step_time_s == pytest.approx(1.0)
+    assert view.samples_per_s == pytest.approx(8.0)  # 30 of 100 steps are the newest: not 100 · 8 samples in 30 s
+
+
 def test_bars_are_as_long_as_the_shares() -> None:
     bars = live_bars(live_view(run_of(trial_of(data_wait=0.25, forward=0.75))))
     cells = {bar.split()[0]: bar.count("█") for bar in bars}
@@ -49,7 +55,7 @@ def test_bars_are_as_long_as_the_shares() -> None:
 def test_before_the_first_step_nothing_is_made_up() -> None:
     view = live_view(run_of())
     assert view.samples_per_s is None and view.shares == () and view.steps == 0
-    assert view.verdict == "no verdict: no trial was run"
+    assert view.verdict == "no verdict: no trial was run."
     warming_up = live_view(run_of(under_way(forward=0.1, steps=0, warmup_steps=2)))  # type: ignore[arg-type]
     assert warming_up.steps == 2
 

@@ -8,8 +8,10 @@ import json
 import math
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
+from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Diagnosis, OperatorShare
 from perf_diagnostics.records import Run
 from perf_diagnostics.report.build import build_report
@@ -178,6 +180,26 @@ def test_slow_steps_are_split_by_cause_and_stay_in_the_throughput() -> None:
     figure = next(f for f in report.key_figures if f.label == "Throughput, cpu")
     assert figure.value == pytest.approx(400 / 5.5)
     assert table(report_of(run_of(cpu(4))), "slow_steps") is None
+
+
+def test_what_has_a_rhythm_is_not_called_unexplained() -> None:
+    def causes(every: int) -> list[object]:
+        base = 1e8 * (1 + 0.01 * np.random.default_rng(0).random(240))  # steps of about 0.1 s
+        wall = base + np.where(np.arange(240) % every == 5, 8e8, 0.0)  # every so many 0.8 s more
+        columns = {"host_forward_ns": base, "wall_ns": wall}
+        closed = {"measured_wall_s": float(wall.sum()) / 1e9}
+        trial = trial_of(forward=0.1, steps=240, warmup_steps=0, columns=columns, quantities=closed)
+        run = run_of(trial)
+        return [row["Cause"] for row in rows(report_of(run, diagnose(run)), "slow_steps")]
+
+    assert causes(40) == ["mostly work every 40 steps (STB004)"]
+    assert causes(240) == ["not explained"]  # one long step has no rhythm
+
+
+def test_memory_of_nothing_but_zeros_is_no_table() -> None:
+    assert table(report_of(run_of(trial_of(forward=0.1, quantities={"swapped_bytes": 0.0}))), "memory") is None
+    swapped = table(report_of(run_of(trial_of(forward=0.1, quantities={"swapped_bytes": 4096.0}))), "memory")
+    assert swapped is not None and "Swapped" in swapped.note and "USS" not in swapped.note
 
 
 def test_each_rank_has_its_row(rich: Report) -> None:

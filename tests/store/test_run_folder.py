@@ -341,7 +341,7 @@ def test_files_of_others_are_left_alone(folder: RunFolder) -> None:
 def test_a_trial_cut_off_is_read_as_interrupted_with_its_parts_and_nothing_is_written(folder: RunFolder) -> None:
     three_parts(folder)
     before = tree(folder.path)
-    (salvaged,) = folder.incomplete()
+    (salvaged,) = folder.read().results
     assert salvaged == TrialResult(
         trial=PLANNED[0],
         outcome=Outcome.INTERRUPTED,
@@ -351,7 +351,6 @@ def test_a_trial_cut_off_is_read_as_interrupted_with_its_parts_and_nothing_is_wr
         started_at="2026-11-21T02:31:05.000000+00:00",
         steady=False,
     )
-    assert folder.read().results == (salvaged,)
     assert folder.results() == ()
     assert folder.pending() == PLANNED
     assert tree(folder.path) == before
@@ -360,7 +359,7 @@ def test_a_trial_cut_off_is_read_as_interrupted_with_its_parts_and_nothing_is_wr
 def test_what_the_trial_itself_knew_is_salvaged_too(folder: RunFolder) -> None:
     trial = three_parts(folder)
     trial.write_measured(result_of(PLANNED[0]))
-    (salvaged,) = folder.incomplete()
+    (salvaged,) = folder.read().results
     expected = dataclasses.replace(
         result_of(PLANNED[0]),
         outcome=Outcome.INTERRUPTED,
@@ -375,17 +374,17 @@ def test_who_was_cut_off_and_knew_how_far_it_had_come_is_taken_at_its_word(folde
     trial = three_parts(folder)
     cut_off = dataclasses.replace(result_of(PLANNED[0]), outcome=Outcome.INTERRUPTED, reason="only the warm-up")
     trial.write_measured(cut_off)
-    assert folder.incomplete()[0].reason == "only the warm-up"
+    assert folder.read().results[0].reason == "only the warm-up"
     trial.write_measured(dataclasses.replace(cut_off, outcome=Outcome.CRASHED))  # it was over, and is so no longer
-    assert folder.incomplete()[0].reason == SWEEP_ENDED
+    assert folder.read().results[0].reason == SWEEP_ENDED
     trial.write_measured(cut_off)
     (trial.path / "result.json").write_bytes(b"{")  # it had come further, and that is lost
-    assert folder.incomplete()[0].reason.startswith("its result cannot be read: ")
+    assert folder.read().results[0].reason.startswith("its result cannot be read: ")
 
 
 def test_a_trial_that_started_and_measured_nothing_is_told_apart_from_one_that_never_started(folder: RunFolder) -> None:
     begun(folder, PLANNED[1])
-    (salvaged,) = folder.incomplete()
+    (salvaged,) = folder.read().results
     assert (salvaged.trial, salvaged.steps) == (PLANNED[1], ())
 
 
@@ -599,7 +598,7 @@ def test_without_a_run_the_error_says_how_to_make_one(tmp_path: Path, root_exist
 def test_a_wrong_name_is_answered_with_the_nearest_ones(tmp_path: Path) -> None:
     created(tmp_path, "distilbert-1")
     created(tmp_path, "mlp")
-    with pytest.raises(RunError, match=r"no run 'distilbert-2' in .*: there are distilbert-1\.$"):
+    with pytest.raises(RunError, match=r"no run 'distilbert-2' in .*: there is distilbert-1\.$"):
         find_run("distilbert-2", tmp_path)
 
 

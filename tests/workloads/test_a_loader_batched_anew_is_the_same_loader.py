@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from perf_diagnostics.records import Settings
-from perf_diagnostics.workloads.data import rebatched
+from perf_diagnostics.workloads.loaders import rebatched
 
 CPU = torch.device("cpu")
 

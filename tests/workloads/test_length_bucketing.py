@@ -9,7 +9,7 @@ import torch
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.records import Settings
 from perf_diagnostics.workloads import find
-from perf_diagnostics.workloads.data import LengthBuckets
+from perf_diagnostics.workloads.loaders import LengthBuckets
 
 SMALL = {"layers": 1, "dim": 16, "heads": 2, "hidden": 32, "sentences": 2000}
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import ChainDataset, DataLoader, IterableDataset, get_worker_info
 from torch.utils.data import get_worker_info as who_am_i
 
-from perf_diagnostics.workloads.data import loader_facts
+from perf_diagnostics.workloads.loaders import loader_facts
 
 
 def shard() -> tuple[int, int]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from perf_diagnostics.diagnose.code_words import callers_in_loop, function, lines_apart, place, places, source
+from perf_diagnostics.diagnose.code.code_words import (
+    callers_in_loop,
+    function,
+    lines_apart,
+    place,
+    places,
+    source,
+    why_slow,
+)
 from perf_diagnostics.diagnose.wording import counted, percent
 
 if TYPE_CHECKING:
@@ -25,8 +33,8 @@ def code_lines(diagnosis: Diagnosis, width: int) -> list[str]:
     shown = diagnosis.lines[:MOST]
     if not shown:
         return []
-    looks = counted(diagnosis.looks, "look")
-    head = f"Where in the code: share of a step with its 95 % interval, by {looks} at the thread's stack"
+    samples = counted(diagnosis.looks, "sample")
+    head = f"Where in the code: share of a step with its 95 % interval, from {samples} of the call stack"
     numbers = [_numbers(line) for line in shown]
     wide = [max(len(row[column]) for row in numbers) for column in range(3)]
     lines = textwrap.wrap(head, width, subsequent_indent="  ")
@@ -36,6 +44,9 @@ def code_lines(diagnosis: Diagnosis, width: int) -> list[str]:
             _where(line, diagnosis), width, initial_indent=before, subsequent_indent=f"{'':{len(before)}}  "
         )
         lines += [f"{'':{len(before)}}{text}" for text in _texts(line, width - len(before))]
+        if why := why_slow(line):
+            room = " " * len(before)
+            lines += textwrap.wrap(f"{why}.", width, initial_indent=room, subsequent_indent=f"{room}  ")
     return lines
 
 

@@ -68,7 +68,7 @@ def run(given: argparse.Namespace) -> int:
     from perf_diagnostics.cli.tried_text import tried_text
     from perf_diagnostics.diagnose.engine import diagnose
     from perf_diagnostics.diagnose.tried.candidates import candidates
-    from perf_diagnostics.diagnose.tried.tried import tried_of
+    from perf_diagnostics.diagnose.tried.outcomes import tried_of
 
     folder = _one_run(given)
     records = folder.read()

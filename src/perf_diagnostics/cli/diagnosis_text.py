@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from perf_diagnostics.cli.code_text import code_lines
 from perf_diagnostics.cli.tried_text import tried_text
-from perf_diagnostics.diagnose.code_words import seen_at
+from perf_diagnostics.diagnose.code.code_words import seen_at
 from perf_diagnostics.diagnose.verdict_place import verdict_words
 from perf_diagnostics.diagnose.wording import counted
 from perf_diagnostics.report.gains import fix
+from perf_diagnostics.report.lead import explained_by
 from perf_diagnostics.report.reading_order import in_reading_order
 from perf_diagnostics.report.words import tie
 
@@ -58,7 +59,7 @@ def _rest_counted(diagnosis: Diagnosis, width: int) -> list[str]:
     if diagnosis.cleared:
         lines.append(f"Cleared: {counted(len(diagnosis.cleared), 'rule')} found nothing wrong.")
     if diagnosis.not_checked:
-        lines.append(f"Not checked: {counted(len(diagnosis.not_checked), 'rule')}, for something was not measured.")
+        lines.append(f"Not checked: {counted(len(diagnosis.not_checked), 'rule')}, because something was not measured.")
     if others := sum(map(len, diagnosis.does_not_apply.values())):
         lines.append(f"Does not apply here: {counted(others, 'rule')}.")
     return [*lines, "Their names, and why: the same command with --all."] if lines else []
@@ -103,6 +104,8 @@ def _finding(finding: Finding, diagnosis: Diagnosis, width: int) -> list[str]:
         lines += wrapped(f"{seen.words()}.", width, indent="  ")
     if finding.recoverable is not None:
         lines += wrapped(fix(finding), width, indent="  ")
+    if cause := explained_by(finding, diagnosis):
+        lines += wrapped(cause, width, indent="  ")
     for evidence in finding.evidence:
         lines += wrapped(evidence_line(evidence), width, indent="    ")
     for remedy in finding.remedies:

@@ -156,7 +156,9 @@ class _screen:  # noqa: N801 - a context manager that reads as a verb
 
         lines = live_lines(view)
         if lines != self._last:
-            print("\n".join(f"perf-diagnostics: {line}" for line in lines), file=sys.stderr, flush=True)
+            # The verdict is long: it is said again only when it has changed.
+            new = lines[:-1] if self._last[-1:] == lines[-1:] else lines
+            print("\n".join(f"perf-diagnostics: {line}" for line in new), file=sys.stderr, flush=True)
             self._last = lines
 
     def _redraw(self, view: LiveView) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED
 from perf_diagnostics.cli.launchers import in_between
 from perf_diagnostics.cli.live import beside
+from perf_diagnostics.cli.own_name import typed
 from perf_diagnostics.cli.parser import examples
 from perf_diagnostics.cli.run_arguments import add_results_folder
 
@@ -24,7 +25,9 @@ REPORT_IT = (
 )
 
 if TYPE_CHECKING:
+    from perf_diagnostics.diagnose.finding import Diagnosis
     from perf_diagnostics.integrations.run_script import Session
+    from perf_diagnostics.store.run_folder import RunFolder
 
 
 def add(commands: Any) -> None:
@@ -34,8 +37,8 @@ def add(commands: Any) -> None:
         usage="perf-diagnostics run [--name NAME] [--results-dir DIR] [--live] [--deep] [-q] (SCRIPT | -m MODULE) "
         "[ARGUMENT ...]",
         description="Run a training script as python would, and measure each of its training steps into a new run. "
-        "What it prints, how it ends and its exit code are the script's own; one line on standard error names the run "
-        "and the verdict. PERF_DIAGNOSTICS_DISABLED=1 runs the script without measuring.",
+        "What it prints, how it ends and its exit code are the script's own; a few lines on standard error name the "
+        "run, the verdict, and what to change first. PERF_DIAGNOSTICS_DISABLED=1 runs the script without measuring.",
         epilog=examples(
             "perf-diagnostics run train.py --lr 0.1",
             "perf-diagnostics run --live -m package.train --lr 0.1",
@@ -57,7 +60,7 @@ def add(commands: Any) -> None:
         "forward and backward do inside",
     )
     command.add_argument(
-        "--quiet", "-q", action="store_true", help="do not print the line with the run and the verdict"
+        "--quiet", "-q", action="store_true", help="do not print the lines with the run, the verdict and what to try"
     )
     command.add_argument(
         "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as python -m does"
@@ -106,7 +109,7 @@ def _new_name(target: str, *, as_module: bool) -> str:
     """The name the run would get anyway, chosen now, so that whoever shows it knows where it will lie."""
     from datetime import UTC, datetime
 
-    from perf_diagnostics.store.files.files import new_run_name
+    from perf_diagnostics.store.files.whole_files import new_run_name
 
     return new_run_name(datetime.now(UTC), (), suffix=f"{_workload(target, as_module=as_module)}-{os.getpid()}")
 
@@ -145,7 +148,7 @@ def _session(given: argparse.Namespace, target: str) -> Session | None:
 
 
 def _tell(session: Session) -> None:
-    """One line with the run and the verdict."""
+    """The run and the verdict, what to change first, and what says more."""
     from perf_diagnostics.integrations.record.telling import say, tell
 
     if session.watch is None and session.faults.gaps:
@@ -154,4 +157,20 @@ def _tell(session: Session) -> None:
     elif session.watch is None:
         say("no training step was measured: torch was not imported")
     else:
-        tell(session.watch.recording, session.watch.observations)
+        diagnosis = tell(session.watch.recording, session.watch.observations)
+        if diagnosis is not None:
+            _tell_more(diagnosis, session.watch.recording.folder)
+
+
+def _tell_more(diagnosis: Diagnosis, folder: RunFolder | None) -> None:
+    """What to change first and what it would win, and the commands that say more."""
+    from perf_diagnostics.integrations.record.telling import say
+    from perf_diagnostics.report.changes import changes_of
+    from perf_diagnostics.report.gains import gain
+
+    for change in changes_of(diagnosis)[:1]:
+        code = f" [{change.code}]" if change.code else ""
+        say(f"Try: {change.says}{code} A fix {gain(change.gain)}.")
+    if folder is not None:
+        where = os.path.relpath(folder.path)
+        say(f"Evidence: {typed('diagnose', where)}; to pass on: {typed('report', where)}")

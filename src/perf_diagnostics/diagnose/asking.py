@@ -50,7 +50,7 @@ def void_trials(rules: Iterable[Rule], sweep: SweepFacts) -> list[TrialFacts]:
     checks = [rule.check for rule in rules if rule.looks_at == "trial" and rule.family is Family.EXPERIMENT]
     void: list[TrialFacts] = []
     for trial in sweep.trials:
-        replies = [_reply(check, trial) for check in checks]
+        replies = [answered(check, trial) for check in checks]
         worthless = any(isinstance(reply, Finding) and reply.severity is Severity.CRITICAL for reply in replies)
         if worthless or (ask(_infinite_losses, trial) or 0) > 0:
             void.append(trial)
@@ -73,20 +73,21 @@ def ask_all(rules: Iterable[Rule], sweep: SweepFacts, sound: SweepFacts) -> Repl
 def _asked(rule: Rule, sweep: SweepFacts, recommended: Mapping[str, int]) -> list[tuple[str | None, Reply]]:
     """A rule's reply for the run, or for each group that has something to look at."""
     if rule.looks_at == "run":
-        return [(None, _reply(rule.check, sweep))]
+        return [(None, answered(rule.check, sweep))]
     if rule.looks_at == "group":
-        return [(group.label, _reply(rule.check, group)) for group in sweep.groups if group.points]
+        return [(group.label, answered(rule.check, group)) for group in sweep.groups if group.points]
     replies: list[tuple[str | None, Reply]] = []
     for group in sweep.groups:
         by_size: dict[int, list[Reply]] = {}
         for trial in group.trials:
-            by_size.setdefault(trial.batch_size, []).append(_reply(rule.check, trial))
+            by_size.setdefault(trial.batch_size, []).append(answered(rule.check, trial))
         if by_size:
             replies.append((group.label, merged(by_size, group, recommended.get(group.label))))
     return replies
 
 
-def _reply(check: Callable[[F], Answer], facts: F) -> Reply:
+def answered(check: Callable[[F], Answer], facts: F) -> Reply:
+    """What a rule says of these facts, or which of them it lacks."""
     try:
         return check(facts)
     except NotMeasured as missing:

@@ -10,11 +10,12 @@ from perf_diagnostics.records import CodePlace
 
 @dataclass(frozen=True)
 class LineShare:
-    """One of the lines of a stretch of code, its own share of the step, and how often it was seen."""
+    """A line beside others, its own share of the step, how often it was seen, and what it calls for most of that."""
 
     place: CodePlace
     share: Interval
     looks: int
+    called: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,9 @@ class CodeShare:
 
     Where the time is spread over several lines of one function, ``share``, ``looks`` and ``called`` are those of all
     of them, ``within`` has each one, in the order of the file, and ``place`` is the one with the most.
+
+    ``below`` are the lines that were at work where this one had called functions of the user's own, the one with the
+    most first.
     """
 
     place: CodePlace
@@ -42,6 +46,7 @@ class CodeShare:
     of_phase: float | None = None
     entry: CodePlace | None = None
     entry_share: float | None = None
+    below: tuple[LineShare, ...] = ()
 
     @property
     def below_entry(self) -> float:

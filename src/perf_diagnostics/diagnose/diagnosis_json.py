@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perf_diagnostics.diagnose.code.slow_idioms import slow_idiom
 from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.finding import (
     Cleared,
@@ -31,7 +32,9 @@ def diagnosis_to_json(diagnosis: Diagnosis) -> dict[str, Json]:
     that phase it is (``of_phase``), what it ``called``, its ``callers``, the outermost first, and the line of the
     training loop that leads there (``loop_line``), with the share of a step of all below that (``loop_line_share``).
     Where a function's time is spread over several lines these numbers are those of ``first_line`` to ``last_line``,
-    and ``within`` has each of them; ``line`` is the one with the most.
+    and ``within`` has each of them; ``line`` is the one with the most. ``slow_idiom`` is null, or why a line that is
+    written so is known to be slow (``why``), what to write ``instead``, a ``name`` that stays, and the line (``at``),
+    which may be one that this one leads to.
     """
     return {
         "schema_version": SCHEMA_VERSION,
@@ -97,6 +100,7 @@ def _line(line: CodeShare) -> dict[str, Json]:
         "of_phase": line.of_phase,
         "loop_line": None if line.entry is None else _place(line.entry),
         "loop_line_share": line.entry_share,
+        "slow_idiom": _slow_idiom(line),
         "within": [
             {
                 "line": one.place.line,
@@ -109,6 +113,13 @@ def _line(line: CodeShare) -> dict[str, Json]:
             for one in line.within
         ],
     }
+
+
+def _slow_idiom(line: CodeShare) -> Json:
+    idiom = slow_idiom(line)
+    if idiom is None:
+        return None
+    return {"name": idiom.name, "why": idiom.why, "instead": idiom.instead, "at": _place(idiom.place)}
 
 
 def _place(place: CodePlace) -> dict[str, Json]:

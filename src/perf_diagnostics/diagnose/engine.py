@@ -27,8 +27,8 @@ from perf_diagnostics.diagnose.rule import Rule, configured
 from perf_diagnostics.diagnose.rule_parts.experiments import Experiments
 from perf_diagnostics.diagnose.tried.followed import held_against_run
 from perf_diagnostics.diagnose.tried.indirect import with_indirect_gains
+from perf_diagnostics.diagnose.tried.outcomes import tried_of, with_tried
 from perf_diagnostics.diagnose.tried.paced import capped_by_loader
-from perf_diagnostics.diagnose.tried.tried import tried_of, with_tried
 from perf_diagnostics.diagnose.trust import tempered
 from perf_diagnostics.diagnose.verdict import suspected, verdict, would_decide
 from perf_diagnostics.diagnose.wording import counted, duration, listing, percent

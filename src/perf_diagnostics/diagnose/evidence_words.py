@@ -79,6 +79,7 @@ _SENTENCES = {
     "borders with an empty queue": "the device's queue is empty at {} of the phases' borders",
     "calls of the model to be trained a step": "a step calls the model {} times to be trained",
     "calls that wait for the device, a step": "a step makes {} calls that wait for the device",
+    "change from step to step": "from one step to the next the step time changes by {}",
     "change over the trial": "the step time changes by {} over the trial",
     "clock below the highest seen": "the clock lies {} below the highest that was seen",
     "collector's pauses": "the collector's pauses take {} of all time",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from perf_diagnostics.diagnose.asking import SEVERITIES, Placed
 from perf_diagnostics.diagnose.finding import Family, Finding, Severity
-from perf_diagnostics.diagnose.rule_parts.crossing_facts import WAITS
+from perf_diagnostics.diagnose.rule_parts.crossings import WAITS
 
 #: A cause explains a symptom if it speaks about at least this part of the same seconds.
 EXPLAINS = 0.5

@@ -28,6 +28,7 @@ asks no other rule and knows no other trial; merging, ranking and the verdict ar
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -144,7 +145,9 @@ def configured(rules: Sequence[Rule], thresholds: Mapping[str, Mapping[str, floa
     known = {rule.code for rule in rules}
     for code in wanted:
         if code not in known:
-            raise InvalidSettings(f"There is no rule {code!r}; the rules are {', '.join(sorted(known))}.")
+            near = difflib.get_close_matches(code, sorted(known), n=3)
+            which = f"did you mean {' or '.join(near)}?" if near else f"the rules are {', '.join(sorted(known))}."
+            raise InvalidSettings(f"There is no rule {code!r}; {which}")
     return tuple(changed(rule, wanted[rule.code]) if rule.code in wanted else rule for rule in rules)
 
 

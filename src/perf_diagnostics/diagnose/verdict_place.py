@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from perf_diagnostics.diagnose.code.code_words import SeenAt, called_from, called_unsaid, seen
 from perf_diagnostics.diagnose.code_share import CodeShare
-from perf_diagnostics.diagnose.code_words import SeenAt, called_from, called_unsaid, seen
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding
 from perf_diagnostics.diagnose.verdict import HEALTHY
 from perf_diagnostics.diagnose.wording import percent
@@ -90,7 +90,7 @@ def verdict_words(diagnosis: Diagnosis, tag: str = "") -> str:
     if verdict is None:
         why = diagnosis.no_verdict_because or "the evidence is too thin."
         note = verdict_note(diagnosis)
-        parts = [f"{why}{'' if why.endswith('.') or not (place or note) else '.'}", place, note]
+        parts = [why if why.endswith(".") else f"{why}.", place, note]
     elif verdict.opening and place:
         parts = [verdict.opening, place, verdict.summary.removeprefix(verdict.opening).strip()]
     else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from perf_diagnostics.errors import InvalidSettings, RunError
 from perf_diagnostics.integrations.record.recording import disabled, recorded_here
 from perf_diagnostics.records import Outcome, Run
-from perf_diagnostics.store.files.files import checked_name
+from perf_diagnostics.store.files.whole_files import checked_name
 
 if TYPE_CHECKING:
     import torch

@@ -17,12 +17,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from perf_diagnostics.integrations.attached import RESULTS_DIR, Attached
 from perf_diagnostics.integrations.ends.endings import ending_of
 from perf_diagnostics.integrations.framework_loop import FrameworkLoop
 from perf_diagnostics.integrations.model.mixed_precision import autocast_named
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, TRANSFER
-from perf_diagnostics.integrations.trainings import Trainings
+from perf_diagnostics.integrations.trainings import OfTrainings
 from perf_diagnostics.records import Outcome
 
 try:
@@ -38,7 +37,7 @@ NAN_FILTER_NOTE = (
 )
 
 
-class PerformanceDiagnosticsCallback(_TrainerCallback):  # type: ignore[misc]
+class PerformanceDiagnosticsCallback(OfTrainings, _TrainerCallback):  # type: ignore[misc]
     """Measures each training of a Trainer into a run of its own, and says at its end what limits it.
 
     A step is one optimizer step, all its accumulated batches included. Getting these batches, which the Trainer does
@@ -48,32 +47,7 @@ class PerformanceDiagnosticsCallback(_TrainerCallback):  # type: ignore[misc]
 
     Methods of the Trainer that calls it are stood in for while it trains. Nothing that goes wrong in measuring reaches
     the training. ``PERF_DIAGNOSTICS_DISABLED=1`` turns all of it off.
-
-    Args:
-        name: of the run; default: the time and the model's class. Later trainings get ``-2`` and so on.
-        results_dir: where runs lie.
-        quiet: do not print the line with the run and the verdict.
-        deep: record a profiler window, as :func:`~perf_diagnostics.integrations.attach` does.
-
-    Raises:
-        InvalidSettings: the name cannot be one.
-        RunError: there is a run of that name.
     """
-
-    def __init__(
-        self,
-        *,
-        name: str | None = None,
-        results_dir: Path | str = RESULTS_DIR,
-        quiet: bool = False,
-        deep: bool = False,
-    ) -> None:
-        self._trainings = Trainings(name=name, results_dir=results_dir, quiet=quiet, deep=deep)
-
-    @property
-    def diagnostics(self) -> Attached:
-        """The training that is under way, or the last one: its steps, its folder, and at its end its records."""
-        return self._trainings.last
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         trainer = _calling_trainer()
@@ -212,7 +186,7 @@ class _Inside:
 
 def _note_facts(loop: FrameworkLoop, trainer: Any) -> None:
     """What the Trainer is set to, as far as it decides on speed."""
-    from perf_diagnostics.workloads.data import loader_facts
+    from perf_diagnostics.workloads.loaders import loader_facts
 
     loader = trainer.callback_handler.train_dataloader
     filters = bool(trainer.args.logging_nan_inf_filter)

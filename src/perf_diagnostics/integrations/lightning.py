@@ -14,15 +14,13 @@ import functools
 import sys
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-from perf_diagnostics.integrations.attached import RESULTS_DIR, Attached
 from perf_diagnostics.integrations.ends.endings import ending_of
 from perf_diagnostics.integrations.framework_loop import FrameworkLoop
 from perf_diagnostics.integrations.lightning_loop import count_batches, describe_fit, new_loop, phase_of, time_fetches
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, TRANSFER
-from perf_diagnostics.integrations.trainings import Trainings
+from perf_diagnostics.integrations.trainings import OfTrainings
 from perf_diagnostics.records import Outcome
 
 #: The two names under which the same library is installed, each with classes of its own.
@@ -66,7 +64,7 @@ def _steps_of(trainer: Any) -> int | None:
     return epochs * max(1, batches // each)
 
 
-class PerformanceDiagnosticsCallback(_Callback):  # type: ignore[misc]
+class PerformanceDiagnosticsCallback(OfTrainings, _Callback):  # type: ignore[misc]
     """Measures each fit into a run of its own, and says at its end what limits it.
 
     A step is one training batch in which an optimizer stepped, with the accumulated batches before it. With automatic
@@ -76,33 +74,9 @@ class PerformanceDiagnosticsCallback(_Callback):  # type: ignore[misc]
 
     Methods of the Trainer's strategy and loop are stood in for while it fits. Nothing that goes wrong in measuring
     reaches the training. ``PERF_DIAGNOSTICS_DISABLED=1`` turns all of it off.
-
-    Args:
-        name: of the run; default: the time and the module's class. Later fits get ``-2`` and so on.
-        results_dir: where runs lie.
-        quiet: do not print the line with the run and the verdict.
-        deep: record a profiler window, as :func:`~perf_diagnostics.integrations.attach` does.
-
-    Raises:
-        InvalidSettings: the name cannot be one.
-        RunError: there is a run of that name.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str | None = None,
-        results_dir: Path | str = RESULTS_DIR,
-        quiet: bool = False,
-        deep: bool = False,
-    ) -> None:
-        self._trainings = Trainings(name=name, results_dir=results_dir, quiet=quiet, deep=deep)
-        self._stepped = False
-
-    @property
-    def diagnostics(self) -> Attached:
-        """The fit that is under way, or the last one: its steps, its folder, and at its end its records."""
-        return self._trainings.last
+    _stepped = False
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._stepped = False
@@ -150,41 +124,16 @@ class PerformanceDiagnosticsCallback(_Callback):  # type: ignore[misc]
         self._stepped = True
 
 
-class PerformanceDiagnosticsProfiler(_Profiler):  # type: ignore[misc]
+class PerformanceDiagnosticsProfiler(OfTrainings, _Profiler):  # type: ignore[misc]
     """Measures each fit as the callback does, mostly from the actions that the Trainer names to its profiler.
 
     What differs: making the loader's iterator is ``other``, and so are schedulers; a step ends with its batch's
     ``run_training_batch``.
-
-    Args:
-        name: of the run; default: the time and the module's class. Later fits get ``-2`` and so on.
-        results_dir: where runs lie.
-        quiet: do not print the line with the run and the verdict.
-        deep: record a profiler window, as :func:`~perf_diagnostics.integrations.attach` does.
-
-    Raises:
-        InvalidSettings: the name cannot be one.
-        RunError: there is a run of that name.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str | None = None,
-        results_dir: Path | str = RESULTS_DIR,
-        quiet: bool = False,
-        deep: bool = False,
-    ) -> None:
-        super().__init__()
-        self._trainings = Trainings(name=name, results_dir=results_dir, quiet=quiet, deep=deep)
-        self._stepped = False
-        self._handled: BaseException | None = None
-        self._phases: dict[str, int | None] = {}
-
-    @property
-    def diagnostics(self) -> Attached:
-        """The fit that is under way, or the last one: its steps, its folder, and at its end its records."""
-        return self._trainings.last
+    _stepped = False
+    _handled: BaseException | None = None
+    _phases: dict[str, int | None]
 
     def start(self, action_name: str) -> None:
         """An action begins."""

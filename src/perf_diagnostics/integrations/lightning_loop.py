@@ -10,7 +10,7 @@ from typing import Any
 from perf_diagnostics.integrations.framework_loop import FrameworkLoop
 from perf_diagnostics.integrations.model.mixed_precision import autocast_named
 from perf_diagnostics.integrations.steps.loop_probe import DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER
-from perf_diagnostics.workloads.data import loader_facts
+from perf_diagnostics.workloads.loaders import loader_facts
 
 
 def phase_of(action: str) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perf_diagnostics.integrations.attached import Attached, check_name
+from perf_diagnostics.integrations.attached import RESULTS_DIR, Attached, check_name
 from perf_diagnostics.integrations.ends.endings import Ending
 from perf_diagnostics.integrations.record.recording import disabled, recorded_here
 from perf_diagnostics.integrations.record.telling import say, tell
@@ -82,3 +82,35 @@ class Trainings:
         loop.end(ending)
         if not self._quiet and os.getpid() == self._pid and loop.marked.recording.speaks:
             tell(loop.marked.recording, loop.marked.observations, loop.marked.about.notes)
+
+
+class OfTrainings:
+    """What the frameworks' callbacks have in common: they measure each training into a run of its own."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        results_dir: Path | str = RESULTS_DIR,
+        quiet: bool = False,
+        deep: bool = False,
+    ) -> None:
+        """Nothing is measured before the first training begins.
+
+        Args:
+            name: of the run; default: the time and the model's class. Later trainings get ``-2`` and so on.
+            results_dir: where runs lie.
+            quiet: do not print the line with the run and the verdict.
+            deep: record a profiler window, as :func:`~perf_diagnostics.integrations.attach` does.
+
+        Raises:
+            InvalidSettings: the name cannot be one.
+            RunError: there is a run of that name.
+        """
+        super().__init__()
+        self._trainings = Trainings(name=name, results_dir=results_dir, quiet=quiet, deep=deep)
+
+    @property
+    def diagnostics(self) -> Attached:
+        """The training that is under way, or the last one: its steps, its folder, and at its end its records."""
+        return self._trainings.last

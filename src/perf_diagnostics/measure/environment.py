@@ -94,12 +94,6 @@ def usable_cores(*, root: Path = Path("/")) -> int:
     return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
 
 
-def throttled_usec(*, root: Path = Path("/")) -> int | None:
-    """Time this process's control group was held back by its CPU quota so far, in µs summed over cores, or None."""
-    throttle = cpu_throttle(root=root)
-    return None if throttle is None else throttle.throttled_usec
-
-
 def _host(root: Path, observations: Observations) -> dict[str, Json]:
     host: dict[str, Json] = {
         "cpu_model": cpu_model(root=root),

@@ -52,7 +52,7 @@ def _layers(model: nn.Module) -> dict[str, Json]:
     """Matrix dimensions that do not suit tensor cores, and the size of the vocabulary."""
     total = sum(p.numel() for p in model.parameters())
     odd: dict[str, list[int]] = {}
-    odd_parameters, linear_parameters = 0, 0
+    odd_parameters = 0
     counted: set[int] = set()
     vocabulary = 0
     for name, module in model.named_modules():
@@ -63,13 +63,11 @@ def _layers(model: nn.Module) -> dict[str, Json]:
         if sizes is None or not isinstance(weight, torch.Tensor) or id(weight) in counted:
             continue
         counted.add(id(weight))
-        linear_parameters += weight.numel()
         if any(size % ALIGNMENT for size in sizes):
             odd[name or type(module).__name__] = list(sizes)
             odd_parameters += weight.numel()
     facts: dict[str, Json] = {}
     if counted and total:
-        facts["linear_parameter_share"] = linear_parameters / total
         facts["misaligned_parameter_share"] = odd_parameters / total
         facts["misaligned_layers"] = {name: list(sizes) for name, sizes in itertools.islice(odd.items(), _NAMED)}
     if vocabulary:
@@ -203,5 +201,4 @@ def _process(model: nn.Module, environment: Mapping[str, str] = os.environ) -> d
 
 
 def _update(optimizer: torch.optim.Optimizer) -> dict[str, Json]:
-    groups: list[dict[str, Any]] = optimizer.param_groups
-    return {"optimizer_groups": len(groups), "optimizer_tensors": sum(len(group["params"]) for group in groups)}
+    return {"optimizer_tensors": sum(len(group["params"]) for group in optimizer.param_groups)}

@@ -153,12 +153,9 @@ class Guarded:
     What it read before it was left alone is kept.
     """
 
-    def __init__(
-        self, instrument: Instrument, observations: Observations, *, failures_in_a_row: int = FAILURES_IN_A_ROW
-    ) -> None:
+    def __init__(self, instrument: Instrument, observations: Observations) -> None:
         self._instrument = instrument
         self._observations = observations
-        self._tolerated = failures_in_a_row
         self._failed_in_a_row = 0
         self._started = False
         self.dropped = False
@@ -176,7 +173,7 @@ class Guarded:
             self._instrument.sample(now_ns)
         self._failed_in_a_row = self._failed_in_a_row + 1 if attempt.failed else 0
         lasting = isinstance(attempt.problem, Unreadable) and attempt.problem.lasting
-        self.dropped = lasting or self._failed_in_a_row >= self._tolerated
+        self.dropped = lasting or self._failed_in_a_row >= FAILURES_IN_A_ROW
 
     def stop(self) -> Readings:
         """What was read, or nothing where even that fails."""

@@ -11,13 +11,15 @@ class CodePlace:
 
     ``file`` is relative to the folder the training ran in where it lies below it; ``line`` counts from 1; ``function``
     is the qualified name of the function the line is in; ``text`` the line as it is written, empty where it cannot be
-    read any more.
+    read any more. ``kinds`` are names and attributes in it that the file makes containers of one kind only, and which
+    (``(".buffer", "deque")``, an attribute behind a dot).
     """
 
     file: str
     line: int
     function: str
     text: str = ""
+    kinds: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,11 @@ class CodeSamples:
 
     A look stands for ``interval_s`` of the thread's time, the mean time between two of them, and a rare one for
     ``rare_interval_s``. ``cpu_s`` is the CPU time that looking took in all, in s.
+
+    ``roles`` says what each of ``places`` is to the training, by the program's text: ``method`` (the loss depends on
+    it, and it on the model), ``preparation`` (the loss depends on it), ``average`` (it writes parameters' values,
+    weighed or copied, into others), ``unread`` (no loss depends on it), ``training`` (it holds a backward pass or calls
+    what does), or empty where its callers or what it calls tell; ``roles`` is empty where nobody looked.
     """
 
     places: tuple[CodePlace, ...]
@@ -57,6 +64,7 @@ class CodeSamples:
     interval_s: float
     rare_interval_s: float
     cpu_s: float
+    roles: tuple[str, ...] = ()
 
     @property
     def looks(self) -> int:

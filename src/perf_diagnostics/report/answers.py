@@ -184,8 +184,8 @@ def _where_time_goes(arm: Arm, index: int) -> list[Sentence]:
         return []
     unit = time_unit(step.value)
     told = [f"{PHASE_NAMES[phase]} {percent(share)}" for phase, share in ranked if share >= 0.005]
-    small = len(ranked) - len(told)
-    rest = f"; {'one phase takes' if small == 1 else f'{small} phases take'} under 0.5 %" if small else ""
+    small = [PHASE_NAMES[phase] for phase, share in ranked if share < 0.005]
+    rest = f"; {listing(small)} {'less' if len(small) == 1 else 'each less'} than 0.5 %" if small else ""
     clocks = listing(sorted({clock_of(trial) for trial in chosen.trials}))
     return [
         (
@@ -260,7 +260,8 @@ def _cautions(arms: Sequence[Arm]) -> list[Sentence]:
         if trial.steps < length.min_steps:
             few.append(f"{name} ({trial.steps} of at least {length.min_steps})")
         elif step is None or step.high is None or step.high > (1 + WIDE) * step.value:
-            wide.append(name)
+            off = None if step is None or step.high is None else step.high / step.value - 1
+            wide.append(name if off is None else f"{name} (±{100 * off:.0f} %)")
         if not trial.result.steady:
             unsteady.append(name)
     sentences: list[Sentence] = []

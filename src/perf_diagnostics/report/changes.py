@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from perf_diagnostics.diagnose.code.slow_idioms import slow_idiom
 from perf_diagnostics.diagnose.evidence_words import sentence, unit_words
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding, Severity, Tried, Trying
-from perf_diagnostics.diagnose.tried.tried import UNSURE, better
+from perf_diagnostics.diagnose.tried.outcomes import UNSURE, better
 from perf_diagnostics.records import Json
 from perf_diagnostics.report.model import Change
 from perf_diagnostics.report.words import between, change_in_code, counted, number, plain
@@ -50,8 +51,11 @@ def _change(finding: Finding, result: Tried | None) -> Change | None:
     won = result is not None and result.verdict is Trying.CONFIRMED
     # A measured gain is that of what was tried, which may not be what the rules would propose today.
     advice = result if won or not finding.remedies else finding.remedies[0]
+    says = plain(advice.says, 300) if advice is not None else f"Mend what “{name}” describes; no setting does it."
+    if not won and (advice is None or not advice.change):
+        says = _of_its_line(finding) or says
     return Change(
-        says=plain(advice.says, 300) if advice is not None else f"Mend what “{name}” describes; no setting does it.",
+        says=says,
         code="" if advice is None else plain(change_in_code(advice.change), 200),
         where=plain(finding.scope, 80),
         because=because(finding),
@@ -60,6 +64,16 @@ def _change(finding: Finding, result: Tried | None) -> Change | None:
         key=finding_key(finding),
         tried="" if result is None else _result(result),
     )
+
+
+def _of_its_line(finding: Finding) -> str:
+    """What to write instead, where a line that is known to be slow has at least half of what the finding claims."""
+    if not finding.lines or finding.lines[0].share.value < sum(finding.claims.values()) / 2:
+        return ""
+    idiom = slow_idiom(finding.lines[0])
+    if idiom is None:
+        return ""
+    return plain(f"At {idiom.place.file}:{idiom.place.line}: {idiom.instead}.", 400)
 
 
 def _about(finding: Finding, tried: Sequence[Tried], *verdicts: Trying) -> list[Tried]:

@@ -5,6 +5,12 @@ from __future__ import annotations
 from perf_diagnostics.diagnose.finding import Finding, Share
 from perf_diagnostics.report.words import between, listing, percent
 
+#: What the two numbers in brackets behind another one are.
+IN_BRACKETS = (
+    "Two numbers in brackets are the ends of a 95 % interval; behind a gain that is predicted, those of the range in "
+    "which it is expected."
+)
+
 
 def gain(share: Share) -> str:
     """What a fix could win, and whether that is a prediction or was measured between two settings of the run.
@@ -59,14 +65,19 @@ def saving(share: Share) -> str:
     """What a change saves, in time and in speed, and whether that was measured.
 
     >>> saving(Share(0.5, 0.2, 0.75))
-    'saves 50 % of the time (20 to 75 %): 2.0 times as fast (1.2 to 4.0); predicted, not measured'
+    'a fix could save 50 % of the time (20 to 75 %): 2.0 times as fast (1.2 to 4.0); predicted, not measured'
     """
     return f"{saved_time(share)}: {faster(share)}; {known(share)}"
 
 
 def saved_time(share: Share) -> str:
-    """``saves 50 % of the time (20 to 75 %)``"""
-    return f"saves {100 * share.value:.0f} % of the time ({100 * share.low:.0f} to {100 * share.high:.0f} %)"
+    """``saves 50 % of the time (20 to 75 %)`` if measured; a prediction is of a fix, which advice may help to find.
+
+    >>> saved_time(Share(0.5, 0.2, 0.75))
+    'a fix could save 50 % of the time (20 to 75 %)'
+    """
+    says = "saves" if share.measured else "a fix could save"
+    return f"{says} {100 * share.value:.0f} % of the time ({100 * share.low:.0f} to {100 * share.high:.0f} %)"
 
 
 def known(share: Share) -> str:

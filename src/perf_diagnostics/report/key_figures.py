@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perf_diagnostics.diagnose.facts.asked_for import asked_for, lost_sentinels
+from perf_diagnostics.diagnose.facts.facts import Interval, ask
 from perf_diagnostics.records import Run
 from perf_diagnostics.report.arms import Arm, largest, throughput
 from perf_diagnostics.report.model import KeyFigure
-from perf_diagnostics.report.words import between, byte_unit
+from perf_diagnostics.report.words import Unit, between, byte_unit, time_unit
 
 
 def key_figures_of(run: Run, arms: Sequence[Arm]) -> tuple[KeyFigure, ...]:
@@ -17,7 +18,7 @@ def key_figures_of(run: Run, arms: Sequence[Arm]) -> tuple[KeyFigure, ...]:
     The gain stands with what to change, above them.
     """
     drawn = [arm for arm in arms if arm.points]
-    figures = [figure for arm in drawn[:2] for figure in _arm_figures(arm)]
+    figures = [figure for arm in drawn[:2] for figure in _arm_figures(arm, alone=len(drawn) == 1)]
     lost = _not_completed(run)
     if lost:  # that all completed stands above the title
         asked = asked_for(run)
@@ -26,12 +27,14 @@ def key_figures_of(run: Run, arms: Sequence[Arm]) -> tuple[KeyFigure, ...]:
     return tuple(figures)
 
 
-def _arm_figures(arm: Arm) -> list[KeyFigure]:
+def _arm_figures(arm: Arm, *, alone: bool) -> list[KeyFigure]:
+    """Of a configuration that stands alone the step time, too; of several it is in the table of batch sizes."""
     chosen, best = arm.recommended, arm.best
     rate = throughput(chosen) if chosen is not None else None
     if chosen is None or best is None or rate is None:
         return []
-    interval = "" if rate.low is None or rate.high is None else f"95 % interval {between(rate.low, rate.high)}"
+    step = ask(lambda: chosen.step_time_s)
+    step_unit = time_unit(0.0 if step is None else step.value)
     fastest = "the fastest" if chosen is best else f"fastest: {best.batch_size},"
     of_these = f"{fastest} of {len(arm.rated)} measured"
     if len(arm.rated) == 1:
@@ -42,9 +45,17 @@ def _arm_figures(arm: Arm) -> list[KeyFigure]:
     unit = byte_unit(memory or 0.0)
     return [
         KeyFigure(f"Batch size, {arm.label}", chosen.batch_size, "", of_these),
-        KeyFigure(f"Throughput, {arm.label}", rate.value, "samples/s", interval),
+        *([] if step is None or not alone else [_with_interval(f"Step time, {arm.label}", step, step_unit)]),
+        _with_interval(f"Throughput, {arm.label}", rate, Unit("samples/s", 1.0)),
         KeyFigure(f"Peak memory, {arm.label}", unit.of(memory), unit.name, where if memory is not None else ""),
     ]
+
+
+def _with_interval(label: str, value: Interval, unit: Unit) -> KeyFigure:
+    if value.low is None or value.high is None:
+        return KeyFigure(label, unit.of(value.value), unit.name, "")
+    ends = between(value.low / unit.size, value.high / unit.size)
+    return KeyFigure(label, unit.of(value.value), unit.name, f"95 % interval {ends}")
 
 
 def _not_completed(whole: Run) -> str:

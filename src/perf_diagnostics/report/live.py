@@ -77,23 +77,28 @@ def live_lines(view: LiveView) -> list[str]:
         numbers.append(f"{1e3 * view.step_time_s:.4g} ms a step")
     lines = [f"{view.trial}{place}: {', '.join(numbers)}"]
     if view.shares:
-        lines.append("  ".join(f"{str(phase).replace('_', ' ')} {share:.0%}" for phase, share in view.shares))
-    return [*lines, f"so far: {view.verdict}"]
+        lines.append("  ".join(f"{str(phase).replace('_', ' ')} {100 * share:.0f} %" for phase, share in view.shares))
+    return [*lines, f"verdict so far: {view.verdict}"]
 
 
 def live_bars(view: LiveView) -> list[str]:
     """One line a phase, with a bar of its share."""
     return [
-        f"{str(phase).replace('_', ' '):<10} {'█' * round(share * _BAR_CELLS):<{_BAR_CELLS}} {share:>4.0%}"
+        f"{str(phase).replace('_', ' '):<10} {'█' * round(share * _BAR_CELLS):<{_BAR_CELLS}} {100 * share:>3.0f} %"
         for phase, share in view.shares
     ]
 
 
 def _recent(result: TrialResult, table: StepTable) -> TrialFacts:
     """The newest steady steps of a trial (its newest ones, while it still warms up)."""
+    newest = dataclasses.replace(result, steps=tuple(_newest(rank) for rank in (table, *result.steps[1:])))
+    return TrialFacts(newest, newest.steps[0])
+
+
+def _newest(table: StepTable) -> StepTable:
     steady = table.steady if len(table.steady) else table
     before_s = (steady.wall_ns[::-1].cumsum()[::-1] - steady.wall_ns) / 1e9  # time after each step's end
-    return TrialFacts(result, steady.where(before_s < RECENT_S))
+    return steady.where(before_s < RECENT_S)
 
 
 def _shares(facts: TrialFacts) -> Iterable[tuple[Phase, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from perf_diagnostics.diagnose.facts.facts import NotMeasured, Point, TrialFacts
 from perf_diagnostics.records import MEASURED_PHASES
@@ -26,6 +27,16 @@ _BESIDE = (
     ("device_memory_process_peak", "Device, own"),
     ("device_memory_foreign", "Device, others'"),
     ("device_memory_inactive_split", "Split, free"),
+)
+
+#: What explains the columns of these labels.
+_NOTES = (
+    (("Tree peak",), "Tree: the trial's processes together."),
+    (("Own (USS)",), "USS is memory that nobody else maps, at the end of the steps."),
+    (("Shared (PSS)",), "PSS counts shared pages in parts, at the end of the steps."),
+    (("Swapped",), "Swapped: what lies in swap; 0: measured, and none."),
+    (("Device, own", "Device, others'"), "Device: by the driver, the trial's own and other people's."),
+    (("Split, free",), "Split, free: unused parts of the allocator's blocks."),
 )
 
 
@@ -79,15 +90,12 @@ def phase_memory_table(arms: Sequence[Arm]) -> ReportTable:
 
 def memory_table(arms: Sequence[Arm]) -> ReportTable:
     """Whose the memory is: the processes' own and shared, swapped out, and other people's on the device."""
-    note = (
-        "Largest of the repeats. Tree: the trial's processes together; USS is memory that nobody else maps, PSS counts "
-        "shared pages in parts, both at the end of the steps, as is what lies in swap. 0: measured, and none."
-    )
-    if any(arm.group.on_accelerator for arm in arms):
-        note += (
-            " Device: by the driver, the trial's own and other people's; split, free: parts of the allocator's blocks."
-        )
-    return _bytes_table("memory", "Whose memory it is", arms, _BESIDE, note)
+    table = _bytes_table("memory", "Whose memory it is", arms, _BESIDE, "")
+    if not any(value for row in table.rows for value in row[len(_WHERE) :]):
+        return replace(table, rows=())  # nothing but zeros, such as an unused swap, is no table
+    shown = {column.label for column in table.columns}
+    notes = ["Largest of the repeats.", *(says for labels, says in _NOTES if shown & set(labels))]
+    return replace(table, note=" ".join(notes))
 
 
 def _bytes_table(

@@ -27,7 +27,7 @@ def section_charts(arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[Chart, ..
     charts = [
         window_chart(diagnosis),
         *work_charts(drawn),
-        slow_steps_chart(drawn),
+        slow_steps_chart(drawn, diagnosis),
         *phase_memory_charts(drawn),
     ]
     return tuple(chart for chart in charts if chart is not None)
@@ -41,7 +41,7 @@ def section_tables(arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[ReportTab
         window_table(diagnosis),
         operator_table(diagnosis),
         work_table(drawn),
-        slow_steps_table(drawn),
+        slow_steps_table(drawn, diagnosis),
         *(rank_table(arm, index) for index, arm in enumerate(drawn)),
         phase_memory_table(drawn),
         memory_table(drawn),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from perf_diagnostics.diagnose.facts.facts import Interval
 from perf_diagnostics.diagnose.finding import Diagnosis, Tried, Trying
-from perf_diagnostics.diagnose.tried.tried import LEAST_PAIRS, tells
+from perf_diagnostics.diagnose.tried.outcomes import LEAST_PAIRS, tells
 from perf_diagnostics.report.arms import Arm, throughput
 from perf_diagnostics.report.model import Basis, Cell, ReportTable, TableColumn
 from perf_diagnostics.report.words import between, change_in_code, counted, figure, listing, number, percent, plain

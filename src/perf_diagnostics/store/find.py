@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perf_diagnostics.errors import RecordError, RunError
 from perf_diagnostics.store.files.fields import Fields
-from perf_diagnostics.store.files.files import read_json
+from perf_diagnostics.store.files.whole_files import read_json
 from perf_diagnostics.store.run_folder import HOW_TO_MAKE_ONE, RunFolder
 
 #: The name that means "the newest run" to :func:`find_run`.
@@ -57,7 +57,8 @@ def find_run(spec: Path | str, results_root: Path | str) -> RunFolder:
             return RunFolder.open(path)
     names = [run.path.name for run in list_runs(root)]
     near = difflib.get_close_matches(spec, names, n=3, cutoff=0.5) or names[:3]
-    known = f"there are {', '.join(near)}" if near else f"there is none yet; {HOW_TO_MAKE_ONE}"
+    there = f"there {'is' if len(near) == 1 else 'are'} {', '.join(near)}"
+    known = there if near else f"there is none yet; {HOW_TO_MAKE_ONE}"
     raise RunError(f"There is no run {spec!r} in {root}: {known}.")
 
 

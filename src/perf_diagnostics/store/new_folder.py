@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from perf_diagnostics.errors import RunError
-from perf_diagnostics.store.files.files import checked_name, new_run_name, sync_folder
+from perf_diagnostics.store.files.whole_files import checked_name, new_run_name, sync_folder
 
 
 def make_folder(root: Path, name: str | None, *, now: datetime, suffix: str) -> Path:

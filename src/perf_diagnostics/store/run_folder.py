@@ -37,7 +37,7 @@ from perf_diagnostics.records import Environment, Json, Run, StepTable, Trial, T
 from perf_diagnostics.store.files import codec
 from perf_diagnostics.store.files.documents import NewerSchema, document, open_document
 from perf_diagnostics.store.files.fields import Fields
-from perf_diagnostics.store.files.files import read_json, to_json, write_atomic
+from perf_diagnostics.store.files.whole_files import read_json, to_json, write_atomic
 from perf_diagnostics.store.lock import is_locked, locked
 from perf_diagnostics.store.new_folder import make_folder
 from perf_diagnostics.store.trial_folder import SWEEP_ENDED, TRACE, TrialFolder, iso
@@ -211,10 +211,6 @@ class RunFolder:
     def results(self) -> tuple[TrialResult, ...]:
         """The complete results that can be read, in planned order."""
         return tuple(result for result, complete in self._read_all([]) if complete)
-
-    def incomplete(self) -> tuple[TrialResult, ...]:
-        """Trials that started and have no result, as ``interrupted`` with what was measured; nothing is written."""
-        return tuple(result for result, complete in self._read_all([]) if not complete)
 
     def pending(self) -> tuple[Trial, ...]:
         """Planned trials without a result, in planned order: what a resumed sweep has to run.

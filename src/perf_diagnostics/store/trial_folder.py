@@ -17,10 +17,17 @@ from perf_diagnostics.records import Gap, Json, Outcome, Series, StepTable, Tria
 from perf_diagnostics.store.files import codec, tables
 from perf_diagnostics.store.files.documents import document, open_document
 from perf_diagnostics.store.files.fields import Fields
-from perf_diagnostics.store.files.files import is_temporary, read_json, sync_file, sync_folder, to_json, write_atomic
 from perf_diagnostics.store.files.parts import bytes_of, is_part, part_name, parts_in, read_steps
+from perf_diagnostics.store.files.whole_files import (
+    is_temporary,
+    read_json,
+    sync_file,
+    sync_folder,
+    to_json,
+    write_atomic,
+)
 from perf_diagnostics.store.ranks.energy_of_ranks import with_energy_of_ranks
-from perf_diagnostics.store.ranks.rank_energy import is_rank_energy, read_rank_energies
+from perf_diagnostics.store.ranks.rank_energy_file import is_rank_energy, read_rank_energies
 
 #: A profiler window that was recorded after the timed steps.
 TRACE = "trace.json.gz"

@@ -111,7 +111,7 @@ class BatchTrials:
         left_s = self._left_s()
         if left_s is not None and left_s <= 0:
             why = f"the time budget of {self.time_budget_s:.0f} s is spent"
-            return Tried(size=size, fit=Fit.OUT_OF_TIME, why=why, ran=False)
+            return Tried(size=size, fit=Fit.OUT_OF_TIME, why=why)
         expected = predicted_peak(self._peaks, self._before, size)
         room = self.room().for_a_trial
         if expected is None or expected <= room:
@@ -119,7 +119,7 @@ class BatchTrials:
         why = (
             f"not started: it would take about {_gib(expected)} of the host's memory, of which {_gib(room)} may be used"
         )
-        return Tried(size=size, fit=Fit.TOO_LARGE, why=why, ran=False)
+        return Tried(size=size, fit=Fit.TOO_LARGE, why=why)
 
     def _run(self, trial: Trial) -> TrialResult | None:
         with self.folder.lock():
@@ -143,7 +143,7 @@ def judged(result: TrialResult, *, smaller_fitted: bool) -> Tried:
     if result.outcome.out_of_memory or (result.outcome is Outcome.INVALID_SETTINGS and smaller_fitted):
         return Tried(size=size, fit=Fit.TOO_LARGE, why=why)
     if result.outcome in (Outcome.TIMEOUT, Outcome.SKIPPED_OVER_TIME_BUDGET):
-        return Tried(size=size, fit=Fit.OUT_OF_TIME, why=why, ran=result.outcome is Outcome.TIMEOUT)
+        return Tried(size=size, fit=Fit.OUT_OF_TIME, why=why)
     fit = Fit.INTERRUPTED if result.outcome is Outcome.INTERRUPTED else Fit.FAILED
     return Tried(size=size, fit=fit, why=f"{result.outcome}: {why}" if fit is Fit.FAILED else why)
 

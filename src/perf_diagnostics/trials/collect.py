@@ -16,7 +16,7 @@ from perf_diagnostics.measure.observation import Observations, Readings
 from perf_diagnostics.records import Gap, Json, Outcome, Quantity, Series, StepTable, Trial, TrialResult
 from perf_diagnostics.store.files import codec
 from perf_diagnostics.store.files.documents import open_document
-from perf_diagnostics.store.files.files import read_json
+from perf_diagnostics.store.files.whole_files import read_json
 from perf_diagnostics.store.trial_folder import TrialFolder
 from perf_diagnostics.trials.launch.supervise import Ending
 from perf_diagnostics.trials.outcome import killed

@@ -43,7 +43,6 @@ class Counters:
         code: CodeWatch | None,
         observations: Observations,
     ) -> None:
-        self._loop = loop
         self._observations = observations
         self._code = code
         self._probe = probe

@@ -27,14 +27,13 @@ class Fit(enum.StrEnum):
 class Tried:
     """One size and what came of it.
 
-    ``ran`` is false where it was refused before it was started. Memory is the peak of the trial's processes on the host
-    and of the allocator on the device, in bytes; ``samples_per_s`` comes from three steps and is a hint.
+    Memory is the peak of the trial's processes on the host and of the allocator on the device, in bytes;
+    ``samples_per_s`` comes from three steps and is a hint.
     """
 
     size: int
     fit: Fit
     why: str = ""
-    ran: bool = True
     host_peak_bytes: float | None = None
     device_peak_bytes: float | None = None
     samples_per_s: float | None = None

@@ -16,7 +16,7 @@ from perf_diagnostics.measure import environment
 from perf_diagnostics.records import Outcome, Settings, StepTable, Trial
 from perf_diagnostics.store.files import codec
 from perf_diagnostics.store.files.documents import document
-from perf_diagnostics.store.files.files import to_json, write_atomic
+from perf_diagnostics.store.files.whole_files import to_json, write_atomic
 from perf_diagnostics.store.trial_folder import TrialFolder
 from perf_diagnostics.trials.measurement import Measurement, measure
 from perf_diagnostics.workloads import registry

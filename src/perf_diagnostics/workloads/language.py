@@ -26,7 +26,7 @@ import torch
 
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
 from perf_diagnostics.records import Json, Settings
-from perf_diagnostics.workloads.data import check_batch, check_workers, loader_facts, shuffled_loader
+from perf_diagnostics.workloads.loaders import check_batch, check_workers, loader_facts, shuffled_loader
 from perf_diagnostics.workloads.optimizers import make_optimizer, optimizer_facts
 from perf_diagnostics.workloads.options import option, options_from, shown
 from perf_diagnostics.workloads.sentence_files import sentences_in

@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from perf_diagnostics.records import Json, Settings
-from perf_diagnostics.workloads.data import check_batch, check_workers, loader_facts, random_numbers, shuffled_loader
+from perf_diagnostics.workloads.loaders import check_batch, check_workers, loader_facts, random_numbers, shuffled_loader
 from perf_diagnostics.workloads.optimizers import make_optimizer, optimizer_facts
 from perf_diagnostics.workloads.options import option, options_from, refuse_settings
 from perf_diagnostics.workloads.workload import BatchCount, Training

@@ -20,8 +20,8 @@ from torch.utils.data import Dataset
 
 from perf_diagnostics.errors import WorkloadError
 from perf_diagnostics.records import Float64
-from perf_diagnostics.workloads.data import random_numbers
 from perf_diagnostics.workloads.lexicon import lexicon, word_chances
+from perf_diagnostics.workloads.loaders import random_numbers
 
 SST2_SENTENCES = 67_349
 #: 37,569 of the 67,349 training sentences are positive.

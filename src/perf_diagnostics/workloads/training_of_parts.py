@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from perf_diagnostics.errors import InvalidSettings, WorkloadError
 from perf_diagnostics.records import Settings
-from perf_diagnostics.workloads.data import gives_batches, loader_facts, rebatched, sampler_of
+from perf_diagnostics.workloads.loaders import gives_batches, loader_facts, rebatched, sampler_of
 from perf_diagnostics.workloads.optimizers import optimizer_facts
 from perf_diagnostics.workloads.options import refuse_settings
 from perf_diagnostics.workloads.workload import BatchCount, Training

@@ -73,6 +73,10 @@ def test_a_call_is_named_unless_one_line_in_it_has_nearly_all_of_its_time() -> N
     )
     (one,) = code_shares(facts(spread), "other")
     assert (one.place.line, one.callers, one.called) == (7, (), "")
+    assert [(line.place.line, line.share.value, line.looks) for line in one.below] == [
+        (20, pytest.approx(0.25), 50),
+        (21, pytest.approx(0.25), 50),
+    ]
     single = samples(
         ("other", "train.py:7:main train.py:20:evaluate", 80, ("torch.nn.functional.linear",)),
         ("other", "train.py:7:main train.py:21:evaluate", 20, ()),

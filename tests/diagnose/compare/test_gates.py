@@ -9,13 +9,7 @@ from perf_diagnostics.diagnose.compare.gates import Check, Gate, State, check, f
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.records import Outcome, TrialResult
 from perf_diagnostics.testing import run_of
-from tests.diagnose.two_runs import ended, processes
-
-ABOUT_1_S = (0.99, 1.01, 1.0, 0.995, 1.005)
-
-
-def times(factor: float, **trial: object) -> list[TrialResult]:
-    return processes(*(factor * seconds for seconds in ABOUT_1_S), **trial)
+from tests.diagnose.two_runs import ended, processes, times
 
 
 def checked(base: list[TrialResult], new: list[TrialResult], *gates: str) -> tuple[Check, ...]:

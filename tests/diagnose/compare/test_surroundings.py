@@ -23,8 +23,8 @@ def test_what_was_seen_of_the_course_is_no_surrounding():
     def seen(**facts):
         return run_of(*processes(1.0, facts={"model": "Net", **facts}))
 
-    base = seen(passes=9, waits_seen={"forward": {"late": 5}}, backward_time_unused=0.1)
-    new = seen(passes=6, waits_seen={"forward": {"late": 13}}, backward_time_unused=0.2)
+    base = seen(passes=9, waits_seen={"forward": {"late": 5}}, backward_time_unused=0.1, parts={"rows": [[8, 1]]})
+    new = seen(passes=6, waits_seen={"forward": {"late": 13}}, backward_time_unused=0.2, parts={"rows": [[8, 2]]})
     assert compare(base, new).surroundings == Surroundings()
     (note,) = compare(base, seen(compiled=True)).surroundings.notes
     assert note.says == "compiled: not recorded in BASE, True in NEW"

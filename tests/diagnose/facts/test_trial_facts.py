@@ -190,7 +190,6 @@ def test_tokens():
     # 1000 tokens a second, 250 of them padding, 8 samples a step.
     facts = facts_of(forward=1.0, columns={"tokens": 1000, "padding_tokens": 250})
     assert facts.tokens_per_s.value == pytest.approx(1000)
-    assert facts.useful_tokens_per_s.value == pytest.approx(750)
     assert facts.padding_share.value == pytest.approx(0.25)
     assert facts.tokens_per_sample.value == pytest.approx(125)
 
@@ -241,12 +240,6 @@ def test_lost_readings_of_the_queue_are_no_readings():
 # -- pauses, noise, trend
 
 
-def test_gc_share():
-    assert facts_of(forward=1.0, columns={"gc_ns": 0.02e9}).gc_share.value == pytest.approx(0.02)
-    assert facts_of(forward=1.0, columns={"gc_ns": 0}).gc_share.value == 0.0
-    assert why(lambda: facts_of().gc_share)
-
-
 def test_drift_of_a_ramp():
     # From 1.0 s to 1.2 s over the trial: 20 % of about 1.1 s.
     facts = facts_of(columns={"wall_ns": np.linspace(1.0e9, 1.2e9, 100)})
@@ -260,14 +253,6 @@ def test_noise_is_that_of_the_middle():
     facts = facts_of(noise=0.05, steps=500)
     assert facts.noise == pytest.approx(0.05, rel=0.2)
     assert facts_of(noise=0.0).noise == 0.0
-
-
-def test_time_lost_in_long_steps():
-    # Two of a hundred steps take 5 s more than the others' 1 s: 10 s of 110 s.
-    wall = np.full(100, 1e9)
-    wall[[20, 60]] = 6e9
-    assert facts_of(columns={"wall_ns": wall}).outlier_lost_share == pytest.approx(10 / 110)
-    assert facts_of(noise=0.02).outlier_lost_share == 0.0
 
 
 def test_infinite_losses():

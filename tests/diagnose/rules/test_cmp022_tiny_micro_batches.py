@@ -66,3 +66,34 @@ def test_without_accumulation_there_is_nothing_to_say():
 def test_a_device_and_a_compiled_model_are_judged_otherwise():
     assert "device" in str(missing(ask(device="cuda:0")))
     assert "compiled" in str(missing(ask(settings={"compile_mode": "default"})))
+
+
+def sliced(slices: int, backwards: int, *, samples: int = 128, each_us: float = 100):
+    """Batches of the loader that are cut into slices."""
+    work_s = slices * 50 * each_us * 1e-6
+    return ask_trial(
+        RULE,
+        forward=0.4 * work_s,
+        backward=0.5 * work_s,
+        other=0.1 * work_s,
+        noise=0.01,
+        batch_size=samples,
+        facts={"optimizer_tensors": 50, "accumulation_steps": 1, "slices_a_batch": slices},
+        quantities={"host_memory_peak": 0.03 * 10 * GIB, "host_memory_total": 10 * GIB},
+        columns={"backwards": backwards, "forwards": slices},
+    )
+
+
+def test_a_batch_that_is_cut_into_small_slices_is_told_with_what_it_costs():
+    finding = found(sliced(16, 16))
+    assert "Each batch of 128 samples is trained on in 16 slices of 8 samples" in finding.summary
+    assert finding.remedies[0].says.startswith("Train on the batch of 128 at once") and changes(finding) == []
+    assert finding.recoverable.low == 0.0 and finding.recoverable.high == pytest.approx(0.9 * 15 / 16, rel=0.02)
+
+
+def test_slices_that_are_large_or_slow_or_share_a_backward_are_no_fault():
+    found(sliced(16, 16, samples=512))
+    clear(sliced(16, 16, samples=1024))  # of 64 each
+    clear(sliced(16, 16, each_us=1000))
+    clear(sliced(2, 2, samples=8))
+    assert "no gradients are accumulated" in str(missing(sliced(16, 1)))

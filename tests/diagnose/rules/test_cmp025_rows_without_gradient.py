@@ -33,7 +33,7 @@ def test_operations_for_nothing_are_told_with_their_line_and_what_they_may_win()
     finding = found(ask(idle()))
     # 0.5 of forward's billion and 1 of backward's two.
     assert number(finding, "operations for rows without a gradient, of all").value == pytest.approx(50.0)
-    assert finding.severity is Severity.INFO
+    assert finding.severity is Severity.WARNING  # 0.3 of the step is backward's part
     assert finding.summary == (
         "50 % of a step's operations are for rows whose result the loss made no use of: 85 % of 1,024 rows got no "
         "gradient at lm.py:37 in LM.forward (`x = head(h)`)."
@@ -47,6 +47,23 @@ def test_operations_for_nothing_are_told_with_their_line_and_what_they_may_win()
 def test_what_may_be_won_is_no_more_than_forward_and_backward_take() -> None:
     finding = found(ask(idle(forward=1e9, backward=2e9), phases={"forward": 0.02, "backward": 0.03, "optimizer": 0.05}))
     assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("severity", "rows", "samples", "part", "backward"),
+    [
+        (Severity.WARNING, 1024, 64, 0.95, 1e9),  # positions of 64 samples
+        (Severity.INFO, 64, 64, 0.95, 1e9),  # samples: of a margin, or learnt already
+        (Severity.INFO, 256, 64, 0.95, 1e9),  # four views of each
+        (Severity.INFO, 1024, 64, 0.95, 0.3e9),  # backward's part is 0.09 of the step
+    ],
+)
+def test_it_warns_where_much_is_surely_won_and_the_rows_are_no_choice_of_the_loss(
+    severity: Severity, rows: int, samples: int, part: float, backward: float
+) -> None:
+    """``part`` of forward's operations are those of the line, of whose rows 0.85 are idle."""
+    line = idle(shape=[rows, 8000], forward=part * 0.85e9, backward=backward)
+    assert found(ask(line, batch_size=samples)).severity is severity
 
 
 def test_lines_add_up_and_the_one_with_the_most_is_named() -> None:

@@ -199,3 +199,48 @@ def test_without_phases_the_number_of_steps_decides():
 
 def test_few_steps_are_only_mentioned_wherever_it_lies():
     assert found(phases(0.6, 0.0, steps=200)).severity is Severity.INFO
+
+
+# -- without a steady part
+
+
+def changing(level, *, steady=False, steps=240, **phase):
+    """Steps of 1 s, half forward and half backward; what a phase takes more, by ``level`` (0 to 1) of each step."""
+    rng = np.random.default_rng(12)
+    columns = {
+        f"host_{name}_ns": 0.5e9 * (1 + phase.get(name, 0.0) * level) * (1 + 0.02 * rng.standard_normal(steps))
+        for name in ("forward", "backward")
+    }
+    columns["wall_ns"] = sum(columns.values())
+    return found(ask_trial(RULE, steps=steps, forward=0.5, backward=0.5, columns=columns, steady=steady))
+
+
+AT_150 = (np.arange(240) >= 150).astype(float)
+
+
+def test_a_new_level_is_told_with_its_step_and_its_phase():
+    finding = changing(AT_150, backward=0.8)
+    # Three steps of warm-up come before; the 151st steady one is the first of the new level.
+    assert finding.summary.startswith("From step 154 on a step takes 1.40 s, before it took 1.00 s: it rose by 40 %, ")
+    assert finding.summary.endswith(" of it in the backward pass.")
+    assert finding.severity is Severity.WARNING
+    assert number(finding, "step time before the change").value == pytest.approx(1000, rel=0.01)
+    assert number(finding, "step time after the change").value == pytest.approx(1400, rel=0.01)
+    assert number(finding, "warm-up over").value == "not shown"
+
+
+def test_a_new_level_of_all_phases_is_rather_the_machines():
+    finding = changing(AT_150, forward=0.3, backward=0.3)
+    assert finding.severity is Severity.INFO and "in all phases alike" in finding.summary
+
+
+def test_what_grows_is_told_by_the_step_with_what_to_look_for():
+    finding = changing(np.linspace(0, 1, 240), backward=1.2)
+    # 0.6 s more over 239 steps.
+    assert number(finding, "change from step to step").value == pytest.approx(0.6e6 / 239, rel=0.05)
+    assert (
+        finding.summary.startswith("The step time rose from 1.0") and "ms each step, over the trial" in finding.summary
+    )
+    assert "Look for what grows by a little in each step" in finding.remedies[0].says
+    falls = changing(1 - np.linspace(0, 1, 240), backward=1.2)
+    assert "Look for what grows" not in str(falls.remedies)

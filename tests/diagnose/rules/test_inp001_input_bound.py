@@ -380,20 +380,23 @@ def test_workers_that_had_no_core_are_told_from_those_that_sleep(workers_s, dela
     assert ("would be waiting" in finding.summary) is (severity is Severity.INFO)
 
 
+def with_batches_ready(counted):
+    """Of a step of 1 s the loop waits 0.3 s for 8 workers."""
+    return ask_trial(
+        RULE,
+        data_wait=0.3,
+        forward=0.7,
+        columns={"thread_cpu_ns": 0.1e9},
+        facts={"threads": 1, "cpu_count": 1, "num_workers": 8},
+        quantities=counted,
+    )
+
+
 def test_batches_that_lay_ready_are_said_to():
     # 8 workers and the loop on one core, nobody else: of 0.3 s of wait the loop was ready without a core for all.
     counted = {"process_cpu_s": 10.0, "workers_cpu_s": 90.0, "other_cpu_s": 0.0, "loop_run_delay_share": 0.9}
     counted |= {"loop_cpu_share": 0.1, "process_run_delay_share": 0.9, "worker_run_delay_share": 0.85}
-    finding = found(
-        ask_trial(
-            RULE,
-            data_wait=0.3,
-            forward=0.7,
-            columns={"thread_cpu_ns": 0.1e9},
-            facts={"threads": 1, "cpu_count": 1, "num_workers": 8},
-            quantities=counted,
-        )
-    )
+    finding = found(with_batches_ready(counted))
     assert "a batch lay ready, and the loop had no core" in finding.summary
     assert "disk" not in finding.summary
     assert changes(finding) == []  # nor does anybody wait for more workers
@@ -406,16 +409,7 @@ def test_workers_that_compute_less_than_the_loop_waits_for_a_core_may_go():
     # As above, but the 8 workers compute for 0.1 s a step, and the loop waits for a core for 0.3 s to take it over.
     counted = {"process_cpu_s": 60.0, "workers_cpu_s": 10.0, "other_cpu_s": 30.0, "loop_run_delay_share": 0.9}
     counted |= {"loop_cpu_share": 0.1, "process_run_delay_share": 0.9, "worker_run_delay_share": 0.1}
-    finding = found(
-        ask_trial(
-            RULE,
-            data_wait=0.3,
-            forward=0.7,
-            columns={"thread_cpu_ns": 0.1e9},
-            facts={"threads": 1, "cpu_count": 1, "num_workers": 8},
-            quantities=counted,
-        )
-    )
+    finding = found(with_batches_ready(counted))
     assert "a batch lay ready" in finding.summary
     assert number(finding, "workers' CPU time a step").value == pytest.approx(100, rel=0.01)
     assert changes(finding) == [{"num_workers": 0}]

@@ -47,8 +47,8 @@ def test_the_share_of_the_step_is_that_of_the_operators_by_phase(rule: Any, name
     assert share.value == pytest.approx(17.5) and (share.n, share.low, share.high, share.limit) == (1, None, None, 5.0)
     assert finding.claims == {"forward": pytest.approx(0.1), "backward": pytest.approx(0.075)}
     won = finding.recoverable
-    # Surely a part of forward's, at most three tenths more than all of it.
-    assert won is not None and won.low == pytest.approx(0.3 * 0.1) and won.high == pytest.approx(1.3 * 0.175)
+    # Surely a part of forward's; at most it is twice as long beside the rest, with what is let go and the caches.
+    assert won is not None and won.low == pytest.approx(0.3 * 0.1) and won.high == pytest.approx(0.35 / (0.35 + 0.825))
     assert "About 18 % of the step" in finding.summary and "gan.py:31 in main (`fake = G(z)`)" in finding.summary
 
 

@@ -41,6 +41,15 @@ def test_without_the_memorys_speed_the_gain_is_a_guess():
     assert finding.recoverable.high == pytest.approx(0.4, rel=0.05)
 
 
+def test_with_large_embedding_tables_the_backward_may_go_as_well():
+    # Sparse gradients of the tables are no zeros to make: at most all of the backward's 20 % beside the update's 40.
+    step = {"optimizer": 0.4, "forward": 0.4, "backward": 0.2, "noise": 0.02}
+    tables = found(ask_trial(RULE, facts=ADAMW | {"embedding_rows": 90_000}, **step))
+    none = found(ask_trial(RULE, facts=ADAMW, **step))
+    assert tables.recoverable.high - none.recoverable.high == pytest.approx(0.2, rel=0.02)
+    assert tables.recoverable.low == none.recoverable.low
+
+
 def test_far_above_the_floor_the_gain_is_the_difference():
     # 0.4 s where memory allows 0.1 s: 0.3 s are to be won, of which 80 % surely; at most 0.4 - 0.86 x 0.1.
     finding = found(ask(0.4, floor_s=0.1))
@@ -69,7 +78,8 @@ def test_at_the_floor_nothing_is_to_be_won():
 
 
 def test_the_floor_of_an_unknown_optimizer_is_unknown():
-    assert "was not measured" in found(ask(0.4, floor_s=0.1, facts={"optimizer": "Muon"})).summary
+    assert "was not measured" in found(ask(0.4, floor_s=0.1, facts={"optimizer": "Lion"})).summary
+    assert "Torch has no faster way" in found(ask(0.4, floor_s=0.1, facts={"optimizer": "Muon"})).summary
 
 
 def test_the_implementation_in_use_is_not_proposed():
@@ -91,6 +101,32 @@ def test_the_implementation_in_use_is_not_proposed():
 def test_only_implementations_that_exist_are_proposed(facts, tried):
     named = [change.get("optimizer_implementation") for change in changes(found(ask(0.4, facts=facts)))]
     assert [name for name in named if name is not None] == tried
+
+
+@pytest.mark.parametrize(
+    ("kind", "now", "severity"),
+    [
+        ("SparseAdam", None, Severity.INFO),  # torch has one implementation of it
+        ("LBFGS", None, Severity.INFO),
+        ("AdamW", "fused", Severity.INFO),
+        ("NAdam", "foreach", Severity.INFO),  # there is no fused one
+        ("NAdam", "single", Severity.WARNING),
+        ("AdamW", "foreach", Severity.WARNING),
+        ("AdamW", None, Severity.WARNING),  # somebody's own, of torch's name
+        ("Lion", None, Severity.WARNING),
+        (None, None, Severity.WARNING),
+    ],
+)
+def test_what_torch_has_no_faster_way_for_is_mentioned_only(kind, now, severity):
+    facts = {"optimizer": kind, "optimizer_implementation": now}
+    finding = found(ask(0.6, facts={name: word for name, word in facts.items() if word is not None}))
+    assert finding.severity is severity
+    assert (finding.recoverable is None) == (severity is Severity.INFO)
+
+
+def test_a_fused_update_far_above_its_floor_is_a_warning():
+    now = {"optimizer": "AdamW", "optimizer_implementation": "fused"}
+    assert found(ask(0.4, floor_s=0.1, facts=now)).severity is Severity.WARNING
 
 
 def test_accumulation_continues_from_the_setting():

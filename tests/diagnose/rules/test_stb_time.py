@@ -181,6 +181,29 @@ def test_batches_that_cycle_in_length_are_not_periodic_work():
         clear(ask_trial(rule, steps=160, columns=columns))
 
 
+def going(rule, course, at, *, seconds=0.8, seed=3):
+    """240 steps of 0.1 s in forward times their ``course``; those at ``at`` take more outside of the phases."""
+    base = 1e8 * course * (1 + 0.02 * np.random.default_rng(seed).standard_normal(240))
+    extra = np.zeros(240)
+    extra[at] = seconds * 1e9
+    columns = {"wall_ns": base + extra, "host_forward_ns": base}
+    return ask_trial(rule, steps=240, columns=columns, steady=False)
+
+
+@pytest.mark.parametrize(
+    "course",
+    [np.repeat([1.0, 1.3], 120), np.repeat([1.0, 2.0], 120), np.repeat([2.0, 1.0], 120), np.linspace(1, 3, 240)],
+)
+def test_stalls_and_rhythms_are_found_beside_a_new_level_and_a_drift(course):
+    beats = found(going(PeriodicWork(), course, np.arange(17, 240, 40)))
+    assert number(beats, "period").value == 40 and beats.severity is Severity.WARNING
+    # 6 x 0.8 s.
+    assert number(beats, "lost in long steps").value == pytest.approx(480 / (0.1 * course.sum() + 4.8), rel=0.05)
+    assert found(going(LongSteps(), course, IRREGULAR)).severity is Severity.WARNING
+    for rule in (PeriodicWork(), LongSteps(), Jitter()):
+        clear(going(rule, course, []))
+
+
 # -- STB003
 
 

@@ -278,3 +278,23 @@ def test_the_last_of_equals_is_seldom_surely_worse_than_the_best_of_them():
         together += against_the_best(ratio, 6).surely_below(1.0)
     assert alone > 80  # simulated: 12 %
     assert together <= 30
+
+
+@pytest.mark.parametrize("grown", [np.linspace(0, 2, 300), np.repeat([0.0, 2.0], 150)])
+def test_the_ratio_of_a_part_that_grew_is_known_for_the_course_it_took(grown):
+    """A part that grew from 0 to 2 beside 1 is a half of the time, and with batches of all steps could be anything."""
+    part = grown * (1 + 0.05 * np.random.default_rng(2).standard_normal(300))
+    whole = ratio_interval(part, 1 + part)
+    as_it_went = ratio_interval(part, 1 + part, as_it_went=True)
+    assert whole.low is not None and as_it_went.low is not None and as_it_went.high is not None
+    assert whole.low < 0.3
+    assert as_it_went.value == whole.value == pytest.approx(0.5, abs=0.01)
+    assert 0.4 < as_it_went.low < 0.5 < as_it_went.high < 0.6
+
+
+def test_chance_is_taken_for_no_course():
+    plain, went = [], []
+    for times in ar1(0.6, 200, 300, seed=9):
+        plain.append(ratio_interval(times, np.ones(200)))
+        went.append(ratio_interval(times, np.ones(200), as_it_went=True))
+    assert sum(other.low > one.low + 1e-9 for one, other in zip(plain, went, strict=True)) <= 6

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.diagnose.statistics.intervals import event_interval, ratio_interval
-from perf_diagnostics.diagnose.statistics.time_series import autocorrelation, cycle_ratio, lost_ratio, period_of
+from perf_diagnostics.diagnose.statistics.time_series import (
+    Period,
+    autocorrelation,
+    cycle_ratio,
+    lost_ratio,
+    period_of,
+)
 
 
 def test_a_series_is_like_itself_one_period_later():
@@ -84,3 +90,13 @@ def test_a_few_long_pauses_are_counted_beside_the_many_short_ones():
     # Three events are 0.62 at least (Garwood): 0.1 x 0.62 / 3 of all time, and the short pauses.
     assert found.low == pytest.approx(0.01 + 0.1 * 0.6187 / 3, rel=1e-3)
     assert batches.low < 0.02 < found.low
+
+
+def test_three_beats_that_agree_say_what_they_take():
+    """Three of 120 steps of 1 s take 8, 8.2 and 7.8 s more: 24 of 144 s, with t(2) x 0.2 x sqrt(3) / 144 either way."""
+    lost = np.zeros(120)
+    lost[[20, 60, 100]] = 8.0, 8.2, 7.8
+    share = lost_ratio(lost, 1 + lost, Period(40, 20, 1.0))
+    assert share.value == pytest.approx(24 / 144)
+    assert share.low == pytest.approx(24 / 144 - 4.303 * 0.2 * 3**0.5 / 144, rel=1e-3)
+    assert share.high == pytest.approx(24 / 144 + 4.303 * 0.2 * 3**0.5 / 144, rel=1e-3)

@@ -28,7 +28,6 @@ def told(elements: int) -> dict[str, object]:
         "dtype": "Float",
         "In msg nelems": elements,
         "Out msg nelems": elements,
-        "Group size": 8,
     }
 
 

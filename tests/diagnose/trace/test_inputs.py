@@ -63,11 +63,11 @@ def test_endless_kinds_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytes
 
 def test_a_message_counts_the_bytes_of_its_larger_side(tmp_path: Path) -> None:
     gather = {"Collective name": "_allgather_base", "dtype": "Float", "In msg nelems": 10, "Out msg nelems": 80}
-    builder = TraceBuilder().kernel(0, 5, 6, name=NCCL, **ALL_REDUCE, **{"Group size": 8})
+    builder = TraceBuilder().kernel(0, 5, 6, name=NCCL, **ALL_REDUCE)
     builder.operator("record_param_comms", 7, 9, **gather)
     trace = read_trace(builder.write(tmp_path / "t.json"))
     # 1000 elements of 2 bytes; 80 of 4
-    assert trace.messages == (Message("allreduce", 2000, 8), Message("_allgather_base", 320, None))
+    assert trace.messages == (Message("allreduce", 2000), Message("_allgather_base", 320))
     assert trace.events.told.tolist() == [-1, 0, 1]
 
 
@@ -80,4 +80,4 @@ def test_a_message_of_unknown_size_is_none(change: dict[str, Any], tmp_path: Pat
 def test_an_empty_message_is_a_measured_zero(tmp_path: Path) -> None:
     empty = {**ALL_REDUCE, "In msg nelems": 0, "Out msg nelems": 0}
     trace = read_trace(TraceBuilder().kernel(0, 5, 6, name=NCCL, **empty).write(tmp_path / "t.json"))
-    assert trace.messages == (Message("allreduce", 0, None),)
+    assert trace.messages == (Message("allreduce", 0),)

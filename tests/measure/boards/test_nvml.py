@@ -23,7 +23,6 @@ def test_a_board_is_described_in_si_units() -> None:
                 pci_bus_id="0000:3b:00.0",
                 name="Tesla T4",
                 driver="550.54.15",
-                memory_bytes=16 * 2**30,
                 power_limit_w=60.0,
                 default_power_limit_w=70.0,
                 power_kind=PowerKind.INSTANT,

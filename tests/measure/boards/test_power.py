@@ -52,7 +52,7 @@ def window(start_s: float, end_s: float, *series: Series, **more: object) -> Ene
 def test_a_constant_300_w_for_10_s_is_3000_j() -> None:
     found = measured(window(1, 11, power(np.arange(0, 12, 0.1), 300)))
     assert found.joules == pytest.approx(3000)
-    assert (found.window_s, found.steps, found.joules_per_step) == (10, 20, pytest.approx(150))
+    assert (found.window_s, found.steps) == (10, 20)
     assert found.method == EnergyMethod.INSTANT_POWER == "instantaneous power, integrated"
     assert found.source == "NVML instantaneous power, integrated (GPU-aaaa)"
 

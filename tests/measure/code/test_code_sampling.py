@@ -122,7 +122,7 @@ def test_own_watching_is_told_apart() -> None:
     looker.look()  # its innermost frame is look() itself, of this package
     stack = looker.stacks[looker.take()[0].stack]
     assert stack.calls == (OURS,)
-    assert lines(stack)[0] == "test_own_watching_is_told_apart"
+    assert stack.lines[0][0].co_name == "test_own_watching_is_told_apart"
     assert kinds.kind_of(ours).name == "OURS"
 
 

@@ -248,25 +248,25 @@ def test_a_process_that_has_ended_has_no_tree() -> None:
 
 def test_peak_and_resident_memory_are_read_in_bytes(tmp_path: Path) -> None:
     status = "Name:\tpython\nVmPeak:\t  900 kB\nVmHWM:\t  613 kB\nVmRSS:\t   13 kB\nThreads:\t1\n"
-    root = machine(tmp_path, {"/proc/77/status": status})
-    assert vm_hwm_bytes(77, root=root) == 613 * 1024
-    assert rss_bytes(77, root=root) == 13 * 1024
+    root = machine(tmp_path, {"/proc/self/status": status})
+    assert vm_hwm_bytes(root=root) == 613 * 1024
+    assert rss_bytes(root=root) == 13 * 1024
 
 
 def test_a_kernel_thread_or_missing_process_has_no_peak(tmp_path: Path) -> None:
-    root = machine(tmp_path, {"/proc/2/status": "Name:\tkthreadd\n"})
-    assert vm_hwm_bytes(2, root=root) is None
-    assert vm_hwm_bytes(3, root=root) is None
+    root = machine(tmp_path, {"/proc/self/status": "Name:\tkthreadd\n"})
+    assert vm_hwm_bytes(root=root) is None
+    assert vm_hwm_bytes(root=tmp_path / "nothing") is None
 
 
 def test_a_peak_of_zero_is_zero(tmp_path: Path) -> None:
-    assert vm_hwm_bytes(2, root=machine(tmp_path, {"/proc/2/status": "VmHWM:\t0 kB\n"})) == 0
+    assert vm_hwm_bytes(root=machine(tmp_path, {"/proc/self/status": "VmHWM:\t0 kB\n"})) == 0
 
 
 def test_the_footprint_adds_what_only_this_process_holds(tmp_path: Path) -> None:
     rollup = "00400000-7fff [rollup]\nRss: 100 kB\nPss: 60 kB\nPrivate_Clean: 5 kB\nPrivate_Dirty: 40 kB\n"
     root = machine(tmp_path, {"/proc/self/smaps_rollup": rollup})
-    assert memory_footprint(root=root) == MemoryFootprint(100 * 1024, 60 * 1024, 45 * 1024)
+    assert memory_footprint(root=root) == MemoryFootprint(60 * 1024, 45 * 1024)
     assert memory_footprint(5, root=root) is None
 
 

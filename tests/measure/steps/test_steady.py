@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perf_diagnostics.measure.steps.steady import mser5, relative_half_width
+from perf_diagnostics.measure.steps.steady import Truncation, mser5, relative_half_width
 
 
 def ar1(rng: np.random.Generator, series: int, steps: int, rho: float, spread: float) -> np.ndarray:
@@ -59,7 +59,26 @@ def test_steps_that_never_settle_are_said_to_be_unsteady() -> None:
     growing = np.linspace(1.0, 3.0, 200)
     cut = mser5(growing)
     assert not cut.steady
-    assert cut.steps == 100  # capped at half
+    assert cut.steps == 0  # neither end is the right one
+
+
+def test_a_slow_start_with_stalls_behind_it_is_cut_as_one_without() -> None:
+    rng = np.random.default_rng(5)
+    times = rng.normal(1.0, 0.03, 200)
+    times[:30] += 2.0 * np.exp(-np.arange(30) / 8)
+    times[20::40] += 40.0
+    cut = mser5(times)
+    assert cut.steady and 15 <= cut.steps <= 60
+
+
+@pytest.mark.parametrize(("level", "part"), [(1.3, 0.35), (0.7, 0.35), (1.3, 0.5)])
+def test_a_level_that_lasted_long_is_no_warm_up(level: float, part: float) -> None:
+    times = np.random.default_rng(6).normal(1.0, 0.03, 200)
+    times[: int(200 * part)] *= level
+    assert mser5(times) == Truncation(0, steady=False)
+    short = np.random.default_rng(6).normal(1.0, 0.03, 200)
+    short[:30] *= level
+    assert mser5(short) == Truncation(30, steady=True)
 
 
 def test_a_short_series_is_left_alone() -> None:

@@ -3,10 +3,12 @@
 import argparse
 import gc
 import random
+import sys
 import tempfile
 import time
 
 import composed
+import methods
 import torch
 from needless import MODELS
 from torch.utils.data import DataLoader, Dataset
@@ -17,6 +19,7 @@ FAULTS = (
     *("text", "carried-state", "cut-state", "searching-sampler", "indexed-sampler"),
     *MODELS,
     *composed.MODELS,
+    *methods.TRAININGS,
 )
 given = argparse.ArgumentParser()
 given.add_argument("--fault", choices=FAULTS, default="none")
@@ -28,6 +31,10 @@ torch.manual_seed(args.seed)
 random.seed(args.seed)
 torch.set_num_threads(1)
 BATCH = 64
+
+if args.fault in methods.TRAININGS:
+    methods.TRAININGS[args.fault](args.steps)
+    sys.exit()
 
 
 class Vectors(Dataset):

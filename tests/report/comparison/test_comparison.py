@@ -9,18 +9,12 @@ import pytest
 from perf_diagnostics.diagnose.compare.comparing import compare
 from perf_diagnostics.diagnose.compare.comparison import Comparison
 from perf_diagnostics.diagnose.compare.gates import Check, check, parse_gates
-from perf_diagnostics.records import Outcome, TrialResult
+from perf_diagnostics.records import Outcome
 from perf_diagnostics.report.comparison.comparison_json import comparison_json
 from perf_diagnostics.report.comparison.comparison_markdown import comparison_markdown
 from perf_diagnostics.report.comparison.comparison_text import comparison_text
 from perf_diagnostics.report.comparison.comparison_words import headline
-from tests.diagnose.two_runs import ended, machine, named, on, processes
-
-ABOUT_1_S = (0.99, 1.01, 1.0, 0.995, 1.005)
-
-
-def times(factor: float, **trial: object) -> list[TrialResult]:
-    return processes(*(factor * seconds for seconds in ABOUT_1_S), **trial)
+from tests.diagnose.two_runs import ended, machine, named, on, processes, times
 
 
 def slowed() -> Comparison:

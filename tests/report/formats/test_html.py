@@ -199,7 +199,7 @@ def test_what_to_change_stands_before_the_findings_with_its_gain_in_time_and_in_
     text = " ".join(plain(html).split())
     change = report.changes[0]
     assert text.index("What to change") < text.index(change.says) < text.index("Findings", text.index(change.says))
-    assert "1.03 times as fast (1.02 to 1.04)" in text and "saves 3 % of the time (2 to 4 %)" in text
+    assert "1.03 times as fast (1.02 to 1.04)" in text and "a fix could save 3 % of the time (2 to 4 %)" in text
     anchor = next(f"finding-{i + 1}" for i, f in enumerate(report.diagnosis.findings) if change.key.endswith(f.scope))
     assert f'href="#{anchor}"' in html
 

@@ -18,6 +18,7 @@ import pytest
 
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.errors import FormatUnavailable
+from perf_diagnostics.report.gains import saving
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
 from perf_diagnostics.report.slides import finding_slides, paged_slides, table_slides
 from perf_diagnostics.report.slides.pptx import render_pptx
@@ -69,9 +70,11 @@ def test_the_first_slide_holds_the_verdict_and_the_key_figures(deck, report):
     assert report.title in shown
     assert report.headline in shown
     assert "OPT001" in shown
+    # Of two configurations the first one's stand there: the second row is for what to change and what it wins.
     for figure in report.key_figures:
-        assert figure.label in shown
+        assert (figure.label in shown) == (not figure.label.endswith(", cpu")), figure
     assert "13 of 16" in shown
+    assert report.changes[0].says in shown and saving(report.changes[0].gain).replace("a fix", "A fix", 1) in shown
     assert report.headline in deck.slides[0].notes_slide.notes_text_frame.text
 
 

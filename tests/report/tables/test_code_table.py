@@ -69,7 +69,8 @@ def test_the_lines_stand_by_phase_with_their_shares_and_intervals(report: Report
 
 def test_the_note_says_what_was_looked_at_and_how_much_of_a_step_the_lines_hold(report: Report) -> None:
     assert code_table(report).note == (
-        "360 looks at the training thread's stack, at random intervals, divide the phases, whose lengths are measured. "
+        "From 360 samples of the training thread's call stack, taken at random moments: the length of each phase is "
+        "measured, and the samples say which lines it was spent at. "
         "A short stretch of pure Python is seen at the operation after it. "
         "These lines hold 74.0 % of a step; smaller ones are left out."  # 23 + 5 + 26 + 20
     )
@@ -226,7 +227,8 @@ def test_the_json_has_the_lines_in_full(report: Report) -> None:
     told = json.loads(report_json(report))["diagnosis"]
     assert told["looks"] == 360 and len(told["lines"]) == 4
     first = told["findings"][0]["lines"][0]
-    assert first["place"] == {"file": "train.py", "line": 9, "function": "Data.__getitem__", "text": "x = x * 1.01"}
+    place = {"file": "train.py", "line": 9, "function": "Data.__getitem__", "text": "x = x * 1.01", "kinds": []}
+    assert first["place"] == place
     assert [caller["line"] for caller in first["callers"]] == [51, 41]
     assert (first["share"]["value"], first["share"]["low"], first["phase"]) == (0.23, 0.205, "data_wait")
 

@@ -16,7 +16,7 @@ from perf_diagnostics.testing import trial_of
 
 CODE = CodeSamples(
     places=(
-        CodePlace(file="train.py", line=9, function="main", text="loss = model(x)"),
+        CodePlace(file="train.py", line=9, function="main", text="loss = model(x)", kinds=((".old", "deque"),)),
         CodePlace(file="model.py", line=3, function="Net.forward"),
     ),
     paths=(
@@ -43,6 +43,15 @@ def test_a_result_keeps_where_its_time_went() -> None:
     assert again.code == CODE
     assert again.code.looks == 10
     assert [again.code.seconds(path) for path in again.code.paths] == pytest.approx([0.375, 0.025])
+
+
+def test_what_lines_are_to_the_training_is_kept_and_may_be_missing() -> None:
+    roles = ("method", "")
+    data: Any = encode_code(dataclasses.replace(CODE, roles=roles))
+    assert decode_code(Fields(data, "result.json: code")).roles == roles
+    assert "roles" not in encode_code(CODE)  # as in records of before
+    with pytest.raises(RecordError, match="'roles' holds 1 of 2 lines"):
+        decode_code(Fields(data | {"roles": ["method"]}, "result.json: code"))
 
 
 def test_a_result_without_any_has_none() -> None:

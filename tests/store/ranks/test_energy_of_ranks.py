@@ -13,7 +13,7 @@ import pytest
 from perf_diagnostics.records import Gap, Outcome, Quantity, Settings, StepTable, Trial, TrialResult
 from perf_diagnostics.records.energies import BoardUse, ClockReading, EnergyCurve, RankEnergy
 from perf_diagnostics.store.ranks.energy_of_ranks import with_energy_of_ranks
-from perf_diagnostics.store.ranks.rank_energy import energy_name, read_rank_energies, write_rank_energy
+from perf_diagnostics.store.ranks.rank_energy_file import energy_name, read_rank_energies, write_rank_energy
 from perf_diagnostics.store.trial_folder import TrialFolder
 
 S = 1_000_000_000

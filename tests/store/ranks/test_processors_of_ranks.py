@@ -11,7 +11,7 @@ import pytest
 
 from perf_diagnostics.records import Gap, Quantity
 from perf_diagnostics.records.energies import DomainUse, EnergyCurve, RankEnergy
-from perf_diagnostics.store.ranks.rank_energy import energy_name, read_rank_energies, write_rank_energy
+from perf_diagnostics.store.ranks.rank_energy_file import energy_name, read_rank_energies, write_rank_energy
 from tests.store.ranks.test_energy_of_ranks import A, B, board, joined, rank, steps
 
 S = 1_000_000_000

@@ -20,7 +20,7 @@ from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Share, Tried, Trying
 from perf_diagnostics.diagnose.rule_parts.experiments import About, Candidate
 from perf_diagnostics.diagnose.tried.candidates import candidates
-from perf_diagnostics.diagnose.tried.tried import tried_of
+from perf_diagnostics.diagnose.tried.outcomes import tried_of
 from perf_diagnostics.errors import InvalidSettings, RunError
 from perf_diagnostics.records import Environment, Json, Length, Settings, Trial, TrialResult
 from perf_diagnostics.store.run_folder import RunFolder

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from perf_diagnostics.diagnose.finding import Share, Trying
 from perf_diagnostics.diagnose.rule_parts.experiments import About, Candidate, Experiments
-from perf_diagnostics.diagnose.tried.tried import tried_of
+from perf_diagnostics.diagnose.tried.outcomes import tried_of
 from perf_diagnostics.records import Json, Outcome, Settings, Trial, TrialResult
 from perf_diagnostics.testing import trial_of
 from perf_diagnostics.trials.confirm.confirm_here import confirm_here

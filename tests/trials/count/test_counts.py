@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perf_diagnostics.records import Outcome, Settings, Trial, TrialResult
-from perf_diagnostics.store.files.files import to_json, write_atomic
+from perf_diagnostics.store.files.whole_files import to_json, write_atomic
 from perf_diagnostics.testing import FakeClock, trial_of
 from perf_diagnostics.trials.count.counts import FILE, SHARE, Counts, Work, counting_settings, with_work
 from perf_diagnostics.trials.launch.launcher import ForkServer, Request

@@ -134,7 +134,12 @@ def _told(
     for way in ways:
         by_line.setdefault(way.lines[-1], []).append(way)
     ordered = sorted(by_line, key=lambda place: place.line)
-    within = [LineShare(place, of_step(by_line[place]), _looks(by_line[place])) for place in ordered]
+    within = [_one_line(place, by_line[place], of_step) for place in ordered]
+    at_work: dict[CodePlace, list[Way]] = {}
+    for way in ways:
+        if way.at_work is not None and way.at_work != way.lines[-1]:
+            at_work.setdefault(way.at_work, []).append(way)
+    below = [_one_line(place, inside, of_step) for place, inside in at_work.items()]
     return CodeShare(
         place=max(ordered, key=lambda place: seconds_of(by_line[place])),
         callers=tuple(way_in[0] for way_in in takewhile(_one, zip(*(way.lines[:-1] for way in ways), strict=False))),
@@ -143,7 +148,18 @@ def _told(
         share=share,
         looks=_looks(ways),
         within=tuple(within) if len(within) > 1 else (),
+        below=tuple(sorted((one for one in below if one.share.value >= LEAST_SHARE), key=lambda one: -one.share.value)),
     )
+
+
+def _one_line(place: CodePlace, ways: Sequence[Way], of_step: Callable[[Sequence[Way]], Interval]) -> LineShare:
+    """A line, with the library's function that it spends at least half of its time in."""
+    calls: dict[str, float] = {}
+    for way in ways:
+        calls[way.called] = calls.get(way.called, 0.0) + way.seconds
+    most = max(calls, key=lambda name: calls[name])
+    called = most if calls[most] >= seconds_of(ways) / 2 else ""
+    return LineShare(place, of_step(ways), _looks(ways), called)
 
 
 def _one(lines: Sequence[CodePlace]) -> bool:

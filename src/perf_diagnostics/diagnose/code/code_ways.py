@@ -28,7 +28,11 @@ OURS = ("perf_diagnostics",)
 
 @dataclass(frozen=True)
 class Way:
-    """One way to stand in a phase: the lines on the way, the outermost first, and libraries' functions inside."""
+    """One way to stand in a phase: the lines on the way, the outermost first, and libraries' functions inside.
+
+    ``at_work`` is the innermost line, and ``called`` the library's function that it had called first (empty: none);
+    both stay what they are where the way is cut.
+    """
 
     lines: tuple[CodePlace, ...]
     calls: tuple[str, ...]
@@ -36,11 +40,17 @@ class Way:
     looks: int
     late: bool
     via: tuple[str, ...]
+    at_work: CodePlace | None = None
+    called: str = ""
 
     @classmethod
     def of(cls, path: CodePath, code: CodeSamples) -> Way:
         lines = tuple(code.places[number] for number in path.places)
-        return cls(lines, path.calls, code.seconds(path), path.looks + path.rare, path.late, path.via)
+        called = path.calls[0] if path.calls and path.calls != OURS else ""
+        looks = path.looks + path.rare
+        return cls(
+            lines, path.calls, code.seconds(path), looks, path.late, path.via, lines[-1] if lines else None, called
+        )
 
     def cut(self, depth: int) -> Way:
         """The way as far as this depth; what it called from there on were lines of the user's own."""

@@ -42,11 +42,10 @@ class Side:
 class Configuration:
     """What two runs have, or only one of them has, under equal workload, options and settings.
 
-    ``label`` is unique within a comparison; ``trial`` is one of its trials.
+    ``label`` is unique within a comparison.
     """
 
     label: str
-    trial: Trial
     base: Side
     new: Side
 
@@ -90,7 +89,7 @@ def match(base: Run, new: Run, *, vary: Collection[str] = ()) -> Matching:
     labels = _labels(firsts, names)
     nothing = Side()
     configurations = tuple(
-        Configuration(labels[key], firsts[key], *(side[key][1] if key in side else nothing for side in sides))
+        Configuration(labels[key], *(side[key][1] if key in side else nothing for side in sides))
         for key in sorted(firsts, key=lambda key: _order(firsts[key]))
     )
     return Matching(configurations, tuple(_varied(name, _trials(base), _trials(new)) for name in names))

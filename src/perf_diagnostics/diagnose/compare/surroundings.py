@@ -29,7 +29,7 @@ _NOTED: Mapping[str, tuple[str, ...]] = {
     "git": ("commit", "dirty"),
 }
 #: Facts about the course of a trial, not about where it ran; and the device's name, which must agree.
-_NOT_SURROUNDINGS = ("device_name", "cpu_window_s", "warmup_ended", "passes", "waits_seen", "backward_time_unused")
+_NOT_SURROUNDINGS = ("device_name", "warmup_ended", "passes")
 _NOTED_OF_DEVICES = ("driver", "power_limit_w", "memory_bytes", "capability")
 
 
@@ -142,8 +142,13 @@ def _worth_a_note(result: TrialResult, environment: Environment) -> Mapping[str,
     found |= {("Python" if name == "version" else name): version for name, version in libraries.items()}
     found |= {f"variable {name}": value for name, value in environment.variables.items()}
     found |= {f"device {name}": device.get(name) for device in environment.devices for name in _NOTED_OF_DEVICES}
-    found |= {name: value for name, value in result.facts.items() if name not in _NOT_SURROUNDINGS}
+    found |= {name: value for name, value in result.facts.items() if name not in _NOT_SURROUNDINGS and _chosen(value)}
     return found | {"least steps": result.trial.length.min_steps}
+
+
+def _chosen(value: Json) -> bool:
+    """Whether a fact can be a choice; numbers with a fraction and tables were measured, and always differ."""
+    return value is None or isinstance(value, str | int)  # a truth value is an int
 
 
 def _either(values: tuple[str, ...]) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.recorded import place_of
 from perf_diagnostics.records import CodePlace, Json, Phase
 
 _NOBODY = "no step was looked through operator by operator; in a watched loop one is, after its first second"
@@ -78,8 +79,8 @@ def computed_again(facts: TrialFacts) -> tuple[Again, ...]:
     found = (
         Again(
             *looked.shared(one),
-            first=_place(one.get("first")),
-            inside=_place(one.get("inside")),
+            first=place_of(one.get("first")),
+            inside=place_of(one.get("inside")),
             of_parameters=one.get("of_parameters") is True,
         )
         for one in looked.entries
@@ -165,7 +166,7 @@ class _Looked:
 
     def shared(self, one: dict[str, Json]) -> tuple[CodePlace | None, int, float, float]:
         return (
-            _place(one),
+            place_of(one),
             _whole(one.get("operators")),
             self.seconds(one.get("seconds_forward"), Phase.FORWARD),
             self.seconds(one.get("seconds_backward"), Phase.BACKWARD),
@@ -188,12 +189,3 @@ def _number(told: Json) -> float | None:
 
 def _whole(told: Json) -> int:
     return told if isinstance(told, int) and not isinstance(told, bool) else 0
-
-
-def _place(told: Json) -> CodePlace | None:
-    if not isinstance(told, dict):
-        return None
-    file, line, function = told.get("file"), told.get("line"), told.get("function")
-    if isinstance(file, str) and isinstance(line, int) and isinstance(function, str):
-        return CodePlace(file=file, line=line, function=function, text=str(told.get("text", "")))
-    return None

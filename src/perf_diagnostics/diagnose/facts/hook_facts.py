@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.recorded import place_of
 from perf_diagnostics.records import CodePlace, Json
 
 
@@ -41,11 +42,8 @@ def hooks_of(facts: TrialFacts) -> tuple[Hook, ...]:
 def _hook(told: Json) -> Hook | None:
     if not isinstance(told, dict):
         return None
-    file, line, function = told.get("file"), told.get("line"), told.get("function")
-    modules, called = told.get("modules"), told.get("called")
-    if not isinstance(file, str) or not isinstance(function, str):
-        return None
-    if not isinstance(line, int) or not isinstance(modules, int) or modules < 1:
+    place, modules, called = place_of(told), told.get("modules"), told.get("called")
+    if place is None or not isinstance(modules, int) or modules < 1:
         return None
     times = tuple(str(one) for one in called) if isinstance(called, list) else ()
-    return Hook(CodePlace(file=file, line=line, function=function), modules, times, told.get("returns") is not False)
+    return Hook(place, modules, times, told.get("returns") is not False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.statistics.intervals import ratio_interval
 from perf_diagnostics.records import ALL_PHASES, Float64, Phase
 
@@ -19,7 +19,7 @@ LEAST_SHARE, MUCH = 0.02, 0.10
 
 @dataclass(frozen=True)
 class PartOfDrift:
-    """A phase in the first and in the last third of the steps.
+    """A phase before and after a change of level, or in the first and in the last third of the steps.
 
     ``first`` and ``last`` are its shares of the step, and ``part`` is what it contributes to the change of the step
     time from the one to the other, with its 95 % interval. Where all phases grow alike, that is its share.
@@ -56,18 +56,31 @@ class PartOfDrift:
         return not self.is_much or self.moved.surely_below(least)
 
 
-def parts_of_drift(facts: TrialFacts) -> tuple[PartOfDrift, ...]:
+def parts_of_drift(facts: TrialFacts, at: int | None = None) -> tuple[PartOfDrift, ...]:
     """Every phase that takes part in the step, the largest part of the drift first.
 
     With ``s`` and ``t`` the shares and ``v`` and ``w`` the mean steps of the first and the last third, a phase
     contributes ``t w - s v = s (w - v) + (t - s) w``; its interval is that of ``t - s``, whose ends come from
-    independent steps. Shares scatter much less than times do, for what slows a whole step cancels in them.
+    independent steps. Shares scatter much less than times do, for what slows a whole step cancels in them. Outliers are
+    left out: where a few stalls happened to lie is no drift.
+
+    Args:
+        facts: the trial's.
+        at: position of the first step of the new level, where the time changed at once: before it and from it on.
 
     Raises:
         NotMeasured: too few steps, or no phase beside the rest was timed.
     """
     wall = facts.column("wall_ns", least=9).astype(np.float64)
-    first, _, last = np.array_split(np.arange(wall.size), 3)
+    usual = np.ones(wall.size, dtype=bool)
+    long = ask(lambda: facts.outliers.steps)
+    if long is not None:
+        usual[long] = False
+    thirds = np.array_split(np.arange(wall.size), 3)
+    ends = (thirds[0], thirds[-1]) if at is None else (np.arange(at), np.arange(at, wall.size))
+    first, last = (end[usual[end]] for end in ends)
+    if min(first.size, last.size) < 3:
+        raise NotMeasured("steps", "too few usual steps at one end to compare it with the other")
     change = float(wall[last].mean() - wall[first].mean()) / float(wall[last].mean())
     found = []
     for phase in ALL_PHASES:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.recorded import place_of
 from perf_diagnostics.records import CodePlace, Json, Phase
 
 _NOBODY = "no step was looked through operator by operator; in a watched loop one is, after its first second"
@@ -104,12 +105,8 @@ def _read(told: Json) -> OperatorsAt | None:
     if len(numbers) != len(shares):
         return None
     shape, calls = told.get("shape"), told.get("calls")
-    file, line, function = told.get("file"), told.get("line"), told.get("function")
-    place = None
-    if isinstance(file, str) and isinstance(line, int) and isinstance(function, str):
-        place = CodePlace(file=file, line=line, function=function, text=str(told.get("text", "")))
     return OperatorsAt(
-        place=place,
+        place=place_of(told),
         shape=tuple(size for size in shape if isinstance(size, int)) if isinstance(shape, list) else (),
         calls=calls if isinstance(calls, int) else 1,
         forward=numbers[0],

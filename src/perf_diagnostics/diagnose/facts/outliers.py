@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perf_diagnostics.diagnose.statistics.stability import outlier_bar
+from perf_diagnostics.diagnose.statistics.stability import excess, outliers_among
 from perf_diagnostics.records import Bools, Float64, Phase, Series, StepTable
 
 #: A cause is named where it carries at least this part of a step's excess; less is the scatter of every step.
@@ -42,10 +42,10 @@ class Cause(enum.StrEnum):
 class Outliers:
     """The outliers among a trial's steady steps.
 
-    ``steps`` are their positions, ``excess_s`` how far each lies above the median step, in s; both have the shape
-    ``(outliers,)``. ``by_cause`` splits the excess of each among its causes: over all causes it adds up to it.
-    ``by_phase`` says in which phases the excess lies (only what each took beyond its own median). ``total_s`` is the
-    time of all steady steps.
+    ``steps`` are their positions, ``excess_s`` how far each lies above the median of the steps around it, in s; both
+    have the shape ``(outliers,)``. ``by_cause`` splits the excess of each among its causes: over all causes it adds up
+    to it. ``by_phase`` says in which phases the excess lies (only what each took beyond its own median there).
+    ``total_s`` is the time of all steady steps.
     """
 
     steps: NDArray[np.intp]
@@ -59,7 +59,7 @@ class Outliers:
 
     @cached_property
     def lost_share(self) -> float:
-        """What all outliers took beyond the median, over the time of all steps."""
+        """What all outliers took beyond the steps around them, over the time of all steps."""
         return float(self.excess_s.sum()) / self.total_s if self.total_s > 0 else 0.0
 
     @cached_property
@@ -92,9 +92,9 @@ def outliers(
             all the time, and its waiting says nothing.
     """
     wall = table.wall_ns.astype(np.float64)
-    excess = _excess(wall)
-    steps = np.flatnonzero(excess > outlier_bar(wall))
-    left = excess[steps]
+    steps = np.flatnonzero(outliers_among(wall))
+    longer = excess(wall)[steps]
+    left = longer
     claims = _claims(table, phases, throttled, on_processor=on_processor)
     by_cause: dict[Cause, Float64] = {}
     for cause in Cause:
@@ -105,10 +105,10 @@ def outliers(
         left = left - by_cause[cause] * 1e9
     return Outliers(
         steps=steps,
-        excess_s=excess[steps] / 1e9,
+        excess_s=longer / 1e9,
         by_cause=by_cause,
         by_phase={
-            phase: float(np.maximum(0.0, np.nan_to_num(_excess(times))[steps]).sum()) / 1e9
+            phase: float(np.maximum(0.0, np.nan_to_num(excess(times))[steps]).sum()) / 1e9
             for phase, times in phases.items()
         },
         total_s=float(wall.sum()) / 1e9,
@@ -122,9 +122,9 @@ def _claims(
     found: dict[Cause, Float64] = {}
     pauses, wait, epoch = table.get("gc_ns"), phases.get(Phase.DATA_WAIT), table.get("epoch")
     if pauses is not None:
-        found[Cause.GC] = _excess(pauses)
+        found[Cause.GC] = excess(pauses)
     if wait is not None:
-        waited = np.nan_to_num(_excess(wait))
+        waited = np.nan_to_num(excess(wait))
         begins = np.zeros(len(table), dtype=bool) if epoch is None else np.diff(epoch, prepend=epoch[:1]) != 0
         found[Cause.EPOCH_EDGE] = np.where(begins, waited, 0.0)
         found[Cause.LOADER_STALL] = np.where(begins, 0.0, waited)
@@ -136,7 +136,7 @@ def _claims(
         found[Cause.THROTTLE] = np.where(throttled, np.inf, 0.0)
     off = off_processor_ns(table, phases) if on_processor else None
     if off is not None:
-        found[Cause.OUTSIDE] = _excess(off)
+        found[Cause.OUTSIDE] = excess(off)
     return found
 
 
@@ -177,10 +177,3 @@ def throttled_steps(table: StepTable, series: Series, began_s: float) -> Bools |
     after = np.searchsorted(series.times_ns, begin + table.wall_ns, side="right")
     seen: Bools = so_far[np.maximum(after, first)] > so_far[first]
     return seen
-
-
-def _excess(values: NDArray[Any]) -> Float64:
-    """How far each value lies above the median of those that are known."""
-    series = np.asarray(values, dtype=np.float64)
-    above: Float64 = series - float(np.nanmedian(series))
-    return above

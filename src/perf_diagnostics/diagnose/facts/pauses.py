@@ -21,7 +21,7 @@ import numpy as np
 
 from perf_diagnostics.diagnose.facts.outliers import LEAST_PART, Cause, Outliers
 from perf_diagnostics.diagnose.statistics.intervals import Interval, median_absolute_deviation, ratio_interval
-from perf_diagnostics.diagnose.statistics.stability import MANY_DEVIATIONS
+from perf_diagnostics.diagnose.statistics.stability import MANY_DEVIATIONS, excess
 from perf_diagnostics.diagnose.statistics.time_series import RARE, lost_ratio, period_of
 from perf_diagnostics.records import Float64, Phase
 
@@ -113,12 +113,11 @@ def _seconds(long: Outliers, *kinds: tuple[Cause, ...]) -> Float64:
 
 
 def _beyond_scatter(times: Float64) -> Float64:
-    """How far each value lies above the median, where that is more than the scatter of the others; else 0."""
-    above = np.nan_to_num(times - float(np.nanmedian(times)))
-    usual: Float64 = np.where(
-        above > MANY_DEVIATIONS * median_absolute_deviation(times[np.isfinite(times)]), above, 0.0
-    )
-    return usual
+    """How far each value lies above those around it, where that is more than the others scatter; else 0."""
+    above = excess(times)
+    scatter = median_absolute_deviation(above[np.isfinite(above)])
+    beyond: Float64 = np.where(np.nan_to_num(above) > MANY_DEVIATIONS * scatter, np.nan_to_num(above), 0.0)
+    return beyond
 
 
 def own_ratio(times: Float64, wall: Float64, *, tagged: Float64, own: Float64, elsewhere: Float64) -> Interval:
@@ -147,9 +146,9 @@ def own_ratio(times: Float64, wall: Float64, *, tagged: Float64, own: Float64, e
         ValueError: see :func:`ratio_interval`.
     """
     if not (elsewhere.any() or own.any()):
-        return ratio_interval(times, wall)
+        return ratio_interval(times, wall, as_it_went=True)
     left = wall - elsewhere
-    usual = ratio_interval(times - tagged - own, left - own)
+    usual = ratio_interval(times - tagged - own, left - own, as_it_went=True)
     part = float(left.sum()) / float(wall.sum())
     return (_with_events(usual, own, left) if own.any() else usual).scaled(part)
 

@@ -14,8 +14,6 @@ from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFa
 from perf_diagnostics.diagnose.facts.outliers import off_processor_ns
 from perf_diagnostics.records import ALL_PHASES, Float64, Phase
 
-NS_PER_S = 1e9
-
 #: Others' share of the cores, and the idle share, from which and up to which the one is at the other's cost: as EXP010.
 CROWDED = 0.10
 

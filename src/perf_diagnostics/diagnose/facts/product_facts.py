@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.recorded import place_of
 from perf_diagnostics.records import CodePlace, Json
 
 _NOBODY = "no step was looked through operator by operator; in a watched loop one is, after its first second"
@@ -51,7 +52,6 @@ class IdleRows:
     """
 
     place: CodePlace | None
-    operation: str
     shape: tuple[int, ...]
     rows: float
     forward: float
@@ -73,8 +73,7 @@ def rows_without_gradient(facts: TrialFacts) -> tuple[IdleRows, ...]:
             rows, ahead, back = numbers
             found.append(
                 IdleRows(
-                    place=_place(one),
-                    operation=str(one.get("operation", "")),
+                    place=place_of(one),
                     shape=_shape(one),
                     rows=rows,
                     forward=ahead / forward,
@@ -121,7 +120,7 @@ def _product(told: Json, forward: float, backward: float) -> ZeroProduct | None:
         return None
     zeros, ahead, back = numbers
     return ZeroProduct(
-        place=_place(told),
+        place=place_of(told),
         operation=str(told.get("operation", "")),
         shape=_shape(told),
         zeros=zeros,
@@ -142,10 +141,3 @@ def _numbers(told: Json, *names: str) -> tuple[float, ...] | None:
 def _shape(told: dict[str, Json]) -> tuple[int, ...]:
     shape = told.get("shape")
     return tuple(size for size in shape if isinstance(size, int)) if isinstance(shape, list) else ()
-
-
-def _place(told: dict[str, Json]) -> CodePlace | None:
-    file, line, function = told.get("file"), told.get("line"), told.get("function")
-    if isinstance(file, str) and isinstance(line, int) and isinstance(function, str):
-        return CodePlace(file=file, line=line, function=function, text=str(told.get("text", "")))
-    return None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.statistics.intervals import Interval, ratio_interval
-from perf_diagnostics.records import COLUMNS, QUANTITIES, Float64, Phase, StepTable, TrialResult
+from perf_diagnostics.records import COLUMNS, QUANTITIES, CodePlace, Float64, Json, Phase, StepTable, TrialResult
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,6 +23,16 @@ def ask(question: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | 
         return question(*arguments, **named)
     except NotMeasured:
         return None
+
+
+def place_of(told: Json) -> CodePlace | None:
+    """The line of the user's code that a fact names by ``file``, ``line``, ``function`` and ``text``; None without."""
+    if not isinstance(told, dict):
+        return None
+    file, line, function = told.get("file"), told.get("line"), told.get("function")
+    if isinstance(file, str) and isinstance(line, int) and isinstance(function, str):
+        return CodePlace(file=file, line=line, function=function, text=str(told.get("text", "")))
+    return None
 
 
 @dataclass(frozen=True, eq=False)

@@ -83,12 +83,6 @@ class TrialFacts(OwnShares):
         return self.ratio("tokens", self.column("tokens"), self.table.wall_ns).scaled(NS_PER_S)
 
     @cached_property
-    def useful_tokens_per_s(self) -> Interval:
-        """Tokens that are not padding over all time."""
-        useful = self.column("tokens") - self.column("padding_tokens")
-        return self.ratio("tokens", useful, self.table.wall_ns).scaled(NS_PER_S)
-
-    @cached_property
     def padding_share(self) -> Interval:
         """Padding over all tokens."""
         share = self.ratio("padding_tokens", self.column("padding_tokens"), self.column("tokens"))
@@ -139,11 +133,6 @@ class TrialFacts(OwnShares):
         return self.share(Phase.OPTIMIZER)
 
     @cached_property
-    def gc_share(self) -> Interval:
-        """Pauses of Python's cyclic garbage collector over the wall time."""
-        return self.ratio("gc_ns", self.column("gc_ns"), self.table.wall_ns).within(0.0, 1.0)
-
-    @cached_property
     def drift(self) -> stability.Drift:
         return stability.drift(self._ticking(TREND_STEPS))
 
@@ -151,10 +140,6 @@ class TrialFacts(OwnShares):
     def noise(self) -> float:
         """Scaled median absolute deviation of the step times over their median."""
         return stability.relative_noise(self._ticking(INDICATIVE_STEPS))
-
-    @cached_property
-    def outlier_lost_share(self) -> float:
-        return stability.outlier_lost_share(self._possible(TREND_STEPS))
 
     @cached_property
     def infinite_losses(self) -> int:

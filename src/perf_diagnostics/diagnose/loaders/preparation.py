@@ -7,7 +7,7 @@ import numpy as np
 from perf_diagnostics.diagnose.facts import processor
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.loaders.hand_over import FirstWorkers, HandedOver
-from perf_diagnostics.diagnose.loaders.loading import cores_left
+from perf_diagnostics.diagnose.loaders.loading_cost import cores_left
 from perf_diagnostics.records import Bools, Float64, Phase
 
 #: Work of less than this for each sample, in s, is hardly done sample by sample: ten calls on a single one take more.

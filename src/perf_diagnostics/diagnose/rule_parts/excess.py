@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.statistics.intervals import event_interval
+from perf_diagnostics.diagnose.statistics.stability import excess
 from perf_diagnostics.diagnose.statistics.time_series import RARE, cycle_ratio, period_of
 from perf_diagnostics.records import ALL_PHASES, Bools, Float64, Phase
 
@@ -48,7 +49,7 @@ def excess_of(facts: TrialFacts, chosen: Bools, cycles: NDArray[np.intp] | None 
         raise NotMeasured(
             "steps", f"{int(chosen.sum())} of {wall.size} steps; that leaves nothing to compare them with"
         )
-    lost = _beyond_neighbours(wall, chosen)
+    lost = beyond_neighbours(wall, chosen)
     return Excess(
         share=(_share(lost, wall, chosen) if cycles is None else cycle_ratio(lost, wall, cycles)).within(0.0, 1.0),
         among=facts.ratio("steps", chosen.astype(np.float64), np.ones(wall.size)).within(0.0, 1.0),
@@ -82,7 +83,7 @@ def with_aftermath(
     return share.reaching(min(1.0, found.share.high + more))
 
 
-def _beyond_neighbours(wall: Float64, chosen: Bools) -> Float64:
+def beyond_neighbours(wall: Float64, chosen: Bools) -> Float64:
     """What each chosen step took beyond the median of the ten others nearest to it; 0 in all others.
 
     A machine that runs at two speeds, or drifts, is at the same one around a step. Chosen steps that were shorter
@@ -109,7 +110,7 @@ def _share(lost: Float64, wall: Float64, chosen: Bools) -> Interval:
 
 
 def phase_parts(facts: TrialFacts, chosen: Bools) -> dict[Phase, float]:
-    """How what the chosen steps took beyond the median of all is spread over the phases, in parts that make 1.
+    """How what the chosen steps took beyond the median of those around is spread over the phases, in parts that make 1.
 
     Empty where no phase was timed, or none took longer.
     """
@@ -123,5 +124,5 @@ def _above(facts: TrialFacts, phase: Phase, chosen: Bools) -> Float64 | None:
     times = facts.table.phase_ns(phase)
     if times is None or not chosen.any() or np.isnan(times).all():
         return None
-    above: Float64 = np.maximum(0.0, np.nan_to_num(times[chosen] - float(np.nanmedian(times))))
+    above: Float64 = np.maximum(0.0, np.nan_to_num(excess(times)[chosen]))
     return above

@@ -1,7 +1,7 @@
 """What is recorded when a remedy is tried: which trials stand against which, and what was predicted beforehand.
 
 An experiment holds its prediction as it was made before the first pair ran; everything it says about the outcome is
-worked out from the trials' results whenever it is asked for (see :mod:`perf_diagnostics.diagnose.tried.tried`).
+worked out from the trials' results whenever it is asked for (see :mod:`perf_diagnostics.diagnose.tried.outcomes`).
 """
 
 from __future__ import annotations

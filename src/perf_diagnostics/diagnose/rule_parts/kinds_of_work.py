@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from perf_diagnostics.diagnose.code.code_shares import LEAST_LOOKS
 from perf_diagnostics.diagnose.code.code_ways import OURS, Loop, Way, seconds_of
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Remedy
-from perf_diagnostics.records import CodePlace, Phase
+from perf_diagnostics.records import CodePath, CodePlace, Phase
 
 #: The part of ``other`` between a batch and its forward.
 PREPARE = "prepare"
@@ -113,6 +113,9 @@ _TEXT = KindOfWork(
 #: be what a loss is computed with; nor are a service and another program, which HST012 sees waited for.
 INSIDE = (_SAVING, _PICTURES, _TEXT, _LOGGING, _COPYING)
 
+#: What no loss is computed with.
+_CHORES = (_SAVING, _LOGGING, _PICTURES, _TEXT)
+
 #: In their order: what an evaluation logs or saves is that first.
 KINDS = (_SAVING, _LOGGING, _PICTURES, _METRICS, _NETWORK, _COPYING, _EVALUATING)
 
@@ -126,20 +129,39 @@ class Work:
     line: CodePlace
 
 
-def kind_of_work(facts: TrialFacts, phase: str) -> Work | None:
-    """What most of a phase's time is spent on; None where nobody looked, or no kind has at least half of it."""
+def is_chore(path: CodePath) -> bool:
+    """Whether a library's function was seen that saves, logs, draws or makes text."""
+    return any(kind.functions.match(call) for kind in _CHORES for call in (*path.via, *path.calls))
+
+
+def calls_a_module(path: CodePath) -> bool:
+    """Whether a module was seen being called."""
+    return any(re.match(_CALLED, call) for call in (*path.via, *path.calls))
+
+
+def kind_of_work(
+    facts: TrialFacts, phase: str, leaves_out: Callable[[CodePath], bool] = lambda _path: False
+) -> Work | None:
+    """What most of a phase's time is spent on; None where nobody looked, or no kind has at least half of it.
+
+    Args:
+        facts: of the trial.
+        phase: by its name.
+        leaves_out: looks of which it is known what they are; at least half of the others' time is asked for.
+    """
     code = facts.result.code
     seen = () if code is None else tuple(path for path in code.paths if path.phase == phase)
     if code is None or sum(path.looks + path.rare for path in seen) < LEAST_LOOKS:
         return None
     whole_s = sum(code.seconds(path) for path in seen)
+    left_s = sum(code.seconds(path) for path in seen if not leaves_out(path))
     depth = Loop.of(code).depth
     by_line: defaultdict[CodePlace, list[Way]] = defaultdict(list)
     # Where no loader is watched, the training's own batches are loaded outside of the phases; and what calls a module
     # between a batch and its forward prepares that batch.
     kinds = KINDS if facts.table.host_ns(Phase.DATA_WAIT) is not None else KINDS[:-1]
     for path in seen:
-        if path.places and path.part != PREPARE:
+        if path.places and path.part != PREPARE and not leaves_out(path):
             way = Way.of(path, code)
             by_line[way.lines[min(depth, len(way.lines)) - 1]].append(way)
     by_kind: defaultdict[str, list[tuple[float, CodePlace]]] = defaultdict(list)
@@ -149,9 +171,9 @@ def kind_of_work(facts: TrialFacts, phase: str) -> Work | None:
             by_kind[kind.name].append((seconds_of(ways), line))
     for kind in kinds:
         found = by_kind.get(kind.name, [])
-        part = sum(seconds for seconds, _ in found) / whole_s
-        if part >= LEAST_PART:
-            return Work(kind, part, max(found, key=lambda one: one[0])[1])
+        seconds = sum(one for one, _ in found)
+        if found and seconds >= LEAST_PART * left_s:
+            return Work(kind, seconds / whole_s, max(found, key=lambda one: one[0])[1])
     return None
 
 

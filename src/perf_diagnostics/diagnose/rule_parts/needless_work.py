@@ -9,6 +9,7 @@ from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.diagnose.finding import Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, Named, cleared, evidence, grade
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.one_step import with_what_goes_beside
 from perf_diagnostics.diagnose.wording import counted, percent
 
 
@@ -52,13 +53,20 @@ def answer(
         scope=facts.label,
         evidence=(taken,),
         remedies=remedies,
-        recoverable=recoverable(removable(facts, found), rule.family),
+        recoverable=recoverable(_removable(facts, found), rule.family),
         # What the operators did is known; how long it takes is known from one step.
         confidence=confidence(
             Tier.SHARE_AND_CAUSE if sure else Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin
         ),
         claims=by_phase(found),
     )
+
+
+def _removable(facts: TrialFacts, found: Sequence[Needless]) -> Interval:
+    """What goes when it is not done, with what may go beside its operators."""
+    beside = with_what_goes_beside(facts, Interval(share_of_step(found).value, None, None, 1))
+    gone = removable(facts, found)
+    return gone if beside.high is None else gone.reaching(beside.high)
 
 
 def and_more(found: Sequence[Needless]) -> str:

@@ -8,15 +8,17 @@ from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
+from scipy import ndimage
 
 from perf_diagnostics.diagnose.facts import run_delay
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.facts.outliers import Cause
 from perf_diagnostics.diagnose.finding import Remedy
-from perf_diagnostics.diagnose.rule_parts.excess import phase_parts
+from perf_diagnostics.diagnose.rule_parts.excess import beyond_neighbours, phase_parts
 from perf_diagnostics.diagnose.rule_parts.kinds_of_work import kind_of_work
 from perf_diagnostics.diagnose.rule_parts.model_asked import model_asked
 from perf_diagnostics.diagnose.rule_parts.whose_work import whose_work
+from perf_diagnostics.diagnose.statistics.stability import course, excess
 from perf_diagnostics.diagnose.statistics.time_series import Period, lost_ratio, period_of
 from perf_diagnostics.records import Bools, Float64, Phase
 
@@ -114,7 +116,7 @@ def _placed(facts: TrialFacts, lost: Float64, by_phase: Mapping[Phase, float]) -
     times = facts.table.phase_ns(max(by_phase, key=lambda phase: by_phase[phase])) if by_phase else None
     if times is None:
         return np.zeros_like(lost)
-    above = np.nan_to_num(times - float(np.nanmedian(times)))
+    above = np.nan_to_num(excess(times))
     # Scatter of the phase in steps that were long for another reason is no event of it.
     placed: Float64 = np.where(above >= LEAST_UNOWNED * lost, np.clip(above, 0.0, lost), 0.0)
     return placed
@@ -133,13 +135,13 @@ def rhythm_outside(facts: TrialFacts) -> Stalls | None:
     pauses, graphs = facts.table.get("gc_ns"), facts.table.get("graphs")
     own = times - (0.0 if pauses is None else pauses)
     compiled = np.zeros(wall.size, dtype=bool) if graphs is None else np.diff(graphs, prepend=graphs[:1]) > 0
-    period = period_of(np.where(compiled, 0.0, np.maximum(0.0, own - float(np.median(own)))))
+    # Where every second step has more, the running median is high at these; right beside them it is not.
+    usual = ndimage.minimum_filter(course(own), size=3, mode="nearest")
+    period = period_of(np.where(compiled, 0.0, np.maximum(0.0, own - usual)))
     if period is None:
         return None
     beats = np.arange(wall.size) % period.steps == period.offset
-    # The median of all lies between the beats and the others where every second step has one.
-    above = np.maximum(0.0, own - float(np.median(own[~beats])))
-    lost: Float64 = np.where(beats & ~compiled, above, 0.0)
+    lost: Float64 = np.where(compiled, 0.0, np.maximum(0.0, beyond_neighbours(own, beats)))
     return Stalls(wall, lost, lost, {Phase.OTHER: 1.0})
 
 

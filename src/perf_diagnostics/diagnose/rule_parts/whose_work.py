@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from perf_diagnostics.diagnose.code.code_shares import LEAST_LOOKS, proportion
@@ -10,7 +11,7 @@ from perf_diagnostics.diagnose.code.code_ways import OURS, Loop, Way, seconds_of
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.diagnose.finding import Remedy
 from perf_diagnostics.diagnose.wording import percent
-from perf_diagnostics.records import CodePlace
+from perf_diagnostics.records import CodePath, CodePlace
 
 #: Somebody is named who has at least this part of the phase's looks.
 LEAST_PART = 0.5
@@ -61,20 +62,29 @@ class OwnFunction:
         )
 
 
-def whose_work(facts: TrialFacts, phase: str) -> Framework | OwnFunction | None:
-    """Who has at least half of a phase's looks; None where nobody looked often enough, or nobody has."""
+def whose_work(
+    facts: TrialFacts, phase: str, leaves_out: Callable[[CodePath], bool] = lambda _path: False
+) -> Framework | OwnFunction | None:
+    """Who has at least half of a phase's looks; None where nobody looked often enough, or nobody has.
+
+    Args:
+        facts: of the trial.
+        phase: by its name.
+        leaves_out: looks of which it is known what they are; at least half of the others' time is asked for.
+    """
     code = facts.result.code
     seen = () if code is None else tuple(path for path in code.paths if path.phase == phase)
     if code is None or sum(path.looks + path.rare for path in seen) < LEAST_LOOKS:
         return None
     whole_s = sum(code.seconds(path) for path in seen)
+    left_s = sum(code.seconds(path) for path in seen if not leaves_out(path))
     squares = sum(path.looks * code.interval_s**2 + path.rare * code.rare_interval_s**2 for path in seen)
     loop = Loop.of(code)
     packages: defaultdict[str, list[Way]] = defaultdict(list)
     functions: defaultdict[tuple[str, str], list[Way]] = defaultdict(list)
     for path in seen:
         way = Way.of(path, code)
-        if not way.lines or way.calls == OURS:
+        if not way.lines or way.calls == OURS or leaves_out(path):
             continue
         if way.calls and way.lines[-1] in loop.common:
             packages[way.calls[0].split(".")[0]].append(way)
@@ -85,7 +95,7 @@ def whose_work(facts: TrialFacts, phase: str) -> Framework | OwnFunction | None:
     _, ways = max(functions.items(), key=lambda item: seconds_of(item[1]), default=(("", ""), []))
     n = whole_s**2 / squares
     for found in (own, ways):
-        if seconds_of(found) < LEAST_PART * whole_s:
+        if not found or seconds_of(found) < LEAST_PART * left_s:
             continue
         part = proportion(seconds_of(found) / whole_s, n)
         return Framework(package, part) if found is own else _function(ways, loop.depth, part)

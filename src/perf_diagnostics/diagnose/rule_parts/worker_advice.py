@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Remedy
-from perf_diagnostics.diagnose.loaders.loader_parts import draws_first
-from perf_diagnostics.diagnose.loaders.loading import made_anew
+from perf_diagnostics.diagnose.loaders.loading_cost import made_anew
+from perf_diagnostics.diagnose.loaders.waits_timed import draws_first
 from perf_diagnostics.diagnose.wording import counted
 
 #: What torch's documentation of IterableDataset says: each worker has a copy of the data set, and iterates over it.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.code_words import at_line
+from perf_diagnostics.diagnose.code.code_words import at_line
 from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable, TrialFacts, ask
 from perf_diagnostics.diagnose.facts.operator_facts import (
     OperatorsAt,

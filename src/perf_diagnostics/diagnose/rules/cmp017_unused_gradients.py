@@ -10,6 +10,7 @@ from perf_diagnostics.diagnose.facts.gradient_facts import UnusedBackward, requi
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.one_step import with_what_goes_beside
 from perf_diagnostics.diagnose.wording import percent
 from perf_diagnostics.records import Phase
 
@@ -38,7 +39,8 @@ class UnusedGradients:
         A script that updates these parameters itself, or reads their gradients, uses them; nobody sees that. An
         optimizer that is made later in the training is not known yet. The time is that of one or two of the first
         steps. What an operator computes for an unused gradient beside a used one (a critic's weights in the
-        generator's backward) is not told apart, and not counted.
+        generator's backward) is not told apart, and not counted. Adding up gradients that nobody clears, and memory
+        that is kept for the backward, are in the upper end of the gain alone.
     """
 
     code: ClassVar[str] = "CMP017"
@@ -91,7 +93,8 @@ class UnusedGradients:
             scope=facts.label,
             evidence=tuple(numbers),
             remedies=_remedies(nobodys=share >= self.warn_share, dropped=needless and _dropped(unused)),
-            recoverable=None if won is None else recoverable(won, self.family),
+            # What adds up unused gradients, and keeps activations for them, is in no operator of the backward's.
+            recoverable=None if won is None else recoverable(with_what_goes_beside(facts, won), self.family),
             confidence=confidence(Tier.CONFIGURATION if won is None else Tier.SHARE_AND_CAUSE, sure=True),
             claims={} if won is None else {str(Phase.BACKWARD): won.value},
         )

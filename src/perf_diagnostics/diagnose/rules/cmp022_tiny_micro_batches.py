@@ -1,4 +1,4 @@
-"""CMP022: gradients are accumulated over many micro-batches, each so small that calling operators may take longest."""
+"""CMP022: many micro-batches, or slices of a batch, make a step, so small that calling operators may take longest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.facts import processor
+from perf_diagnostics.diagnose.facts.call_facts import calls_a_step
 from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
@@ -20,7 +21,8 @@ class TinyMicroBatches:
     """Gradients are accumulated over micro-batches of a few samples, although larger ones would fit into memory.
 
     What it measures:
-        On the CPU, how many micro-batches make a step, the samples of one, and how long forward and backward of one
+        On the CPU, how many micro-batches make a step, or into how many slices a batch of the loader is cut that have a
+        forward and a backward each; the samples of one, and how long forward and backward of one
         take for each trained tensor: up to ten operators a tensor at 30 µs, calling them may take most of it. Memory at
         its peak says how much larger a micro-batch surely can be, if all that is in use grew with it.
 
@@ -47,10 +49,16 @@ class TinyMicroBatches:
         default=300e-6,
         metadata=limit("forward and backward a trained tensor and micro-batch, in s", "ten operators, as HST010"),
     )
+    small_slice: int = field(
+        default=32,
+        metadata=limit("samples of a slice up to which a batch is cut small", "judgement: its rest is there already"),
+    )
     full: float = field(default=0.90, metadata=limit("memory in use beyond which a batch is not proposed", "MEM001"))
 
     def check(self, facts: TrialFacts) -> Answer:
-        micro = int(ask(facts.number, "accumulation_steps") or facts.result.trial.settings.accumulation_steps or 1)
+        batches = int(ask(facts.number, "accumulation_steps") or facts.result.trial.settings.accumulation_steps or 1)
+        slices = _slices(facts, batches)
+        micro, samples = batches * slices, max(1, round(facts.batch_size / slices))
         if micro < 2:
             raise NotApplicable("accumulation_steps", "no gradients are accumulated")
         if facts.on_accelerator:
@@ -60,17 +68,18 @@ class TinyMicroBatches:
         work, tensors = facts.joint_share(Phase.FORWARD, Phase.BACKWARD), facts.number("optimizer_tensors")
         if not tensors:
             raise NotMeasured("optimizer_tensors", "no trained tensors were counted")
+        small = SMALL_BATCH if slices == 1 else self.small_slice
         running = ask(processor.granted_share, facts)
         one = work.scaled(facts.step_time_s.value / micro * (1.0 if running is None else running))
         each = one.scaled(1 / tensors)
         numbers = [
             Evidence(metric="micro-batches a step", value=micro, limit=self.least_batches),
-            Evidence(metric="samples of a micro-batch", value=facts.batch_size, limit=SMALL_BATCH),
+            Evidence(metric="samples of a micro-batch", value=samples, limit=small),
             evidence("forward and backward a micro-batch", one.scaled(1e3), "ms"),
             evidence("the same a micro-batch and trained tensor", each.scaled(1e6), "µs", limit=self.short_s * 1e6),
         ]
-        if micro < self.least_batches or facts.batch_size > SMALL_BATCH or not each.surely_below(self.short_s):
-            each_takes = f"{counted(facts.batch_size, 'sample')} takes {duration(one.value)}"
+        if micro < self.least_batches or samples > small or not each.surely_below(self.short_s):
+            each_takes = f"{counted(samples, 'sample')} takes {duration(one.value)}"
             return cleared(self, f"each of {micro} micro-batches of {each_takes}", *numbers)
         used = ask(lambda: facts.host_memory_share)
         factor = _larger(micro, used, self.full)
@@ -78,7 +87,7 @@ class TinyMicroBatches:
             numbers.append(Evidence(metric="memory in use", value=used * 100, unit="%", limit=self.full * 100))
         if factor == 1:
             return cleared(self, f"memory ({percent(used or 0.0)} in use) has no room for larger ones", *numbers)
-        size, left = facts.batch_size * factor, micro // factor
+        size, left = samples * factor, micro // factor
         most = work.value * (1 - 1 / factor)
         room = "" if used is None else f", and {percent(used)} of the memory is in use"
         checked = "" if used is not None else "; see first that it fits into memory"
@@ -87,23 +96,48 @@ class TinyMicroBatches:
             name=self.name,
             family=self.family,
             severity=Severity.INFO,
-            summary=f"Gradients are accumulated over {micro} micro-batches of {counted(facts.batch_size, 'sample')}, "
-            f"{duration(one.value)} each{room}: calling operators may take most of that, and each micro-batch pays it "
-            "again. What larger ones win was not measured.",
+            summary=f"{_lead(facts, micro, samples, slices)}, {duration(one.value)} each{room}: calling operators may "
+            "take most of that, and each micro-batch pays it again. What larger ones win was not measured.",
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=(
-                Remedy(
-                    f"Train with micro-batches of {size}, accumulating {left}: the same samples in each "
-                    f"update{checked}.",
-                    {"batch_size": size, "accumulation_steps": left},
-                ),
-            ),
+            remedies=(_in_larger_slices(size, left, checked) if slices > 1 else _accumulate_less(size, left, checked),),
             recoverable=recoverable(Interval(most, 0.0, most, facts.steps), self.family),
             confidence=confidence(Tier.CONFIGURATION, sure=True),
             claims={str(one): facts.share(one).value * (1 - 1 / factor) for one in (Phase.FORWARD, Phase.BACKWARD)},
             symptom_of=("SWP001", "HST011"),
         )
+
+
+def _slices(facts: TrialFacts, batches: int) -> int:
+    """Into how many slices each batch of the loader is cut; 1 where not each of them has a backward of its own."""
+    slices = int(ask(facts.number, "slices_a_batch") or 1)
+    backwards = ask(calls_a_step, facts, "backwards")
+    return slices if backwards is not None and round(backwards.value) == slices * batches else 1
+
+
+def _lead(facts: TrialFacts, micro: int, samples: int, slices: int) -> str:
+    of = counted(samples, "sample")
+    if slices == 1:
+        return f"Gradients are accumulated over {micro} micro-batches of {of}"
+    return (
+        f"Each batch of {facts.batch_size} samples is trained on in {slices} slices of {of}, with a forward and a "
+        "backward each"
+    )
+
+
+def _accumulate_less(size: int, left: int, checked: str) -> Remedy:
+    return Remedy(
+        f"Train with micro-batches of {size}, accumulating {left}: the same samples in each update{checked}.",
+        {"batch_size": size, "accumulation_steps": left},
+    )
+
+
+def _in_larger_slices(size: int, left: int, checked: str) -> Remedy:
+    how = f"Train on the batch of {size} at once" if left == 1 else f"Cut the batch into slices of {size}"
+    return Remedy(
+        f"{how}: the same samples in each update{checked}. Where each loss is divided by the number of slices, divide "
+        f"it by {left}."
+    )
 
 
 def _larger(micro: int, used: float | None, full: float) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.code.code_words import at_line
 from perf_diagnostics.diagnose.code.passing_looks import TimeAt, time_at
-from perf_diagnostics.diagnose.code_words import at_line
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.facts.product_facts import ZeroProduct, share_of_operations, zero_products
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.code.code_words import function, place
 from perf_diagnostics.diagnose.code.passing_looks import TimeAt, time_at
-from perf_diagnostics.diagnose.code_words import function, place
 from perf_diagnostics.diagnose.facts.facts import NotApplicable, TrialFacts
 from perf_diagnostics.diagnose.facts.hook_facts import Hook, hooks_of
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity

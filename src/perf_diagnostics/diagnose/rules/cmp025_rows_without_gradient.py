@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.code_words import at_line
+from perf_diagnostics.diagnose.code.code_words import at_line
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.facts.product_facts import IdleRows, rows_without_gradient, share_of_operations
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
@@ -45,7 +45,9 @@ class RowsWithoutGradient:
         In one step of a watched loop, which is none of those that count: for each matrix product and convolution of
         the models' forward the gradient that backward multiplies with its weight or input, and how many of its rows
         (tokens, samples, positions) are nothing but zeros, by 128 rows drawn at random, some of them looked at whole.
-        The product's operations in forward and backward count by that part.
+        The product's operations in forward and backward count by that part. A warning is given where backward's part of
+        them surely takes a sizeable share of the step and the rows are no whole samples (positions, tokens): samples
+        that are learnt already, or of which a teacher is not sure, get no gradient either.
 
     Why it matters:
         A row without a gradient cost as much as the others. A head over a vocabulary for all positions, of which one
@@ -58,10 +60,11 @@ class RowsWithoutGradient:
 
     When it is wrong:
         What comes out may be used without a gradient: a metric over all positions, statistics of a batch norm, a memory
-        bank. A loss with a margin has to see a row to know that it counts for nothing. Layers that mix rows (attention,
-        batch norm, recurrent ones) need rows that get no gradient themselves: only what is said of the products holds.
-        Stochastic depth leaves rows out on purpose. A share of operations is not quite a share of time. One step was
-        looked at; compiled models and recurrent layers in one kernel are not.
+        bank. A loss with a margin has to see a row to know that it counts for nothing: of whole samples that cannot be
+        told apart, and is an info. Layers that mix rows (attention, batch norm, recurrent ones) need rows that get no
+        gradient themselves: only what is said of the products holds. Stochastic depth leaves rows out on purpose. A
+        share of operations is not quite a share of time. One step was looked at; compiled models and recurrent layers
+        in one kernel are not.
     """
 
     code: ClassVar[str] = "CMP025"
@@ -77,6 +80,14 @@ class RowsWithoutGradient:
     )
     info_share: float = field(
         default=0.10, metadata=limit("share of a step's operations for such rows to mention", "judgement")
+    )
+
+    warn_share: float = field(
+        default=0.10,
+        metadata=limit("share of the step that backward computes for such rows to warn from", "as CMP029; a judgement"),
+    )
+    most_views: int = field(
+        default=4, metadata=limit("rows a sample that the loss may choose among as samples", "judgement: views, pairs")
     )
 
     def check(self, facts: TrialFacts) -> Answer:
@@ -99,12 +110,13 @@ class RowsWithoutGradient:
             numbers.append(Evidence(metric="padding among the tokens", value=padding.value * 100, unit="%"))
             if all(one.rows <= padding.value + self.info_share for one in idle):
                 return cleared(self, "the rows without a gradient are as many as padding is (CMP004)", *numbers)
-        lost = _lost(facts, idle)
+        samples = max((one.shape[0] for one in idle if one.shape), default=0) <= self.most_views * facts.batch_size
+        lost = _lost(facts, idle, samples=samples)
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=Severity.INFO,
+            severity=self._severity(lost, samples=samples),
             summary=_summary(idle, operations),
             scope=facts.label,
             evidence=tuple(numbers),
@@ -113,16 +125,24 @@ class RowsWithoutGradient:
             confidence=confidence(Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin),
         )
 
+    def _severity(self, lost: Interval | None, *, samples: bool) -> Severity:
+        """A warning where a good part is surely won, and the rows could be left out before they are computed."""
+        sure = lost is not None and lost.surely_at_least(self.warn_share) and not samples
+        return Severity.WARNING if sure else Severity.INFO
 
-def _lost(facts: TrialFacts, idle: Sequence[IdleRows]) -> Interval | None:
-    """The share of the step for such rows, where operations take as long as others of their phase do."""
+
+def _lost(facts: TrialFacts, idle: Sequence[IdleRows], *, samples: bool) -> Interval | None:
+    """The share of the step for such rows, where operations take as long as others of their phase do.
+
+    Of whole samples none of it is sure: which of them get no gradient may not be known before they were computed.
+    """
     forward, backward = ask(facts.share, Phase.FORWARD), ask(facts.share, Phase.BACKWARD)
     if forward is None or backward is None:
         return None
     ahead = forward.value * min(1.0, sum(one.forward for one in idle))
     back = backward.value * min(1.0, sum(one.backward for one in idle))
     most = min(forward.value + backward.value, _MORE_THAN_PRODUCTS * (ahead + back))
-    return Interval(ahead + back, back, most, 1)
+    return Interval(back, 0.0, most, 1) if samples else Interval(ahead + back, back, most, 1)
 
 
 def _summary(idle: Sequence[IdleRows], operations: float) -> str:

@@ -6,20 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.code_words import at_line
+from perf_diagnostics.diagnose.code.code_words import at_line
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
-from perf_diagnostics.diagnose.facts.operator_facts import (
-    OperatorsAt,
-    claims_of,
-    operators_at,
-    operators_timed,
-    share_of_step,
-)
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.rule import Answer, cleared, grade, limit
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.rule_parts.one_step import in_one_step
-from perf_diagnostics.diagnose.wording import counted, percent, percent_between
+from perf_diagnostics.diagnose.facts.operator_facts import OperatorsAt, operators_at
+from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy
+from perf_diagnostics.diagnose.rule import Answer, cleared, limit
+from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer
+from perf_diagnostics.diagnose.wording import counted
 
 _SQUARES = Remedy(
     "For squared differences torch.cdist(a, b) ** 2, or one product: (a * a).sum(-1)[:, None] + (b * b).sum(-1) - 2 * "
@@ -72,49 +65,15 @@ class BroadcastBlowUp:
         lines = operators_at(facts, "broadcast_blow_ups")
         if not lines:
             return cleared(self, "no tensor is spread over another one only to be added up")
-        if not operators_timed(facts):
-            return self._on_device(facts, lines)
-        share = share_of_step(facts, lines)
-        graded = grade(share, ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share)))
-        numbers = (in_one_step("spreading, and adding up again", share, limit=self.info_share),)
-        if graded is None:
-            return cleared(self, "what is spread only to be added up takes little of the step", *numbers)
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=graded.severity,
-            summary=f"{percent_between(share)} of each step goes into {_what(lines)}.",
-            scope=facts.label,
-            evidence=(*numbers, *_sizes(lines[0])),
+        told = Told(
+            subject="what is spread only to be added up",
+            metric="spreading, and adding up again",
+            what=_what(lines),
+            evidence=_sizes(lines[0]),
             remedies=_remedies(lines[0]),
-            recoverable=recoverable(share.scaled(1 - _left(lines[0])), self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
-            claims=claims_of(facts, lines),
+            needless=1 - _left(lines[0]),
         )
-
-    def _on_device(self, facts: TrialFacts, lines: Sequence[OperatorsAt]) -> Answer:
-        """Where only the bytes that operators move are known."""
-        part = sum(one.whole for one in lines)
-        numbers = (
-            Evidence(
-                metric="bytes of these operators, of all", value=part * 100, unit="%", limit=self.info_share * 100
-            ),
-        )
-        if part < self.info_share:
-            return cleared(self, "what is spread only to be added up moves few of the step's bytes", *numbers)
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=Severity.INFO,
-            summary=f"{percent(part)} of the bytes that a step's operators move are for {_what(lines)}; how long that "
-            "takes was not measured.",
-            scope=facts.label,
-            evidence=(*numbers, *_sizes(lines[0])),
-            remedies=_remedies(lines[0]),
-            confidence=confidence(Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin),
-        )
+        return answer(self, facts, lines, told, levels=(self.info_share, self.warn_share))
 
 
 def _what(lines: Sequence[OperatorsAt]) -> str:

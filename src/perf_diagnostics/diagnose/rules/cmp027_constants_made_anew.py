@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.code_words import at_line
+from perf_diagnostics.diagnose.code.code_words import at_line
 from perf_diagnostics.diagnose.facts.dataflow_facts import Needless, constants_made
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Family, Remedy

@@ -6,21 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.code_words import at_line
+from perf_diagnostics.diagnose.code.code_words import at_line
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
-from perf_diagnostics.diagnose.facts.operator_facts import (
-    OperatorsAt,
-    claims_of,
-    operators_at,
-    operators_timed,
-    share_of_step,
-)
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.rule import Answer, cleared, grade, limit
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.rule_parts.one_step import in_one_step
+from perf_diagnostics.diagnose.facts.operator_facts import OperatorsAt, operators_at
+from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy
+from perf_diagnostics.diagnose.rule import Answer, cleared, limit
+from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer
 from perf_diagnostics.diagnose.rule_parts.zeros import zeros_in_words
-from perf_diagnostics.diagnose.wording import counted, percent, percent_between
+from perf_diagnostics.diagnose.wording import counted
 
 _GATHER = Remedy(
     "If the zeros are those of one-hot labels: pick first, compute then. log_softmax(logits, 1).gather(1, "
@@ -71,49 +64,15 @@ class ArithmeticWithZeros:
         lines = [one for one in operators_at(facts, "zero_arithmetic") if _zeros(one) >= self.least_zeros]
         if not lines:
             return cleared(self, "nothing is multiplied by nearly all zeros only to be added up")
-        if not operators_timed(facts):
-            return self._on_device(facts, lines)
-        share = share_of_step(facts, lines)
-        graded = grade(share, ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share)))
-        numbers = (in_one_step("what zeros are multiplied with, and its sums", share, limit=self.info_share),)
-        if graded is None:
-            return cleared(self, "what is multiplied by zeros takes little of the step", *numbers)
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=graded.severity,
-            summary=f"{percent_between(share)} of each step goes into numbers that are {_what(lines)}.",
-            scope=facts.label,
-            evidence=(*numbers, _of_zeros(lines[0])),
+        told = Told(
+            subject="what is multiplied by zeros",
+            metric="what zeros are multiplied with, and its sums",
+            what=f"numbers that are {_what(lines)}",
+            evidence=(_of_zeros(lines[0]),),
             remedies=(_GATHER, _SELECT),
-            recoverable=recoverable(share.scaled(_zeros(lines[0])), self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
-            claims=claims_of(facts, lines),
+            needless=_zeros(lines[0]),
         )
-
-    def _on_device(self, facts: TrialFacts, lines: Sequence[OperatorsAt]) -> Answer:
-        """Where only the bytes that operators move are known."""
-        part = sum(one.whole for one in lines)
-        numbers = (
-            Evidence(
-                metric="bytes of these operators, of all", value=part * 100, unit="%", limit=self.info_share * 100
-            ),
-        )
-        if part < self.info_share:
-            return cleared(self, "what is multiplied by zeros moves few of the step's bytes", *numbers)
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=Severity.INFO,
-            summary=f"{percent(part)} of the bytes that a step's operators move are for numbers that are "
-            f"{_what(lines)}; how long that takes was not measured.",
-            scope=facts.label,
-            evidence=(*numbers, _of_zeros(lines[0])),
-            remedies=(_GATHER, _SELECT),
-            confidence=confidence(Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin),
-        )
+        return answer(self, facts, lines, told, levels=(self.info_share, self.warn_share))
 
 
 def _what(lines: Sequence[OperatorsAt]) -> str:

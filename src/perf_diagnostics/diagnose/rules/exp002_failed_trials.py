@@ -68,7 +68,11 @@ class FailedTrials:
         completed = endings[Outcome.COMPLETED]
         numbers = (
             Evidence(metric="completed trials", value=completed, n=len(results) + len(waiting)),
-            *(Evidence(metric=f"trials that {_ENDED[o]}", value=endings[o]) for o in _ENDED if endings[o]),
+            *(
+                Evidence(metric=f"trials that {_ENDED[o].replace('was ', 'were ')}", value=endings[o])
+                for o in _ENDED
+                if endings[o]
+            ),
             *(_largest(group) for group in facts.groups if _ran_out(group) and group.points),
         )
         if completed == len(results) + len(waiting):

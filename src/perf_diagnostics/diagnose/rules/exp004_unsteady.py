@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.facts.moving_shares import PartOfDrift, parts_of_drift
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.rule_parts.stalls import PLACES
-from perf_diagnostics.diagnose.statistics.stability import Drift
-from perf_diagnostics.diagnose.wording import listing, percent, percent_between
+from perf_diagnostics.diagnose.statistics.stability import Change, Drift, change_of
+from perf_diagnostics.diagnose.wording import duration, listing, percent, percent_between
 
 #: From this part of a drift on a phase is named for it alone; where several surely have the second part each, and
 #: together the first, all of them are.
@@ -44,8 +46,9 @@ class Unsteady:
 
     When it is wrong:
         On shared machines other people's load looks like drift: with 180 steps, 2 of 19 untouched controls drifted
-        by more than 20 %. Under 500 steps a drift is therefore only mentioned, and so is one in which all phases take
-        part alike: clocks and other users slow all of a step, and so may longer batches. Where that cannot be told, as
+        by more than 20 %. Under 500 steps a drift is therefore only mentioned (but for one that left no steady part and
+        surely lies in some of the phases), and so is one in which all phases take part alike: clocks and other users
+        slow all of a step, and so may longer batches. Where that cannot be told, as
         without timed phases, the number of steps alone decides. Steps that are alike to their neighbours drift by
         chance: simulated at 10 % of scatter and AR(1) with rho 0.6, 6 % of steady series of 100 steps do, and 25 %
         would of 20.
@@ -73,30 +76,33 @@ class Unsteady:
     )
 
     def check(self, facts: TrialFacts) -> Answer:
-        drift = ask(self._drift, facts)
-        if not facts.result.steady:
-            return self._finding(
-                facts,
-                Severity.WARNING,
-                f"The end of the warm-up could not be shown: {_why(facts)}.",
-                drift,
-            )
+        drift, settled = ask(self._drift, facts), facts.result.steady
+        change = ask(self._change, facts)
+        if not settled and (change is None or _gave_up(facts)):
+            says = f"The end of the warm-up could not be shown: {_why(facts)}."
+            return self._finding(facts, Severity.WARNING, says, drift)
         drift = self._drift(facts)
-        if not self._drifts(drift):
+        if settled and not self._drifts(drift):
             return cleared(
                 self, f"step time changed by {percent(drift.rise)} over the trial", *self._numbers(facts, drift)
             )
-        parts = ask(parts_of_drift, facts) or ()
+        parts = ask(parts_of_drift, facts, None if change is None else change.at) or ()
         moved = tuple(one for one in parts if one.moves(self.moves))
         # Where nobody can tell whether shares moved, the number of steps alone decides.
         alike = sum(one.is_much for one in parts) > 1 and all(one.stays(self.moves) for one in parts)
-        trusted = facts.steps >= self.trusted_steps and not alike
-        way = "rose" if drift.rise > 0 else "fell"
         named = _named(parts) if moved and not alike else ()
-        where = _ALIKE if alike else _where(named)
-        says = f"The step time {way} by {percent(abs(drift.rise))} over the trial{where}."
+        trusted = not alike and (facts.steps >= self.trusted_steps or (not settled and bool(named)))
+        says = f"{_how(facts, change, drift)}{_ALIKE if alike else _where(named)}."
         severity = Severity.WARNING if trusted else Severity.INFO
-        return self._finding(facts, severity, says, drift, (*_parts(named), *_shares(moved, named)))
+        told = (*_course(change), *_parts(named), *_shares(moved, named))
+        grows = change is not None and change.at is None and change.rise > 0 and not alike
+        return self._finding(facts, severity, says, drift, placed=told, remedies=(_GROWS,) if grows else ())
+
+    def _change(self, facts: TrialFacts) -> Change | None:
+        """How the step time changed, where that is described and not little."""
+        facts.column("wall_ns", least=self.least_steps)
+        change = change_of(facts.step_times_s)
+        return change if change is not None and max(change.rise, 1 / (1 + change.rise) - 1) > self.thirds else None
 
     def _drift(self, facts: TrialFacts) -> Drift:
         facts.column("wall_ns", least=self.least_steps)
@@ -107,7 +113,14 @@ class Unsteady:
         return drift.monotone and abs(drift.rise) > self.rise and apart > self.thirds
 
     def _finding(
-        self, facts: TrialFacts, severity: Severity, says: str, drift: Drift | None, placed: Sequence[Evidence] = ()
+        self,
+        facts: TrialFacts,
+        severity: Severity,
+        says: str,
+        drift: Drift | None,
+        *,
+        placed: Sequence[Evidence] = (),
+        remedies: tuple[Remedy, ...] = (),
     ) -> Finding:
         return Finding(
             code=self.code,
@@ -118,6 +131,7 @@ class Unsteady:
             scope=facts.label,
             evidence=(*self._numbers(facts, drift), *placed),
             remedies=(
+                *remedies,
                 Remedy(
                     "Measure longer, after a longer warm-up; look for what changes: clocks, lengths, growing lists."
                 ),
@@ -136,6 +150,53 @@ class Unsteady:
             ),
             Evidence(metric="last third over first", value=drift.last_over_first, limit=1 + self.thirds, n=facts.steps),
         )
+
+
+_GROWS = Remedy(
+    "Look for what grows by a little in each step and is gone through in the next: a list of all outputs that is "
+    "concatenated or averaged anew, a sum of losses that keeps its graph (add loss.item() or loss.detach())."
+)
+
+
+def _how(facts: TrialFacts, change: Change | None, drift: Drift) -> str:
+    """The change of the step time, without where it lies."""
+    if change is None:
+        return f"The step time {_way(drift.rise)} over the trial"
+    before, after = duration(change.before), duration(change.after)
+    if change.at is None:
+        way = "rose" if change.after > change.before else "fell"
+        each = duration(abs(change.per_value))
+        return f"The step time {way} from {before} to {after}, {each} each step, over the trial"
+    return (
+        f"From step {_number_of(facts, change.at)} on a step takes {after}, before it took {before}: it "
+        f"{_way(change.rise)}"
+    )
+
+
+def _way(rise: float) -> str:
+    return f"{'rose' if rise > 0 else 'fell'} by {percent(abs(rise))}"
+
+
+def _number_of(facts: TrialFacts, at: int) -> int:
+    """The number of a steady step among all steps that were recorded, from 1."""
+    tables = facts.result.steps
+    steady = np.flatnonzero(~tables[0].columns["warmup"]) if tables else np.empty(0, dtype=np.intp)
+    return int(steady[at]) + 1 if steady.size == facts.steps else at + 1
+
+
+def _course(change: Change | None) -> tuple[Evidence, ...]:
+    if change is None:
+        return ()
+    if change.at is not None:
+        return (
+            Evidence(metric="step time before the change", value=change.before * 1e3, unit="ms"),
+            Evidence(metric="step time after the change", value=change.after * 1e3, unit="ms"),
+        )
+    return (
+        Evidence(metric="step time at the first step", value=change.before * 1e3, unit="ms"),
+        Evidence(metric="step time at the last step", value=change.after * 1e3, unit="ms"),
+        Evidence(metric="change from step to step", value=change.per_value * 1e6, unit="µs"),
+    )
 
 
 #: Said of a drift in which all phases take part.
@@ -181,5 +242,9 @@ def _shares(moved: Sequence[PartOfDrift], named: Sequence[PartOfDrift]) -> tuple
 
 def _why(facts: TrialFacts) -> str:
     """What the loop said when it gave up waiting, or else that the times themselves show no steady part."""
-    ended = facts.word("warmup_ended") or ""
-    return f"waiting for it was {ended}" if ended.startswith(GIVEN_UP) else "the step time had not settled"
+    return f"waiting for it was {facts.word('warmup_ended')}" if _gave_up(facts) else "the step time had not settled"
+
+
+def _gave_up(facts: TrialFacts) -> bool:
+    """Whether the loop gave up waiting for the causes of the warm-up to end."""
+    return (facts.word("warmup_ended") or "").startswith(GIVEN_UP)

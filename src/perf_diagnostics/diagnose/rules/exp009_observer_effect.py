@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.facts.own_cost import own_cost_s, own_cost_words
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
@@ -48,6 +48,8 @@ class ObserverEffect:
         # An estimate whose interval reaches below the limit is noise of the comparison, not worth a line.
         graded = grade(share, ((Severity.INFO, self.mention), (Severity.WARNING, self.warn_share)))
         if graded is None or not graded.sure:
+            if share.high is not None and share.high >= self.warn_share:
+                raise NotMeasured("what measuring costs a step", f"the comparison scattered too much: {words}")
             return cleared(self, words, *numbers)
         return Finding(
             code=self.code,

@@ -9,7 +9,7 @@ from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFa
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.advice import PROFILER_WINDOW
-from perf_diagnostics.diagnose.rule_parts.crossing_facts import crossing_cost, crossing_count
+from perf_diagnostics.diagnose.rule_parts.crossings import crossing_cost, crossing_count
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import Phase

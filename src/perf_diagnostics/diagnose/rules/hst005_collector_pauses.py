@@ -11,7 +11,7 @@ import numpy as np
 from perf_diagnostics.diagnose.facts import processor, run_delay
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
-from perf_diagnostics.diagnose.loaders.loader_looks import loader_looks
+from perf_diagnostics.diagnose.loaders.waits_by_looks import loader_looks
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.collector_pauses import by_phase, exposed_ns
 from perf_diagnostics.diagnose.rule_parts.excess import with_aftermath

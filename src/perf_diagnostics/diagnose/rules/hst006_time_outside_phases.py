@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from perf_diagnostics.diagnose.code.code_shares import code_shares
 from perf_diagnostics.diagnose.facts import processor, run_delay
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
@@ -15,6 +16,7 @@ from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, gra
 from perf_diagnostics.diagnose.rule_parts.advice import PROFILER_WINDOW
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.kinds_of_work import Work, kind_of_work
+from perf_diagnostics.diagnose.rule_parts.method_work import MethodWork, is_method, method_work, without
 from perf_diagnostics.diagnose.rule_parts.model_asked import model_asked
 from perf_diagnostics.diagnose.rule_parts.whose_work import Framework, OwnFunction, whose_work
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
@@ -27,6 +29,10 @@ _WORTH_SAYING = 0.1
 _WORK = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 
 
+#: Lines that a finding names at most.
+_MOST_LINES = 3
+
+
 @dataclass(frozen=True)
 class TimeOutsidePhases:
     """The loop spends its time on things that are none of its phases.
@@ -35,6 +41,9 @@ class TimeOutsidePhases:
         The share of ``other``: what data wait, transfer, forward, backward and optimizer leave of the step. In a trial
         on the CPU ``transfer`` counts as well, for there is nothing to copy: what takes time there is work on batches.
         There also how much of it the loop's own thread computed at least: its CPU time beyond that of all phases.
+        Where the thread's stack was looked at, what of it the method asks for: lines that the loss depends on, and that
+        depend on the model in turn (a target network's or a teacher's forward, pseudo-labels, rollouts), by the
+        program's text; and averages of parameters. Only the rest is a fault by its share.
 
     Why it matters:
         Preparing or tokenising a batch after it was loaded, logging, metrics, callbacks, saving: all of it keeps the
@@ -42,9 +51,14 @@ class TimeOutsidePhases:
 
     What to try:
         Move preparation of batches into the loader's workers or onto the device; log, evaluate and save less often, or
-        in another thread.
+        in another thread. What belongs to the method can be cheaper: one call in place of several small ones, all
+        tensors of an average at once (``torch._foreach_lerp_``, ``torch.optim.swa_utils.AveragedModel``).
 
     When it is wrong:
+        What depends on what is read from the text by names alone: a loss that reads its inputs in ways that do not show
+        there (callbacks, ``exec``, files) makes them look like work that nothing reads, and a name or a method's name
+        that is used for several things makes logging look needed. That the method asks for something does not say that
+        it has to take so long. Where no backward pass stands in the user's own text, nothing is known of this.
         In a loop without a loader, making the batches lies here, and nothing of it is surely won.
         What a framework's own loop does in each step is only mentioned, and so is work on whole batches that INP007
         knows nothing to make cheaper.
@@ -83,13 +97,19 @@ class TimeOutsidePhases:
         outside_of_all = _outside_share(facts, phases)
         share, own = outside_of_all.seen, outside_of_all.own
         number = evidence("outside of all phases", share, "%", limit=self.warn_share)
-        found = grade(own, ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share)))
-        if found is None and outside_of_all.own_at_most >= self.warn_share:
+        moved = facts.share(Phase.TRANSFER).value if Phase.TRANSFER in phases else 0.0
+        method = method_work(facts) if moved < share.value / 2 else None
+        of_method = _of_all(method, share.value, moved)
+        left, left_at_most = without(own, of_method), outside_of_all.own_at_most * (1 - (of_method.low or 0.0))
+        limits = ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share))
+        found = grade(left, limits)
+        if found is None and left_at_most >= self.warn_share:
             found = Grade(Severity.INFO, self.warn_share, sure=False)
+        if found is None and grade(own, limits) is not None:
+            found = Grade(Severity.INFO, self.warn_share, sure=True)
         if found is None:
             return cleared(self, f"{percent_between(share)} of a step lie outside of its phases", number)
         outside = facts.joint_share(*phases).scaled(facts.step_time_s.value)
-        moved = facts.share(Phase.TRANSFER).value if Phase.TRANSFER in phases else 0.0
         numbers = [number, evidence("outside of all phases a step", outside.scaled(1e3), "ms")]
         if outside.value < self.least_s:
             return cleared(self, f"{duration(outside.value)} of a step lie outside of its phases", *numbers)
@@ -98,8 +118,12 @@ class TimeOutsidePhases:
             numbers.append(evidence("of it surely computing", computing, "%", limit=self.computing_share))
         busy = computing is not None and computing.value >= self.computing_share
         batches = _makes_batches(facts) and moved < share.value / 2
-        work = kind_of_work(facts, Phase.OTHER) if moved < share.value / 2 else None
-        whose = whose_work(facts, Phase.OTHER) if work is None and moved < share.value / 2 else None
+        known, by_line = is_method(facts), moved < share.value / 2
+        rest = method is None or left_at_most >= self.warn_share
+        work = kind_of_work(facts, Phase.OTHER, known) if by_line and rest else None
+        whose = whose_work(facts, Phase.OTHER, known) if work is None and by_line and rest else None
+        if method is not None:
+            numbers.append(evidence("of it the method's own", of_method, "%"))
         frameworks = isinstance(whose, Framework)
         wanted = frameworks or _on_whole_batches(facts, phases)
         return Finding(
@@ -109,14 +133,18 @@ class TimeOutsidePhases:
             severity=Severity.INFO if wanted else found.severity,
             summary=f"{percent_between(share)} of each step lie outside of loading, {_copying(facts)}forward, "
             f"backward and optimizer{_kind(computing, work, whose, busy=busy, robbed=run_delay.robbed(facts))}."
-            + (" No loader was seen: making the batches is part of that." if batches else "")
+            + ("" if method is None else f" {method.says[:1].upper()}{method.says[1:]}.")
+            + (" No loader was seen: making the batches is part of that." if batches and rest else "")
             + _in_transfer(moved, share.value)
             + outside_of_all.says,
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=_remedies(facts, work, whose, busy=busy, on_batches=moved >= share.value / 2),
+            remedies=(
+                *(_remedies(facts, work, whose, busy=busy, on_batches=not by_line) if rest else ()),
+                *(() if method is None else method.remedies),
+            ),
             recoverable=recoverable(
-                own.reaching(outside_of_all.own_at_most), self.family, realised=0.0 if batches or wanted else None
+                left.reaching(left_at_most), self.family, realised=0.0 if batches or wanted or not rest else None
             ),
             confidence=confidence(
                 Tier.SHARE_AND_CAUSE if busy else Tier.SHARE,
@@ -124,7 +152,13 @@ class TimeOutsidePhases:
                 coverage=facts.coverage,
                 thin=facts.thin,
             ),
-            claims={str(Phase.OTHER): max(0.0, share.value - moved), str(Phase.TRANSFER): moved},
+            claims={
+                str(Phase.OTHER): max(0.0, (share.value - moved) * (1 - (of_method.value if rest else 0.0))),
+                str(Phase.TRANSFER): moved,
+            },
+            lines=()
+            if method is None or not rest
+            else code_shares(facts, Phase.OTHER, seen_so=lambda path: not known(path))[:_MOST_LINES],
             symptom_of=(
                 *("INP007", "XFR005", "HST002", "HST003", "HST005", "HST007"),
                 *("STB002", "STB004", "CMP021", "CPU001", "CPU003", "EXP009"),
@@ -138,6 +172,13 @@ def _on_whole_batches(facts: TrialFacts, phases: tuple[Phase, ...]) -> bool:
         return False
     outside = sum(float(facts.host_column(phase).sum()) for phase in phases)
     return float(prepared_ns(facts).sum()) >= outside / 2
+
+
+def _of_all(method: MethodWork | None, share: float, moved: float) -> Interval:
+    """The part of the time outside of the phases that is the method's; what was moved is none of it."""
+    if method is None or not share > 0:
+        return Interval(0.0, 0.0, 0.0, 0)
+    return method.part.scaled(max(0.0, share - moved) / share)
 
 
 def _outside(facts: TrialFacts) -> tuple[Phase, ...]:

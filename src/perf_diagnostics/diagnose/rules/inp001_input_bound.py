@@ -10,7 +10,8 @@ from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.facts import processor, run_delay
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
-from perf_diagnostics.diagnose.loaders.loading import Loading, computing_share_of, core_bound_s, loading_of
+from perf_diagnostics.diagnose.loaders.loading import Loading
+from perf_diagnostics.diagnose.loaders.loading_cost import computing_share_of, core_bound_s, loading_of
 from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.advice import cheaper_batches
 from perf_diagnostics.diagnose.rule_parts.collector_pauses import in_the_wait

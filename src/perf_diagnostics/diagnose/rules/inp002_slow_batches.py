@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.loaders.loading import Loading, computing_share_of, loading_of
+from perf_diagnostics.diagnose.loaders.loading import Loading
+from perf_diagnostics.diagnose.loaders.loading_cost import computing_share_of, loading_of
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.rule_parts.advice import cheaper_batches
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence

@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts import run_delay
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
-from perf_diagnostics.diagnose.loaders.loading import Loading, core_bound_s, loading_of
+from perf_diagnostics.diagnose.loaders.loading import Loading
+from perf_diagnostics.diagnose.loaders.loading_cost import core_bound_s, loading_of
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.rule_parts.advice import cheaper_batches
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable

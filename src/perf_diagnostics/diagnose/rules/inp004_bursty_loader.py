@@ -10,7 +10,7 @@ import numpy as np
 
 from perf_diagnostics.diagnose.facts.facts import TREND_STEPS, NotApplicable, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.loaders.loading import exposed_wait_ns
+from perf_diagnostics.diagnose.loaders.loading_cost import exposed_wait_ns
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.statistics.time_series import LEAST_CYCLES, autocorrelation, cycle_ratio

@@ -9,14 +9,14 @@ import numpy as np
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.loaders.loader_looks import loader_looks
-from perf_diagnostics.diagnose.loaders.loading import (
+from perf_diagnostics.diagnose.loaders.loading_cost import (
     each_step_begins,
     epoch_begins,
     exposed_wait_ns,
     made_anew,
     restarts,
 )
+from perf_diagnostics.diagnose.loaders.waits_by_looks import loader_looks
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.excess import with_aftermath
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable

@@ -10,7 +10,7 @@ import numpy as np
 
 from perf_diagnostics.diagnose.facts.facts import INDICATIVE_STEPS, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.loaders.loading import exposed_wait_ns
+from perf_diagnostics.diagnose.loaders.loading_cost import exposed_wait_ns
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
 from perf_diagnostics.diagnose.wording import percent, significant

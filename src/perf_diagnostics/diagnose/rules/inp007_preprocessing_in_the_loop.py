@@ -10,7 +10,7 @@ import numpy as np
 from perf_diagnostics.diagnose.facts import processor, run_delay
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.loaders.loading import cores_left
+from perf_diagnostics.diagnose.loaders.loading_cost import cores_left
 from perf_diagnostics.diagnose.loaders.preparation import (
     AT_ONCE_S,
     a_sample,
@@ -21,6 +21,8 @@ from perf_diagnostics.diagnose.loaders.preparation import (
 )
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.kinds_of_work import PREPARE
+from perf_diagnostics.diagnose.rule_parts.method_work import method_work, without
 from perf_diagnostics.diagnose.rule_parts.worker_advice import WHOLE_STREAM, streams_whole
 from perf_diagnostics.diagnose.statistics.intervals import mean_interval
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
@@ -61,7 +63,8 @@ class PreprocessingInTheLoop:
         it does well; store what is the same in each epoch.
 
     When it is wrong:
-        Any computing in that place counts, whatever it is for. On a CPU without free cores workers take from the model
+        Any computing in that place counts, whatever it is for, but what depends on a model by the program's text (a
+        target, a teacher's answers: see HST006). On a CPU without free cores workers take from the model
         what they do for it. Work of less than 50 µs a sample is hardly done sample by sample: if workers would not
         surely win anything either, it is only mentioned; and such work on tiny samples, one by one, is, too.
     """
@@ -100,9 +103,15 @@ class PreprocessingInTheLoop:
             evidence("between a batch and its forward", share, "%", limit=self.warn_share),
             evidence("the same on the host a step", time.scaled(1e3), "ms"),
         ]
+        method = method_work(facts, PREPARE)
+        if method is not None:
+            numbers.append(evidence("of it the method's own", method.part, "%"))
+            share, time = without(share, method.part), time.scaled(1 - method.part.value)
         found = grade(share, ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share)))
         if found is None or time.value < self.least_s:
+            prepares = "" if method is None else ", without what the method computes there (HST006)"
             says = f"{percent_between(share)} of a step ({duration(time.value)}) lie between a batch and its forward"
+            says += prepares
             return cleared(self, says, *numbers)
         computing = ask(computing_share, facts)
         if computing is not None:
@@ -112,6 +121,7 @@ class PreprocessingInTheLoop:
                 says = f"of what lies between a batch and its forward, {percent(computing.value)} is surely computing"
                 return cleared(self, f"{says}: the rest may wait (HST006)", *numbers)
         each = a_sample(facts)
+        each = each if each is None or method is None else each.scaled(1 - method.part.value)
         if each is not None:
             numbers.append(evidence("the same a sample", each.scaled(1e6), "µs", limit=self.sample_s * 1e6))
         at_once = each is not None and each.surely_below(self.sample_s)

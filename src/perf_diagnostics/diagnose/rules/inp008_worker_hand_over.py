@@ -9,8 +9,8 @@ import numpy as np
 
 from perf_diagnostics.diagnose.facts.facts import LEAST_STEPS, NotApplicable, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.loaders.loader_parts import loader_parts
-from perf_diagnostics.diagnose.loaders.loading import epoch_begins
+from perf_diagnostics.diagnose.loaders.loading_cost import epoch_begins
+from perf_diagnostics.diagnose.loaders.waits_timed import loader_parts
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.wording import percent, percent_between

@@ -68,7 +68,8 @@ class OptimizerHeavy:
     Why it matters:
         An update costs the same for one sample as for a thousand. Small batches pay it most often, and a loop over
         single tensors pays much more than the memory asks for: for 17 million parameters AdamW took 95 ms tensor
-        by tensor, 67 ms with foreach and 10 ms fused, against a floor of 11 ms.
+        by tensor, 67 ms with foreach and 10 ms fused, against a floor of 11 ms. Where torch has no faster way of the
+        same update, as of SparseAdam or of one that is fused, the share is only mentioned.
 
     What to try:
         The fused implementation; a larger batch or gradient accumulation, so that fewer updates are made; at the
@@ -128,17 +129,23 @@ class OptimizerHeavy:
                 return cleared(self, says, *numbers)
         fixable_at_most = _above_floor(share, seconds, None if floor_s is None else _fastest_s(facts))
         proved = floor_s is not None and seconds >= self.above_floor * floor_s
+        # A share by itself is no fault: where torch has nothing faster, it is what this optimizer costs.
+        severity = found.severity if proved or _has_faster(facts) else Severity.INFO
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=found.severity,
+            severity=severity,
             summary=_summary(facts, share, seconds, floor_s),
             scope=facts.label,
             evidence=tuple(numbers),
             remedies=_remedies(facts),
-            recoverable=recoverable(
-                _above_floor(share, seconds, floor_s).reaching(fixable_at_most.high or fixable_at_most.value),
+            recoverable=None
+            if floor_s is None and not _has_faster(facts)
+            else recoverable(
+                _above_floor(share, seconds, floor_s).reaching(
+                    (fixable_at_most.high or fixable_at_most.value) + _zeros_in_backward(facts)
+                ),
                 self.family,
                 # How much of a prediction is realised is known only for predictions made from the floor.
                 realised=KAPPA_GUESS if floor_s is None else None,
@@ -228,6 +235,14 @@ def _above_floor(share: Interval, seconds: float, floor_s: float | None) -> Inte
     return share.scaled(0.0 if seconds <= floor_s else 1 - floor_s / seconds)
 
 
+def _zeros_in_backward(facts: TrialFacts) -> float:
+    """The most of the step that goes in the backward where large embedding tables come to have sparse gradients, 0…1:
+    all of it. What of it makes the zeros of the dense ones is not known.
+    """
+    backward = ask(facts.share, Phase.BACKWARD)
+    return 0.0 if backward is None or "embedding_rows" not in facts.result.facts else backward.value
+
+
 def _summary(facts: TrialFacts, share: Interval, seconds: float, floor_s: float | None) -> str:
     kind = facts.word("optimizer")
     implementation = facts.word("optimizer_implementation")
@@ -237,6 +252,8 @@ def _summary(facts: TrialFacts, share: Interval, seconds: float, floor_s: float 
     wall_s = update_s(facts)
     says = f"{who} takes {percent_between(share)} of each step: {duration(wall_s)}, whatever the batch."
     if floor_s is None:
+        if not _has_faster(facts):
+            return f"{says} Torch has no faster way of the same update."
         return f"{says} What the memory's speed would allow was not measured, so the gain is a guess."
     how = f"{significant(seconds / floor_s, 2)} times what {_allow(facts)}"
     if seconds < wall_s:
@@ -244,9 +261,25 @@ def _summary(facts: TrialFacts, share: Interval, seconds: float, floor_s: float 
     return f"{says} That is {how}."
 
 
+def _kind_and_implementation(facts: TrialFacts) -> tuple[str | None, str | None]:
+    asked = facts.result.trial.settings.optimizer_implementation
+    return facts.word("optimizer"), facts.word("optimizer_implementation") or asked
+
+
+def _has_faster(facts: TrialFacts) -> bool:
+    """Whether the same update may be had by another implementation: of torch's own its best one leaves none.
+
+    What others wrote may loop over tensors; of SparseAdam, LBFGS and Muon there is one implementation.
+    """
+    kind, now = _kind_and_implementation(facts)
+    if kind is None or kind not in TORCHS_OWN or (kind in CHOOSES and now is None):
+        return True
+    return kind in CHOOSES and now != "fused" and not (now == "foreach" and kind not in FUSED)
+
+
 def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
     settings = facts.result.trial.settings
-    kind, now = facts.word("optimizer"), facts.word("optimizer_implementation") or settings.optimizer_implementation
+    kind, now = _kind_and_implementation(facts)
     # An optimizer that was seen, and is in no implementation, has no others: LBFGS, and most people's own.
     chooses = kind is None or now is not None
     found = []

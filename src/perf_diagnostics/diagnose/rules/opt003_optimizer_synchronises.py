@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.rule_parts.crossing_facts import HOW_TO, WAITS, Crossings
+from perf_diagnostics.diagnose.rule_parts.crossings import HOW_TO, WAITS, Crossings
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
 from perf_diagnostics.diagnose.rule_parts.products import without_scaler
 from perf_diagnostics.diagnose.wording import percent, percent_between, times

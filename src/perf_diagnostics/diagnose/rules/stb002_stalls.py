@@ -29,10 +29,10 @@ class LongSteps:
     """Single steps take much longer than the others, each time in the same place.
 
     What it measures:
-        What outliers took beyond the median step, over all time: steps more than five scaled deviations and a quarter
-        of the median above it. Only excess that collections, epochs, compilation, allocation, clocks and other
-        programs do not own counts, and only if at least 70 % of it lies in one place: the wait for data, the
-        transfer, or outside of all phases.
+        What outliers took beyond the median of the 101 steps around them, over all time: steps more than five scaled
+        deviations and a quarter of that median above it. Only excess that collections, epochs, compilation,
+        allocation, clocks and other programs do not own counts, and only if at least 70 % of it lies in one place: the
+        wait for data, the transfer, or outside of all phases.
 
     Why it matters:
         The median step looks fine, and the training still takes as much longer as the stalls last.

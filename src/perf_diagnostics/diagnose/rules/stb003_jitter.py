@@ -12,6 +12,7 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy,
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
 from perf_diagnostics.diagnose.rule_parts.stalls import explained_by_length
+from perf_diagnostics.diagnose.statistics.stability import relative_excess
 from perf_diagnostics.diagnose.wording import significant
 
 
@@ -20,8 +21,9 @@ class Jitter:
     """The slow end of the step times lies far above their middle.
 
     What it measures:
-        The 95th percentile of the step times over their median, where outliers cost less than 5 % of the time; of the
-        times a token where the length of the batch explains how steps differ.
+        The 95th percentile of the step times over their median, and of each step's over that of the 101 steps around
+        it: the smaller one, so that no drift is jitter; where outliers cost less than 5 % of the time. Of the times a
+        token where the length of the batch explains how steps differ.
 
     Why it matters:
         It costs little here. With several ranks every step waits for the slowest of them, and then it costs the whole
@@ -51,21 +53,23 @@ class Jitter:
         times, what = facts.column("wall_ns", least=TREND_STEPS).astype(np.float64), "step times"
         if explained_by_length(facts, self.explained) is not None:
             times, what = times / facts.column("tokens"), "times a token"
-        middle, slow = (float(value) for value in np.quantile(times, (0.5, 0.95)))
+        # A drift or a change of level is no jitter: each step is also held against the median of those around it.
+        among_all = float(np.quantile(times, 0.95)) / float(np.median(times))
+        slow = min(among_all, 1 + float(np.quantile(relative_excess(times), 0.95)))
         lost = facts.outliers.lost_share
         numbers = (
-            Evidence(metric=f"95th percentile of {what} over their median", value=slow / middle, limit=self.ratio,
+            Evidence(metric=f"95th percentile of {what} over their median", value=slow, limit=self.ratio,
                      n=facts.steps),
             Evidence(metric="lost in outliers", value=lost * 100, unit="%", limit=self.lost_share * 100),
         )  # fmt: skip
-        if slow < self.ratio * middle or lost >= self.lost_share:
-            return cleared(self, f"one in twenty {what} lies above {significant(slow / middle)} medians", *numbers)
+        if slow < self.ratio or lost >= self.lost_share:
+            return cleared(self, f"one in twenty {what} lies above {significant(slow)} medians", *numbers)
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=Severity.INFO,
-            summary=f"One in twenty {what} lies above {significant(slow / middle)} times their median. That costs "
+            summary=f"One in twenty {what} lies above {significant(slow)} times their median. That costs "
             "little here, but with several ranks each step would wait for it.",
             scope=facts.label,
             evidence=numbers,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.excess import with_aftermath
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.kinds_of_work import kind_of_work
+from perf_diagnostics.diagnose.rule_parts.method_work import is_method, method_work, without
 from perf_diagnostics.diagnose.rule_parts.stalls import PLACES, against, explained_by_length, rhythm_outside, stalls_of
 from perf_diagnostics.diagnose.rule_parts.whose_work import Framework, whose_work
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
@@ -36,8 +37,8 @@ class PeriodicWork:
 
     When it is wrong:
         The work may be wanted as often as it is done; then this is its price. What a framework's own loop does is only
-        mentioned. A trial of few rounds says little about
-        how long one takes.
+        mentioned, and so is what the method itself asks for outside of the phases (HST006): rollouts, clusters. A trial
+        of few rounds says little about how long one takes.
     """
 
     code: ClassVar[str] = "STB004"
@@ -70,28 +71,39 @@ class PeriodicWork:
             )
         if explained_by_length(facts, self.explained) is not None:
             return cleared(self, "the length of the batch explains the long steps (STB001)", *numbers)
-        where, remedies, whose = "", against(facts, None), None
+        where, remedies, whose, wanted = "", against(facts, None), None, False
+        won = with_aftermath(facts, found.steps, share)
         if found.place is not None:
             phase, part = found.place
             numbers.append(Evidence(metric=f"of it in {phase}", value=part * 100, unit="%"))
             where, remedies = f", {percent(part)} of it {PLACES[phase]}", against(facts, phase)
-            work = kind_of_work(facts, phase) if phase is Phase.OTHER else None
+            outside, known = phase is Phase.OTHER, is_method(facts)
+            method = method_work(facts) if outside else None
+            if method is not None:
+                # At most what is not the method's is lost, wherever in the steps it lies.
+                other = ask(facts.share, Phase.OTHER)
+                wanted = other is not None and not without(other, method.part).surely_at_least(self.lost_share)
+                won = won if wanted else without(won, method.part)
+                where += f"; {method.says.replace(' of that ', ' of what is outside ', 1)}"
+                remedies = method.remedies if wanted else (*remedies, *method.remedies)
+            outside = outside and not wanted
+            work = kind_of_work(facts, phase, known) if outside else None
             if work is not None:
                 where += f", mostly {work.kind.name}"
-            whose = whose_work(facts, phase) if phase is Phase.OTHER and work is None else None
+            whose = whose_work(facts, phase, known) if outside and work is None else None
             if whose is not None:
                 where += f"; {whose.says.replace(' of that ', ' of what is outside ', 1)}"
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=Severity.INFO if isinstance(whose, Framework) else graded.severity,
+            severity=Severity.INFO if wanted or isinstance(whose, Framework) else graded.severity,
             summary=f"Every {period.steps} steps one takes {duration(found.typical_s)} longer: "
             f"{percent_between(share)} of all time{where}.",
             scope=facts.label,
             evidence=tuple(numbers),
             remedies=remedies,
-            recoverable=recoverable(with_aftermath(facts, found.steps, share), self.family),
+            recoverable=recoverable(won, self.family, realised=0.0 if wanted else None),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
             claims=found.claims,
             symptom_of=("COM002", "INP004", "INP005", "HST003", "HST005", "HST007"),

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, grade, limit
-from perf_diagnostics.diagnose.rule_parts.crossing_facts import Crossings, crossing_source
+from perf_diagnostics.diagnose.rule_parts.crossings import Crossings, crossing_source
 from perf_diagnostics.diagnose.wording import percent_between
 
 REMEDIES = (

@@ -1,4 +1,4 @@
-"""How steady a series of step times is: trend over its length, noise, and time lost in single long steps."""
+"""How steady a series of step times is: its course, trend, noise, changes of level, and long steps."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import ndimage
 
 from perf_diagnostics.diagnose.statistics.intervals import median_absolute_deviation, theil_sen_slope
+from perf_diagnostics.records import Bools, Float64
 
-#: See :func:`outlier_bar`; from a pilot of planted stalls (43 % of the time lost, 2.5 % in 11 of 13 controls).
+#: See :func:`outliers_among`; from a pilot of planted stalls (43 % of the time lost, 2.5 % in 11 of 13 controls).
 MANY_DEVIATIONS = 5.0
 LEAST_EXCESS = 0.25
+
+#: A step is compared with the median of so many around it, itself included: of up to half as many long ones in a row
+#: it is told that they are long.
+AROUND = 101
 
 
 @dataclass(frozen=True)
@@ -41,18 +47,110 @@ def relative_noise(step_times: ArrayLike) -> float:
     return median_absolute_deviation(times) / float(np.median(times))
 
 
-def outlier_bar(step_times: ArrayLike) -> float:
-    """How far above the median a step must lie to be an outlier.
+def course(values: ArrayLike) -> Float64:
+    """The running median of a series, over :data:`AROUND` values (at its ends mirrored): what is usual at each place.
 
-    By more than five scaled median absolute deviations and by more than a quarter of the median: the first alone fires
-    on very quiet series, the second alone on noisy ones.
+    It follows a change of level at once and a drift with it, and single values do not move it (Tukey, *Exploratory Data
+    Analysis*, 1977). A median of all values lies between two levels, and above the one half of a drift. Values that are
+    not known (NaN) count as the median of the others; a series of none but these is 0 throughout. Up to half as many
+    have one median.
+    """
+    series = np.asarray(values, dtype=np.float64)
+    known = np.isfinite(series)
+    if not known.any():
+        return np.zeros(series.size)
+    if not known.all():
+        series = np.where(known, series, float(np.median(series[known])))
+    if series.size <= AROUND // 2:
+        return np.full(series.size, float(np.median(series)))
+    usual: Float64 = ndimage.median_filter(series, size=AROUND, mode="mirror")
+    return usual
+
+
+def excess(values: ArrayLike) -> Float64:
+    """How far each value lies above what is usual around it; NaN where it is not known."""
+    above: Float64 = np.asarray(values, dtype=np.float64) - course(values)
+    return above
+
+
+def relative_excess(step_times: ArrayLike) -> Float64:
+    """The same as a part of what is usual there; 0 where that is 0."""
+    times = np.asarray(step_times, dtype=np.float64)
+    usual = course(times)
+    parts: Float64 = np.divide(times - usual, usual, out=np.zeros_like(usual), where=usual > 0)
+    return parts
+
+
+def outliers_among(step_times: ArrayLike) -> Bools:
+    """Which steps took much longer than those around them.
+
+    By more than five scaled median absolute deviations and by more than a quarter: the first alone fires on very quiet
+    series, the second alone on noisy ones. Both are parts of what is usual around the step: a step that has become
+    twice as long scatters by twice as much.
+    """
+    parts = relative_excess(step_times)
+    far: Bools = parts > max(MANY_DEVIATIONS * median_absolute_deviation(parts), LEAST_EXCESS)
+    return far
+
+
+@dataclass(frozen=True)
+class Change:
+    """How the level of a series changed, once: ``before`` and ``after`` are medians, in the unit of the series.
+
+    ``at`` is the position of the first value of the new level; None where the level changed little by little, by
+    ``per_value`` from one value to the next (its two ends are then those of the line).
+    """
+
+    before: float
+    after: float
+    at: int | None
+    per_value: float = 0.0
+
+    @property
+    def rise(self) -> float:
+        """What it changed by, as a part of what it was before."""
+        return self.after / self.before - 1
+
+
+#: Either side of a change of level has so many values at least, and this part of all.
+LEAST_SIDE, LEAST_SIDE_PART = 10, 0.05
+
+#: Two levels are told where they leave so much of what a line leaves: they have a parameter more.
+SO_MUCH_BETTER = 0.5
+
+#: Two levels, or a line, explain so much more of the course than its mean does, or neither is a description of it.
+DESCRIBES = 0.6
+
+
+def change_of(step_times: ArrayLike) -> Change | None:
+    """The one change of level, or the line, that describes how a positive series went; None where neither does.
+
+    Both are fitted to the running median by least squares, a change of level at every place in turn. Of how the running
+    median varies the better one has to explain at least :data:`DESCRIBES`; two levels are preferred to a line where
+    they leave clearly less (:data:`SO_MUCH_BETTER`).
     """
     times = np.asarray(step_times, dtype=np.float64)
-    return max(MANY_DEVIATIONS * median_absolute_deviation(times), LEAST_EXCESS * float(np.median(times)))
-
-
-def outlier_lost_share(step_times: ArrayLike) -> float:
-    """The share of all time that outliers took beyond the median."""
-    times = np.asarray(step_times, dtype=np.float64)
-    excess = times - float(np.median(times))
-    return float(excess[excess > outlier_bar(times)].sum() / times.sum())
+    n, side = times.size, max(LEAST_SIDE, int(LEAST_SIDE_PART * times.size))
+    if n < 2 * side:
+        return None
+    usual = course(times)
+    around = usual - usual.mean()
+    varies = float(np.dot(around, around))
+    if varies <= n * (1e-9 * float(usual.mean())) ** 2:
+        return None
+    places = np.arange(side, n - side + 1)
+    sums = np.cumsum(around)[places - 1]  # of the left side; the right side's is its opposite
+    by_levels = sums**2 * (1 / places + 1 / (n - places))
+    best = int(np.argmax(by_levels))
+    steps = np.arange(n) - (n - 1) / 2
+    by_line = float(np.dot(steps, around)) ** 2 / float(np.dot(steps, steps))
+    if max(float(by_levels[best]), by_line) < DESCRIBES * varies:
+        return None
+    if varies - float(by_levels[best]) > SO_MUCH_BETTER * (varies - by_line):
+        slope = theil_sen_slope(usual)
+        middle = float(np.median(usual - slope * steps))
+        ends = middle + slope * steps[0], middle + slope * steps[-1]
+        return Change(*ends, at=None, per_value=slope) if min(ends) > 0 else None
+    at = int(places[best])
+    before, after = float(np.median(times[:at])), float(np.median(times[at:]))
+    return Change(before, after, at) if min(before, after) > 0 else None

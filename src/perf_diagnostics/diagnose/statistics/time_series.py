@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perf_diagnostics.diagnose.statistics.intervals import Interval, event_interval, ratio_interval
+from perf_diagnostics.batch_means import widening
+from perf_diagnostics.diagnose.statistics.intervals import Interval, event_interval, ratio_interval, student_quantile
+from perf_diagnostics.records import Float64
 
 #: Fewer repetitions are no rhythm: three events stand at equal distances by chance in one of some hundred cases.
 LEAST_CYCLES = 3
@@ -99,10 +101,11 @@ def cycle_ratio(numerators: ArrayLike, denominators: ArrayLike, begins: NDArray[
 def lost_ratio(lost: ArrayLike, wall: ArrayLike, period: Period | None = None) -> Interval:
     """What some steps lost, over all time: the interval by whole cycles, by events, or by batches of steps.
 
-    Losses with a rhythm are compared cycle by cycle (:func:`cycle_ratio`). Of others, what a fifth of the steps lose
-    beyond the rest are events that come by chance, and are counted (:func:`event_interval`); what the rest loses, too,
-    is in every batch of steps (a collector's short pauses beside its long ones). The intervals of both parts are put
-    together as those of independent sums (MOVER: Zou & Donner, Statistics in Medicine 27, 2008).
+    Losses with a rhythm are compared round by round (:func:`_of_beats`). Of others, what a
+    fifth of the steps lose beyond the rest are events that come by chance, and are counted (:func:`event_interval`);
+    what the rest loses, too, is in every batch of steps (a collector's short pauses beside its long ones). The
+    intervals of both parts are put together as those of independent sums (MOVER: Zou & Donner, Statistics in Medicine
+    27, 2008).
 
     Args:
         lost: what each step lost, 0 where it lost nothing; what a step won is left out.
@@ -114,7 +117,7 @@ def lost_ratio(lost: ArrayLike, wall: ArrayLike, period: Period | None = None) -
     """
     x, w = np.maximum(0.0, np.asarray(lost, dtype=np.float64)), np.asarray(wall, dtype=np.float64)
     if period is not None:
-        return cycle_ratio(x, w, np.arange(period.offset, x.size, period.steps))
+        return _of_beats(x, w, np.arange(period.offset, x.size, period.steps))
     common = np.minimum(x, float(np.quantile(x, 1 - RARE, method="lower"))) if x.size else x
     rare = event_interval(x - common, w)
     if not common.any():
@@ -126,3 +129,17 @@ def lost_ratio(lost: ArrayLike, wall: ArrayLike, period: Period | None = None) -
     down = math.hypot(base.value - base.low, rare.value - rare.low)
     up = math.hypot(base.high - base.value, rare.high - rare.value)
     return Interval(value, value - down, value + up, x.size)
+
+
+def _of_beats(lost: Float64, wall: Float64, begins: NDArray[Any]) -> Interval:
+    """What is lost over all time where losses have a rhythm: by how much the rounds differ in what they lose.
+
+    How many came is no chance then, and the time is what it was: steps that became twice as long in mid-run make the
+    share no less sure, as they would if it were taken round by round. Student's t on the sums of what each round lost,
+    widened by their correlation; three equal rounds are enough, of which batches of steps would say nothing.
+    """
+    rounds, total = np.add.reduceat(lost, begins), float(wall.sum())
+    value = float(lost.sum()) / total
+    half = student_quantile(rounds.size - 1) * float(rounds.std(ddof=1)) * math.sqrt(rounds.size) / total
+    half *= widening(rounds - rounds.mean())
+    return Interval(value, value - half, value + half, lost.size)

@@ -50,18 +50,6 @@ class Part(enum.StrEnum):
     UNEXPLAINED = "unexplained_device_gap"
 
 
-#: In which the device does nothing.
-IDLE = (
-    Part.INPUT,
-    Part.SYNCHRONISATION,
-    Part.ALLOCATION,
-    Part.LAUNCH,
-    Part.HOST,
-    Part.SWITCHING,
-    Part.UNEXPLAINED,
-)
-
-
 @dataclass(frozen=True, eq=False)
 class Host:
     """What the threads that train were doing; the sets may overlap."""

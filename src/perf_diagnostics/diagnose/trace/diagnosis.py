@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from perf_diagnostics.diagnose.asking import SEVERITIES, Placed
+from perf_diagnostics.diagnose.asking import SEVERITIES, Placed, Reply, answered
 from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Finding, Severity, Unchecked
 from perf_diagnostics.diagnose.ranking import ranked
-from perf_diagnostics.diagnose.rule import Answer
 from perf_diagnostics.diagnose.trace.facts import TraceFacts, facts_of
 from perf_diagnostics.diagnose.trace.reader import read_trace
 from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
@@ -57,9 +56,9 @@ def diagnose_traces(
     unchecked: list[Unchecked] = []
     for rule in rules:
         if rule.looks_at == "ranks":
-            replies: list[tuple[str, Answer | NotMeasured]] = [("", _reply(rule.check, ranks))]
+            replies: list[tuple[str, Reply]] = [("", answered(rule.check, ranks))]
         else:
-            replies = [(rank.label, _reply(rule.check, rank)) for rank in ranks]
+            replies = [(rank.label, answered(rule.check, rank)) for rank in ranks]
         findings = [reply for _, reply in replies if isinstance(reply, Finding)]
         cleared = [reply for _, reply in replies if isinstance(reply, Cleared)]
         if findings:
@@ -99,13 +98,6 @@ def _largest_riddle_first(ordered: Sequence[Placed]) -> tuple[Placed, ...]:
     if largest is None or largest.finding.recoverable is not None or largest.finding.severity is not Severity.CRITICAL:
         return tuple(ordered)
     return (largest, *(item for item in ordered if item is not largest))
-
-
-def _reply(check: Callable[[F], Answer], facts: F) -> Answer | NotMeasured:
-    try:
-        return check(facts)
-    except NotMeasured as missing:
-        return missing
 
 
 def _merged(findings: Sequence[Finding], *, of: int) -> Finding:

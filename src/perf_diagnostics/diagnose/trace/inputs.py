@@ -57,12 +57,10 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Message:
-    """What a collective moves: its kind, the bytes of the larger of what goes in and out, and its ranks (None: not
-    recorded)."""
+    """What a collective moves: its kind, and the bytes of the larger of what goes in and out."""
 
     collective: str
     bytes: int
-    ranks: int | None
 
 
 class SeenInputs:
@@ -116,7 +114,7 @@ def message_of(about: Mapping[str, Any]) -> Message | None:
     name = about.get("Collective name")
     if each is None or not counts or not isinstance(name, str):
         return None
-    return Message(name, each * max(counts), _count(about.get("Group size")))
+    return Message(name, each * max(counts))
 
 
 def _count(given: Any) -> int | None:

@@ -11,7 +11,7 @@ from perf_diagnostics.diagnose.facts.facts import Group, Interval, NotMeasured, 
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity, Tried
 from perf_diagnostics.diagnose.rule_parts.gain import measured_gain
 from perf_diagnostics.diagnose.statistics.intervals import quotient
-from perf_diagnostics.diagnose.tried.tried import tells
+from perf_diagnostics.diagnose.tried.outcomes import tells
 from perf_diagnostics.diagnose.trust import DISTURBING
 from perf_diagnostics.diagnose.wording import percent_between
 from perf_diagnostics.records import Json

@@ -10,7 +10,7 @@ import numpy as np
 from perf_diagnostics.diagnose.asking import Placed
 from perf_diagnostics.diagnose.facts.facts import SweepFacts, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Family, Finding, Severity, Share
-from perf_diagnostics.diagnose.loaders.loading import exposed_wait_ns
+from perf_diagnostics.diagnose.loaders.loading_cost import exposed_wait_ns
 from perf_diagnostics.records import Phase
 
 _INPUT_BOUND = "INP001"

@@ -17,7 +17,7 @@ import numpy as np
 
 from perf_diagnostics.integrations.exports.naming import configuration, full_label, sweep_results
 from perf_diagnostics.records import ALL_PHASES, Json, Phase, Run, StepTable, TrialResult
-from perf_diagnostics.store.files.files import write_atomic
+from perf_diagnostics.store.files.whole_files import write_atomic
 
 #: So many steps of each trial are drawn; the trace says how many were left out.
 STEPS_PER_TRIAL = 500

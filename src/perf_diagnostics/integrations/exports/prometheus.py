@@ -10,7 +10,7 @@ from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations.exports.naming import configuration, phase_means_s, sweep_results
 from perf_diagnostics.records import QUANTITIES, Run, TrialResult
-from perf_diagnostics.store.files.files import write_atomic
+from perf_diagnostics.store.files.whole_files import write_atomic
 
 #: Unit suffixes by https://prometheus.io/docs/practices/naming: base units, spelled out.
 _SUFFIX = {

@@ -13,7 +13,7 @@ from typing import Any
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Diagnosis, Tried, Trying
-from perf_diagnostics.diagnose.tried.tried import change_words
+from perf_diagnostics.diagnose.tried.outcomes import change_words
 from perf_diagnostics.diagnose.verdict_place import verdict_note
 from perf_diagnostics.diagnose.wording import percent_between
 from perf_diagnostics.errors import InvalidSettings

@@ -31,7 +31,7 @@ CODES = {
 }
 
 _clock = time.perf_counter_ns
-_FORWARD, _OTHER, _LEAVE = AT[FORWARD], AT[OTHER], AT[LEAVE]
+_FORWARD, _OTHER, _LEAVE, _TRAINS, _AGAIN = (AT[code] for code in (FORWARD, OTHER, LEAVE, TRAINS, AGAIN))
 
 
 class CalledSteps(Protocol):
@@ -39,9 +39,11 @@ class CalledSteps(Protocol):
 
     batches: list[int | BatchCount | None]
     beside: list[int]
+    #: Whether the rows of calls beyond one a batch are counted, too.
+    rows_wanted: bool
 
     def count_rows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The model is called to be trained, and no batch was seen."""
+        """The model is called to be trained, and no batch was seen, or it was called on as many as were."""
 
     def count_masked(self, reader: MaskReader, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A model is called to be trained, perhaps with a mask."""
@@ -128,7 +130,7 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
     compiling, grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
     state, around, steps, thread = watch.state, watch.probe.open, watch.steps, watch.thread
     batches, beside, reader, marks = steps.batches, steps.beside, _reader(module, steps), watch.probe.marks
-    tensor, reference, at = torch.Tensor, weakref.ref, AT
+    tensor, reference = torch.Tensor, weakref.ref
     #: What the model was last called with to be trained; weakly, for a batch must be gone when the loop lets it go.
     trained_on: Callable[[], Any] = nobody
 
@@ -144,12 +146,11 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
             trains = not (evaluates := not module.training) and grad_enabled()
             if trains and not again and type(given) is tensor:
                 trained_on = reference(given)
-            code = (AGAIN if again else TRAINS) if trains else CODES[again, trains, evaluates]
             if state.inside != NOTHING or not state.called or len(marks) >= state.full_at:
-                watch.call_begins(module, args, kwargs, reader, code)
+                watch.call_begins(module, args, kwargs, reader, CODES[again, trains, evaluates])
             elif not trains:
                 state.evaluated = state.unused_wait
-                state.mark(_clock() + AT[code])
+                state.mark(_clock() + AT[CODES[again, trains, evaluates]])
                 state.inside = OTHER
             else:
                 if beside:
@@ -158,10 +159,10 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
                 state.forwards += 1
                 if reader is not None:
                     steps.count_masked(reader, args, kwargs)
-                elif not batches:
+                elif not batches or (steps.rows_wanted and state.forwards > len(batches)):
                     steps.count_rows(args, kwargs)
                 mark = state.mark
-                mark(_clock() + at[code])
+                mark(_clock() + (_AGAIN if again else _TRAINS))
                 state.inside = FORWARD
         except FAULTS as fault:
             watch.fails(fault)

@@ -81,6 +81,8 @@ class Trained:
         #: Samples of one batch; how many steps had so many batches; facts of the loader.
         self.batch_samples: int | None = None
         self.micro_steps: Counter[int] = Counter()
+        #: And in how many slices of one batch each models were called, in the first steps.
+        self.slices: Counter[int] = Counter()
         self.loader_facts: dict[str, Json] = {}
         #: Whether torch.utils.checkpoint was called.
         self.checkpoints = False
@@ -274,7 +276,10 @@ class Trained:
         models = _alive(self._models) or self._models_of(optimizers) or self.modules
         parameters = describe.parameters_of(models, optimizers)
         about.samples = self.batch_samples
-        batches = {"accumulation_steps": 1 if len(turns) != 1 else self.usual_micro_steps}
+        batches: dict[str, Json] = {"accumulation_steps": 1 if len(turns) != 1 else self.usual_micro_steps}
+        usual_slices = max(self.slices, key=lambda one: self.slices[one], default=1)
+        if usual_slices > 1:
+            batches["slices_a_batch"] = usual_slices
         if about.quantities and (not parameters or (self.optimizers and not optimizers)):
             # They are gone: what was written about them stands, and what was counted since is told.
             about.facts = {**about.facts, **batches, **self.gradients.facts(turns), **self.loader_facts}

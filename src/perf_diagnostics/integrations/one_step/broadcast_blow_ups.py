@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -17,6 +18,8 @@ from perf_diagnostics.integrations.one_step.graph_watcher import GraphWatcher
 from perf_diagnostics.integrations.one_step.operator_graph import (
     Operation,
     OperatorGraph,
+    is_pointwise,
+    made_for,
     read_by_none_but,
     through_views,
 )
@@ -178,12 +181,15 @@ class BlowUps(GraphWatcher):
     def entries(self) -> Iterator[dict[str, Json]]:
         """For each line that spreads and of which nothing but sums is used: of which ``shapes`` it makes which
         ``shape``, how often (``calls``), through which ``operators``, which part of the numbers that these
-        go through is ``left`` after adding up, and of all operators' time the share that all of this takes.
+        go through is ``left`` after adding up, and of all operators' time the share that all of this takes: with what
+        is computed for it alone for each pair (the norms of rows that were expanded before, in a cosine similarity),
+        and what backward adds up for the views in between.
         """
         for spread in self._found.values():
             there = (*spread.operations, *spread.sums)
             if not spread.sums or not read_by_none_but(there, spread.operations):
                 continue
+            for_it = made_for(there, partial(_is_for_pairs, spread.kept // len(spread.sums)))
             yield {
                 **spread.told,
                 "shape": [int(size) for size in spread.shape],
@@ -191,8 +197,16 @@ class BlowUps(GraphWatcher):
                 "operators": list(dict.fromkeys([*spread.operators, str(spread.sums[0].operator.__name__)])),
                 "left": spread.kept / (spread.summed + sum(one.numel for one in spread.operations)),
                 "calls": spread.calls,
-                **self._graph.share(there),
+                **self._graph.share((*there, *for_it)),
             }
+
+
+def _is_for_pairs(pairs: int, one: Operation) -> bool:
+    """Whether it makes a number for each of so many pairs, or more, and treats numbers by themselves or adds them up:
+    nothing that a product of rows would still need.
+    """
+    by_itself = one.operator in _SUMS or one.operator in _NORMS or is_pointwise(one.operator)
+    return by_itself and one.numel >= pairs
 
 
 def _is_of_pairs(sources: Sequence[_Dims]) -> bool:

@@ -11,6 +11,7 @@ from perf_diagnostics.integrations.one_step.composed_attention import ComposedAt
 from perf_diagnostics.integrations.one_step.dataflow import StepDataflow
 from perf_diagnostics.integrations.one_step.operator_graph import OperatorGraph
 from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
+from perf_diagnostics.integrations.one_step.single_precision import SinglePrecision
 from perf_diagnostics.integrations.one_step.step_totals import StepTotals
 from perf_diagnostics.integrations.one_step.watcher import Watcher, memory
 from perf_diagnostics.integrations.one_step.zero_arithmetic import ZeroArithmetic
@@ -29,4 +30,5 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         ZeroArithmetic(graph, at, lines),
         ComposedAttention(graph, lines),
         StepDataflow(at),
+        SinglePrecision(lines),
     ]

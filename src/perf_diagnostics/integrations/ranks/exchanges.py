@@ -153,7 +153,6 @@ class Exchanges:
         for fact, name in (
             ("ddp_gradient_bytes", "total_parameter_size_bytes"),
             ("ddp_bucket_cap_bytes", "bucket_cap_bytes"),
-            ("ddp_comm_hook", "comm_hook"),
         ):
             if log.get(name):
                 found[fact] = log[name]

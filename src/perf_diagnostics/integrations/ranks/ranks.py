@@ -18,7 +18,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from perf_diagnostics.store.files.files import write_atomic
+from perf_diagnostics.store.files.whole_files import write_atomic
 from perf_diagnostics.store.sealed.listed_paths import MANIFEST
 
 _KEY = "perf_diagnostics/meeting"

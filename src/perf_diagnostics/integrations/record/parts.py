@@ -58,7 +58,6 @@ class StepParts:
         self._kept_steps = 0
         self._unwritten: list[StepTable] = []
         self._files: list[_File] = []
-        self._shape: Callable[[StepTable], StepTable] = lambda part: part
         #: Steps so far.
         self.steps = 0
         #: Steps that were let go without having been written.
@@ -77,10 +76,10 @@ class StepParts:
         """Whether some steps are on disk only, or nowhere."""
         return self._kept_steps < self.steps
 
-    @property
-    def last(self) -> StepTable | None:
-        """The part that was added last, while it is not on disk."""
-        return self._unwritten[-1] if self._unwritten else None
+    def least_of_newest(self, column: str) -> int | None:
+        """The lesser value of the two newest steps, one of which something else may have held up; None of no step."""
+        newest = [value for part in self._kept[-2:] for value in part.columns[column][-2:]][-2:]
+        return int(min(newest)) if newest else None
 
     def forget(self) -> None:
         """Let the steps so far go, as long as none of them is on disk."""

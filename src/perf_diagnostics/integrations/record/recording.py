@@ -293,10 +293,11 @@ class Recording:
     def _measuring_begins(self) -> None:
         with self._between_blocks():
             self.probe.warmup = False
-            last = self._disk.parts.last
-            if last is not None and last.columns["host_data_wait_ns"][-1] < not_shown.LEAST_WAIT_NS:
+            wait_ns = self._disk.parts.least_of_newest("host_data_wait_ns")
+            if wait_ns is not None and wait_ns < not_shown.LEAST_WAIT_NS:
                 self.probe.stop_wait_clock()
-            if last is not None and last.wall_ns[-1] < not_shown.LEAST_STEP_NS:
+            wall_ns = self._disk.parts.least_of_newest("wall_ns")
+            if wall_ns is not None and wall_ns < not_shown.LEAST_STEP_NS:
                 self.probe.stop_step_clock()
             try:
                 if not self._disk.meeting.several:  # a rank of several did so a step ago (:meth:`_prepare`)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Run
 from perf_diagnostics.store.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from perf_diagnostics.diagnose.finding import Diagnosis
 
 
 class Recorded(Protocol):
@@ -30,24 +33,25 @@ def say(text: str) -> None:
     print(f"perf-diagnostics: {text}", file=sys.stderr)
 
 
-def tell(recording: Recorded, observations: Observations, notes: Iterable[str] = ()) -> None:
-    """Print the run and the verdict, and what the run's notes say."""
-    told = "no verdict could be made"
+def tell(recording: Recorded, observations: Observations, notes: Iterable[str] = ()) -> Diagnosis | None:
+    """Print the run and the verdict, and what the run's notes say; the diagnosis, where there is one to say more of."""
+    told, diagnosis = "no verdict could be made", None
     with observations.guard("verdict"):
-        told = _verdict(recording, observations)
+        told, diagnosis = _verdict(recording, observations)
     for line in (told, *notes):
         say(line)
+    return diagnosis
 
 
-def _verdict(recording: Recorded, observations: Observations) -> str:
+def _verdict(recording: Recorded, observations: Observations) -> tuple[str, Diagnosis | None]:
     from perf_diagnostics.diagnose.engine import diagnose
     from perf_diagnostics.diagnose.verdict_place import verdict_words
 
     run = recording.run
     if run is None:
         gaps = sorted(observations.gaps, key=lambda gap: gap.signal != "steps")
-        return "no training step was measured" + next((f": {gap.why}" for gap in gaps), "")
+        return "no training step was measured" + next((f": {gap.why}" for gap in gaps), ""), None
     where = "not written" if recording.folder is None else os.path.relpath(recording.folder.path)
     diagnosis = diagnose(run, traces=None if recording.folder is None else recording.folder.traces())
     told = f"{'no verdict: ' if diagnosis.verdict is None else ''}{verdict_words(diagnosis)}"
-    return f"{where}: {' '.join(told.split())}"
+    return f"{where}: {' '.join(told.split())}", diagnosis

@@ -17,7 +17,7 @@ from perf_diagnostics.measure import environment
 from perf_diagnostics.measure.observation import Observations, in_words
 from perf_diagnostics.records import Environment, Json, Length, Run, Settings, StepTable, Trial, TrialResult
 from perf_diagnostics.records.energies import RankEnergy
-from perf_diagnostics.store.ranks.rank_energy import write_rank_energy
+from perf_diagnostics.store.ranks.rank_energy_file import write_rank_energy
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.store.trial_folder import TrialFolder
 

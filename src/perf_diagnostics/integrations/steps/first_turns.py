@@ -17,12 +17,17 @@ from perf_diagnostics.integrations.steps.hindsight import OpenBorder
 
 @dataclass(frozen=True)
 class Turn:
-    """An optimizer has stepped: who, where on the tape, and how many batches and calls of models there were by then."""
+    """An optimizer has stepped: who, where on the tape, and how many batches and calls of models there were by then.
+
+    ``rows`` were given to models by then where no batch is seen, in ``row_calls`` calls.
+    """
 
     optimizer: int
     border: OpenBorder
     batches: int
     forwards: int = 0
+    rows: int = 0
+    row_calls: int = 0
 
 
 @dataclass(frozen=True)

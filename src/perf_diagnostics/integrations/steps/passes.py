@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
+from types import CodeType
 from typing import Any
 
 from torch.utils.data import DataLoader
 
 from perf_diagnostics.integrations.shield import FAULTS
+from perf_diagnostics.measure.code.code_places import CodePlaces
+from perf_diagnostics.measure.code.own_code import Kind, OwnCode
 from perf_diagnostics.records import Json
 from perf_diagnostics.workloads.batch_parts import BatchParts
-from perf_diagnostics.workloads.data import batches_a_pass, loader_facts
+from perf_diagnostics.workloads.loaders import batches_a_pass, loader_facts
+from perf_diagnostics.workloads.padded_length import PaddedLength, padded_length
 
 #: Batches that are looked through for what they are made of: some loaders give them of changing length.
 _LOOKED_THROUGH = 4
@@ -22,7 +27,10 @@ class Passes:
     ``facts`` are those of the first DataLoader, how many batches a whole pass over it has (``batches_a_pass``, where
     torch's own samplers tell), how many passes DataLoaders gave (``passes``), and of how many of them
     (``loaders``): as many where one is made anew for each pass. What its first batches held is the mean of
-    ``batch_tensors``, tensors with memory of their own, and ``batch_bytes``.
+    ``batch_tensors``, tensors with memory of their own, and ``batch_bytes``. Where sequences in all of these batches
+    were equally long (``batch_length``), ``batch_length_unused`` is the mean of the places at one end in which all
+    samples of a batch held the same number; ``collate`` is the line of the function that makes the batches, if that is
+    the user's own.
     """
 
     def __init__(self) -> None:
@@ -32,6 +40,7 @@ class Passes:
         #: Loaders of other classes: whoever watches one keeps it.
         self._others: set[int] = set()
         self._held: list[BatchParts] = []
+        self._lengths: list[PaddedLength | None] = []
         self._opaque = False
 
     def knows(self, loader: object) -> bool:
@@ -50,6 +59,7 @@ class Passes:
             if not self.facts:
                 batches = batches_a_pass(loader)
                 self.facts = loader_facts(loader) | ({} if batches is None else {"batches_a_pass": batches})
+                self.facts |= _own_collate(loader)
         self._passes += 1
         self.facts |= {"passes": self._passes, "loaders": self._loaders}
 
@@ -59,9 +69,30 @@ class Passes:
             return
         try:
             self._held.append(BatchParts.of(batch))
+            self._lengths.append(padded_length(batch))
         except FAULTS:  # a class of the user's own, which measuring does not end for
             self._opaque = True
             return
         looked = len(self._held)
         self.facts["batch_tensors"] = sum(held.tensors for held in self._held) / looked
         self.facts["batch_bytes"] = sum(held.bytes for held in self._held) / looked
+        known = [length for length in self._lengths if length is not None]
+        if len(known) == looked and len({length.length for length in known}) == 1:
+            self.facts["batch_length"] = known[0].length
+            self.facts["batch_length_unused"] = sum(length.unused for length in known) / looked
+        else:
+            self.facts.pop("batch_length", None)
+            self.facts.pop("batch_length_unused", None)
+
+
+def _own_collate(loader: DataLoader[Any]) -> dict[str, Json]:
+    """The line of the user's own function that makes a batch of samples; empty where it is torch's or a library's."""
+    function: Any = loader.collate_fn
+    while isinstance(function, functools.partial):
+        function = function.func
+    called = function if hasattr(function, "__code__") else vars(type(function)).get("__call__")
+    code = getattr(called, "__code__", None)
+    if not isinstance(code, CodeType) or OwnCode().kind_of(code.co_filename) is not Kind.OWN:
+        return {}
+    place = CodePlaces().place(code, code.co_firstlineno)
+    return {"collate": {"file": place.file, "line": place.line, "function": place.function, "text": place.text}}

@@ -8,9 +8,9 @@ plain Python: it comes when the thread gives Python's lock away, which a search 
 from __future__ import annotations
 
 import functools
+import itertools
 import time
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from threading import get_ident
 from typing import Any, Protocol
@@ -46,15 +46,11 @@ class FetchParts:
     the first :data:`MOST_ROWS` batches there are rows enough, and one of seven is timed from then on.
     """
 
-    __slots__ = ("collated_ns", "drawn_ns", "first", "open", "passed_over", "row", "row_batches", "rows", "told")
+    __slots__ = ("collated_ns", "drawn_ns", "first", "row", "row_batches", "rows", "told")
 
     def __init__(self) -> None:
-        #: The iterator that gets a batch of the training now; what others do inside is a part of its fetch.
-        self.open: Any = None
         self.drawn_ns = self.collated_ns = 0
         self.row_batches = 1
-        #: Batches that are not timed before the next one is.
-        self.passed_over = 0
         self.rows: list[Json] = []
         self.row = [0, 0, 0, 0]
         self.first = [0, 0, 0, 0]
@@ -96,119 +92,147 @@ class Waits(Protocol):
         """Takes a fault of ours."""
 
 
+class Fetches:
+    """Times fetches of torch's own iterators, one at a time: what draws and collates is replaced for as long.
+
+    Between :meth:`begins` and :meth:`ends` the iterator has an iterator of ours over its indices, and its fetcher a
+    function of ours that collates. So a fetch that is not timed calls nothing of ours.
+
+    Args:
+        loop: whose they are.
+    """
+
+    __slots__ = ("_began_ns", "_iterator", "_kinds", "_loop", "_parts", "_undo", "due")
+
+    def __init__(self, loop: Waits) -> None:
+        self._loop = loop
+        self._parts = FetchParts()
+        self._kinds = _kinds()
+        #: The iterator that gets a batch of the training now; what others do inside is a part of its fetch.
+        self._iterator: Any = None
+        self._undo: list[tuple[Any, str, Any, Any]] = []
+        self._began_ns = 0
+        #: Whether the next fetch is timed, whose it ever is; the first one of an iterator is in any case.
+        self.due: Iterator[bool] = itertools.repeat(True)
+
+    def begins(self, iterator: Any) -> bool:
+        """The next batch of the training is asked for; true where that is timed, until :meth:`ends`."""
+        if self._iterator is not None or not isinstance(iterator, self._kinds):
+            return False
+        parts = self._parts
+        parts.drawn_ns = parts.collated_ns = 0
+        draws = iterator._sampler_iter
+        fetcher = getattr(iterator, "_dataset_fetcher", None)  # with workers they have it
+        self._undo = [(iterator, "_sampler_iter", draws, _Draws(draws, parts))]
+        collate = getattr(fetcher, "collate_fn", None)
+        if callable(collate):
+            self._undo.append((fetcher, "collate_fn", collate, _timed_collate(collate, parts)))
+        for owner, name, _, ours in self._undo:
+            setattr(owner, name, ours)
+        self._iterator = iterator
+        self._began_ns = _clock()
+        return True
+
+    def ends(self, *, came: bool) -> None:
+        """It has ended, perhaps without a batch."""
+        took_ns = _clock() - self._began_ns
+        iterator, self._iterator = self._iterator, None
+        for owner, name, own, ours in self._undo:
+            if getattr(owner, name, None) is ours:
+                setattr(owner, name, own)
+        self._undo = []
+        if not came or self._loop.probe.warmup:
+            return
+        parts = self._parts
+        if iterator._num_yielded == 1:  # with this one
+            parts.add(parts.first, took_ns)
+            return
+        row = parts.row
+        parts.add(row, took_ns)
+        if row[0] >= parts.row_batches:
+            if len(parts.rows) == MOST_ROWS - 1 and parts.row_batches == 1:  # with this one there are enough
+                self.due = itertools.cycle((*[False] * (_ONE_OF - 1), True))
+            parts.row_ended()
+            self._tell(iterator)
+
+    def _tell(self, iterator: Any) -> None:
+        """The record holds the sums, and what draws the indices of the first loader that they are of."""
+        told = self._parts.told
+        if "sampler" not in told:
+            told["sampler"] = sampler_of_iterator(iterator)
+        self._loop.about.loader_facts["loader_parts"] = told
+
+
+class _Draws:
+    """An iterator over indices that times how long they are drawn."""
+
+    __slots__ = ("_iterator", "_parts")
+
+    def __init__(self, iterator: Iterator[Any], parts: FetchParts) -> None:
+        self._iterator = iterator
+        self._parts = parts
+
+    def __iter__(self) -> _Draws:
+        return self
+
+    def __next__(self) -> Any:
+        began = _clock()
+        try:
+            return next(self._iterator)
+        finally:
+            self._parts.drawn_ns += _clock() - began
+
+
+def _timed_collate(own: Callable[[Any], Any], parts: FetchParts) -> Callable[[Any], Any]:
+    def collate(samples: Any) -> Any:
+        began = _clock()
+        try:
+            return own(samples)
+        finally:
+            parts.collated_ns += _clock() - began
+
+    return collate
+
+
+def _kinds() -> tuple[type[Any], ...]:
+    """Torch's own iterators, where they are made as they are known to be."""
+    draw = getattr(dataloader._BaseDataLoaderIter, "_next_index", None)
+    if "_sampler_iter" not in getattr(getattr(draw, "__code__", None), "co_names", ()):
+        return ()
+    kinds = (getattr(dataloader, name, None) for name in _ITERATORS)
+    return tuple(kind for kind in kinds if isinstance(kind, type))
+
+
 def watch_fetches(loop: Waits, patches: ExitStack) -> None:
-    """Time the parts of a loop's waits until ``patches`` closes, if torch's iterators are made as they are known to be.
+    """Time the parts of a loop's waits until ``patches`` closes, where the loop marks them itself.
 
     Args:
         loop: whose.
         patches: takes it all out again.
     """
     base: Any = dataloader._BaseDataLoaderIter
-    kinds = [getattr(dataloader, name, None) for name in _ITERATORS]
-    made = [kind for kind in kinds if kind is not None and "_next_data" in vars(kind)]
-    if "_next_index" not in vars(base) or not made:
-        return
-    parts = FetchParts()
-    replace(base, "_next_index", _timed_draw(parts, base._next_index), patches)
-    collates = _Collates(parts)
-    patches.callback(collates.undo)
-    for kind in made:
-        replace(kind, "_next_data", _timed_data(loop, parts, kind._next_data, collates), patches)
+    fetch: Callable[[Any], Any] = base.__next__
+    state, thread, fetches = loop.probe.state, loop.thread, Fetches(loop)
 
-
-def _timed_draw(parts: FetchParts, draw: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    @functools.wraps(draw)
-    def _next_index(self: Any) -> Any:
-        if parts.open is not self:
-            return draw(self)
-        began = _clock()
+    @functools.wraps(fetch)
+    def __next__(self: Any) -> Any:  # noqa: N807 - stands in for the class's own
+        if not next(fetches.due) and self._num_yielded:
+            return fetch(self)
+        if state.inside != DATA_WAIT or not state.active or get_ident() != thread:
+            return fetch(self)
+        timed, batch = False, None
         try:
-            return draw(self)
-        finally:
-            parts.drawn_ns += _clock() - began
-
-    return _next_index
-
-
-def _timed_data(loop: Waits, parts: FetchParts, get: Callable[[Any], Any], collates: _Collates) -> Callable[[Any], Any]:
-    state, probe, thread = loop.probe.state, loop.probe, loop.thread
-
-    @functools.wraps(get)
-    def _next_data(self: Any) -> Any:
-        if parts.passed_over and self._num_yielded:  # whose it ever is: six of seven fetches cost no more than this
-            parts.passed_over -= 1
-            return get(self)
-        if state.inside != DATA_WAIT or parts.open is not None or not state.active or get_ident() != thread:
-            return get(self)
-        try:
-            if not self._num_yielded:
-                collates.time(self)
+            timed = fetches.begins(self)
         except FAULTS as fault:
             loop.fails(fault)
-        parts.open, parts.drawn_ns, parts.collated_ns = self, 0, 0
-        began = _clock()
         try:
-            data = get(self)
-            took_ns = _clock() - began
+            batch = fetch(self)
         finally:
-            parts.open = None
-        try:
-            if probe.warmup:
-                pass
-            elif self._num_yielded:
-                row = parts.row
-                parts.add(row, took_ns)
-                parts.passed_over = 0 if parts.row_batches == 1 else _ONE_OF - 1
-                if row[0] >= parts.row_batches:
-                    parts.row_ended()
-                    _tell(loop.about, parts, self)
-            else:
-                parts.add(parts.first, took_ns)
-        except FAULTS as fault:
-            loop.fails(fault)
-        return data
+            if timed:
+                try:
+                    fetches.ends(came=batch is not None)
+                except FAULTS as fault:
+                    loop.fails(fault)
+        return batch
 
-    return _next_data
-
-
-def _tell(about: About, parts: FetchParts, iterator: Any) -> None:
-    """The record holds the sums, and what draws the indices of the first loader that they are of."""
-    if "sampler" not in parts.told:
-        parts.told["sampler"] = sampler_of_iterator(iterator)
-    about.loader_facts["loader_parts"] = parts.told
-
-
-class _Collates:
-    """The functions that collate samples in the loop's own process, timed in the iterators that call them there."""
-
-    def __init__(self, parts: FetchParts) -> None:
-        self._parts = parts
-        self._changed: weakref.WeakKeyDictionary[Any, Callable[..., Any]] = weakref.WeakKeyDictionary()
-
-    def time(self, iterator: Any) -> None:
-        """Time those of this iterator; one with workers has them there."""
-        fetcher = vars(iterator).get("_dataset_fetcher")
-        own = None if fetcher is None else vars(fetcher).get("collate_fn")
-        if not callable(own) or fetcher in self._changed:
-            return
-        parts = self._parts
-
-        @functools.wraps(own)
-        def collate(samples: Any) -> Any:
-            if parts.open is not iterator_of():
-                return own(samples)
-            began = _clock()
-            try:
-                return own(samples)
-            finally:
-                parts.collated_ns += _clock() - began
-
-        iterator_of = weakref.ref(iterator)
-        self._changed[fetcher] = own
-        fetcher.collate_fn = collate
-
-    def undo(self) -> None:
-        """Each iterator that is left has its own function again."""
-        for fetcher, own in list(self._changed.items()):
-            fetcher.collate_fn = own
-        self._changed.clear()
+    replace(base, "__next__", __next__, patches)

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, dataloader
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import DATA_WAIT, OTHER
 from perf_diagnostics.integrations.steps.step_state import NOTHING
-from perf_diagnostics.integrations.watching.fetch_parts import watch_fetches
+from perf_diagnostics.integrations.watching.fetch_parts import Fetches
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.integrations.watching.watch import Watch
 from perf_diagnostics.measure.steps.tape import AT, LEAVE
@@ -52,8 +52,7 @@ def watch_loaders(watch: Watch, loaders: tuple[DataLoader[Any], ...] | None, pat
     replace(DataLoader, "__iter__", __iter__, patches)
     replace(base, counts, False, patches)
     replace(base, trains, False, patches)
-    replace(base, "__next__", functools.wraps(fetch)(timed_fetch(watch, fetch)), patches)
-    watch_fetches(watch, patches)
+    replace(base, "__next__", functools.wraps(fetch)(timed_fetch(watch, fetch, Fetches(watch))), patches)
 
 
 def watch_iterable(watch: Watch, loader: Any, patches: ExitStack) -> bool:
@@ -77,8 +76,14 @@ def watch_iterable(watch: Watch, loader: Any, patches: ExitStack) -> bool:
     return True
 
 
-def timed_fetch(watch: Watch, fetch: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function that gets an iterator's next batch as ``fetch`` does, and times that where its batches count."""
+def timed_fetch(watch: Watch, fetch: Callable[[Any], Any], fetches: Fetches | None = None) -> Callable[[Any], Any]:
+    """A function that gets an iterator's next batch as ``fetch`` does, and times that where its batches count.
+
+    Args:
+        watch: whose.
+        fetch: gets the batch.
+        fetches: takes some of them apart, where the iterators are torch's own.
+    """
     state, around, batches, thread = watch.state, watch.probe.open, watch.batches, watch.thread
     marks = watch.probe.marks
     grad_enabled, tensor = torch.is_grad_enabled, torch.Tensor
@@ -88,7 +93,7 @@ def timed_fetch(watch: Watch, fetch: Callable[[Any], Any]) -> Callable[[Any], An
         if not state.active or get_ident() != thread or not getattr(self, counts):
             return fetch(self)
         batch: Any = None
-        cpu, cpu_ns = state.wait_cpu, 0
+        cpu, cpu_ns, taken_apart = state.wait_cpu, 0, False
         try:
             main: Any = state.main()
             trains = grad_enabled()
@@ -104,16 +109,22 @@ def timed_fetch(watch: Watch, fetch: Callable[[Any], Any]) -> Callable[[Any], An
                 state.inside = DATA_WAIT if trains else OTHER
                 mark = state.mark
                 mark(_clock() if trains else _clock() + _OTHER)  # AT[DATA_WAIT] is 0
-            if cpu is not None:
-                cpu_ns = cpu()
+            cpu_ns = 0 if cpu is None else cpu()
+            taken_apart = (
+                fetches is not None
+                and (next(fetches.due) or not self._num_yielded)
+                and state.inside == DATA_WAIT
+                and fetches.begins(self)
+            )
         except FAULTS as fault:
             watch.fails(fault)
         try:
             batch = fetch(self)
         finally:
             try:
-                if cpu is not None:
-                    cpu_ns = cpu() - cpu_ns
+                if taken_apart and fetches is not None:
+                    fetches.ends(came=batch is not None)
+                cpu_ns = 0 if cpu is None else cpu() - cpu_ns
                 phase = state.inside
                 if phase != NOTHING:
                     mark = state.mark

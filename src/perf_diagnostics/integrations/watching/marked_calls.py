@@ -139,14 +139,28 @@ class MarkedCalls:
 
 def _watch_model(module: torch.nn.Module, calls: MarkedCalls) -> TimedCalls:
     """Mark the calls of one module on the tape."""
-    before, alive, reader = stands_in(module), weakref.ref(module), reader_of(module)
+    reader = reader_of(module)
+    calls.may_be_masked = calls.may_be_masked or reader is not None
+    return TimedCalls(module, marked_call(calls, weakref.ref(module), stands_in(module), reader))
+
+
+def marked_call(
+    calls: MarkedCalls, alive: Callable[[], Any], before: Callable[..., Any] | None, reader: MaskReader | None = None
+) -> Callable[..., Any]:
+    """A function that stands in for what a loop calls, and marks its calls on the tape.
+
+    Args:
+        calls: of the loop.
+        alive: gives what is called: its ``training`` says whether it is to be trained.
+        before: what is called by then; None: the module's own call.
+        reader: reads the mask that it may be called with.
+    """
     compiling, grad_enabled, thread = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled, calls.thread
     probe, state, count_masked = calls.probe, calls.probe.state, calls.count_masked
     clock, write, marks = probe._clock, probe._mark, probe.marks
     tensor, reference = torch.Tensor, weakref.ref
     #: What the model was last called with to be trained; weakly, for a batch must be gone when the loop lets it go.
     trained_on: Callable[[], Any] = nobody
-    calls.may_be_masked = calls.may_be_masked or reader is not None
 
     def called(*args: Any, **kwargs: Any) -> Any:
         nonlocal trained_on
@@ -181,7 +195,7 @@ def _watch_model(module: torch.nn.Module, calls: MarkedCalls) -> TimedCalls:
             except FAULTS as fault:
                 calls.fails(fault)
 
-    return TimedCalls(module, called)
+    return called
 
 
 def _watch_backward(calls: MarkedCalls, patches: ExitStack) -> None:

@@ -166,7 +166,7 @@ class OptimizerTurns:
         if self._steps.stranger and self._look(self._steps.search):
             self._unseen_until = self._probe.open_border().mark
         state.unused_wait = False
-        turn = Turn(optimizer, self._probe.open_border(), len(self._steps.batches), state.forwards)
+        turn = Turn(optimizer, self._probe.open_border(), len(self._steps.batches), state.forwards, *self._steps.rows)
         settled = turns.took(turn)
         self._end_earlier(settled.ended)
         if not self.cycle.decided and not self._named:
@@ -206,16 +206,18 @@ class OptimizerTurns:
 
     def _end_earlier(self, turns: Sequence[Turn]) -> None:
         """Steps have ended with these turns, as is known now; those in which calls were not seen are not recorded."""
-        taken = forwards = 0
+        taken = forwards = rows = 0
         steps: list[tuple[OpenBorder, Held]] = []
         for turn in turns:
             held = self._steps.add_up(self._steps.batches[taken : turn.batches])
-            if steps and taken == turn.batches:
+            if not self._steps.batches:
+                held = self._steps.rows_of(turn.rows - rows) or None, *held[1:]
+            elif steps and taken == turn.batches:
                 held = steps[-1][1]  # it has trained on the same batch again
             steps.append((turn.border, held))
             new = turn.batches - taken
             self._steps.trained.micro_steps[min(new, (turn.forwards - forwards) or new)] += 1
-            taken, forwards = turn.batches, turn.forwards
+            taken, forwards, rows = turn.batches, turn.forwards, turn.rows
         if not steps:
             return
         begins = (-1, *(border.mark for border, _ in steps))
@@ -223,6 +225,7 @@ class OptimizerTurns:
         ended_ns = self._probe.end_steps_at(steps, lost=lost)
         self._state.forwards -= turns[-1].forwards
         del self._steps.batches[:taken]
+        self._steps.rows_ended(turns[-1].rows, turns[-1].row_calls)
         self._steps.recording.first_ended(ended_ns[0])
         self._steps.recording.ended(len(steps) - lost, ended_ns[-1])
         self._steps.recording.lost(lost)
@@ -238,11 +241,13 @@ class OptimizerTurns:
             ended = self._first.settle().ended
             first = ended[0].batches if ended else 0
             samples = self._steps.add_up(self._steps.batches[:first])[0]
-            if not first and ended and samples:
-                samples //= len(ended)  # no loader: the rows of all steps
+            micro_steps = min(first, ended[0].forwards or first) if ended else 0
+            if not first and ended:
+                samples = self._steps.rows_of(ended[0].rows) or None
+                micro_steps = 1 if len(self.cycle) > 1 else ended[0].row_calls
             self._end_earlier(ended)
             if ended:
-                self._steps.learn(samples, min(first, ended[0].forwards or first))
+                self._steps.learn(samples, micro_steps)
 
 
 def _kind_of(optimizer: torch.optim.Optimizer) -> object:

@@ -89,7 +89,7 @@ def _timed_backward(watch: Watch, original: Callable[..., Any]) -> Callable[...,
             return original(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
         try:
             keeps = retain_graph and not create_graph  # which keeps it for what is computed of the gradients
-            if inside == NOTHING and not looks.wanted and len(marks) < state.full_at:
+            if inside == NOTHING and (state.due_ns or not looks.wanted) and len(marks) < state.full_at:
                 mark = state.mark
                 mark(_clock() + (_KEEPS if keeps else _BACKWARD))
                 state.inside = BACKWARD
@@ -110,9 +110,10 @@ def _timed_backward(watch: Watch, original: Callable[..., Any]) -> Callable[...,
                     state.inside = around.pop() if around else NOTHING
                     mark = state.mark
                     mark(_clock() + _LEAVE)
+                # Where a step may be ended as a plain one (due_ns) nothing is looked at in it.
                 if not state.due_ns and losses.wanted:
                     losses.backward(tensors)
-                if looks.wanted:
+                if not state.due_ns and looks.wanted:
                     watch.backward_looked_into()
                 if state.inner_steps:
                     watch.turns.backward_stepped()
@@ -192,7 +193,7 @@ def _step_ends(watch: Watch) -> Callable[[Any, Any, Any], None]:
             if not stepping or stepping[-1] != this:
                 return  # it began before the watch did
             del stepping[-1]
-            if looks.wanted:
+            if not state.due_ns and looks.wanted:
                 looks.stepped(this)
             now = _clock()
             state.inside = around.pop() if around else NOTHING

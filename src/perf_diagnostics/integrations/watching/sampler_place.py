@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from types import CodeType
 from typing import Any
 
@@ -29,7 +28,8 @@ def sampler_of_iterator(iterator: Any) -> dict[str, Json]:
         code = getattr(getattr(type(sampler), "__iter__", None), "__code__", None)
         if isinstance(code, CodeType) and own.kind_of(code.co_filename) is Kind.OWN:
             place = CodePlaces().place(code, code.co_firstlineno)
-            return {"name": type(sampler).__qualname__, "place": dataclasses.asdict(place)}
+            named: dict[str, Json] = {"file": place.file, "line": place.line, "function": place.function}
+            return {"name": type(sampler).__qualname__, "place": {**named, "text": place.text}}
     return {"name": type(samplers[-1]).__qualname__}
 
 

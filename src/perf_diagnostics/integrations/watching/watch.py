@@ -208,7 +208,7 @@ class Watch:
             state.forwards += 1
             if reader is not None:
                 self.steps.count_masked(reader, args, kwargs)
-            elif not self.batches:
+            elif not self.batches or (self.steps.rows_wanted and state.forwards > len(self.batches)):
                 self.steps.count_rows(args, kwargs)
             probe.enter(code)
         else:

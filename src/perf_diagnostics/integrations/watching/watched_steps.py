@@ -31,6 +31,10 @@ from perf_diagnostics.workloads.workload import BatchCount
 _MOST_BATCHES = _MOST_BESIDE = 4096
 
 
+#: Steps that are ended in full of which it is looked whether they train on slices of their batches.
+_LOOKED_FOR_SLICES = 4
+
+
 def _nothing() -> None:
     """Nothing is to be done."""
 
@@ -79,7 +83,10 @@ class WatchedSteps:
         self._known = False
         #: Whether calls of what is trained were seen since an optimizer was met that may train something else.
         self._calls_seen = self._told_of_new_models = False
-        self._rows = self._row_calls = 0
+        #: Where no batch is seen: the rows given to models in the step, in how many calls, and in the largest of them.
+        self._rows = self._row_calls = self._most_rows = 0
+        #: Whether the rows of calls beyond one a batch are counted, to tell whether batches are trained on in slices.
+        self.rows_wanted = True
         #: What the calls of the step hold by their masks, where no batch was seen.
         self._masked: int | BatchCount | None = 0
         #: The copies on a device of what a model may be called with as a mask.
@@ -95,10 +102,28 @@ class WatchedSteps:
     def count_rows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """No loader: the samples are the rows given to the model, those of a closure or of several models once."""
         rows = describe.count_call(args, kwargs) or 0
-        if len(self._cycle) <= 1 and not self.stepping:
-            self._rows, self._row_calls = self._rows + rows, self._row_calls + 1
-        else:
+        self._most_rows = max(self._most_rows, rows)
+        if self.stepping:
             self._rows, self._row_calls = max(self._rows, rows), 1
+        else:
+            self._rows, self._row_calls = self._rows + rows, self._row_calls + 1
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """Where no batch is seen: the rows given to models since the step began, and in how many calls."""
+        return self._rows, self._row_calls
+
+    def rows_of(self, rows: int) -> int:
+        """Of so many rows given to models in a step those that are samples.
+
+        Of several optimizers, whose models are called in turn on the same samples, the largest call's: that is known
+        only when the step is over, for its first turns may have been taken for steps of the first optimizer alone.
+        """
+        return min(rows, self._most_rows) if len(self._cycle) > 1 else rows
+
+    def rows_ended(self, rows: int, calls: int) -> None:
+        """Of the rows given to models so many belong to steps that have ended, in so many calls."""
+        self._rows, self._row_calls = max(0, self._rows - rows), max(0, self._row_calls - calls)
 
     def may_be_masked(self) -> None:
         """A model is watched that may be called with a mask."""
@@ -152,7 +177,9 @@ class WatchedSteps:
             self.give_back_batch()
         self._catch_up()
         samples, tokens, padding = self.add_up(batches)
-        self._rows = self._masked = 0
+        calls = 1 if len(self._cycle) > 1 else self._row_calls
+        self._look_for_slices(samples)
+        self._rows = self._most_rows = self._masked = 0
         self.copies.forget()
         had = len(batches) + self.folded_batches
         # Of two loaders one call uses both.
@@ -165,14 +192,14 @@ class WatchedSteps:
         self._micro_steps = micro_steps
         state.same = batches.copy() or None  # what begins a block of steps takes it back
         self._calls_seen = self._calls_seen or state.forwards > 0
-        self._count_batch(samples, micro_steps or self._row_calls)  # with its end the warm-up may be written
+        self._count_batch(samples, micro_steps or calls)  # with its end the warm-up may be written
         if self._looks_for_models:
             self.recording.lose_step(self._look_for_models)
         else:
             self.look_at_gradients(optimizer)
             self.recording.end_step(samples, tokens, padding)
         if not self._known:
-            self.learn(samples, micro_steps or self._row_calls)
+            self.learn(samples, micro_steps or calls)
         self._row_calls = 0
         state.ended_ns = self.recording.clock()
         if state.ended_ns >= self.trained.beside.due_ns and not self.probe.capturing:
@@ -187,6 +214,23 @@ class WatchedSteps:
         state.unused_wait = False
         batches.clear()
         self.folded_batches = 0
+
+    def _look_for_slices(self, samples: int | None) -> None:
+        """Whether the calls of the step that ends were on slices of its batches, and how many of one batch.
+
+        The rows of the first calls, as many as there were batches, were not counted: slices together have those of the
+        batches, and the first ones are about as large as the others.
+        """
+        had, forwards = len(self.batches), self.state.forwards
+        if not self.rows_wanted or not had or not samples or self.folded_batches or not forwards:
+            return
+        rows, calls, first = self._rows, self._row_calls, samples - self._rows
+        if calls != max(0, forwards - had):  # some were counted in plain steps before
+            return
+        alike = calls > 0 and 0 < calls * first <= 2 * had * rows
+        slices = round(forwards / had) if alike and len(self._cycle) == 1 else 1
+        self.trained.slices[slices] += 1
+        self.rows_wanted = len(self._cycle) == 1 and self.trained.slices.total() < _LOOKED_FOR_SLICES
 
     def _passes(self) -> int:
         """No loader: the micro-batches are the calls, where each had a backward of its own; 0 without any."""
@@ -216,7 +260,7 @@ class WatchedSteps:
         if not batches:
             masked = self._masked
             held = (masked.tokens, masked.padding_tokens) if isinstance(masked, BatchCount) else (None, None)
-            return self._rows or None, *held
+            return self.rows_of(self._rows) or None, *held
         with contextlib.suppress(TypeError):  # the usual ones are plain numbers
             return sum(cast("Sequence[int]", batches)), None, None
         counts = Counts.of(batches)

@@ -33,7 +33,6 @@ class Board:
     pci_bus_id: str | None = None
     name: str | None = None
     driver: str | None = None
-    memory_bytes: int | None = None
     power_limit_w: float | None = None
     default_power_limit_w: float | None = None
     power_kind: PowerKind | None = None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from perf_diagnostics.measure.boards.boards import pci_address
+from perf_diagnostics.measure.host.kernel_text import kernel_text
 from perf_diagnostics.measure.observation import Readings, Track, Unreadable
 from perf_diagnostics.records import QUANTITIES, Quantity
 
@@ -46,7 +47,7 @@ def nodes(*, root: Path = ROOT) -> dict[int, frozenset[int]]:
         Unreadable: the kernel does not tell (another system, or a sandbox).
     """
     folders = (root / "sys/devices/system/node").glob("node[0-9]*")
-    found = {int(folder.name.removeprefix("node")): _text(folder / "cpulist") for folder in folders}
+    found = {int(folder.name.removeprefix("node")): kernel_text(folder / "cpulist") for folder in folders}
     known = {number: core_list(text) for number, text in sorted(found.items()) if text is not None}
     if not known:
         raise Unreadable("the kernel does not tell the NUMA nodes (/sys/devices/system/node)", lasting=True)
@@ -65,7 +66,7 @@ def cores_near(pci_bus_id: str | None, *, root: Path = ROOT) -> frozenset[int]:
     if pci_bus_id is None:
         raise Unreadable("neither driver nor framework gives the device's PCI address", lasting=True)
     address = pci_address(pci_bus_id)
-    text = _text(root / "sys/bus/pci/devices" / address / "numa_node")
+    text = kernel_text(root / "sys/bus/pci/devices" / address / "numa_node")
     number = -1 if text is None else int(text)
     if number not in of_nodes:  # the firmware did not say: -1
         raise Unreadable(f"the kernel does not know the NUMA node of the PCI device {address}", lasting=True)
@@ -78,7 +79,7 @@ def core_of(pid: int, *, root: Path = ROOT) -> int:
     Raises:
         Unreadable: the process is gone, or hidden.
     """
-    text = _text(root / "proc" / str(pid) / "stat")
+    text = kernel_text(root / "proc" / str(pid) / "stat")
     # The name in brackets may hold blanks and brackets.
     fields = [] if text is None else text.rpartition(")")[2].split()
     if len(fields) <= _PROCESSOR:
@@ -159,11 +160,3 @@ def usable_by(pid: int) -> Collection[int]:
     if not hasattr(os, "sched_getaffinity"):
         raise Unreadable("this system does not tell which cores a process may run on", lasting=True)
     return os.sched_getaffinity(pid)
-
-
-def _text(file: Path) -> str | None:
-    """A kernel file, or None where there is none or it is hidden."""
-    try:
-        return file.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return None

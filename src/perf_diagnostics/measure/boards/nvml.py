@@ -109,7 +109,6 @@ class NvmlReader:
             pci_bus_id=self._known(lambda: pci_address(_text(nvml.nvmlDeviceGetPciInfo(handle).busId))),
             name=self._known(lambda: _text(nvml.nvmlDeviceGetName(handle))),
             driver=self._known(lambda: _text(nvml.nvmlSystemGetDriverVersion())),
-            memory_bytes=self._known(lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).total)),
             power_limit_w=self._known(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
             default_power_limit_w=self._known(lambda: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1e3),
             power_kind=self._choose_power(uuid, handle),

@@ -93,10 +93,6 @@ class Energy:
         return Gap("energy_cross_check", "; ".join(says)) if says else None
 
     @property
-    def joules_per_step(self) -> float:
-        return self.joules / self.steps
-
-    @property
     def method(self) -> str:
         """The boards' methods; one, unless boards differ."""
         return " and ".join(dict.fromkeys(board.method for board in self.boards))

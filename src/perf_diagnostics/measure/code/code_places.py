@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import CodeType
 
+from perf_diagnostics.measure.code.container_kinds import container_kinds, kinds_in
 from perf_diagnostics.measure.privacy import Person, masked_text
 from perf_diagnostics.records import CodePlace
 
@@ -15,12 +16,17 @@ _MOST_TEXT = 160
 
 
 class CodePlaces:
-    """Gives places their names; files are named from the folder in which this was made."""
+    """Gives places their names; files are named from the folder in which this was made.
 
-    def __init__(self) -> None:
+    Args:
+        with_kinds: tell what containers the names in a line are, too, for which the whole file is parsed once.
+    """
+
+    def __init__(self, *, with_kinds: bool = False) -> None:
         self._folder = Path.cwd()
         self._person: Person | None = None
         self._texts: dict[tuple[str, int], str] = {}
+        self._kinds: dict[str, dict[str, str]] | None = {} if with_kinds else None
 
     def place(self, code: CodeType, line: int) -> CodePlace:
         """A line of this code."""
@@ -33,8 +39,20 @@ class CodePlaces:
         if at not in self._texts:
             self._texts[at] = masked_text(linecache.getline(*at).strip(), person)[:_MOST_TEXT]
         return CodePlace(
-            file=person.removed_from(str(shown)), line=line, function=code.co_qualname, text=self._texts[at]
+            file=person.removed_from(str(shown)),
+            line=line,
+            function=code.co_qualname,
+            text=self._texts[at],
+            kinds=kinds_in(self._texts[at], self._kinds_of(code.co_filename)),
         )
+
+    def _kinds_of(self, file: str) -> dict[str, str]:
+        """The containers that a file makes, which is read once."""
+        if self._kinds is None:
+            return {}
+        if file not in self._kinds:
+            self._kinds[file] = container_kinds("".join(linecache.getlines(file)))
+        return self._kinds[file]
 
 
 def _cell(file: str) -> str:

@@ -30,18 +30,17 @@ class CpuThrottle:
         )
 
 
-def cgroup_folders(controller: str, *, pid: int | str = "self", root: Path = Path("/")) -> tuple[Path, ...]:
-    """The folders that hold a controller's limits for a process, its own group first, then each group around it.
+def cgroup_folders(controller: str, *, root: Path = Path("/")) -> tuple[Path, ...]:
+    """The folders that hold a controller's limits for this process, its own group first, then each group around it.
 
     Version 1 and version 2 folders both appear where both are mounted. A container often sees its own group at the
-    mount's root; ``/proc/<pid>/mountinfo`` says where the mount begins.
+    mount's root; ``/proc/self/mountinfo`` says where the mount begins.
 
     Args:
         controller: ``"memory"`` or ``"cpu"``.
-        pid: the process, or ``"self"``.
         root: where ``/proc`` and the mounts are, for tests.
     """
-    proc = root / "proc" / str(pid)
+    proc = root / "proc" / "self"
     folders: list[Path] = []
     for line in _lines(proc / "cgroup"):
         _, controllers, path = line.split(":", 2)
@@ -55,7 +54,7 @@ def cgroup_folders(controller: str, *, pid: int | str = "self", root: Path = Pat
     return tuple(folders)
 
 
-def memory_limits(*, pid: int | str = "self", root: Path = Path("/")) -> tuple[int, ...]:
+def memory_limits(*, root: Path = Path("/")) -> tuple[int, ...]:
     """Every memory limit set on the process's groups, in bytes; a group without a limit adds nothing.
 
     Version 1 writes "no limit" as the largest number of whole pages, which is returned as it is: it is above any
@@ -63,32 +62,32 @@ def memory_limits(*, pid: int | str = "self", root: Path = Path("/")) -> tuple[i
     """
     values = (
         _number(folder / name)
-        for folder in cgroup_folders("memory", pid=pid, root=root)
+        for folder in cgroup_folders("memory", root=root)
         for name in ("memory.max", "memory.limit_in_bytes")
     )
     return tuple(value for value in values if value is not None)
 
 
-def cpu_quota_cores(*, pid: int | str = "self", root: Path = Path("/")) -> float | None:
+def cpu_quota_cores(*, root: Path = Path("/")) -> float | None:
     """The tightest CPU quota on the process's groups, in cores (1.5: one and a half), or None where there is none."""
-    quotas = [q for folder in cgroup_folders("cpu", pid=pid, root=root) if (q := _quota_cores(folder)) is not None]
+    quotas = [q for folder in cgroup_folders("cpu", root=root) if (q := _quota_cores(folder)) is not None]
     return min(quotas) if quotas else None
 
 
-def cpu_throttle(*, pid: int | str = "self", root: Path = Path("/")) -> CpuThrottle | None:
+def cpu_throttle(*, root: Path = Path("/")) -> CpuThrottle | None:
     """How often the group with the tightest quota (the process's own, if none has one) was held back.
 
     None where no ``cpu.stat`` can be read.
     """
-    folders = cgroup_folders("cpu", pid=pid, root=root)
+    folders = cgroup_folders("cpu", root=root)
     by_quota = sorted(folders, key=lambda folder: math.inf if (q := _quota_cores(folder)) is None else q)
     readings = (_throttle(folder) for folder in by_quota)
     return next((reading for reading in readings if reading is not None), None)
 
 
-def oom_kills(*, pid: int | str = "self", root: Path = Path("/")) -> int | None:
+def oom_kills(*, root: Path = Path("/")) -> int | None:
     """Processes the kernel's out-of-memory killer has taken in the process's own group so far, or None if unsaid."""
-    for folder in cgroup_folders("memory", pid=pid, root=root)[:1]:
+    for folder in cgroup_folders("memory", root=root)[:1]:
         for name in ("memory.events", "memory.oom_control"):  # version 2, version 1
             for line in _lines(folder / name):
                 key, _, value = line.partition(" ")

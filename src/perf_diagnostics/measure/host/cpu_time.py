@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perf_diagnostics.measure.host.cgroup import CpuThrottle, cgroup_folders, cpu_throttle
+from perf_diagnostics.measure.host.kernel_text import kernel_text
 from perf_diagnostics.measure.host.memory import process_tree
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import QUANTITIES, Quantity
@@ -107,7 +108,7 @@ class CpuTime:
 
     def _times(self, pid: int) -> tuple[float, float] | None:
         """CPU time of a process, and of its ended children, in s."""
-        text = _text(self._root / "proc" / str(pid) / "stat")
+        text = kernel_text(self._root / "proc" / str(pid) / "stat")
         # The name in brackets may hold blanks and brackets; utime is field 14 (proc(5)), the state after it field 3.
         fields = text.rpartition(")")[2].split() if text else []
         if len(fields) < 15:
@@ -185,7 +186,7 @@ def _others(before: CpuReading, after: CpuReading, own_s: float | None, found: _
 def _busy_s(root: Path, cores: Collection[int], ticks_per_s: int) -> float | None:
     ticks = 0
     seen = False
-    for line in (_text(root / "proc/stat") or "").splitlines():
+    for line in (kernel_text(root / "proc/stat") or "").splitlines():
         name, *values = line.split() or [""]
         number = name.removeprefix("cpu")
         if name.startswith("cpu") and number.isdigit() and int(number) in cores:
@@ -198,7 +199,7 @@ def _pressure_s(root: Path) -> tuple[float, str] | None:
     """Time in which something waited for a processor so far: in our own group where it counts that, else anywhere."""
     files = [*(folder / "cpu.pressure" for folder in _own_groups(root)), root / "proc/pressure/cpu"]
     for file in files:
-        for line in (_text(file) or "").splitlines():
+        for line in (kernel_text(file) or "").splitlines():
             kind, *pairs = line.split() or [""]
             total = next((pair for pair in pairs if pair.startswith("total=")), None)
             if kind == "some" and total is not None:
@@ -218,16 +219,8 @@ def read_from_storage(root: Path, pids: Iterable[int]) -> int | None:
     """
     total, seen = 0, False
     for pid in pids:
-        for line in (_text(root / "proc" / str(pid) / "io") or "").splitlines():
+        for line in (kernel_text(root / "proc" / str(pid) / "io") or "").splitlines():
             if line.startswith("read_bytes:"):
                 total += int(line.split()[1])
                 seen = True
     return total if seen else None
-
-
-def _text(file: Path) -> str | None:
-    """A kernel file, or None where the kernel does not have it or hides it; a worker may have ended just now."""
-    try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None

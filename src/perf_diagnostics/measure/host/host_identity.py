@@ -8,6 +8,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from perf_diagnostics.measure.host.kernel_text import kernel_text
+
 _DIGITS = 12
 
 
@@ -28,20 +30,13 @@ class HostIdentity:
         share, as they share its clock; a time namespace (time_namespaces(7)) has a clock of its own. Where there is no
         boot id, the machine's name and network address stand for it.
         """
-        boot = _text(root / "proc" / "sys" / "kernel" / "random" / "boot_id")
+        boot = (kernel_text(root / "proc" / "sys" / "kernel" / "random" / "boot_id") or "").strip()
         host = boot or f"{platform.node()} {uuid.getnode():012x}"
         return cls(_hashed(host), _hashed(f"{host} {_link(root / 'proc' / 'self' / 'ns' / 'time')}"))
 
 
 def _hashed(text: str) -> str:
     return hashlib.sha256(f"perf_diagnostics {text}".encode()).hexdigest()[:_DIGITS]
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _link(path: Path) -> str:

@@ -160,37 +160,36 @@ def _cpu_seconds(process: psutil.Process) -> float | None:
 
 @dataclass(frozen=True)
 class MemoryFootprint:
-    """Memory of one process in bytes: resident, its proportional share of shared pages, and what only it holds."""
+    """Memory of one process in bytes: with its proportional share of shared pages, and what only it holds."""
 
-    rss_bytes: int
     pss_bytes: int
     uss_bytes: int
 
 
 def memory_footprint(pid: int | str = "self", *, root: Path = Path("/")) -> MemoryFootprint | None:
-    """Resident, proportional and unique memory of a process, or None where the kernel does not say.
+    """Proportional and unique memory of a process, or None where the kernel does not say.
 
     The kernel walks all page tables for this (milliseconds for a large process): for block borders, not for sampling.
     """
     fields = kib_fields(root / "proc" / str(pid) / "smaps_rollup")
-    needed = ("Rss", "Pss", "Private_Clean", "Private_Dirty")
+    needed = ("Pss", "Private_Clean", "Private_Dirty")
     if any(name not in fields for name in needed):
         return None
     unique = fields["Private_Clean"] + fields["Private_Dirty"] + fields.get("Private_Hugetlb", 0)
-    return MemoryFootprint(fields["Rss"], fields["Pss"], unique)
+    return MemoryFootprint(fields["Pss"], unique)
 
 
-def vm_hwm_bytes(pid: int | str = "self", *, root: Path = Path("/")) -> int | None:
-    """The largest resident memory a process has had, in bytes, or None where the kernel does not say.
+def vm_hwm_bytes(*, root: Path = Path("/")) -> int | None:
+    """The largest resident memory this process has had, in bytes, or None where the kernel does not say.
 
     From VmHWM and not from ``ru_maxrss``, which a child inherits: a child of 13 MiB of a large parent showed 613.
     """
-    return kib_fields(root / "proc" / str(pid) / "status").get("VmHWM")
+    return kib_fields(root / "proc" / "self" / "status").get("VmHWM")
 
 
-def rss_bytes(pid: int | str = "self", *, root: Path = Path("/")) -> int | None:
-    """Resident memory of a process in bytes, or None where the kernel does not say."""
-    return kib_fields(root / "proc" / str(pid) / "status").get("VmRSS")
+def rss_bytes(*, root: Path = Path("/")) -> int | None:
+    """Resident memory of this process in bytes, or None where the kernel does not say."""
+    return kib_fields(root / "proc" / "self" / "status").get("VmRSS")
 
 
 def reset_peak_rss(*, root: Path = Path("/")) -> bool:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from perf_diagnostics.measure.host.cpu_time import worker_pids
+from perf_diagnostics.measure.host.kernel_text import kernel_text
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import QUANTITIES, Quantity
 
@@ -190,7 +191,7 @@ class RunDelay:
         ask = [self._pid]
         while ask:
             pid = ask.pop()
-            lists = [_text(self._proc / str(pid) / "task" / str(tid) / "children") for tid in self._tids(pid)]
+            lists = [kernel_text(self._proc / str(pid) / "task" / str(tid) / "children") for tid in self._tids(pid)]
             if pid == self._pid and lists and all(one is None for one in lists):
                 return self._workers(self._pid)
             children = [int(child) for one in lists if one is not None for child in one.split()]
@@ -218,15 +219,7 @@ def _why_not(sums: _Sums) -> str:
 
 
 def _scheduled(file: Path) -> Scheduled | None:
-    fields = (_text(file) or "").split()
+    fields = (kernel_text(file) or "").split()
     if len(fields) < 2 or not (fields[0].isdigit() and fields[1].isdigit()):
         return None
     return Scheduled(int(fields[0]), int(fields[1]))
-
-
-def _text(file: Path) -> str | None:
-    """A kernel file, or None where the kernel does not have it or hides it; a thread may have ended just now."""
-    try:
-        return file.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return None

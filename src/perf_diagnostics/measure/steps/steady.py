@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
+from scipy import ndimage, special
 
 from perf_diagnostics.batch_means import BATCHES, widening
 from perf_diagnostics.records import Float64, StepTable
@@ -17,7 +17,15 @@ from perf_diagnostics.records import Float64, StepTable
 #: Batches of five: White (1997), "An effective truncation heuristic for bias reduction in simulation output".
 MSER_BATCH = 5
 #: So many standard errors apart, two parts of a series are not the same by chance (of the many cuts that are tried).
-SURELY_OTHER = 3.5
+SURELY_OTHER = 4.0
+#: Single stalls are told from the course of a series by the running median of so many steps.
+AROUND = 11
+
+#: The largest part of the steps that is cut as warm-up: White's half where the times fade, as after a start; a quarter
+#: where they stay at another level, for one that lasted longer is a part of what there was to be done.
+FADING, AT_A_LEVEL = 0.5, 0.25
+#: A start fades if so much of what it differs by lies in its first half (a level has 50 % there, a straight line 75 %).
+FADED = 0.7
 
 #: Step counters of what a warm-up consists of, and what it means that they grow.
 CAUSES: Mapping[str, str] = {
@@ -40,30 +48,47 @@ class Truncation:
 def mser5(step_times: ArrayLike) -> Truncation:
     """The warm-up left in a series of step times, by MSER-5 on a winsorised series.
 
-    Chooses the cut after which the standard error of the mean is least. The series is clipped to its 5th and 95th
-    percentile first, so that single stalls do not decide. A cut at half the series or more means that no steady
-    part was found: half is cut and ``steady`` is false. What lies before a cut has to differ from what lies behind it
-    by more than the scatter explains (:data:`SURELY_OTHER`), or nothing is cut: the rule minimises a noisy estimate,
-    and of steady series (AR(1), 50 to 200 steps) it found 5 to 28 % unsteady. Fewer than 40 steps say nothing either.
+    Chooses the cut after which the standard error of the mean is least. The series is winsorised first, around its
+    running median, so that single stalls do not decide, also where a slow start holds the highest values. Where that
+    cut is too late (:data:`FADING`, :data:`AT_A_LEVEL`) no steady part was found: then nothing is cut, for neither end
+    is the right one, and ``steady`` is false. What lies before a cut has to differ from what lies behind it by more
+    than the scatter explains (:data:`SURELY_OTHER`), or nothing is cut: the rule minimises a noisy estimate, and of
+    steady series (AR(1), 50 to 200 steps) it found 5 to 28 % unsteady. Fewer than 40 steps say nothing either.
     """
     times = np.asarray(step_times, dtype=np.float64)
     if times.size < 8 * MSER_BATCH:
         return Truncation(0, steady=True)
-    low, high = np.percentile(times, (5, 95))
     usable = times.size // MSER_BATCH * MSER_BATCH
     # An incomplete batch is dropped from the front, which is where the warm-up would be missed least.
-    means = np.clip(times, low, high)[times.size - usable :].reshape(-1, MSER_BATCH).mean(axis=1)
+    means = _winsorised(times)[times.size - usable :].reshape(-1, MSER_BATCH).mean(axis=1)
     # Cumulative sums from the end make this linear: a night's loop has millions of steps.
     count = np.arange(means.size, 0, -1)
     centred = (means - means.mean())[::-1]
     first, second = np.cumsum(centred)[::-1], np.cumsum(centred**2)[::-1]
     errors = ((second - first**2 / count) / count**2)[: means.size - 4]
-    half = means.size // 2
-    if int(np.argmin(errors)) >= half and _standard_errors_apart(means, half) >= SURELY_OTHER:
-        return Truncation(times.size // 2, steady=False)
-    best = int(np.argmin(errors[:half]))
-    surely = best > 0 and _standard_errors_apart(means, best) >= SURELY_OTHER
-    return Truncation(best * MSER_BATCH if surely else 0, steady=True)
+    half = means.size // 2  # what lies behind a later cut shows too little of its own scatter
+    cut = int(np.argmin(errors))
+    if not cut or _standard_errors_apart(means, min(cut, half)) < SURELY_OTHER:
+        cut = int(np.argmin(errors[:half]))
+        if not cut or _standard_errors_apart(means, cut) < SURELY_OTHER:
+            return Truncation(0, steady=True)
+    if cut >= (FADING if _fades(means, cut) else AT_A_LEVEL) * means.size:
+        return Truncation(0, steady=False)
+    return Truncation(cut * MSER_BATCH, steady=True)
+
+
+def _fades(means: Float64, cut: int) -> bool:
+    """Whether most of what the series differs by before the cut lies in the first half of that."""
+    beyond = means[:cut] - means[cut:].mean()
+    return float(beyond[: (cut + 1) // 2].sum()) / float(beyond.sum()) >= FADED
+
+
+def _winsorised(times: Float64) -> Float64:
+    """The series with what lies farthest from the running median, 5 % on either side, held to where the rest lies."""
+    usual = ndimage.median_filter(times, size=AROUND, mode="mirror")
+    beside = times - usual
+    held: Float64 = usual + np.clip(beside, *np.percentile(beside, (5, 95)))
+    return held
 
 
 def _standard_errors_apart(means: Float64, cut: int) -> float:

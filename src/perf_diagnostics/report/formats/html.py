@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from perf_diagnostics.diagnose import code_words
+from perf_diagnostics.diagnose.code import code_words
 from perf_diagnostics.diagnose.finding import Finding, Severity
 from perf_diagnostics.diagnose.verdict_place import verdict_finding, verdict_label, verdict_note, verdict_seen
 from perf_diagnostics.records import Json
@@ -178,6 +178,7 @@ def _context(report: Report, medium: Medium) -> dict[str, Any]:
         "not_measured": beside_not_checked(report),
         "verdict_severity": verdict_severity(report),
         "lead": lead_of(report),
+        "in_brackets": gains.IN_BRACKETS,
         "about_verdict": lambda change: about_verdict(change, report.diagnosis),
         "verdict_finding": verdict_finding(report.diagnosis),
         "verdict_label": verdict_label(report.diagnosis),

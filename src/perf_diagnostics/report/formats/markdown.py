@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from perf_diagnostics.diagnose.code_words import seen_at
+from perf_diagnostics.diagnose.code.code_words import seen_at
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding
 from perf_diagnostics.diagnose.verdict_place import verdict_note, verdict_seen
 from perf_diagnostics.report.formats.markdown_text import md, md_code
-from perf_diagnostics.report.gains import fix, saving
+from perf_diagnostics.report.gains import IN_BRACKETS, fix, saving
 from perf_diagnostics.report.lead import explained_by, lead
 from perf_diagnostics.report.method import beside_not_checked
 from perf_diagnostics.report.model import Change, Report, ReportTable
@@ -81,6 +81,8 @@ def _opening(report: Report) -> Iterator[str]:
     for index, sentence in enumerate(report.answer):
         basis = report.answer_basis[index].says if index < len(report.answer_basis) else ""
         yield f"- {md(sentence)}" + (f" ({md(basis)})" if basis else "")
+    if report.key_figures:
+        yield from ("", IN_BRACKETS)
     yield ""
     for table in report.tables:
         if table.key == SIZES:
@@ -90,7 +92,8 @@ def _opening(report: Report) -> Iterator[str]:
 def _change(place: int, change: Change) -> Iterator[str]:
     code = f" ({change.code})" if change.code else ""
     sure = f"confidence {100 * change.confidence:.0f} %"
-    yield f"{place}. **{md(change.says + code)}** {md(saving(change.gain))}; {sure}."
+    saved = saving(change.gain)
+    yield f"{place}. **{md(change.says + code)}** {md(saved[:1].upper() + saved[1:])}; {sure}."
     if change.tried:
         yield f"   {md(change.tried[0].upper() + change.tried[1:])}."
     yield f"   Because: {md(change.because)}; {md(change.where)}."
@@ -180,12 +183,18 @@ def _finding(finding: Finding, diagnosis: Diagnosis) -> Iterator[str]:
     if finding.evidence:
         heads = ("Evidence", "Value", "95 % interval", "Limit", "Unit", "n", "Source")
         rows = [_evidence(item) for item in finding.evidence]
-        yield from _grid(heads, rows, (False, True, True, True, False, True, False))
+        numeric = (False, True, True, True, False, True, False)
+        told = [i for i in range(len(heads)) if any(row[i] not in ("", DASH) for row in rows)]
+        yield from _grid(_only(heads, told), [_only(row, told) for row in rows], [numeric[i] for i in told])
         yield ""
     for remedy in finding.remedies:
         change = f" (change: {change_in_code(remedy.change)})" if remedy.change else ""
         yield f"- Try: {md(remedy.says + change)}"
     yield from (f"- Confidence: {100 * finding.confidence:.0f} %", "")
+
+
+def _only(row: Sequence[str], columns: Sequence[int]) -> list[str]:
+    return [row[i] for i in columns]
 
 
 def _evidence(item: Evidence) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from perf_diagnostics.errors import FormatUnavailable, InvalidSettings, ReportError
 from perf_diagnostics.report.model import Report
-from perf_diagnostics.store.files.files import write_atomic
+from perf_diagnostics.store.files.whole_files import write_atomic
 
 
 class Renderer(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from perf_diagnostics.diagnose.code_words import seen_at
+from perf_diagnostics.diagnose.code.code_words import seen_at
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding
 from perf_diagnostics.diagnose.verdict_place import verdict_finding
 from perf_diagnostics.report.gains import fix

@@ -13,7 +13,7 @@ from perf_diagnostics.report.drawing.signs import verdict_severity
 from perf_diagnostics.report.gains import saving
 from perf_diagnostics.report.lead import lead_of
 from perf_diagnostics.report.method import beside_not_checked
-from perf_diagnostics.report.model import Change, Report, ReportTable
+from perf_diagnostics.report.model import Change, KeyFigure, Report, ReportTable
 from perf_diagnostics.report.slides.finding_slides import finding_slides, observation_slides
 from perf_diagnostics.report.slides.paged_slides import chart_slide, text_slides
 from perf_diagnostics.report.slides.slide_layout import BODY, HEIGHT_IN, WIDTH_IN, Box, Line, height_in, paged
@@ -124,7 +124,7 @@ def _opening(deck: Deck, report: Report) -> None:
     deck.text(slide, Box(0.95, 1.9, WIDTH_IN - 1.6, _VERDICT_IN), lines)
     columns = 4
     width, height = (WIDTH_IN - 1.3) / columns, 1.35
-    for index, figure in enumerate(report.key_figures[: 2 * columns]):
+    for index, figure in enumerate(_figures_shown(report, columns)):
         box = Box(0.65 + width * (index % columns), 4.1 + height * (index // columns), width - 0.2, height - 0.15)
         value = "not measured" if figure.value is None else f"{number(figure.value)} {figure.unit}".strip()
         lines = [
@@ -133,7 +133,7 @@ def _opening(deck: Deck, report: Report) -> None:
             Line(plain(figure.note, 60), 11, "muted", space_after=0),
         ]
         deck.text(slide, box, lines)
-    if report.changes and len(report.key_figures) <= columns:
+    if report.changes:
         deck.text(slide, Box(0.65, 5.4, WIDTH_IN - 1.3, 1.4), _first_change(report.changes[0]))
     footer = (
         f"Run {report.run_name} · report made {moment(report.generated_at)} by perf-diagnostics {report.tool_version}"
@@ -143,13 +143,26 @@ def _opening(deck: Deck, report: Report) -> None:
     )
 
 
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _figures_shown(report: Report, columns: int) -> Sequence[KeyFigure]:
+    """Two rows of key figures, or one of the first configuration's: what to change matters more than a second one."""
+    figures = report.key_figures
+    if not report.changes or len(figures) <= columns:
+        return figures[: 2 * columns]
+    about = figures[0].label.partition(", ")[2]
+    return [figure for figure in figures if figure.label.partition(", ")[2] in (about, "")][:columns]
+
+
 def _first_change(change: Change) -> list[Line]:
     """What to change first, and what that wins."""
     code = f"  [{change.code}]" if change.code else ""
     return [
         Line("What to change first", 12, "muted", space_after=2),
         Line(plain(f"{change.says}{code}", 220), 15, bold=True, space_after=2),
-        Line(saving(change.gain), 16, "accent", bold=True, space_after=0),
+        Line(_capital(saving(change.gain)), 16, "accent", bold=True, space_after=0),
     ]
 
 
@@ -186,7 +199,7 @@ def _changes(report: Report) -> list[Line]:
         sure = f"confidence {100 * change.confidence:.0f} %"
         lines += [
             Line(plain(f"{place}.  {change.says}{code}", 420), 18, bold=True, space_after=3),
-            Line(f"{saving(change.gain)}; {sure}", 16, "accent", bold=True, space_after=3),
+            Line(f"{_capital(saving(change.gain))}; {sure}", 16, "accent", bold=True, space_after=3),
             *([Line(f"{change.tried[0].upper()}{change.tried[1:]}", 14, space_after=3)] if change.tried else []),
             Line(f"Because: {change.because}; {change.where}", 13, "muted", space_after=16),
         ]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from perf_diagnostics.diagnose.code_share import CodeShare
-from perf_diagnostics.diagnose.code_words import (
+from perf_diagnostics.diagnose.code.code_words import (
     among_lines,
     called_unsaid,
     callers_in_loop,
@@ -15,6 +14,7 @@ from perf_diagnostics.diagnose.code_words import (
     places,
     source,
 )
+from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.records import Phase
 from perf_diagnostics.report.arms import Arm
@@ -139,8 +139,8 @@ def _note(arms: Sequence[Arm], diagnosis: Diagnosis) -> str:
     told = sum(line.share.value for line in diagnosis.lines)
     waits = any(arm.device != "cpu" for arm in arms)
     return (
-        f"{counted(diagnosis.looks, 'look')} at the training thread's stack, at random intervals, divide the phases, "
-        "whose lengths are measured. "
+        f"From {counted(diagnosis.looks, 'sample')} of the training thread's call stack, taken at random moments: the "
+        "length of each phase is measured, and the samples say which lines it was spent at. "
         + ("What the host waits for on the device is seen at the line that waits; a" if waits else "A")
         + " short stretch of pure Python is seen at the operation after it. "
         f"These lines hold {percent(told)} of a step; smaller ones are left out."

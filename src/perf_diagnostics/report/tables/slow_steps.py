@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from perf_diagnostics.diagnose.facts.facts import ask
 from perf_diagnostics.diagnose.facts.outliers import Cause, Outliers
+from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.report.arms import Arm
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries, ReportTable, TableColumn
 from perf_diagnostics.report.words import counted, percent
 
 SECTION = "Slow steps and why"
+
+#: The rule that finds long steps that return after always the same number of steps.
+PERIODIC = "STB004"
 
 CAUSE_WORDS = {
     Cause.GC: "Python's garbage collector",
@@ -24,12 +28,13 @@ CAUSE_WORDS = {
 }
 
 
-def slow_steps_chart(arms: Sequence[Arm]) -> Chart | None:
+def slow_steps_chart(arms: Sequence[Arm], diagnosis: Diagnosis) -> Chart | None:
     """What each cause lost, as a share of all time; only where there is more than one cause to compare."""
     found, _, where = _found(arms)
     shares = lost_by_cause(found)
     if len(shares) < 2:
         return None
+    words = _cause_words(arms, diagnosis, shares)
     first, share = next(iter(shares.items()))
     return Chart(
         key="slow_steps",
@@ -38,26 +43,28 @@ def slow_steps_chart(arms: Sequence[Arm]) -> Chart | None:
         x_label="Cause",
         y_label="Lost beyond the median step (% of all time)",
         unit="%",
-        categories=tuple(CAUSE_WORDS[cause] for cause in shares),
+        categories=tuple(words[cause] for cause in shares),
         series=(ChartSeries("lost", tuple(100 * share for share in shares.values())),),
-        takeaway=f"{percent(sum(shares.values()))} of all time was lost in slow steps. The largest part: "
-        f"{CAUSE_WORDS[first]} ({percent(share)}).",
+        takeaway=f"{percent(sum(shares.values()))} of all time was lost in slow steps. The largest part, "
+        f"{percent(share)}: {words[first]}.",
         section=SECTION,
     )
 
 
-def slow_steps_table(arms: Sequence[Arm]) -> ReportTable:
+def slow_steps_table(arms: Sequence[Arm], diagnosis: Diagnosis) -> ReportTable:
     """One row a cause: the steps in which it mattered, what it took, and the share of all time that this was."""
     found, steps, where = _found(arms)
     total_s = sum(one.total_s for one in found)
+    shares = lost_by_cause(found)
+    words = _cause_words(arms, diagnosis, shares)
     rows = [
         (
-            CAUSE_WORDS[cause],
+            words[cause],
             sum(cause in one.causes_of(index) for one in found for index in range(len(one))),
             sum(one.cause_s.get(cause, 0.0) for one in found),
             100 * share,
         )
-        for cause, share in lost_by_cause(found).items()
+        for cause, share in shares.items()
     ]
     count = sum(len(one) for one in found)
     lost = sum(float(one.excess_s.sum()) for one in found) / total_s if total_s > 0 else 0.0
@@ -84,6 +91,23 @@ def lost_by_cause(found: Sequence[Outliers]) -> dict[Cause, float]:
     sums = {cause: sum(one.cause_s.get(cause, 0.0) for one in found) for cause in Cause}
     known = {cause: seconds / total_s for cause, seconds in sums.items() if seconds > 0 and total_s > 0}
     return {cause: known[cause] for cause in sorted(known, key=lambda one: -known[one])}
+
+
+def _cause_words(arms: Sequence[Arm], diagnosis: Diagnosis, shares: Mapping[Cause, float]) -> dict[Cause, str]:
+    """What each cause is called; what none of them explains is not called unexplained where a rule found its rhythm."""
+    words = dict(CAUSE_WORDS)
+    if 2 * shares.get(Cause.UNEXPLAINED, 0.0) < sum(shares.values()):
+        return words
+    chosen = arms[0].recommended if arms else None
+    if chosen is None:
+        return words
+    for finding in diagnosis.findings:
+        here = finding.group == arms[0].group.label
+        if finding.code == PERIODIC and here and chosen.batch_size in (finding.batch_sizes or (chosen.batch_size,)):
+            period = next((item.value for item in finding.evidence if item.metric == "period"), None)
+            every = "work that returns" if not isinstance(period, int | float) else f"work every {period:g} steps"
+            words[Cause.UNEXPLAINED] = f"mostly {every} ({PERIODIC})"
+    return words
 
 
 def _found(arms: Sequence[Arm]) -> tuple[list[Outliers], int, str]:

@@ -9,10 +9,7 @@ from perf_diagnostics.store.files.fields import Fields
 
 def encode_code(code: CodeSamples) -> dict[str, Json]:
     """The lines once, and the paths by their numbers."""
-    places: list[Json] = [
-        {"file": place.file, "line": place.line, "function": place.function, "text": place.text}
-        for place in code.places
-    ]
+    places: list[Json] = [_place(place) for place in code.places]
     paths: list[Json] = [
         {
             "phase": path.phase,
@@ -32,7 +29,13 @@ def encode_code(code: CodeSamples) -> dict[str, Json]:
         "cpu_s": code.cpu_s,
         "places": places,
         "paths": paths,
+        **({"roles": list(code.roles)} if code.roles else {}),
     }
+
+
+def _place(place: CodePlace) -> dict[str, Json]:
+    told: dict[str, Json] = {"file": place.file, "line": place.line, "function": place.function, "text": place.text}
+    return {**told, "kinds": dict(place.kinds)} if place.kinds else told
 
 
 def decode_code(fields: Fields) -> CodeSamples:
@@ -42,7 +45,13 @@ def decode_code(fields: Fields) -> CodeSamples:
         RecordError: a key is missing or holds the wrong type, or a path names a line that is not there.
     """
     places = tuple(
-        CodePlace(file=one.text("file"), line=one.whole("line"), function=one.text("function"), text=one.text("text"))
+        CodePlace(
+            file=one.text("file"),
+            line=one.whole("line"),
+            function=one.text("function"),
+            text=one.text("text"),
+            kinds=_kinds(one),
+        )
         for one in fields.parts("places")
     )
     paths = tuple(
@@ -64,7 +73,26 @@ def decode_code(fields: Fields) -> CodeSamples:
         interval_s=fields.number("interval_s"),
         rare_interval_s=fields.number("rare_interval_s"),
         cpu_s=fields.number("cpu_s"),
+        roles=_roles(fields, len(places)),
     )
+
+
+def _roles(fields: Fields, known: int) -> tuple[str, ...]:
+    """None in a record of before 2026-11-23."""
+    roles = _texts(fields, "roles") if "roles" in fields.values else ()
+    if roles and len(roles) != known:
+        raise RecordError(f"{fields.where}: the key 'roles' holds {len(roles)} of {known} lines.")
+    return roles
+
+
+def _kinds(fields: Fields) -> tuple[tuple[str, str], ...]:
+    """Older records have none."""
+    told = fields.values.get("kinds")
+    if told is None:
+        return ()
+    if not isinstance(told, dict) or not all(isinstance(kind, str) for kind in told.values()):
+        raise RecordError(f"{fields.where}: the key 'kinds' should hold texts by name, not {told!r:.80}.")
+    return tuple((name, str(kind)) for name, kind in told.items())
 
 
 def _numbers(fields: Fields, known: int) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from perf_diagnostics.errors import ManifestError
 from perf_diagnostics.records import Json
-from perf_diagnostics.store.files.files import is_temporary, to_json, write_atomic
+from perf_diagnostics.store.files.whole_files import is_temporary, to_json, write_atomic
 from perf_diagnostics.store.sealed.listed_paths import MANIFEST, SUMS, danger_of, kind_of, unsafe_name
 from perf_diagnostics.store.sealed.sums import parsed_sums, sums_line
 

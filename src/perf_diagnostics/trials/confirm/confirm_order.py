@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perf_diagnostics.diagnose.rule_parts.experiments import Candidate, Experiment, LeftOut
-from perf_diagnostics.diagnose.tried.tried import LEAST_PAIRS
+from perf_diagnostics.diagnose.tried.outcomes import LEAST_PAIRS
 from perf_diagnostics.diagnose.wording import counted
 from perf_diagnostics.records import Outcome, TrialResult
 from perf_diagnostics.trials.confirm.pairs import AROUND_S, trial_cost_s

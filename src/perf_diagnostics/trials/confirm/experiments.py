@@ -22,7 +22,7 @@ from perf_diagnostics.records import Json, Trial
 from perf_diagnostics.store.files import codec
 from perf_diagnostics.store.files.documents import document, open_document
 from perf_diagnostics.store.files.fields import Fields, plain
-from perf_diagnostics.store.files.files import read_json, to_json, write_atomic
+from perf_diagnostics.store.files.whole_files import read_json, to_json, write_atomic
 from perf_diagnostics.store.run_folder import RunFolder
 
 FOLDER = "confirm"

@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Json, Trial
 from perf_diagnostics.store.files import codec
-from perf_diagnostics.store.files.files import to_json, write_atomic
+from perf_diagnostics.store.files.whole_files import to_json, write_atomic
 from perf_diagnostics.trials.count.counts import FILE, SIGNAL, Work
 from perf_diagnostics.trials.count.operators import Operators
 from perf_diagnostics.trials.steps.endless_batches import EndlessBatches

@@ -18,7 +18,7 @@ from perf_diagnostics.errors import RecordError
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Gap, Outcome, Quantity, Settings, Trial, TrialResult
 from perf_diagnostics.store.files import codec
-from perf_diagnostics.store.files.files import read_json
+from perf_diagnostics.store.files.whole_files import read_json
 from perf_diagnostics.trials.launch.launcher import Launcher, Request
 from perf_diagnostics.trials.launch.supervise import signal_group
 

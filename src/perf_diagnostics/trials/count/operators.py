@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch.utils import flop_counter
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from perf_diagnostics.trials.afterwards.operator_kinds import tensors_in
 
 _ATEN = torch.ops.aten
 
@@ -127,8 +128,8 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in _FREE or func.namespace == "prim" or _only_views(func):
             return
         written = _written(func, args, named)
-        results = [t for t in _tensors(result) if not any(t is other for other in written)]
-        read = _tensors((args, named))
+        results = [t for t in tensors_in(result) if not any(t is other for other in written)]
+        read = tensors_in((args, named))
         if name in _OVERWRITES:
             read = read[1:] if not name.startswith("_foreach") else []
         elif name in _LOOK_UPS:
@@ -150,12 +151,8 @@ def _written(func: Any, args: Any, named: Any) -> list[torch.Tensor]:
     for number, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[number] if number < len(args) else named.get(argument.name)
-            found += _tensors(value)
+            found += tensors_in(value)
     return found
-
-
-def _tensors(values: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def _once(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:

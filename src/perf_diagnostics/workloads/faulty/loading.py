@@ -11,8 +11,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from perf_diagnostics.records import Settings
-from perf_diagnostics.workloads.data import shuffled_loader
 from perf_diagnostics.workloads.faulty.options import FaultyOptions
+from perf_diagnostics.workloads.loaders import shuffled_loader
 from perf_diagnostics.workloads.mlp import Pair
 from perf_diagnostics.workloads.workload import BatchCount
 

@@ -11,7 +11,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sequenti
 
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.records import Settings
-from perf_diagnostics.workloads.data import (
+from perf_diagnostics.workloads.loaders import (
     batches_a_pass,
     loader_arguments,
     loader_facts,

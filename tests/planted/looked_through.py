@@ -1,4 +1,4 @@
-"""Plants of work in forward that need not be done, which following the data through one step finds."""
+"""Plants of work that need not be done, or not operator by operator, which looking through one step finds."""
 
 from __future__ import annotations
 
@@ -6,12 +6,25 @@ from tests.planted.plant import Plant, Script, slower
 
 _OTHERS = ("INP001", "HST005", "HST006", "OPT001", "CMP017", "CMP020", "CMP021")
 
+#: What following the data through one step finds.
+_NEEDLESS = ("CMP027", "CMP028", "CMP029", "CMP030")
+
+#: Several operators for what one of torch's does at once, and what they are not to be taken for.
+_COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030")
+
 
 def _plant(
-    code: str, fault: str, twin: str, says: str, *, dose: str, steps: tuple[int, int], slower_by: float
+    codes: tuple[str, ...],
+    code: str,
+    fault: str,
+    twin: str,
+    says: str,
+    *,
+    dose: str,
+    steps: tuple[int, int],
+    slower_by: float,
 ) -> Plant:
     # Steps of the fault and of its twin: three seconds of each, for a step is looked through after the first one.
-    codes = ("CMP027", "CMP028", "CMP029", "CMP030")
     return Plant(
         name=f"script-{fault}",
         number="-",
@@ -30,6 +43,7 @@ def _plant(
 
 PLANTS = (
     _plant(
+        _NEEDLESS,
         "CMP027",
         "constants-anew",
         "constants-kept",
@@ -39,6 +53,7 @@ PLANTS = (
         slower_by=1.2,
     ),
     _plant(
+        _NEEDLESS,
         "CMP028",
         "merged-weights",
         "weights-beside",
@@ -48,6 +63,7 @@ PLANTS = (
         slower_by=1.1,
     ),
     _plant(
+        _NEEDLESS,
         "CMP029",
         "idle-head",
         "one-head",
@@ -57,12 +73,43 @@ PLANTS = (
         slower_by=1.2,
     ),
     _plant(
+        _NEEDLESS,
         "CMP030",
         "encoded-twice",
         "encoded-once",
         "a script whose model calls its encoder for each of two terms",
         dose="the encoder twice",
         steps=(500, 900),
+        slower_by=1.1,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP026",
+        "spread-pairs",
+        "distances",
+        "a script that takes squared distances by spreading rows over prototypes",
+        dose="64 rows, 192 prototypes, 128 features",
+        steps=(500, 1200),
+        slower_by=1.3,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP031",
+        "one-hot-arithmetic",
+        "picked-first",
+        "a script that multiplies what it computes for 8,000 topics by labels of one",
+        dose="64 rows, 8,000 topics",
+        steps=(300, 600),
+        slower_by=1.05,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP009",
+        "written-scores",
+        "one-kernel",
+        "a script whose attention is written operator by operator",
+        dose="four samples of 384 places, four heads, a causal mask",
+        steps=(100, 160),
         slower_by=1.1,
     ),
 )

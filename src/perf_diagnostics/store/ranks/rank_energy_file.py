@@ -14,7 +14,7 @@ from perf_diagnostics.records import Gap, Json
 from perf_diagnostics.records.energies import BoardUse, ClockReading, DomainUse, EnergyCurve, RankEnergy
 from perf_diagnostics.store.files.documents import document, open_document
 from perf_diagnostics.store.files.fields import Fields
-from perf_diagnostics.store.files.files import read_json, to_json, write_atomic
+from perf_diagnostics.store.files.whole_files import read_json, to_json, write_atomic
 
 _KIND = "rank_energy"
 _NAME = re.compile(r"energy\.rank(\d{1,5})\.json")

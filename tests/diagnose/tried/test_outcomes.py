@@ -10,7 +10,7 @@ import pytest
 from perf_diagnostics.diagnose.engine import diagnose, diagnosis_to_json
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Severity, Share, Tried, Trying
 from perf_diagnostics.diagnose.rule_parts.experiments import About, Experiments
-from perf_diagnostics.diagnose.tried.tried import tried_of
+from perf_diagnostics.diagnose.tried.outcomes import tried_of
 from perf_diagnostics.testing import trial_of
 from tests.diagnose.tried_runs import CACHED, GROUP, WORKERS, experiment, failed, measured, tried, waiting_run
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from perf_diagnostics.diagnose.code.code_shares import proportion
+from perf_diagnostics.diagnose.code.slow_idioms import slow_idiom
 from perf_diagnostics.diagnose.code_share import CodeShare, LineShare
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding
 from perf_diagnostics.diagnose.wording import listing, percent
@@ -74,11 +75,26 @@ def seen_at(finding: Finding, diagnosis: Diagnosis) -> tuple[SeenAt, ...]:
 
 
 def seen(line: CodeShare, lead: str, beside: str) -> SeenAt:
-    """A line in words, behind a lead and before what else is to be told of it."""
+    """A line in words, behind a lead and before what else is to be told of it: why it is slow, where that is known."""
     share = f"{percent(line.share.value)} of a step"
     before = among_lines(line)
     which = f"; line {line.place.line}: " if before and not mostly_one(line) else ": "
-    return SeenAt(lead, places(line), function(line.place), source(line.place), share, beside, before + which)
+    why = why_slow(line)
+    told = f"{beside}. {why}" if why else beside
+    return SeenAt(lead, places(line), function(line.place), source(line.place), share, told, before + which)
+
+
+def why_slow(line: CodeShare) -> str:
+    """``Known to be slow: self.old is a deque, …: keep the items in a list …``, with the line where that is another one
+    below it; empty where nothing is known.
+    """
+    idiom = slow_idiom(line)
+    if idiom is None:
+        return ""
+    told = idiom.place in (line.place, *(one.place for one in lines_apart(line)))
+    where = f" in line {idiom.place.line}" if line.within else ""
+    where = where if told else at_line(idiom.place, with_text=True)
+    return f"Known to be slow{where}: {_printable(idiom.says)}"
 
 
 def mostly_one(line: CodeShare) -> bool:

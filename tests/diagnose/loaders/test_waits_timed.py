@@ -9,7 +9,7 @@ import pytest
 
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Finding
-from perf_diagnostics.diagnose.loaders.loader_parts import draws_first, loader_parts
+from perf_diagnostics.diagnose.loaders.waits_timed import draws_first, loader_parts
 from perf_diagnostics.diagnose.rule_parts.worker_advice import begins_cheaper
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
 from perf_diagnostics.diagnose.rules.inp002_slow_batches import SlowBatches

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perf_diagnostics.diagnose.code_words import function, place
+from perf_diagnostics.diagnose.code.code_words import function, place
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Remedy
 from perf_diagnostics.diagnose.rule import evidence

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perf_diagnostics.errors import InvalidSettings, RecordError
-from perf_diagnostics.store.files.files import (
+from perf_diagnostics.store.files.whole_files import (
     checked_name,
     is_temporary,
     new_run_name,

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
-from perf_diagnostics.diagnose.loaders.loader_looks import loader_looks
+from perf_diagnostics.diagnose.loaders.waits_by_looks import loader_looks
 from perf_diagnostics.records import CodePath, CodePlace, CodeSamples
 from perf_diagnostics.testing import trial_of
 

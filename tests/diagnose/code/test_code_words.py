@@ -6,8 +6,7 @@ import dataclasses
 
 import pytest
 
-from perf_diagnostics.diagnose.code_share import CodeShare, LineShare
-from perf_diagnostics.diagnose.code_words import (
+from perf_diagnostics.diagnose.code.code_words import (
     among_lines,
     called_unsaid,
     callers_in_loop,
@@ -19,6 +18,7 @@ from perf_diagnostics.diagnose.code_words import (
     seen_at,
     source,
 )
+from perf_diagnostics.diagnose.code_share import CodeShare, LineShare
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Severity, Verdict
 from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.verdict_place import verdict_label, verdict_place, verdict_seen, verdict_words
@@ -226,7 +226,7 @@ def test_without_a_verdict_the_suspicion_is_told_with_its_line() -> None:
     assert verdict_words(decided).endswith(", called from train.py:41. To decide it, look.")
     nowhere = dataclasses.replace(decided, findings=(waiting(),))
     assert verdict_words(nowhere) == "suspected: x. To decide it, look."
-    assert verdict_words(dataclasses.replace(told, suspected="")) == "suspected: x"
+    assert verdict_words(dataclasses.replace(told, suspected="")) == "suspected: x."
     assert verdict_words(Diagnosis(verdict=None)) == "the evidence is too thin."
 
 

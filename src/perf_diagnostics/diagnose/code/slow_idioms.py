@@ -1,0 +1,601 @@
+"""Ways of writing a line that are known to be slow: why, and what to write instead; told beside a line that takes time.
+
+The text of the line is read as Python, what is torn off from a longer statement as far as it goes. What a name holds is
+told only where its file makes it such a container and nothing else (``CodePlace.kinds``); otherwise an advice that
+depends on it says so, or is not given. Where the sampler saw the line spend most of its time in a library's function,
+an advice about something else is not given.
+
+All times are CPU time on one core of a cloud machine, the best of five rounds: Python 3.11, numpy 2.4, pandas 3.0,
+torch 2.13, 23 Nov 2026. They are told as ratios and orders of growth, which hold elsewhere, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from perf_diagnostics.diagnose.code_share import CodeShare, LineShare
+from perf_diagnostics.records import CodePlace, Phase
+
+#: A line that takes less of a step is told without: mending it would not pay. A judgement.
+LEAST_SHARE = 0.05
+
+
+#: The name of the idiom that works through tensors or arrays number by number.
+NUMBER_BY_NUMBER = "number-by-number"
+
+
+@dataclass(frozen=True)
+class SlowIdiom:
+    """Why a line is slow, and what to write instead; both begin in lower case and have no full stop."""
+
+    name: str
+    why: str
+    instead: str
+    place: CodePlace
+
+    @property
+    def says(self) -> str:
+        """``an index into a deque walks to it …: keep the items in a list``"""
+        return f"{self.why}: {self.instead}"
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A piece of a line: its syntax, and what containers its names are."""
+
+    tree: ast.AST
+    kinds: Mapping[str, str]
+
+    def kind(self, of: ast.expr | None) -> str:
+        """The container that an expression is, as far as its file tells; empty where it does not."""
+        if isinstance(of, ast.List | ast.ListComp):
+            return "list"
+        if isinstance(of, ast.Attribute):
+            return self.kinds.get(f".{of.attr}", "")
+        return self.kinds.get(of.id, "") if isinstance(of, ast.Name) else ""
+
+
+#: Looks at a piece of a line and tells whether it is so; the text that is told may name what it is about.
+_Is = Callable[[_Node], str]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """An idiom: how it is recognised, and in what functions it may spend its time.
+
+    ``found`` gives the name of what the line does it to, for ``{}`` in the texts, or empty where it is none. ``inside``
+    matches the library's function that the sampler saw the line in; ``shown``: it is seen in every case, for it is
+    written in Python, so that without it the line's time is spent on something else. ``of_models``: it is slow in a
+    model's forward, too.
+    """
+
+    name: str
+    found: _Is
+    why: str
+    instead: str
+    inside: str = r"(?!)"
+    shown: bool = False
+    of_models: bool = True
+
+
+def slow_idiom(line: CodeShare) -> SlowIdiom | None:
+    """What is known to be slow about a line that takes a sizeable share of the step; None of others.
+
+    Where a function's time is spread over several lines, or lies in functions that the line calls, each line that takes
+    such a share is looked at, the one with the most first.
+    """
+    own = line.within or (LineShare(line.place, line.share, line.looks, line.called),)
+    largest = sorted((*own, *line.below), key=lambda one: -one.share.value)
+    in_model = line.phase in (Phase.FORWARD, Phase.BACKWARD)
+    found = (idiom_of(one.place, one.called, in_model=in_model) for one in largest if one.share.value >= LEAST_SHARE)
+    return next((idiom for idiom in found if idiom is not None), None)
+
+
+@functools.lru_cache(maxsize=4096)
+def idiom_of(place: CodePlace, called: str = "", *, in_model: bool = False) -> SlowIdiom | None:
+    """The first idiom in a line's text that fits the library's function it spends most of its time in, if any.
+
+    ``in_model``: the line was seen in a model's forward, whose layers may well join what grows from one to the next.
+    """
+    tree = _parsed(place.text)
+    if tree is None:
+        return None
+    kinds = dict(place.kinds)
+    for known in _KNOWN:
+        if not _fits(known, called) or (in_model and not known.of_models):
+            continue
+        about = next((name for node in ast.walk(tree) if (name := known.found(_Node(node, kinds)))), "")
+        if about:
+            return SlowIdiom(known.name, known.why.format(about), known.instead.format(about), place)
+    return None
+
+
+def _fits(known: _Known, called: str) -> bool:
+    return re.match(known.inside, called) is not None if called else not known.shown
+
+
+def _parsed(text: str) -> ast.Module | None:
+    """A line by itself: the head of a block gets a body, and of a torn statement brackets are closed or left out."""
+    for attempt in _attempts(text.strip()):
+        try:
+            return ast.parse(attempt)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+    return None
+
+
+_CLOSES = {"(": ")", "[": "]", "{": "}"}
+
+
+def _attempts(text: str) -> Iterator[str]:
+    whole = text.rstrip("\\").rstrip()
+    for body in (whole, _closed(whole), _closed(whole.rstrip(",")), _closed(re.sub(r"^\w+\s*=(?!=)\s*", "", whole))):
+        yield body
+        yield f"{body} pass"
+        yield f"if 1: pass\n{body} pass"  # elif, else
+        yield f"({body})"  # the middle of a comprehension, or of a call's arguments
+        yield f"[0 {body}]"  # its "for … in …"
+        yield f"async def f():\n {body}"
+
+
+def _closed(text: str) -> str:
+    """With the brackets closed that it opens, and opened that it closes; a text in quotes counts as none."""
+    opened: list[str] = []
+    missing = ""
+    for letter in re.sub(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"", "''", text):
+        if letter in _CLOSES:
+            opened.append(letter)
+        elif letter in _CLOSES.values():
+            if opened:
+                opened.pop()
+            else:
+                missing = {closing: opening for opening, closing in _CLOSES.items()}[letter] + missing
+    return f"{missing}{text}{''.join(_CLOSES[letter] for letter in reversed(opened))}"
+
+
+def _named(tree: ast.AST | None) -> str:
+    """An expression as it is written, if it is a name or an attribute, else what it is a part of."""
+    if isinstance(tree, ast.Name | ast.Attribute | ast.Subscript):
+        return ast.unparse(tree)
+    return ""
+
+
+def _call(node: ast.AST, *names: str, of: tuple[str, ...] | None = None) -> ast.Call | None:
+    """A call of one of these functions or methods; ``of``: of one of these modules."""
+    if not isinstance(node, ast.Call):
+        return None
+    function = node.func
+    if isinstance(function, ast.Attribute) and function.attr in names:
+        return node if of is None or _named(function.value) in of else None
+    return node if of is None and isinstance(function, ast.Name) and function.id in names else None
+
+
+def _owner(call: ast.Call | None) -> ast.expr | None:
+    """What a method is called of."""
+    return call.func.value if call is not None and isinstance(call.func, ast.Attribute) else None
+
+
+def _is_number(tree: ast.AST | None, *values: int) -> bool:
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub) and isinstance(tree.operand, ast.Constant):
+        return isinstance(tree.operand.value, int) and -tree.operand.value in values
+    return isinstance(tree, ast.Constant) and tree.value in values
+
+
+def _argument(call: ast.Call, name: str) -> ast.expr | None:
+    return next((one.value for one in call.keywords if one.arg == name), None)
+
+
+def _false(tree: ast.expr | None) -> bool:
+    return isinstance(tree, ast.Constant) and tree.value is False
+
+
+_NUMPY, _TORCH, _PANDAS = ("np", "numpy"), ("torch",), ("pd", "pandas")
+
+
+def _deque_index(node: _Node) -> str:
+    tree = node.tree
+    if not isinstance(tree, ast.Subscript) or node.kind(tree.value) != "deque" or _is_number(tree.slice, 0, -1):
+        return ""
+    return "" if isinstance(tree.slice, ast.Slice) else _named(tree.value)
+
+
+def _deque_sample(node: _Node) -> str:
+    call = _call(node.tree, "sample", "choice", "choices", "shuffle", of=("random",))
+    return _named(call.args[0]) if call is not None and call.args and node.kind(call.args[0]) == "deque" else ""
+
+
+def _pop_first(node: _Node) -> str:
+    call = _call(node.tree, "pop")
+    owner = _owner(call)
+    first = call is not None and len(call.args) == 1 and _is_number(call.args[0], 0)
+    return _named(owner) if first and node.kind(owner) == "list" else ""
+
+
+def _insert_first(node: _Node) -> str:
+    call = _call(node.tree, "insert")
+    owner = _owner(call)
+    first = call is not None and len(call.args) == 2 and _is_number(call.args[0], 0)
+    return _named(owner) if first and node.kind(owner) == "list" else ""
+
+
+def _in_list(node: _Node) -> str:
+    tree = node.tree
+    if isinstance(tree, ast.Compare) and len(tree.ops) == 1 and isinstance(tree.ops[0], ast.In | ast.NotIn):
+        return _named(tree.comparators[0]) if node.kind(tree.comparators[0]) in ("list", "deque", "tuple") else ""
+    call = _call(tree, "index", "count", "remove")
+    return _named(_owner(call)) if node.kind(_owner(call)) in ("list", "deque", "tuple") else ""
+
+
+def _grown(node: _Node) -> str:
+    """``x = np.append(x, …)``, ``x = torch.cat([x, …])``, ``x = x + […]``: what is longer each time is copied whole.
+
+    Only of what its file makes nothing else of meanwhile: ``x = torch.cat([x, skip])`` of a new x grows nothing.
+    """
+    tree = node.tree
+    if not isinstance(tree, ast.Assign) or len(tree.targets) != 1 or node.kind(tree.targets[0]) != "grown":
+        return ""
+    target, value = ast.unparse(tree.targets[0]), tree.value
+    call = (
+        _call(value, "append", "concatenate", "vstack", "hstack", "insert", of=_NUMPY)
+        or _call(value, "cat", "concat", "vstack", "hstack", of=_TORCH)
+        or _call(value, "concat", of=_PANDAS)
+    )
+    if call is not None and call.args:
+        parts = call.args[0].elts if isinstance(call.args[0], ast.List | ast.Tuple) else call.args[:1]
+        return target if any(ast.unparse(one) == target for one in parts) else ""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and isinstance(value.right, ast.List):
+        return target if ast.unparse(value.left) == target else ""
+    return ""
+
+
+def _choice_without_replacement(node: _Node) -> str:
+    call = _call(node.tree, "choice", of=("np.random", "numpy.random"))
+    return "np.random.choice" if call is not None and _false(_argument(call, "replace")) else ""
+
+
+def _choice_by_weights(node: _Node) -> str:
+    call = _call(node.tree, "choice")
+    if call is not None and (_argument(call, "p") is not None or len(call.args) > 3):
+        return f"{ast.unparse(call.func)}(…, p=…)"
+    call = _call(node.tree, "choices", of=("random",))
+    weighed = call is not None and (_argument(call, "weights") is not None or len(call.args) > 1)
+    return "random.choices(…, weights=…)" if weighed else ""
+
+
+def _cut_permutation(node: _Node) -> str:
+    tree = node.tree
+    if not isinstance(tree, ast.Subscript) or not isinstance(tree.slice, ast.Slice) or tree.slice.upper is None:
+        return ""
+    call = _call(tree.value, "permutation", "randperm")
+    return "" if call is None else ast.unparse(call.func)
+
+
+def _python_shuffle(node: _Node) -> str:
+    call = _call(node.tree, "shuffle", of=("random",))
+    return "random.shuffle" if call is not None else ""
+
+
+def _rows_of_a_table(node: _Node) -> str:
+    tree = node.tree
+    if isinstance(tree, ast.Subscript) and isinstance(tree.value, ast.Attribute):
+        several = any(isinstance(part, ast.Slice) for part in ast.walk(tree.slice))
+        if tree.value.attr in ("iloc", "loc", "at", "iat") and not several:
+            return f"{_named(tree.value.value) or '…'}.{tree.value.attr}[…]"
+        return ""
+    call = _call(tree, "iterrows")
+    return "" if call is None else f"{_named(_owner(call)) or '…'}.iterrows()"
+
+
+def _applied(node: _Node) -> str:
+    call = _call(node.tree, "apply", "applymap", "map", "transform")
+    return ast.unparse(call.func) if call is not None and call.args and _owner(call) is not None else ""
+
+
+def _chosen_rows(node: _Node) -> str:
+    """``df[df["user"] == user]``"""
+    tree = node.tree
+    if not isinstance(tree, ast.Subscript) or not isinstance(tree.slice, ast.Compare):
+        return ""
+    table, left = ast.unparse(tree.value).removesuffix(".loc"), tree.slice.left
+    column = isinstance(left, ast.Attribute) or (
+        isinstance(left, ast.Subscript) and isinstance(left.slice, ast.Constant) and isinstance(left.slice.value, str)
+    )
+    of_table = isinstance(left, ast.Attribute | ast.Subscript) and ast.unparse(left.value) == table
+    return table if column and of_table and isinstance(tree.slice.ops[0], ast.Eq) else ""
+
+
+def _searched(node: _Node) -> str:
+    """``[x for x in rows if x.user == user]``, ``next(x for x in rows if …)``: all of them, to find some."""
+    tree = node.tree
+    if not isinstance(tree, ast.ListComp | ast.GeneratorExp | ast.SetComp) or len(tree.generators) != 1:
+        return ""
+    one = tree.generators[0]
+    equal = any(isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq) for test in one.ifs)
+    return ast.unparse(one.iter) if equal and isinstance(one.iter, ast.Attribute | ast.Name) else ""
+
+
+def _item_by_item(node: _Node) -> str:
+    """``[x.item() for x in t]``, ``[float(x) for x in t]`` of a tensor is not known to be one."""
+    tree = node.tree
+    if not isinstance(tree, ast.ListComp | ast.GeneratorExp | ast.SetComp):
+        return ""
+    call = tree.elt if isinstance(tree.elt, ast.Call) else None
+    return ast.unparse(tree.generators[0].iter) if _call(call or tree, "item") is not None else ""
+
+
+def _number_by_number(node: _Node) -> str:
+    """``rewards[t, env] + gamma * values[t + 1]`` in loops over t and env: two reads by what counts, or one by two."""
+    if not isinstance(node.tree, ast.stmt):
+        return ""
+    calls = {id(one.func) for one in ast.walk(node.tree) if isinstance(one, ast.Call)}
+    read = [
+        (one, counters)
+        for one in ast.walk(node.tree)
+        if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Load) and id(one) not in calls
+        for counters in [_counters(one.slice, node)]
+        if counters
+    ]
+    if len(read) < 2 and not any(counters > 1 for _, counters in read):
+        return ""
+    return " and ".join(dict.fromkeys(ast.unparse(one) for one, _ in read[:2]))
+
+
+def _summands(tree: ast.expr) -> tuple[ast.expr, ...]:
+    return (
+        (tree.left, tree.right) if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Add | ast.Sub) else (tree,)
+    )
+
+
+def _counters(index: ast.expr, node: _Node) -> int:
+    """How many names an index is made of, one of which counts, with whole numbers added at most; 0 for any other."""
+    found = [
+        one
+        for part in (index.elts if isinstance(index, ast.Tuple) else [index])
+        for one in (
+            (part.left, part.right)
+            if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Add | ast.Sub)
+            else (part,)
+        )
+        if not (isinstance(one, ast.Constant) and isinstance(one.value, int))
+    ]
+    numbers = all(isinstance(one, ast.Name) and node.kind(one) in ("counter", "") for one in found)
+    return len(found) if numbers and any(node.kind(one) == "counter" for one in found) else 0
+
+
+def _tensor_of_a_list(node: _Node) -> str:
+    call = _call(node.tree, "tensor", "as_tensor", "FloatTensor", "LongTensor", of=_TORCH)
+    if call is None or not call.args:
+        return ""
+    first = call.args[0]
+    made = isinstance(first, ast.ListComp) or node.kind(first) == "list" or _call(first, "tolist", "list") is not None
+    return ast.unparse(call.func) if made else ""
+
+
+def _deep_copy(node: _Node) -> str:
+    return "copy.deepcopy" if _call(node.tree, "deepcopy") is not None else ""
+
+
+def _json(node: _Node) -> str:
+    call = _call(node.tree, "loads", "load", of=("json",))
+    return "" if call is None else ast.unparse(call.func)
+
+
+def _text_of_numbers(node: _Node) -> str:
+    call = _call(node.tree, "loadtxt", "genfromtxt", "fromstring", of=_NUMPY) or _call(
+        node.tree, "read_csv", "read_json", "read_excel", of=_PANDAS
+    )
+    return "" if call is None else ast.unparse(call.func)
+
+
+def _parsed_time(node: _Node) -> str:
+    call = _call(node.tree, "strptime") or _call(node.tree, "to_datetime", of=_PANDAS)
+    return "" if call is None else ast.unparse(call.func)
+
+
+def _vectorised(node: _Node) -> str:
+    call = _call(node.tree, "vectorize", "apply_along_axis", "apply_over_axes", "frompyfunc", of=_NUMPY)
+    return "" if call is None else ast.unparse(call.func)
+
+
+def _sorted_by_function(node: _Node) -> str:
+    call = _call(node.tree, "sorted", "sort", "min", "max")
+    key = None if call is None else _argument(call, "key")
+    return ast.unparse(call.func) if call is not None and isinstance(key, ast.Lambda) else ""
+
+
+def _decoded(node: _Node) -> str:
+    call = _call(node.tree, "open", of=("Image", "PIL.Image")) or _call(
+        node.tree, "imread", "read_image", "decode_image", "decode_jpeg", "imdecode", "read_video"
+    )
+    return "" if call is None else ast.unparse(call.func)
+
+
+#: First what says most: an idiom inside of another one's line is told where the other is not.
+_KNOWN = (
+    _Known(
+        "deque-index",
+        _deque_index,
+        "{} is a deque, in which an index walks to its place from the nearer end (1.7 µs in the middle of 100,000 "
+        "items that lie in the cache; a list's takes 0.1 µs wherever it is)",
+        "keep the items in a list or an array and write round it: items[n % size] = new",
+    ),
+    _Known(
+        "deque-sample",
+        _deque_sample,
+        "{} is a deque, in which each item drawn is walked to from the nearer end",
+        "keep the items in a list or arrays that are written round, and draw their indices "
+        "(torch.randint, numpy's Generator.integers)",
+        inside=r"random\.",
+    ),
+    _Known(
+        "list-pop-first",
+        _pop_first,
+        "taking the first of a list away moves all others up (18 µs of 100,000; a deque takes 0.1 µs)",
+        "make {} a collections.deque, and use popleft()",
+    ),
+    _Known(
+        "list-insert-first",
+        _insert_first,
+        "putting something before the first of a list moves all others on (47 µs of 100,000)",
+        "make {} a collections.deque, and use appendleft()",
+    ),
+    _Known(
+        "search-in-list",
+        _in_list,
+        "{} is searched from its beginning each time (1 ms for 100,000 numbers; a set or dict takes 0.1 µs)",
+        "keep a set, or a dict from the item to its place, beside it",
+    ),
+    _Known(
+        "grown-by-copies",
+        _grown,
+        "each time all of {} is copied to add to it, so that it takes longer the longer it gets",
+        "append to a list and join it once where it is needed, or write into an array made large enough before",
+        inside=r"numpy\.|pandas\.",
+        of_models=False,
+    ),
+    _Known(
+        "choice-without-replacement",
+        _choice_without_replacement,
+        "{} with replace=False shuffles all numbers up to n to take a few (1.5 ms for 32 of 100,000)",
+        "a generator made once, rng = np.random.default_rng(), draws only these: rng.choice(n, size, replace=False) "
+        "(18 µs)",
+        inside=r"numpy\.",
+    ),
+    _Known(
+        "choice-by-weights",
+        _choice_by_weights,
+        "{} adds all weights up at each call (1 to 3 ms for 100,000)",
+        "keep their cumulative sum while they do not change and look up np.searchsorted(sums, rng.random(size) * "
+        "sums[-1]) (9 µs), or use random.choices(cum_weights=…); weights that do change belong into a sum tree",
+        inside=r"random\.|numpy\.",
+    ),
+    _Known(
+        "cut-permutation",
+        _cut_permutation,
+        "{} orders all numbers at random to take the first few (0.7 to 1.5 ms for 100,000)",
+        "draw the few alone: Generator.choice(n, k, replace=False), or torch.randint where one may come twice "
+        "(2 µs for 32)",
+    ),
+    _Known(
+        "python-shuffle",
+        _python_shuffle,
+        "{} draws and swaps item by item in Python (45 ms for 100,000)",
+        "shuffle indices in one call: numpy's Generator.permutation or torch.randperm (1 ms)",
+        inside=r"random\.",
+        shown=True,
+    ),
+    _Known(
+        "rows-chosen-each-time",
+        _chosen_rows,
+        "all rows of {} are compared to find some (0.3 ms for 10,000 rows)",
+        "group them once, before the loop: dict(tuple(df.groupby(…))), or an index of row numbers",
+        inside=r"pandas\.",
+        shown=True,
+    ),
+    _Known(
+        "rows-of-a-table",
+        _rows_of_a_table,
+        "{} goes through pandas' own indexing each time (20 to 40 µs; a row of a numpy array takes 0.2 µs)",
+        "take the columns out once, before the loop, as arrays (df.to_numpy(), torch.from_numpy) and index these",
+        inside=r"pandas\.",
+        shown=True,
+    ),
+    _Known(
+        "applied-row-by-row",
+        _applied,
+        "{} calls a Python function for each row or value (22 µs a row with axis=1; on whole columns 0.2 µs)",
+        "compute on whole columns or arrays, and once before the training where the data does not change",
+        inside=r"pandas\.",
+        shown=True,
+    ),
+    _Known(
+        "vectorised-in-name",
+        _vectorised,
+        "{} calls a Python function for each element or row (0.15 µs an element, 8 µs a row; numpy's own arithmetic "
+        "takes 0.001 µs an element)",
+        "write the function with numpy's operators on the whole array, with axis= where it goes by rows",
+        inside=r"numpy\.",
+        shown=True,
+    ),
+    _Known(
+        "deep-copy",
+        _deep_copy,
+        "{} walks through all that is inside in Python (0.2 µs for each number of a list, 34 µs for a tensor that "
+        "clone() copies in 2)",
+        "copy only what is changed: tensor.clone(), list(x), dict(x), or load_state_dict into a model that is there",
+        inside=r"copy\.",
+        shown=True,
+    ),
+    _Known(
+        "items-one-by-one",
+        _item_by_item,
+        "each element is made a tensor and then a number by itself (1 µs each; on a GPU each waits for the device)",
+        "{}.tolist() gives all numbers in one call, 60 times as fast",
+        inside=r"torch\.",
+    ),
+    _Known(
+        NUMBER_BY_NUMBER,
+        _number_by_number,
+        "{} are read one by one in a loop of Python, where each read and each sum of tensors is an operation of its "
+        "own (some microseconds, of NumPy's arrays half of one)",
+        "compute with whole rows or columns at once (x[t] instead of x[t, i], slices, cumsum), or loop over numbers of "
+        "Python (x.tolist() before: 0.1 µs)",
+        of_models=False,
+    ),
+    _Known(
+        "tensor-of-a-list",
+        _tensor_of_a_list,
+        "{} reads a list element by element (0.2 µs each, and as much for each number of arrays in the list)",
+        "keep the data in arrays or tensors: torch.from_numpy(np.stack(arrays)) or torch.stack(tensors) copy whole "
+        "blocks (20 times as fast for 32 arrays of 100)",
+    ),
+    _Known(
+        "text-parsed-each-time",
+        _json,
+        "{} parses text each time it is read (0.6 µs a number; bytes of an array take none)",
+        "parse it once before the training, and keep arrays, in memory or as files of numpy (np.save)",
+        inside=r"json\.",
+        shown=True,
+    ),
+    _Known(
+        "text-of-numbers",
+        _text_of_numbers,
+        "{} makes numbers of text each time (0.4 to 1.7 µs a number with numpy)",
+        "turn the files once into binary ones (np.save, Parquet, torch.save), and read these; np.load(…, "
+        "mmap_mode='r') reads only what is used",
+        inside=r"numpy\.|pandas\.",
+        shown=True,
+    ),
+    _Known(
+        "time-parsed-each-time",
+        _parsed_time,
+        "{} works out its format for each text (13 µs; datetime.fromisoformat takes 0.2 µs)",
+        "parse the times once, before the training, and keep numbers",
+        inside=r"_strptime|pandas\.|datetime\.",
+        shown=True,
+    ),
+    _Known(
+        "image-decoded-each-time",
+        _decoded,
+        "{} reads and decodes the file each time the sample is asked for",
+        "store the images at the size that is trained on, decode them once into an array where they fit into memory, "
+        "or let draft()/a faster decoder (torchvision.io) do it",
+        inside=r"PIL\.|torchvision\.|imageio\.",
+    ),
+    _Known(
+        "search-by-comparing",
+        _searched,
+        "all of {} is gone through in Python to find what matches (0.02 µs an item at least)",
+        "make a dict from the key to the matching items once, and look it up",
+    ),
+    _Known(
+        "sorted-by-a-function",
+        _sorted_by_function,
+        "{} calls a Python function for each item (0.2 µs each)",
+        "np.argsort or torch.topk of an array of the keys does it in one call (7 times as fast for 10,000)",
+    ),
+)

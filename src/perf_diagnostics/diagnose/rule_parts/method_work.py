@@ -1,0 +1,204 @@
+"""The part of a phase that the training itself asks for outside of forward, backward and optimizer, by looks and text.
+
+By the program's text (:class:`~perf_diagnostics.records.CodeSamples`) a line is the method's if the loss depends on it
+and it on the model: a target network's forward, pseudo-labels, rollouts, a momentum encoder; or if it averages
+parameters. What no loss depends on (logs, evaluations, pictures, saves) is not, nor is what only prepares a batch, nor
+what goes through tensors number by number in a loop of Python: the method wants it, but not so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from perf_diagnostics.diagnose.code.code_shares import LEAST_LOOKS, proportion
+from perf_diagnostics.diagnose.code.code_ways import OURS
+from perf_diagnostics.diagnose.code.slow_idioms import NUMBER_BY_NUMBER, idiom_of
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
+from perf_diagnostics.diagnose.finding import Remedy
+from perf_diagnostics.diagnose.rule_parts.kinds_of_work import calls_a_module, is_chore
+from perf_diagnostics.diagnose.wording import percent
+from perf_diagnostics.records import CodePath, CodePlace, CodeSamples, Phase
+
+#: Libraries' averages of parameters.
+_AVERAGES = re.compile(
+    r"(?:torch\.optim\.swa_utils|timm\.utils\.model_ema|diffusers\.training_utils\.EMAModel|torch_ema|ema_pytorch)\b"
+)
+
+#: The phases by which a line is known to be on the way to the training, and not to an evaluation, whatever its text
+#: says: functions are looked up in tables, and handed to others to call.
+_TRAINED = (Phase.BACKWARD, Phase.OPTIMIZER)
+
+#: Less than this part of a phase is not worth a word.
+_LEAST_PART = 0.1
+
+#: What most steps do has at least this part of its mean in the median step.
+_USUAL = 0.5
+
+
+@dataclass(frozen=True)
+class MethodWork:
+    """The part of a phase that is the method's, the line with most of it, and how much of it averages parameters."""
+
+    part: Interval
+    line: CodePlace
+    averaging: float
+
+    @property
+    def _averages(self) -> bool:
+        return self.averaging >= 1 / 2
+
+    @property
+    def says(self) -> str:
+        """In a clause that follows what the time is."""
+        what = (
+            "averaging parameters"
+            if self._averages
+            else "the method's own: the loss depends on it, and it on the model"
+        )
+        return f"{percent(self.part.value)} of that is {what} ({self.line.file}:{self.line.line})"
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        """What can be cheaper; all of it is wanted."""
+        if self._averages:
+            return (
+                Remedy(
+                    "It belongs to the method, and is its price. It takes fewer operators where all tensors are "
+                    "updated at once: torch._foreach_lerp_(averaged, parameters, weight), or "
+                    "torch.optim.swa_utils.AveragedModel with multi_avg_fn=get_ema_multi_avg_fn(decay). Every k-th "
+                    "step with decay**k is nearly the same average."
+                ),
+            )
+        return (
+            Remedy(
+                "It belongs to the method, and is its price. What it computes needs no gradients in most methods "
+                "(torch.no_grad()); several calls of one model on small batches can be one call; what comes out the "
+                "same each time (a frozen teacher's answers) can be computed once and kept."
+            ),
+        )
+
+
+def method_work(facts: TrialFacts, part: str = "") -> MethodWork | None:
+    """None where hardly a line was seen that is the method's outside of the phases, or nobody looked often enough.
+
+    Args:
+        facts: of the trial.
+        part: only what lies in this part of ``other`` (:class:`~perf_diagnostics.records.CodePath`); default: all.
+    """
+    code = facts.result.code
+    seen = tuple(path for path in code.paths if path.phase == Phase.OTHER) if code is not None else ()
+    seen = tuple(path for path in seen if not part or path.part == part)
+    if code is None or sum(path.looks + path.rare for path in seen) < LEAST_LOOKS:
+        return None
+    of_method = is_method(facts)
+    by_line: defaultdict[CodePlace, float] = defaultdict(float)
+    averaging = 0.0
+    for path in seen:
+        if of_method(path):
+            by_line[_told_at(path, code)] += code.seconds(path)
+            averaging += code.seconds(path) if _averages(path, code) else 0.0
+    whole_s, method_s = sum(code.seconds(path) for path in seen), sum(by_line.values())
+    if not method_s > _LEAST_PART * whole_s:
+        return None
+    n = whole_s**2 / sum(path.looks * code.interval_s**2 + path.rare * code.rare_interval_s**2 for path in seen)
+    line = max(by_line, key=lambda place: by_line[place])
+    return MethodWork(proportion(method_s / whole_s, n), line, averaging / method_s)
+
+
+def without(share: Interval, part: Interval) -> Interval:
+    """What is left of a share without a part of it."""
+    most, least = part.value if part.high is None else part.high, part.value if part.low is None else part.low
+    return Interval(
+        share.value * (1 - part.value),
+        None if share.low is None else share.low * (1 - most),
+        None if share.high is None else share.high * (1 - least),
+        share.n,
+    )
+
+
+def is_method(facts: TrialFacts) -> Callable[[CodePath], bool]:
+    """Tells the looks that saw the thread at work for the method, outside of forward, backward and optimizer."""
+    code = facts.result.code
+    if code is None or not code.roles:
+        return lambda _path: False
+    roles = code.roles
+    on_the_way = {number for path in code.paths if path.phase in _TRAINED for number in path.places[:-1]}
+    forwards = {
+        ways
+        for path in code.paths
+        if path.phase == Phase.FORWARD
+        for ways in [_to_first(path, roles)]
+        if ways is not None
+    }
+    usual = _in_most_steps(facts)
+    slow = _number_by_number(code)
+
+    def of_method(path: CodePath) -> bool:
+        if not path.places or path.calls == OURS or is_chore(path) or slow(path):
+            return False
+        if _averages(path, code):
+            return True
+        role = ""
+        for number in path.places:
+            now = roles[number]
+            if now in ("unread", "training") and number not in on_the_way:
+                return False
+            role = now if now in ("method", "preparation") else role
+        asks = calls_a_module(path)
+        if asks and not usual and _to_first(path, roles) in forwards:
+            return False  # the line that is trained on, at times without: an evaluation that shares the training's code
+        return role == "method" or (role == "preparation" and asks)
+
+    return of_method
+
+
+def _number_by_number(code: CodeSamples) -> Callable[[CodePath], bool]:
+    """Tells the looks at functions that work through tensors number by number, in a loop of Python.
+
+    The method may want what they compute, but not so. Of the outermost function, which is often all of a script, only
+    such lines count.
+    """
+    lines = {
+        number
+        for number, place in enumerate(code.places)
+        for idiom in [idiom_of(place)]
+        if idiom is not None and idiom.name == NUMBER_BY_NUMBER
+    }
+    functions = {(code.places[number].file, code.places[number].function) for number in lines}
+
+    def slow(path: CodePath) -> bool:
+        if path.places[-1] in lines:
+            return True
+        last, first = code.places[path.places[-1]], code.places[path.places[0]]
+        where = (last.file, last.function)
+        return where in functions and where != (first.file, first.function)
+
+    return slow
+
+
+def _to_first(path: CodePath, roles: tuple[str, ...]) -> tuple[int, ...] | None:
+    """The lines on the way up to the first that the loss depends on."""
+    at = next((at for at, number in enumerate(path.places) if roles[number] in ("method", "preparation")), None)
+    return None if at is None else path.places[: at + 1]
+
+
+def _averages(path: CodePath, code: CodeSamples) -> bool:
+    by_library = any(_AVERAGES.match(call) for call in (*path.via, *path.calls))
+    return by_library or any(code.roles[number] == "average" for number in path.places if code.roles)
+
+
+def _told_at(path: CodePath, code: CodeSamples) -> CodePlace:
+    """The outermost line that tells what the work is."""
+    told = (number for number in path.places if code.roles[number] in ("method", "preparation", "average"))
+    return code.places[next(told, path.places[-1])]
+
+
+def _in_most_steps(facts: TrialFacts) -> bool:
+    """Whether most steps have about as much time outside of the phases as the mean of all."""
+    other = facts.table.host_ns(Phase.OTHER)
+    return other is None or float(np.median(other)) >= _USUAL * float(np.mean(other))

@@ -1,0 +1,196 @@
+"""Which kinds of containers a file of the user's makes of its names: what a slow line works on, by its source alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+#: Kinds of which it matters what is done to them, by the names of what makes them.
+_MAKERS = {
+    **{name: name for name in ("deque", "list", "dict", "set", "frozenset", "tuple", "DataFrame", "Series")},
+    **{"OrderedDict": "dict", "defaultdict": "dict", "Counter": "dict", "sorted": "list"},
+    **{"Deque": "deque", "List": "list", "Dict": "dict", "Set": "set", "Tuple": "tuple"},
+    **{"read_csv": "DataFrame", "read_parquet": "DataFrame", "read_pickle": "DataFrame"},
+}
+
+#: What a literal makes.
+_DISPLAYS: dict[type[ast.expr], str] = {
+    **{ast.List: "list", ast.ListComp: "list", ast.Dict: "dict", ast.DictComp: "dict"},
+    **{ast.Set: "set", ast.SetComp: "set", ast.Tuple: "tuple"},
+}
+
+#: A name is made something that is none of these, or not known.
+_OTHER = ""
+
+#: The kind of what is made anew of itself and more, again and again: ``seen = np.append(seen, x)`` in a loop.
+GROWN = "grown"
+
+#: The kind of what counts: the variable of ``for i in range(…)``, also reversed, or the first of ``enumerate``.
+COUNTER = "counter"
+
+#: Longer files are not looked through: parsing takes some 5 µs a line.
+_MOST_LETTERS = 1_000_000
+
+
+def container_kinds(source: str) -> dict[str, str]:
+    """The kinds by name: a variable by its own, an attribute behind a dot, whatever it is an attribute of.
+
+    What is made anew of itself and more in a loop that makes nothing else of it, or as an attribute in a function that
+    does not, is ``grown``. A name that is made of several kinds somewhere in the file, or of something that the source
+    does not tell, is left out; None and what is handed in as an argument without a type do not count.
+
+    >>> container_kinds("class A:\\n    def __init__(self):\\n        self.old = deque(maxlen=9)\\nseen = []")
+    {'.old': 'deque', 'seen': 'list'}
+    >>> container_kinds("seen = []\\nif big:\\n    seen = set()")
+    {}
+    """
+    if len(source) > _MOST_LETTERS:
+        return {}
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    found: dict[str, set[str]] = {}
+    for target, kind in _made(tree):
+        name = _name(target)
+        if name and kind is not None:
+            found.setdefault(name, set()).add(kind)
+    alone = {name: next(iter(kinds)) for name, kinds in found.items() if len(kinds) == 1 and _OTHER not in kinds}
+    return dict(sorted({**alone, **dict.fromkeys(_grown(tree), GROWN)}.items()))
+
+
+def kinds_in(text: str, kinds: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """Of these kinds those whose names stand in a line: a variable's where it is none's attribute, an attribute's
+    behind a dot.
+
+    >>> kinds_in("x = self.old[i] + seen", {".old": "deque", "seen": "list", "old": "set"})
+    (('.old', 'deque'), ('seen', 'list'))
+    """
+    words = _words(text)
+    return tuple((name, kind) for name, kind in kinds.items() if name in words)
+
+
+def _words(text: str) -> set[str]:
+    words: set[str] = set()
+    word = before = ""
+    for letter in f"{text} ":
+        if letter.isidentifier() or (word and letter.isalnum()):
+            word += letter
+            continue
+        if word:
+            words.add(f".{word}" if before == "." else word)
+            word = ""
+        before = letter
+    return words
+
+
+def _grown(tree: ast.Module) -> Iterator[str]:
+    """The names of what grows: an innermost loop, or of an attribute a function, only ever adds to it."""
+    loops, functions = (ast.For, ast.AsyncFor, ast.While), (ast.FunctionDef, ast.AsyncFunctionDef)
+    for block in ast.walk(tree):
+        if not isinstance(block, (*loops, *functions)):
+            continue
+        adds = [node for node in _inside(block) if isinstance(node, ast.Assign) and _adds_to_itself(node)]
+        for node in adds:
+            name = _name(node.targets[0])
+            if isinstance(block, functions) and not name.startswith("."):
+                continue
+            stored = [
+                one
+                for one in ast.walk(block)
+                if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Store) and _name(one) == name
+            ]
+            if len(stored) == sum(_name(add.targets[0]) == name for add in adds):
+                yield name
+
+
+def _inside(block: ast.AST) -> Iterator[ast.AST]:
+    """What stands in a block, without the loops and functions in it."""
+    for child in ast.iter_child_nodes(block):
+        yield child
+        if not isinstance(
+            child, ast.For | ast.AsyncFor | ast.While | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+        ):
+            yield from _inside(child)
+
+
+def _adds_to_itself(node: ast.Assign) -> bool:
+    """``x = f(x, …)``, ``x = f([x, …])`` or ``x = x + […]``."""
+    if len(node.targets) != 1 or not _name(node.targets[0]):
+        return False
+    target, value = ast.dump(node.targets[0]).replace("Store()", "Load()"), node.value
+    parts: list[ast.expr] = []
+    if isinstance(value, ast.Call) and value.args:
+        first = value.args[0]
+        parts = first.elts if isinstance(first, ast.List | ast.Tuple) else [first] if len(value.args) > 1 else []
+    elif isinstance(value, ast.BinOp) and isinstance(value.right, ast.List):
+        parts = [value.left]
+    return any(ast.dump(part) == target for part in parts)
+
+
+def _made(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.arg, str | None]]:
+    """What is assigned to, and the kind; None where that says nothing."""
+    plain: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For | ast.comprehension):
+            counter = _counter(node.target, node.iter)
+            if counter is not None:
+                plain.add(id(counter))
+                yield counter, COUNTER
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                plain.add(id(target))
+                yield target, _kind(node.value)
+        elif isinstance(node, ast.AnnAssign):
+            plain.add(id(node.target))
+            told = _maker(node.annotation)
+            made = None if node.value is None else _kind(node.value)
+            yield node.target, made if made is not None and told == _OTHER else told
+        elif isinstance(node, ast.AugAssign):
+            plain.add(id(node.target))  # what it is stays
+        elif isinstance(node, ast.arg) and node.annotation is not None:
+            yield node, _maker(node.annotation)
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store) and id(node) not in plain:
+            yield node, _OTHER  # of a loop, an unpacking, a with
+
+
+def _counter(target: ast.expr, over: ast.expr) -> ast.expr | None:
+    """What of a loop's target counts, if anything does."""
+    while isinstance(over, ast.Call) and over.args and _called(over) in ("reversed", "tqdm", "trange"):
+        if _called(over) == "trange":
+            return target
+        over = over.args[0]
+    if not isinstance(over, ast.Call):
+        return None
+    if _called(over) == "enumerate" and isinstance(target, ast.Tuple) and target.elts:
+        return target.elts[0]
+    return target if _called(over) == "range" else None
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def _kind(value: ast.expr) -> str | None:
+    if isinstance(value, ast.Constant) and value.value is None:
+        return None
+    display = _DISPLAYS.get(type(value))
+    if display is not None:
+        return display
+    return _maker(value.func) if isinstance(value, ast.Call) else _OTHER
+
+
+def _maker(maker: ast.expr) -> str:
+    """``collections.deque``, ``deque[int]`` and ``"deque"`` make a deque."""
+    if isinstance(maker, ast.Subscript):
+        maker = maker.value
+    name = maker.attr if isinstance(maker, ast.Attribute) else maker.id if isinstance(maker, ast.Name) else ""
+    return _MAKERS.get(name, _OTHER)
+
+
+def _name(target: ast.expr | ast.arg) -> str:
+    if isinstance(target, ast.arg):
+        return target.arg
+    if isinstance(target, ast.Attribute):
+        return f".{target.attr}"
+    return target.id if isinstance(target, ast.Name) else ""

@@ -1,0 +1,64 @@
+"""The course of step times: outliers beside a change of level, a drift, a rhythm; and which change describes it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perf_diagnostics.diagnose.statistics.stability import change_of, course, outliers_among
+
+STEPS = 240
+SCATTER = 1 + 0.03 * np.random.default_rng(4).standard_normal(STEPS)
+LINE = np.linspace(0, 1, STEPS)
+COURSES = {
+    "level": np.ones(STEPS),
+    "up at half": np.repeat([1.0, 1.4], STEPS // 2),
+    "down at a third": np.repeat([1.6, 1.0, 1.0], STEPS // 3),
+    "drift": 1 + 0.8 * LINE,
+    "grows tenfold": 1 + 9 * LINE,
+}
+STRUCK = np.arange(11, STEPS, 40)
+
+
+@pytest.mark.parametrize("went", COURSES)
+def test_stalls_are_outliers_whatever_course_the_steps_take_and_nothing_else_is(went):
+    usual = COURSES[went] * SCATTER
+    stalled = usual.copy()
+    stalled[STRUCK] += 8.0
+    assert np.flatnonzero(outliers_among(stalled)).tolist() == STRUCK.tolist()
+    assert not outliers_among(usual).any()
+
+
+def test_a_burst_of_long_steps_is_one_of_outliers():
+    times = SCATTER.copy()
+    times[100:130] *= 2
+    assert np.flatnonzero(outliers_among(times)).tolist() == list(range(100, 130))
+
+
+def test_the_course_is_a_level_or_what_is_known_of_it():
+    assert course([3.0, 1.0, 2.0]).tolist() == [2.0] * 3
+    assert course([np.nan, 1.0, 3.0, 2.0]).tolist() == [2.0] * 4
+    assert course([np.nan, np.nan]).tolist() == [0.0, 0.0]
+    assert course([]).size == 0
+
+
+def test_a_change_of_level_is_told_with_its_step():
+    change = change_of(np.where(np.arange(STEPS) < 90, 4.3, 5.5) * SCATTER)
+    assert change is not None and change.at is not None
+    assert abs(change.at - 90) <= 3
+    assert (change.before, change.after, change.rise) == pytest.approx((4.3, 5.5, 0.28), rel=0.04)
+
+
+@pytest.mark.parametrize("rise", [0.8, -0.4, 9.0])
+def test_a_drift_is_told_with_what_each_step_adds(rise):
+    change = change_of((2 + 2 * rise * LINE) * SCATTER)
+    assert change is not None and change.at is None
+    assert change.per_value == pytest.approx(2 * rise / (STEPS - 1), rel=0.1)
+    assert (change.before, change.after) == pytest.approx((2, 2 + 2 * rise), rel=0.15)
+
+
+def test_what_neither_describes_is_not_described():
+    there_and_back = 1 + 0.5 * np.sin(2 * np.pi * LINE * 3)
+    assert change_of(there_and_back * SCATTER) is None
+    assert change_of(np.ones(STEPS)) is None
+    assert change_of([1.0, 2.0] * 9) is None

@@ -1,0 +1,157 @@
+"""What a step in float64 computes is tried in float32 once it is over, and nobody notices."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from perf_diagnostics.integrations.one_step import single_precision
+from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
+from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
+from perf_diagnostics.integrations.one_step.single_precision import SIGNAL, SinglePrecision
+
+
+def told(loss: Callable[[], torch.Tensor]) -> Any:
+    """What is told of a loss, forward and backward; None where there is nothing in float64."""
+    mode = OperatorMode([SinglePrecision(OperatorLines())])
+    mode.open()
+    try:
+        made = loss()
+        mode.enter_backward()
+        made.backward()
+    finally:
+        mode.close()
+    mode.in_backward = False
+    drawn = torch.get_rng_state()
+    facts, gaps = mode.conclude()
+    assert not gaps
+    assert torch.equal(drawn, torch.get_rng_state())
+    return facts.get(SIGNAL)
+
+
+def doubles(*shape: int) -> torch.Tensor:
+    return torch.ones(*shape, dtype=torch.float64)
+
+
+@pytest.fixture
+def a_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is tried takes a quarter in float32, and is run in both types."""
+
+    def part(double: Callable[[], object], single: Callable[[], object], _once_s: float) -> float:
+        double(), single()
+        return 0.25
+
+    monkeypatch.setattr(single_precision, "_part", part)
+
+
+def _losses() -> dict[str, Callable[[], torch.Tensor]]:
+    linear, convolution = nn.Linear(4, 3).double(), nn.Conv2d(2, 3, 3).double()
+    table, lstm, single = nn.Embedding(9, 4).double(), nn.LSTM(3, 4).double(), nn.Linear(4, 3)
+    return {
+        "products": lambda: linear(doubles(5, 4)).tanh().sum(),
+        "convolutions": lambda: functional.max_pool2d(convolution(doubles(1, 2, 6, 6)), 2).sum(),
+        "places": lambda: table(torch.tensor([[1, 8], [3, 3]])).square().mean(),
+        "classes": lambda: functional.cross_entropy(linear(doubles(5, 4)), torch.tensor([2] * 5)),
+        "lstm": lambda: functional.mse_loss(lstm(doubles(6, 2, 3))[0], doubles(6, 2, 4)),
+        "cast": lambda: single(doubles(5, 4).float()).double().sum(),
+    }
+
+
+@pytest.mark.usefixtures("a_quarter")
+@pytest.mark.parametrize("name", ["products", "convolutions", "places", "classes", "lstm", "cast"])
+def test_all_of_a_step_in_float64_is_tried(name: str) -> None:
+    found = told(_losses()[name])
+    for phase in ("forward", "backward"):
+        assert found[phase] > 0
+        assert found[f"tried_{phase}"] == pytest.approx(found[phase])
+        assert found[f"single_{phase}"] == pytest.approx(0.25 * found[phase])
+
+
+def test_a_step_in_float32_has_nothing_to_try() -> None:
+    layer = nn.Linear(4, 3)
+    assert told(lambda: layer(torch.ones(5, 4)).sum()) is None
+
+
+@pytest.mark.usefixtures("a_quarter")
+def test_what_draws_random_numbers_is_not_tried() -> None:
+    weights = doubles(40, 40).requires_grad_()
+    found = told(lambda: functional.dropout(weights, 0.5).sum())
+    assert 0 < found["tried_forward"] < found["forward"]
+
+
+@pytest.mark.usefixtures("a_quarter")
+def test_an_operator_that_is_not_torchs_own_is_not_run_again() -> None:
+    """It may count, write a file, or meet other processes, which would wait for ever."""
+    calls: list[torch.dtype] = []
+
+    @torch.library.custom_op("tests_single_precision::noted", mutates_args=())
+    def noted(x: torch.Tensor) -> torch.Tensor:
+        calls.append(x.dtype)
+        return x * 2
+
+    noted.register_autograd(lambda _context, grad: 2 * grad)
+    weights = doubles(40, 40).requires_grad_()
+    noted(weights)  # the first call imports, which takes longer than may be tried at all
+    calls.clear()
+    found = told(lambda: noted(weights).sum())
+    assert calls == [torch.float64]
+    assert 0 < found["tried_forward"] < found["forward"]
+
+
+def test_an_lstm_is_tried_as_a_whole_packed_or_not() -> None:
+    lstm = nn.LSTM(3, 4, batch_first=True, dtype=torch.float64)
+    options = {"input_size": 3, "hidden_size": 4, "num_layers": 1, "bias": True, "bidirectional": False, "proj_size": 0}
+    known: dict[str, Any] = {"self": lstm, "input": doubles(2, 6, 3), "batch_sizes": None}
+    layer = single_precision._layer_of(known)
+    assert dict(layer.options) == {**options, "batch_first": True} and layer.shape == (2, 6, 3)
+    packed = nn.utils.rnn.pack_sequence([doubles(6, 3), doubles(4, 3)])
+    layer = single_precision._layer_of({"self": lstm, "input": packed.data, "batch_sizes": packed.batch_sizes})
+    assert dict(layer.options)["batch_first"] is False and layer.shape == (5, 2, 3)  # ten rows of two sequences
+
+
+@pytest.mark.usefixtures("a_quarter")
+def test_beyond_the_budget_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(single_precision, "_BUDGET_S", 0.0)
+    found = told(lambda: doubles(5, 4).requires_grad_().sum())
+    assert found["forward"] > 0 and found["tried_forward"] == found["tried_backward"] == 0
+
+
+@pytest.mark.usefixtures("a_quarter")
+def test_tensors_beyond_the_memory_are_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(single_precision, "_MOST_BYTES", 100)
+    found = told(lambda: doubles(5, 4).requires_grad_().sum())
+    assert found["tried_forward"] == 0
+
+
+def test_the_first_line_is_named() -> None:
+    found = told(lambda: doubles(5, 4).requires_grad_().sum())
+    assert found["file"].endswith("test_single_precision.py")
+    assert "told(lambda: doubles(5, 4)" in found["text"]
+
+
+@pytest.mark.parametrize(
+    ("double_ns", "single_ns", "once_s", "left"),
+    [
+        (100, 25, 100e-9, 0.25),
+        (200, 125, 100e-9, 0.25),  # trying it is 100 ns of calling it; 75 of its 100 go
+        (100, 25, 300e-9, 0.25),  # in the step its numbers came from memory
+        (100, 400, 100e-9, 1.5),
+        (100, 1, 100e-9, 0.05),
+    ],
+)
+def test_what_is_left_is_a_part_of_its_time_in_the_step(
+    monkeypatch: pytest.MonkeyPatch, double_ns: int, single_ns: int, once_s: float, left: float
+) -> None:
+    now = [0]
+    monkeypatch.setattr(time, "thread_time_ns", lambda: now[0])
+
+    def takes(ns: int) -> Callable[[], None]:
+        return lambda: now.__setitem__(0, now[0] + ns)
+
+    assert single_precision._part(takes(double_ns), takes(single_ns), once_s) == pytest.approx(left)

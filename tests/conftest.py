@@ -27,12 +27,15 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What times real training steps on this machine gets a second try: somebody else may have been busy on it.
 
-    What is judged by such times does not run beside other tests at all; beside them, whatever trains gets a second try.
+    What is judged by such times alone does not run beside other tests at all, and gets a third one; beside them,
+    whatever trains gets a second.
     """
     shared = getattr(config, "workerinput", {}).get("workercount", 1) > 1
     for item in items:
         trains = shared and item.path.relative_to(HERE).parts[0] in TRAINS
-        if trains or any(item.get_closest_marker(name) for name in ("slow", "planted")):
+        if item.get_closest_marker("planted"):
+            item.add_marker(pytest.mark.flaky(reruns=2))
+        elif trains or item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.flaky(reruns=1))
         if shared and item.get_closest_marker("planted"):
             item.add_marker(pytest.mark.skip(reason="measures with nothing beside it: run it without -n"))

@@ -108,7 +108,7 @@ PLANTS = (
         "written-scores",
         "one-kernel",
         "a script whose attention is written operator by operator",
-        dose="four samples of 384 places, four heads, a causal mask",
+        dose="768 places, four heads, a causal mask",
         steps=(100, 160),
         slower_by=1.1,
     ),

@@ -215,10 +215,11 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
 
 @pytest.mark.planted
 @pytest.mark.parametrize("kind", IN_EARNEST)
-def test_a_drawn_situation_is_told(kind: str, bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drawn_situation_is_told(kind: str, bench: Workbench, turn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])  # a workload of one's own is looked for in the current folder
     (plant,) = (plant for plant in draw(16, SEED) if plant.name.endswith(kind))
-    faulty, control = bench.see(plant.faulty), bench.see(plant.control) if plant.control is not None else None
+    faulty = bench.see(plant.faulty, turn=turn)
+    control = None if plant.control is None else bench.see(plant.control, turn=turn)
     inert = plant.check(faulty, control)
     if inert:
         pytest.skip(f"inert here, so it says nothing about the rules: {inert}")

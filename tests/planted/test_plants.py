@@ -9,7 +9,7 @@ import pytest
 from perf_diagnostics.diagnose.rules import RULES
 from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
 from tests.planted.bench import Workbench
-from tests.planted.plant import Plant, complaints
+from tests.planted.plant import Plant, Seen, complaints
 from tests.planted.registry import PLANTS
 from tests.planted.warm import WarmStart
 
@@ -28,9 +28,9 @@ def parameters(*, real: bool) -> list[object]:
     return [pytest.param(plant, id=plant.name) for plant in PLANTS if plant.real is real]
 
 
-def check(plant: Plant, bench: Workbench) -> None:
-    faulty = bench.see(plant.faulty)
-    control = None if plant.control is None else bench.see(plant.control)
+def check(plant: Plant, bench: Workbench, *, turn: str = "") -> None:
+    faulty = bench.see(plant.faulty, turn=turn)
+    control = None if plant.control is None else bench.see(plant.control, turn=turn)
     inert = plant.check(faulty, control)
     if inert:
         pytest.skip(f"inert here, so it says nothing about the rules: {inert}")
@@ -39,14 +39,17 @@ def check(plant: Plant, bench: Workbench) -> None:
         planted = {code for codes in plant.expected for code in codes.split("|")}
         alarms = sorted(set(control.alarms) & planted)
         wrong += [f"{code} warns of the control" for code in alarms]
-    summary = [f"{f.code} {f.severity} {f.summary}" for f in faulty.diagnosis.findings]
-    assert not wrong, "\n  ".join([f"{plant.name}: {'; '.join(wrong)}", *summary])
+    assert not wrong, "\n  ".join([f"{plant.name}: {'; '.join(wrong)}", *_found(faulty), "control:", *_found(control)])
+
+
+def _found(seen: Seen | None) -> list[str]:
+    return [] if seen is None else [f"{f.code} {f.severity} {f.summary}" for f in seen.diagnosis.findings]
 
 
 @pytest.mark.planted
 @pytest.mark.parametrize("plant", parameters(real=True))
-def test_a_real_plant(plant: Plant, bench: Workbench) -> None:
-    check(plant, bench)
+def test_a_real_plant(plant: Plant, bench: Workbench, turn: str) -> None:
+    check(plant, bench, turn=turn)
 
 
 @pytest.mark.parametrize("plant", parameters(real=False))

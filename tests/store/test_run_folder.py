@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -522,10 +524,39 @@ def test_of_two_runs_of_the_same_moment_the_later_name_is_the_latest(tmp_path: P
 
 
 def test_latest_reads_the_time_zone_of_each_run(tmp_path: Path) -> None:
-    for name, moment in (("a", "2026-11-21T03:00:00+02:00"), ("b", "2026-11-21T02:00:00"), ("c", "not a time")):
+    for name, moment in (("a", "2026-11-21T03:00:00+02:00"), ("b", "2026-11-21T02:00:00")):
         path = created(tmp_path, name).path / "run.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "created_at": moment}))
     assert [run.path.name for run in list_runs(tmp_path)] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["", '{"kind": "run", "crea', "\0\0\0", "[]", '{"kind": 1}', '{"kind": "run"}', '{"kind":"run","created_at":"?"}'],
+)
+def test_a_broken_run_is_listed_by_the_time_of_its_file_and_says_why(broken: str, tmp_path: Path) -> None:
+    for name, seconds in (("older", 0), ("newer", 20)):
+        created(tmp_path, name, seconds=seconds)
+    between = (NOW + timedelta(seconds=10)).timestamp()
+    file = created(tmp_path, "broken").path / "run.json"
+    file.write_text(broken)
+    os.utime(file, (between, between))
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "run.json").write_text('{"name": "another tool"}')
+    newer, unreadable, older = list_runs(tmp_path)
+    assert [run.path.name for run in (newer, unreadable, older)] == ["newer", "broken", "older"]
+    assert newer.unreadable is None is older.unreadable
+    assert unreadable.unreadable is not None and str(file) in unreadable.unreadable
+    shutil.rmtree(newer.path)
+    # latest must not quietly mean an older run
+    with pytest.raises(RunError, match=re.escape(str(file))):
+        find_run("latest", tmp_path)
+
+
+def test_a_file_is_no_folder_of_runs(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("")
+    with pytest.raises(RunError, match="results is a file; give the folder in which the runs lie"):
+        list_runs(tmp_path / "results")
 
 
 def test_a_run_that_is_called_latest_or_test_is_a_run_like_any_other(

@@ -10,7 +10,11 @@ from perf_diagnostics.cli.exit_codes import DONE
 from perf_diagnostics.cli.run_arguments import add_results_folder
 
 if TYPE_CHECKING:
+    from perf_diagnostics.records import Outcome
     from perf_diagnostics.store.run_folder import RunFolder
+
+#: What may have become of a trial, as ``--json`` names it.
+ENDINGS = ("completed", "failed", "interrupted", "skipped", "without_result")
 
 
 def add(commands: Any) -> None:
@@ -18,7 +22,7 @@ def add(commands: Any) -> None:
         "runs",
         help="list the runs that there are",
         description="List the runs in the results folder, the newest first: name, when it was made, what was trained, "
-        "and how many of its trials have a result. The first one is 'latest'.",
+        "and how its trials ended. The first one is 'latest'.",
         allow_abbrev=False,
     )
     command.add_argument("--json", action="store_true", help="print JSON")
@@ -43,32 +47,59 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _row(folder: RunFolder) -> dict[str, Any]:
-    """One run; what cannot be read, such as what a newer version wrote, is said in ``problem``."""
-    from perf_diagnostics.errors import PerfDiagnosticsError
+    """One run; of what cannot be read, such as what a newer version wrote, ``problem`` says why."""
+    from perf_diagnostics.errors import RunError
 
     row: dict[str, Any] = {"name": folder.path.name, "folder": str(folder.path)}
     try:
-        header = folder.header()
-        done = len(header.planned) - len(folder.pending())
-    except PerfDiagnosticsError as error:
+        header, outcomes = folder.header(), folder.outcomes()
+    except RunError as error:
         return {**row, "problem": " ".join(str(error).split())}
-    trained = sorted({trial.workload for trial in header.planned})
-    return {**row, "made": header.created_at, "trained": trained, "trials": len(header.planned), "with_result": done}
+    return {
+        **row,
+        "made": header.created_at,
+        "trained": sorted({trial.workload for trial in header.planned}),
+        "trials": len(outcomes),
+        "with_result": sum(outcome is not None for outcome in outcomes),
+        **{ending: sum(_ending(outcome) == ending for outcome in outcomes) for ending in ENDINGS},
+        "being_measured": folder.being_written,
+    }
+
+
+def _ending(outcome: Outcome | None) -> str:
+    """What became of a trial; one of :data:`ENDINGS`."""
+    if outcome is None:
+        return "without_result"
+    if outcome == "interrupted":
+        return "interrupted"
+    return "skipped" if outcome.skipped else "failed" if outcome.failed else "completed"
 
 
 def _lines(rows: list[dict[str, Any]]) -> list[str]:
-    wide = max(len(row["name"]) for row in rows)
-    return [f"{row['name']:{wide}}  {_about(row)}" for row in rows]
-
-
-def _about(row: dict[str, Any]) -> str:
-    if "problem" in row:
-        return str(row["problem"])
-    from datetime import UTC, datetime
-
-    from perf_diagnostics.diagnose.wording import counted
+    """Name, moment, what was trained, and how its trials ended, in columns."""
     from perf_diagnostics.report.words import plain
 
-    made = datetime.fromisoformat(row["made"]).astimezone(UTC).strftime("%Y-%m-%d %H:%M")
-    trials = f"{row['with_result']} of {counted(row['trials'], 'trial')}"
-    return f"{made} UTC  {trials:14}  {', '.join(map(plain, row['trained']))}".rstrip()
+    trained = [", ".join(map(plain, row.get("trained", ()))) for row in rows]
+    wide = [max(len(row["name"]) for row in rows), max(map(len, trained))]
+    return [
+        f"{row['name']:{wide[0]}}  "
+        + (f"unreadable: {row['problem']}" if "problem" in row else f"{_made(row)}  {of:{wide[1]}}  {_endings(row)}")
+        for row, of in zip(rows, trained, strict=True)
+    ]
+
+
+def _made(row: dict[str, Any]) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromisoformat(row["made"]).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _endings(row: dict[str, Any]) -> str:
+    """``3 trials: 1 completed, 2 failed``, ``3 trials: all completed``, ``1 trial: interrupted``."""
+    from perf_diagnostics.diagnose.wording import counted
+
+    told = {name.replace("_", " "): row[name] for name in ENDINGS if row[name]}
+    alike = "all " if row["trials"] > 1 else ""
+    words = [f"{alike}{name}" if count == row["trials"] else f"{count} {name}" for name, count in told.items()]
+    measured = ["being measured"] if row["being_measured"] else []
+    return f"{counted(row['trials'], 'trial')}: {', '.join([*words, *measured])}"

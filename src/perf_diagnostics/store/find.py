@@ -19,9 +19,16 @@ LATEST = "latest"
 def list_runs(root: Path | str) -> tuple[RunFolder, ...]:
     """The runs in a results folder, the newest first by the ``created_at`` of their run.json, ties by name.
 
-    Folders that are no runs are passed over. One that a newer version wrote is listed; opening it says so.
+    Folders that are no runs are passed over. A run that cannot be read (its run.json is broken, or a newer version
+    wrote it) is listed, and :attr:`RunFolder.unreadable` says why; one that does not tell when it was made counts by
+    the time of its file.
+
+    Raises:
+        RunError: ``root`` is a file.
     """
     folder = Path(root)
+    if folder.is_file():
+        raise RunError(f"{folder} is a file; give the folder in which the runs lie.")
     paths = folder.iterdir() if folder.is_dir() else ()
     dated = [(created, path.name, path) for path in paths if (created := _created_at(path)) is not None]
     return tuple(RunFolder(path) for _, _, path in sorted(dated, reverse=True))
@@ -64,11 +71,18 @@ def find_run(spec: Path | str, results_root: Path | str) -> RunFolder:
 
 def _created_at(path: Path) -> datetime | None:
     """When the run at a path was made; None if that is no run. No look at the schema: newer runs count as runs."""
+    file = path / "run.json"
     try:
-        fields = Fields.of(read_json(path / "run.json"), str(path))
-        if fields.text("kind") != "run":
-            return None
+        written = datetime.fromtimestamp(file.stat().st_mtime, UTC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:
+        written = datetime.min.replace(tzinfo=UTC)  # it may be a run; opening it says what keeps it from being read
+    try:
+        fields = Fields.of(read_json(file), str(file))
+        if fields.text("kind", "") != "run":
+            return None  # another tool's
         created = datetime.fromisoformat(fields.text("created_at"))
     except (RecordError, ValueError):
-        return None
+        return written
     return created if created.tzinfo is not None else created.replace(tzinfo=UTC)

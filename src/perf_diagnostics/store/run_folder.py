@@ -33,7 +33,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perf_diagnostics.errors import RecordError, RunError
-from perf_diagnostics.records import Environment, Json, Run, StepTable, Trial, TrialResult
+from perf_diagnostics.records import Environment, Json, Outcome, Run, StepTable, Trial, TrialResult
 from perf_diagnostics.store.files import codec
 from perf_diagnostics.store.files.documents import NewerSchema, document, open_document
 from perf_diagnostics.store.files.fields import Fields
@@ -116,6 +116,15 @@ class RunFolder:
             RunError: It cannot be read.
         """
         return self._plan()[0]
+
+    @property
+    def unreadable(self) -> str | None:
+        """Why run.json cannot be read; None if it can."""
+        try:
+            self.header()
+        except RunError as error:
+            return str(error)
+        return None
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[RunFolder]:
@@ -220,7 +229,16 @@ class RunFolder:
         Raises:
             RunError: A newer version wrote a result, so this one cannot tell what is left to do.
         """
-        return tuple(trial for trial in self.header().planned if not self._complete(self._folder(trial)))
+        outcomes = self.outcomes()
+        return tuple(trial for trial, outcome in zip(self.header().planned, outcomes, strict=True) if outcome is None)
+
+    def outcomes(self) -> tuple[Outcome | None, ...]:
+        """How each planned trial ended, in planned order; None while it has no result that can be read.
+
+        Raises:
+            RunError: run.json cannot be read, or a newer version wrote a result.
+        """
+        return tuple(self._outcome(self._folder(trial)) for trial in self.header().planned)
 
     def read(self) -> Run:
         """The run with all that can be read of it: results in planned order, those cut off as ``interrupted``.
@@ -258,15 +276,17 @@ class RunFolder:
                     messages.append(f"trials/{trial_id} was left out: nothing readable says which trial it is.")
 
     def _complete(self, folder: TrialFolder) -> bool:
+        return self._outcome(folder) is not None
+
+    def _outcome(self, folder: TrialFolder) -> Outcome | None:
         if not folder.decided:
-            return False
+            return None
         try:
-            folder.decode_result()
+            return folder.decode_result().outcome
         except NewerSchema as error:
             raise RunError(str(error)) from error
         except RecordError:
-            return False
-        return True
+            return None
 
     def _folder(self, trial: Trial | str) -> TrialFolder:
         trial_id = trial.id if isinstance(trial, Trial) else trial

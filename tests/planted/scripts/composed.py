@@ -44,26 +44,26 @@ class Topics(torch.nn.Module):
 
 
 class Attends(torch.nn.Module):
-    """Causal attention over 384 places; ``written``: operator by operator, with its scores written out."""
+    """Causal attention over 768 places; ``written``: operator by operator, with its scores written out."""
 
     def __init__(self, written):
         super().__init__()
         self.written = written
-        self.places = torch.nn.Parameter(torch.randn(384, 64) * 0.1)
+        self.places = torch.nn.Parameter(torch.randn(768, 64) * 0.1)
         self.inner = torch.nn.Linear(64, 192)
-        self.register_buffer("past", torch.ones(384, 384).tril().view(1, 1, 384, 384))
+        self.register_buffer("past", torch.ones(768, 768).tril().view(1, 1, 768, 768))
         self.last = torch.nn.Linear(64, 10)
 
     def forward(self, x):
-        places = x[:4, :1, None] * self.places
-        query, key, value = self.inner(places).view(4, 384, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        places = x[:1, :1, None] * self.places
+        query, key, value = self.inner(places).view(1, 768, 3, 4, 16).permute(2, 0, 3, 1, 4)
         if self.written:
             scores = (query @ key.transpose(-2, -1)) * 0.25
             scores = scores.masked_fill(self.past == 0, float("-inf"))
             out = torch.softmax(scores, -1) @ value
         else:
             out = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.last(out.transpose(1, 2).reshape(4, 384, 64).mean(1)).mean(0) + x[:, :10]
+        return self.last(out.transpose(1, 2).reshape(1, 768, 64).mean(1)).mean(0) + x[:, :10]
 
 
 MODELS = {

@@ -5,7 +5,7 @@ Importing the package loads neither torch nor any report library; the names belo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # typing's own would be the longest import of this file, and Ctrl-C may come that early
 
 __version__ = "0.1.0"
 
@@ -20,6 +20,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from perf_diagnostics.diagnostics import PerformanceDiagnostics
     from perf_diagnostics.integrations.attached import attach
     from perf_diagnostics.integrations.own_loop import OwnLoop

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from perf_diagnostics.cli.command_line import main
+from perf_diagnostics.cli import main
 from perf_diagnostics.cli.config import merged
-from perf_diagnostics.records import Environment, Trial
+from perf_diagnostics.records import OWN_TRAINING, Environment, Trial
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.testing import trial_of
 
@@ -99,7 +100,18 @@ def test_what_cannot_be_meant_of_a_run(
     assert folder.pending() == (begun,)
 
 
-def run_of(*planned: Trial) -> RunFolder:
+def test_a_script_that_is_called_like_a_workload_is_not_gone_on_with_as_that_workload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`run mlp.py` measures another training than the built-in mlp."""
+    monkeypatch.chdir(tmp_path)
+    begun = dataclasses.replace(trial_of(steps=5).trial, workload="mlp")
+    folder = run_of(begun, notes=(OWN_TRAINING,))
+    assert "it was measured inside a training of your own" in told(["sweep", "--resume", "a-run"], capsys)
+    assert folder.pending() == (begun,) and not folder.trial_directory(begun).exists()
+
+
+def run_of(*planned: Trial, notes: tuple[str, ...] = ()) -> RunFolder:
     return RunFolder.create(
         Path("results"),
         "a-run",
@@ -108,6 +120,7 @@ def run_of(*planned: Trial) -> RunFolder:
         environment=Environment(),
         tool_version="0",
         now=datetime(2026, 1, 1, tzinfo=UTC),
+        notes=notes,
     )
 
 

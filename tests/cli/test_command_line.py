@@ -6,11 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
-from perf_diagnostics.cli import main
+import perf_diagnostics
+from perf_diagnostics.cli import command_line, main
 from perf_diagnostics.cli.config import merged, read
 from perf_diagnostics.cli.sweep import QUICK
 from perf_diagnostics.cli.values import parsed_value, split_names, split_whole_numbers
@@ -33,6 +34,29 @@ def test_help_is_light() -> None:
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.slow
+def test_ctrl_c_at_the_start_finds_nothing_of_ours_still_to_be_imported() -> None:
+    """What is imported before ``main`` could answer it is next to nothing: no library, and none of the commands."""
+    code = (
+        "import sys\nsys.path.insert(0, sys.argv[1])\nbefore = set(sys.modules)\nimport perf_diagnostics.cli\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    source = str(Path(perf_diagnostics.__file__).parents[1])
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, source], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["__future__", "perf_diagnostics", "perf_diagnostics.cli"]
+
+
+def test_ctrl_c_outside_of_a_command_is_one_line_and_exit_code_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_line, "parser", interrupted)
+    assert main(["runs"]) == 130
+    assert capsys.readouterr().err == "perf-diagnostics: interrupted.\n"
 
 
 @pytest.mark.parametrize(

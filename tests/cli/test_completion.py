@@ -65,6 +65,8 @@ def of(line: str) -> list[str]:
     ("run train.py --l", []),  # of the script
     ("run -m package.train --l", []),
     ("explain inp001 ", []),
+    ("workloads ml", ["mlp"]),
+    ("sweep --workload ml", ["mlp"]),
     ("completion ", ["bash", "zsh", "fish"]),
     ("nonsense --", []),
 ])  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -44,6 +46,29 @@ def test_tables_for_pandas(run_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert len(steady) == 10
         assert (steady["host_data_wait_ns"] / steady["wall_ns"]).tolist() == pytest.approx([0.3] * 10)
     assert pd.read_parquet(written[2])["throughput"].tolist() == pytest.approx([4.0, 8.0])
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_of_a_full_disk_no_half_of_a_table_is_left(
+    form: str, run_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", str(run_path), "--to", form]) == 0
+    before = {path.name: path.read_bytes() for path in (run_path / "exports").iterdir()}
+
+    def full(_frame: object, path: Path, **_options: object) -> None:
+        Path(path).write_text("half of a ta")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(pd.DataFrame, f"to_{form}", full)
+    capsys.readouterr()
+    assert main(["export", str(run_path), "--to", form]) == 2
+    told = capsys.readouterr().err
+    assert (
+        told
+        == f"perf-diagnostics export: {run_path}/exports/trials.{form} could not be written: No space left on "
+        + ("device.\n")
+    )
+    assert {path.name: path.read_bytes() for path in (run_path / "exports").iterdir()} == before
 
 
 def test_somewhere_else(run_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -60,6 +62,17 @@ def test_a_finished_run_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixt
     assert not folder.being_written
     assert main(["live", str(folder.path)]) == 0
     assert capsys.readouterr().err.count("so far:") == 1
+
+
+def test_ctrl_c_is_for_the_script_beside_which_it_shows(tmp_path: Path) -> None:
+    folder, before = folder_of(tmp_path, 4), signal.getsignal(signal.SIGINT)
+    try:
+        assert main(["live", str(folder.path)]) == 0
+        assert signal.getsignal(signal.SIGINT) is before
+        assert main(["live", str(folder.path), "--of-pid", str(os.getpid())]) == 0
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_what_is_waited_for_is_found_by_name_path_and_latest(tmp_path: Path) -> None:

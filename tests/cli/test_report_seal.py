@@ -45,6 +45,14 @@ def test_a_report_made_anew_breaks_no_seal_and_is_sealed_again(run: Path, capsys
         assert main(["manifest", "verify", "run"]) == 0
 
 
+@pytest.mark.parametrize("named", ["run", "results/run"])
+def test_a_run_may_be_named_behind_the_formats(run: Path, capsys: pytest.CaptureFixture[str], named: str) -> None:
+    assert main(["report", "--formats", "md", named]) == 0
+    assert capsys.readouterr().out == "results/run/performance_report.md\n"
+    assert main(["report", "--formats", "md", "pfd"]) == 2  # is no run, and was meant for a format
+    assert "Unknown report format 'pfd'" in capsys.readouterr().err
+
+
 def test_a_broken_seal_is_told_by_every_report_until_it_is_sealed_deliberately(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,27 @@ def test_whether_gradients_add_up_or_are_taken_away_in_between(tmp_path: Path, i
             optimizer.step()
             optimizer.zero_grad()
     assert seen.run.results[0].facts["backwards_add_up"] is add_up
+
+
+@pytest.mark.parametrize("how", ["attach", "marked"])
+@pytest.mark.parametrize("to_none", [True, False, None])
+def test_how_gradients_are_cleared_is_seen_at_the_next_backward(tmp_path: Path, how: str, to_none: bool | None) -> None:
+    """They are gone by then, or zeros; where nobody clears them they are neither."""
+    model = Tasks()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    watched: Any = (
+        attach(model, optimizer, results_dir=tmp_path, quiet=True)
+        if how == "attach"
+        else OwnLoop(model=model, optimizer=optimizer, results_dir=tmp_path, quiet=True)
+    )
+    with watched as seen:
+        for _ in range(STEPS):
+            with seen.step(samples=4) if how == "marked" else nullcontext():
+                sum(model(torch.randn(4, 4))).backward()
+                optimizer.step()
+                if to_none is not None:
+                    optimizer.zero_grad(set_to_none=to_none)
+    assert seen.run.results[0].facts.get("zero_grad_to_none") is to_none
 
 
 def accuracy_after_the_update(model: Tasks, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:

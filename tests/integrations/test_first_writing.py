@@ -63,7 +63,7 @@ def test_with_steady_steps_on_disk_nothing_is_said_of_the_warm_up(
             with loop.step(samples=1), loop.forward():
                 pass
         cut_off = as_on_disk(tmp_path)
-    assert (cut_off.outcome, cut_off.reason) == (Outcome.INTERRUPTED, "the run ended before this trial did")
+    assert (cut_off.outcome, cut_off.reason) == (Outcome.INTERRUPTED, "its process ended without a result")
     assert len(cut_off.steps[0].steady) >= 1
 
 

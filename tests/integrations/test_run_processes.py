@@ -53,7 +53,7 @@ KILLED = "os.kill(os.getpid(), signal.SIGTERM)"
     [
         ("os._exit(7)", 7, Outcome.COMPLETED, "ended by os._exit(7)"),
         (KILLED, -signal.SIGTERM, Outcome.INTERRUPTED, "ended by SIGTERM"),
-        (KILLED.replace("TERM", "KILL"), -signal.SIGKILL, Outcome.INTERRUPTED, "the run ended before this trial did"),
+        (KILLED.replace("TERM", "KILL"), -signal.SIGKILL, Outcome.INTERRUPTED, "its process ended without a result"),
     ],
 )
 def test_an_abrupt_end_leaves_what_was_measured(

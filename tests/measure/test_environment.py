@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,18 @@ def test_outside_a_checkout_git_is_a_gap(tmp_path: Path) -> None:
 def test_without_git_it_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert Gap("git", "git is not installed") in capture(folder=tmp_path).gaps
+
+
+def test_a_warning_that_was_printed_once_stays_printed_once(tmp_path: Path) -> None:
+    def warn() -> None:
+        warnings.warn("of the user's own", stacklevel=1)
+
+    with warnings.catch_warnings(record=True) as printed:
+        warnings.simplefilter("default")  # once a line, what Python does with a UserWarning
+        warn()
+        capture(folder=tmp_path)
+        warn()
+    assert [str(warning.message) for warning in printed] == ["of the user's own"]
 
 
 def test_a_git_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -257,6 +257,12 @@ def _stalling(share: float, seed: int, *, every: int = 0) -> TrialResult:
     return loop(seed, steps=steps, added={Phase.OTHER: pulses(share, seed, every=every, chance=0.05, steps=steps)})
 
 
+def _growing(share: float, seed: int) -> TrialResult:
+    """600 steps with ever more outside of the phases, of which what lies above the first steps is this share."""
+    grown = _STEP_S * share / (1 - share) * 2 * np.linspace(0, 1, 600)
+    return loop(seed, steps=600, mood=calm, added={Phase.OTHER: grown})
+
+
 def _beating(share: float, seed: int) -> TrialResult:
     """Work outside of the phases in each fourth of 240 steps, which others' load makes unequal by half of a step."""
     slices = np.random.default_rng((seed, 101)).exponential(0.5 * _STEP_S, 240)
@@ -464,6 +470,7 @@ DOSES: tuple[Dose, ...] = (
     Dose(code="STB003", limit="ratio", build=_jittering, severity=INFO, scale="ratio", firing=(2.0,)),
     Dose(code="STB004", limit="lost_share", build=lambda share, seed: _stalling(share, seed, every=20)),
     Dose(code="STB004", limit="lost_share", says="100 % of it outside of all phases", build=_beating),
+    Dose(code="STB006", limit="lost_share", build=_growing),
     Dose(code="PWR001", limit="warn_share", build=lambda share, seed: _board(seed, bits=0x20, share=share)),
     Dose(
         code="PWR002", limit="info_share", severity=INFO, build=lambda share, seed: _board(seed, bits=0x4, share=share)

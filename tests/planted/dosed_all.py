@@ -37,6 +37,7 @@ _COUNT = "how much evidence it takes, not how large a fault is"
 WITHOUT: Mapping[str, str] = {
     "EXP004 thirds": _SECOND,
     "EXP004 moves": _SECOND,
+    "EXP004 describes": _SECOND,
     "EXP004 least_steps": _COUNT,
     "EXP004 trusted_steps": _COUNT,
     "EXP007 explained": _SECOND,
@@ -105,6 +106,7 @@ WITHOUT: Mapping[str, str] = {
     "STB003 explained": "dosed as STB001's",
     "STB004 explained": "dosed as STB001's",
     "STB005 training_steps": "what the share is held against",
+    "STB006 explained": "dosed as STB001's",
     "PWR002 lowered": "settings are read",
     "PWR004": "the optimum of a sweep's energies, an info",
     "PWR006 price_per_hour": "a price that the user gives: it limits nothing, and no multiple of 0 is a dose",

@@ -23,6 +23,8 @@ def _needless(name: str, share: float, seed: int) -> TrialResult:
     if name == "dense_products":
         told |= {"rows": 512, "inner": 8, "columns": 512, "batch_rows": 32, "uses": 2}
         told |= {"seconds_instead": 0.0, "seconds_more": 0.0}
+    if name == "unchanging":
+        told |= {"looks": 4, "bytes": 1 << 20, "casts": False}
     facts: dict[str, Json] = {"operator_seconds_forward": forward, "operator_seconds_backward": backward, name: [told]}
     return loop(seed, facts=facts)
 
@@ -39,4 +41,5 @@ DOSES: tuple[Dose, ...] = (
     *_doses("CMP028", "dense_products"),
     *_doses("CMP029", "never_used"),
     *_doses("CMP030", "computed_again"),
+    *_doses("CMP032", "unchanging"),
 )

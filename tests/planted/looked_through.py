@@ -7,10 +7,10 @@ from tests.planted.plant import Plant, Script, slower
 _OTHERS = ("INP001", "HST005", "HST006", "OPT001", "CMP017", "CMP020", "CMP021")
 
 #: What following the data through one step finds.
-_NEEDLESS = ("CMP027", "CMP028", "CMP029", "CMP030")
+_NEEDLESS = ("CMP027", "CMP028", "CMP029", "CMP030", "CMP032")
 
 #: Several operators for what one of torch's does at once, and what they are not to be taken for.
-_COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030")
+_COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030", "CMP032")
 
 
 def _plant(
@@ -81,6 +81,16 @@ PLANTS = (
         dose="the encoder twice",
         steps=(500, 900),
         slower_by=1.1,
+    ),
+    _plant(
+        _NEEDLESS,
+        "CMP032",
+        "kernel-anew",
+        "kernel-kept",
+        "a script whose model computes the kernel of points that never move in each forward",
+        dose="512 points of 64 numbers",
+        steps=(700, 1400),
+        slower_by=1.2,
     ),
     _plant(
         _COMPOSED,

@@ -13,6 +13,7 @@ from perf_diagnostics.records import Gap, Length, Outcome, Phase, Quantity, Run,
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.gains import saving
 from perf_diagnostics.report.model import ChartKind, Report, ReportTable
+from perf_diagnostics.report.summary import summary_text
 from perf_diagnostics.testing import run_of, trial_of
 from tests.report.conftest import CPU_BATCHES, GENERATED_AT, cpu_result, gpu_result
 
@@ -274,13 +275,30 @@ def test_what_did_not_complete_is_listed_with_its_reason(report):
     assert next(f for f in report.key_figures if f.label == "Trials completed").value == "13 of 16"
 
 
+def test_trials_that_failed_alike_are_told_in_one_line():
+    def failed(size, reason="no data", **settings):
+        result = cpu_result(size)
+        trial = dataclasses.replace(result.trial, settings=result.trial.settings.replace(**settings))
+        return dataclasses.replace(result, trial=trial, outcome=Outcome.CRASHED, reason=reason, steps=())
+
+    again = dataclasses.replace(failed(8), trial=dataclasses.replace(failed(8).trial, repeat=1))
+    report = report_of(failed(8), failed(16), failed(32, "other"), failed(64), failed(8, precision="bfloat16"), again)
+    assert report.incomplete == (
+        "distilbert-sst2 cpu batch 8, 16 and 64 (4 trials); distilbert-sst2 cpu batch 8 bfloat16: crashed. No data",
+        "distilbert-sst2 cpu batch 32: crashed. Other",
+    )
+    assert report.incomplete_trials == 6
+    assert "6 trials incomplete" in summary_text(report)
+
+
 def test_a_run_of_which_nothing_completed_still_tells_its_story(empty_report):
     assert empty_report.headline == "No verdict: no trial completed."
     assert empty_report.charts == ()
     assert (
         "None of 16 trials completed (1 out of memory, 1 skipped, too large and 14 not run)" in empty_report.answer[0]
     )
-    assert len(empty_report.incomplete) == 16
+    assert (len(empty_report.incomplete), empty_report.incomplete_trials) == (3, 16)
+    assert empty_report.incomplete[2].endswith(": planned, not run")
     assert len(table(empty_report, "trials").rows) == 2
 
 

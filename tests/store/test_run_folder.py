@@ -629,7 +629,9 @@ def test_without_a_run_the_error_says_how_to_make_one(tmp_path: Path, root_exist
 def test_a_wrong_name_is_answered_with_the_nearest_ones(tmp_path: Path) -> None:
     created(tmp_path, "distilbert-1")
     created(tmp_path, "mlp")
-    with pytest.raises(RunError, match=r"no run 'distilbert-2' in .*: there is distilbert-1\.$"):
+    with pytest.raises(
+        RunError, match=r"no run 'distilbert-2' in .*: there is distilbert-1, and 1 more \(`perf-diagnostics runs`\)\.$"
+    ):
         find_run("distilbert-2", tmp_path)
 
 

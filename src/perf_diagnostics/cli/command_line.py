@@ -24,6 +24,7 @@ from perf_diagnostics.cli import (
     runs,
     sweep,
     trace,
+    workloads,
 )
 from perf_diagnostics.cli.exit_codes import BAD_USAGE, INTERRUPTED
 from perf_diagnostics.cli.parser import Parser
@@ -45,16 +46,18 @@ COMMANDS = (
     export,
     manifest,
     explain,
+    workloads,
     devices,
     doctor,
     completion,
 )
 
 _EPILOG = """\
-Start with: perf-diagnostics run train.py, then perf-diagnostics diagnose. COMMAND --help tells the rest.
-Exit codes: 0 done, 1 some trials failed (or a manifest does not match), 2 bad usage, 3 a gate failed, 130 interrupted;
-of `run` they are the script's own.
+Start with: perf-diagnostics run train.py, then perf-diagnostics diagnose.
+COMMAND --help tells the rest.
 A RUN is a run's folder, its name under the results folder, or 'latest'.
+Exit codes: 0 done, 1 some trials failed (or a manifest does not match),
+2 bad usage, 3 a gate failed, 130 interrupted; of `run` they are the script's.
 """
 
 
@@ -74,7 +77,7 @@ def parser() -> Parser:
     return top
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def run_command(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; errors made on purpose are printed as one line."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     ready_streams(own_output=words[:1] != ["run"])

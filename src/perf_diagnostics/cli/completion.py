@@ -169,6 +169,10 @@ def _values(command: str, taking: _Taking, last: str) -> list[str]:
 
         runs = [run.path.name for run in list_runs(Path(taking.results_dir))]
         known = runs if comma or not runs else [*runs, LATEST]
+    elif action.metavar == "WORKLOAD":
+        from perf_diagnostics.workloads.registry import names
+
+        known = [name for name, _ in names()]
     elif action.metavar == "CODE":
         from perf_diagnostics.diagnose.rule_pages import pages
 

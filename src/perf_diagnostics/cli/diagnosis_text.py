@@ -109,7 +109,7 @@ def _finding(finding: Finding, diagnosis: Diagnosis, width: int) -> list[str]:
     for evidence in finding.evidence:
         lines += wrapped(evidence_line(evidence), width, indent="    ")
     for remedy in finding.remedies:
-        change = ", ".join(f"{name}={value}" for name, value in remedy.change.items())
+        change = ", ".join(f"{name}={value}" for name, value in diagnosis.setting_of(remedy).items())
         lines += wrapped(f"Try: {remedy.says}" + (f" [{change}]" if change else ""), width, indent="  ")
     return lines
 

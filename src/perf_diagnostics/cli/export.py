@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import contextlib
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ from perf_diagnostics.cli.exit_codes import DONE
 from perf_diagnostics.cli.parser import examples
 from perf_diagnostics.cli.run_arguments import add_run, folder_of, make_folder
 from perf_diagnostics.cli.values import some_names
-from perf_diagnostics.errors import InvalidSettings
+from perf_diagnostics.errors import InvalidSettings, ReportError
 
 if TYPE_CHECKING:
     from perf_diagnostics.records import Run
@@ -63,8 +65,9 @@ def _csv(_folder: RunFolder, records: Run, directory: Path) -> list[Path]:
     from perf_diagnostics.store.query import steps_frame, trials_frame
 
     paths = [directory / "trials.csv", directory / "steps.csv"]
-    trials_frame(records).to_csv(paths[0], index=False)
-    steps_frame(records).to_csv(paths[1], index=False)
+    for path, frame in zip(paths, (trials_frame, steps_frame), strict=True):
+        with _whole(path) as file:
+            frame(records).to_csv(file, index=False)
     return paths
 
 
@@ -75,9 +78,27 @@ def _parquet(_folder: RunFolder, records: Run, directory: Path) -> list[Path]:
     # A column of mixed or nested values has no Parquet type; its text does.
     trials = trials_frame(records)
     mixed = {name: "string" for name in trials.columns if trials[name].dtype == object}
-    trials.astype(mixed).to_parquet(paths[0], index=False)
-    steps_frame(records).to_parquet(paths[1], index=False)
+    for path, table in zip(paths, (trials.astype(mixed), steps_frame(records)), strict=True):
+        with _whole(path) as file:
+            table.to_parquet(file, index=False)
     return paths
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """Where to write what shall lie at ``path`` once it is whole; of a full disk no half of a table is left.
+
+    Raises:
+        ReportError: it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        raise ReportError(f"{path} could not be written: {error.strerror or error}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _chrome(_folder: RunFolder, records: Run, directory: Path) -> list[Path]:

@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
         allow_abbrev=False,
     )
     what = command.add_argument_group("what is trained")
-    what.add_argument("--workload", "--model", default="distilbert-sst2", metavar="NAME", help="as for sweep")
+    what.add_argument("--workload", "--model", default="distilbert-sst2", metavar="WORKLOAD", help="as for sweep")
     what.add_argument("--device", default="cpu", metavar="NAME", help="cpu (default), cuda, cuda:1 …")
     what.add_argument(
         "--precision", default="float32", metavar="NAME", help="float32 (default), tf32, bfloat16, float16"

@@ -10,7 +10,7 @@ from typing import Any
 from perf_diagnostics.cli.exit_codes import DONE, GATE_FAILED
 from perf_diagnostics.cli.job_summary import add_no_summary, summarise
 from perf_diagnostics.cli.parser import examples
-from perf_diagnostics.cli.run_arguments import add_run, folder_of, make_folder
+from perf_diagnostics.cli.run_arguments import LATEST, add_run, folder_of, make_folder
 from perf_diagnostics.cli.values import some_names
 from perf_diagnostics.errors import InvalidSettings
 
@@ -62,9 +62,9 @@ def run(given: argparse.Namespace) -> int:
 
     if given.seal and given.output:
         raise InvalidSettings(f"--seal seals the run's own folder, and --output {given.output} writes elsewhere.")
-    folder = folder_of(given)
-    names = some_names(given.formats, of="--formats")
+    names = some_names(_without_run(given), of="--formats")
     formats = FORMATS if "all" in names else tuple(names)
+    folder = folder_of(given)
     records = folder.read()
     generated_at = datetime.now(UTC).isoformat(timespec="seconds")
     diagnosis = diagnose(records, traces=folder.traces(), experiments=read_experiments(folder.path))
@@ -85,6 +85,16 @@ def run(given: argparse.Namespace) -> int:
     if given.seal:
         _seal(folder.path)
     return GATE_FAILED if skipped and given.strict else DONE
+
+
+def _without_run(given: argparse.Namespace) -> list[str]:
+    """The formats. A folder that is named behind them, where several words may stand, is the run."""
+    words: list[str] = given.formats
+    last = words[-1]
+    if len(words) > 1 and given.of_run == LATEST and (Path(last).is_dir() or Path(given.results_dir, last).is_dir()):
+        given.of_run = last
+        return words[:-1]
+    return words
 
 
 def _seal(directory: Path) -> None:

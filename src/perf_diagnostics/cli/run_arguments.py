@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 RESULTS_DIR = "results"
 
+#: The run that is meant where none is named.
+LATEST = "latest"
+
 
 def add_results_folder(command: argparse.ArgumentParser) -> None:
     command.add_argument(
@@ -24,7 +27,7 @@ def add_results_folder(command: argparse.ArgumentParser) -> None:
 
 def add_run(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "of_run", metavar="RUN", nargs="?", default="latest", help="a run's folder or name, or 'latest' (the default)"
+        "of_run", metavar="RUN", nargs="?", default=LATEST, help="a run's folder or name, or 'latest' (the default)"
     )
     add_results_folder(command)
 

@@ -89,7 +89,6 @@ def check_flags(typed: Mapping[str, Any]) -> None:
 
 def _resume(chosen: dict[str, Any]) -> int:
     from perf_diagnostics.store.find import find_run
-    from perf_diagnostics.trials import preflight
 
     folder = find_run(chosen["resume"], Path(chosen["results_dir"]))
     pending = folder.pending()
@@ -97,7 +96,7 @@ def _resume(chosen: dict[str, Any]) -> int:
         print(f"{folder.path}: every planned trial has a result; nothing to resume.{_out_of_time(folder)}")
         return DONE
     try:
-        preflight.check(pending)  # before anything is begun: a new attempt removes what the last one has left
+        _check_resumed(folder, pending)  # before anything is begun: a new attempt removes what the last one has left
     except WorkloadError as error:
         raise WorkloadError(
             f"{folder.path} cannot be gone on with: {error} What `run` and `attach` measure is gone on with by running "
@@ -105,6 +104,14 @@ def _resume(chosen: dict[str, Any]) -> int:
         ) from error
     devices = sorted({trial.settings.device for trial in pending})
     return _sweep(folder, chosen, budget_s=chosen.get("time_budget", _default_budget_s(devices)), pending=pending)
+
+
+def _check_resumed(folder: RunFolder, pending: Sequence[Trial]) -> None:
+    from perf_diagnostics.trials import preflight
+
+    if folder.header().of_own_training:  # a workload of the script's name would be another training
+        raise WorkloadError("it was measured inside a training of your own.")
+    preflight.check(pending)
 
 
 def _out_of_time(folder: RunFolder) -> str:

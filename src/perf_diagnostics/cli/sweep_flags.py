@@ -22,8 +22,8 @@ def _what(what: Any) -> None:
     what.add_argument(
         "--workload",
         "--model",
-        metavar="NAME",
-        help="distilbert-sst2 (default), mlp, tiny-transformer, or module:function",
+        metavar="WORKLOAD",
+        help="distilbert-sst2 (default), mlp, tiny-transformer, or module:function; `workloads` lists them",
     )
     what.add_argument("--weights", choices=("random", "pretrained"), help="the workload's option of that name")
     what.add_argument("--dataset", metavar="NAME", help="the workload's option of that name, such as glue/sst2")

@@ -100,7 +100,7 @@ def _line(line: CodeShare) -> dict[str, Json]:
         "of_phase": line.of_phase,
         "loop_line": None if line.entry is None else _place(line.entry),
         "loop_line_share": line.entry_share,
-        "slow_idiom": _slow_idiom(line),
+        "slow_idiom": slow_idiom_json(line),
         "within": [
             {
                 "line": one.place.line,
@@ -115,7 +115,8 @@ def _line(line: CodeShare) -> dict[str, Json]:
     }
 
 
-def _slow_idiom(line: CodeShare) -> Json:
+def slow_idiom_json(line: CodeShare) -> Json:
+    """Why a line that is written so is known to be slow, as :func:`diagnosis_to_json` describes it; else null."""
     idiom = slow_idiom(line)
     if idiom is None:
         return None

@@ -101,6 +101,7 @@ def diagnose(
         waterfall=opened,
         lines=() if about is None else all_code_shares(about),
         looks=0 if about is None or about.result.code is None else about.result.code.looks,
+        takes_settings=not run.of_own_training,
     )
 
 
@@ -164,6 +165,8 @@ def _nothing_sound(sweep: SweepFacts, ordered: Sequence[Placed]) -> str:
         return "no trial was run"
     if not sweep.trials:
         ended = sorted({str(result.outcome).replace("_", " ") for result in results})
+        if sweep.run.of_own_training:
+            return f"the training did not complete ({listing(ended)}), and too little of it was measured"
         if len(results) == 1:
             return f"the only trial did not complete ({ended[0]})"
         return f"none of {counted(len(results), 'trial')} completed ({', '.join(ended)})"

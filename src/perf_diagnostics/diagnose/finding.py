@@ -227,7 +227,8 @@ class Diagnosis:
     ``would_decide`` says how to find out whether it is a fault.
     ``tried`` says what came of the advice that was tried, in the order in which it was; ``waterfall`` where a step at
     the recommended batch went, if a profiler window of it was recorded. ``lines`` says where in the user's own code
-    the step's time goes, the line with most of it first, and ``looks`` how often that was looked at.
+    the step's time goes, the line with most of it first, and ``looks`` how often that was looked at. A training of the
+    user's own does not take the settings (``takes_settings``) that a remedy may change: there its words have to do.
     """
 
     verdict: Verdict | None
@@ -241,6 +242,11 @@ class Diagnosis:
     waterfall: StepWaterfall | None = None
     lines: tuple[CodeShare, ...] = ()
     looks: int = 0
+    takes_settings: bool = True
+
+    def setting_of(self, remedy: Remedy | Tried) -> Mapping[str, Json]:
+        """The change of settings that tries a remedy; empty where there is none to be made."""
+        return remedy.change if self.takes_settings else {}
 
     @property
     def not_checked(self) -> tuple[Unchecked, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from perf_diagnostics.diagnose.code.code_words import SeenAt, called_from, called_unsaid, seen
+from perf_diagnostics.diagnose.code.code_words import SeenAt, called_from, called_unsaid, seen, step_share
 from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding
 from perf_diagnostics.diagnose.verdict import HEALTHY
@@ -32,7 +32,8 @@ def verdict_seen(diagnosis: Diagnosis) -> SeenAt | None:
 
     A line of a function that the loop calls is told with the line of the loop that leads there. What it calls is told
     only of a framework's loop, which has several parts of a step and says nothing itself. Where no rule found a fault
-    it is told how much of the step, and of its phase, is seen there: forward's lines speak for the backward, too.
+    it is told how much of the step, and of its phase, is seen there: forward's lines speak for the backward, too; that
+    everything is in the call of a framework's loop is not worth telling there.
     """
     finding = verdict_finding(diagnosis)
     if finding is None or not finding.lines:
@@ -45,7 +46,8 @@ def verdict_seen(diagnosis: Diagnosis) -> SeenAt | None:
     parts = [called_from(line, diagnosis), f"in {called}" if called else ""]
     beside = "".join(f", {part}" for part in parts if part)
     if finding.code == HEALTHY:
-        return _most_of_a_phase(line, beside)
+        phases = {one.phase for one in diagnosis.lines if one.place == line.place}
+        return None if len(phases) > 1 else _most_of_a_phase(line, beside)
     claimed = sum(finding.claims.values())
     return seen(line, "At" if line.share.value >= _HALF * claimed else "The largest part at", beside)
 
@@ -54,7 +56,7 @@ def _most_of_a_phase(line: CodeShare, beside: str) -> SeenAt:
     """``Most of forward at train.py:28-31 …``, with its share of the step and of the phase."""
     part = "" if line.of_phase is None else f", {percent(line.of_phase)} of {line.phase}"
     lead = "Most of" if line.of_phase is not None and line.of_phase >= _HALF else "The largest part of"
-    return seen(line, f"{lead} {line.phase} at", f" ({percent(line.share.value)} of a step{part}){beside}")
+    return seen(line, f"{lead} {line.phase} at", f" ({step_share(line)}{part}){beside}")
 
 
 def verdict_label(diagnosis: Diagnosis) -> str:

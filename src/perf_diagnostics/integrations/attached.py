@@ -56,7 +56,7 @@ class Attached:
 @contextlib.contextmanager
 def attach(
     model: torch.nn.Module | Sequence[torch.nn.Module],
-    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
     loader: Iterable[Any] | None = None,
     *,
     name: str | None = None,
@@ -72,7 +72,9 @@ def attach(
 
     Args:
         model: what the loop calls; torch.compile's or DDP's wrapper around it is found. Several as a list.
-        optimizer: what steps. Several (a GAN's two) as a list.
+        optimizer: what steps. Several (a GAN's two) as a list. None: whatever steps, or, where no optimizer of torch is
+            there, the loop itself: a step ends where it goes on to its next batch or forward after it has changed the
+            parameters.
         loader: whose batches are the input; default: every DataLoader that is read while training.
         name: of the run; default: the time and the model's class.
         results_dir: where runs lie.
@@ -102,7 +104,7 @@ def attach(
     from perf_diagnostics.integrations.watching.watch import Watch
 
     models = _all_of(model, torch.nn.Module, "model")
-    optimizers = _all_of(optimizer, torch.optim.Optimizer, "optimizer")
+    optimizers = [] if optimizer is None else _all_of(optimizer, torch.optim.Optimizer, "optimizer")
     if loader is not None and not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
         raise InvalidSettings(f"attach() was given loader={_shown(loader)}, which cannot be iterated.")
     watch = Watch(
@@ -123,7 +125,8 @@ def attach(
             patches.watch_backward(watch, installed)
             checkpoints.watch_checkpoints(watch.checkpointed, installed)
             watch.steps.when_on_device = lambda: transfers.watch_transfers(watch, installed)
-            patches.watch_optimizers(watch, optimizers, installed)
+            patches.watch_optimizers(watch, optimizers or None, installed)
+            patches.watch_updates_by_hand(watch, installed)
             if loader is None or isinstance(loader, DataLoader):
                 # What Accelerate prepares is no loader itself, but reads one.
                 inner = None if loader is None else (loader, getattr(loader, "base_dataloader", loader))
@@ -148,9 +151,10 @@ def _all_of(given: object, kind: type[T], what: str) -> list[T]:
     found = [one for one in several if isinstance(one, kind)]
     if found and len(found) == len(several):
         return found
+    by_hand = " An optimizer of your own is left out: optimizer=None." if what == "optimizer" else ""
     raise InvalidSettings(
         f"attach() was given {what}={_shown(given)}; it takes a {kind.__module__.split('.')[0]} {what}, "
-        "or a list of several: attach(model, optimizer, loader)."
+        f"or a list of several: attach(model, optimizer, loader).{by_hand}"
     )
 
 

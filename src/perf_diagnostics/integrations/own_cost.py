@@ -55,6 +55,8 @@ def with_own_cost(result: TrialResult, probe: LoopProbe, clock: Callable[[], int
     with observations.guard(SIGNAL), ExitStack() as installed:
         if result.outcome is not Outcome.COMPLETED or result.reason:
             raise Unreadable("the training was cut short, and whoever did that was not kept waiting", lasting=True)
+        if probe.by_hand:
+            raise Unreadable("the stand-in steps have an optimizer, and the training updates by hand", lasting=True)
         installed.enter_context(unseen())
         installed.enter_context(torch.inference_mode(mode=False))
         installed.enter_context(torch.enable_grad())

@@ -97,6 +97,7 @@ class Session:
             checkpoints.watch_checkpoints(watch.checkpointed, self._installed)
             watch.steps.when_on_device = lambda: transfers.watch_transfers(watch, self._installed)
             patches.watch_optimizers(watch, None, self._installed)
+            patches.watch_updates_by_hand(watch, self._installed)
             loader_patches.watch_loaders(watch, None, self._installed)
 
 

@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -239,15 +240,18 @@ def _git(folder: Path) -> dict[str, Json]:
 
 
 def _run_git(folder: Path, *arguments: str) -> str:
+    # By its place: to find a name, subprocess enters warnings.catch_warnings (os.get_exec_path), after which Python
+    # prints each warning of a training under way once more.
+    git = shutil.which("git")
+    if git is None:
+        raise Unreadable("git is not installed")
     # Without this, asking for the status would write the index of a checkout that may be in use.
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
-    command = ["git", "-C", str(folder), *arguments]
+    command = [git, "-C", str(folder), *arguments]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_GIT_TIMEOUT_S, check=True, env=environment
         )
-    except FileNotFoundError as missing:
-        raise Unreadable("git is not installed") from missing
     except subprocess.TimeoutExpired as slow:
         raise Unreadable(f"git {arguments[0]} took longer than {_GIT_TIMEOUT_S:g} s") from slow
     except subprocess.CalledProcessError as refused:

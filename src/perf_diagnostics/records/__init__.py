@@ -10,7 +10,7 @@ from __future__ import annotations
 from perf_diagnostics.records.code import CodePath, CodePlace, CodeSamples
 from perf_diagnostics.records.phases import ALL_PHASES, MEASURED_PHASES, Phase
 from perf_diagnostics.records.quantities import QUANTITIES, SERIES, Quantity, Series
-from perf_diagnostics.records.results import Environment, Gap, Outcome, Run, TrialResult
+from perf_diagnostics.records.results import OWN_TRAINING, Environment, Gap, Outcome, Run, TrialResult
 from perf_diagnostics.records.steps import COLUMNS, Column, StepTable
 from perf_diagnostics.records.trials import (
     CEILINGS,
@@ -31,6 +31,7 @@ __all__ = [
     "COMPILE_MODES",
     "MEASURED_PHASES",
     "OPTIMIZER_IMPLEMENTATIONS",
+    "OWN_TRAINING",
     "PRECISIONS",
     "QUANTITIES",
     "SERIES",

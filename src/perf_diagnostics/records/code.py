@@ -33,7 +33,8 @@ class CodePath:
     between a batch and its forward (in ``other``), ``before_update`` between backward and the update (in
     ``optimizer``), ``again`` in a call of the model on a batch that was trained on before, else empty.
     A ``late`` look saw the thread a moment after it was due: the thread may have come to
-    the line only in between.
+    the line only in between. ``course`` is how many of all these looks, of either kind, fell into each stretch of the
+    time (:attr:`CodeSamples.stretch_s`), as many of them for each path; empty where that was not noted.
     """
 
     phase: str
@@ -44,6 +45,7 @@ class CodePath:
     part: str = ""
     calls: tuple[str, ...] = ()
     via: tuple[str, ...] = ()
+    course: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +59,8 @@ class CodeSamples:
     it, and it on the model), ``preparation`` (the loss depends on it), ``average`` (it writes parameters' values,
     weighed or copied, into others), ``unread`` (no loss depends on it), ``training`` (it holds a backward pass or calls
     what does), or empty where its callers or what it calls tell; ``roles`` is empty where nobody looked.
+
+    The paths' courses are counted in stretches of ``stretch_s`` each, from the first look on; 0 where they are not.
     """
 
     places: tuple[CodePlace, ...]
@@ -65,6 +69,7 @@ class CodeSamples:
     rare_interval_s: float
     cpu_s: float
     roles: tuple[str, ...] = ()
+    stretch_s: float = 0.0
 
     @property
     def looks(self) -> int:

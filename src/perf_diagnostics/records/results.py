@@ -114,6 +114,10 @@ class TrialResult:
         return next((s for s in self.series if s.name == name), None)
 
 
+#: The note of a run that was measured inside a training of the user's own.
+OWN_TRAINING = "Measured inside a training of the user's own."
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """A sweep's records: what was planned, in the order it was to run, and what came of it.
@@ -133,6 +137,11 @@ class Run:
     @property
     def completed(self) -> tuple[TrialResult, ...]:
         return tuple(r for r in self.results if r.outcome is Outcome.COMPLETED)
+
+    @property
+    def of_own_training(self) -> bool:
+        """Whether it was measured inside a training of the user's own, whose settings are not ours to change."""
+        return OWN_TRAINING in self.notes
 
     @property
     def pending(self) -> tuple[Trial, ...]:

@@ -12,8 +12,9 @@ from perf_diagnostics.report.arms import Arm, arms_of
 from perf_diagnostics.report.changes import changes_of
 from perf_diagnostics.report.charts.charts import charts_of
 from perf_diagnostics.report.data import data_of
+from perf_diagnostics.report.incomplete import incomplete_of
 from perf_diagnostics.report.key_figures import key_figures_of
-from perf_diagnostics.report.method import incomplete_of, method_of, not_measured_of
+from perf_diagnostics.report.method import method_of, not_measured_of
 from perf_diagnostics.report.model import Report, ReportTable, without_column
 from perf_diagnostics.report.reading_order import in_reading_order
 from perf_diagnostics.report.sections import section_charts, section_tables
@@ -32,6 +33,7 @@ def build_report(run: Run, diagnosis: Diagnosis, *, generated_at: str, alerts: S
     diagnosis = in_reading_order(diagnosis)
     arms = arms_of(run)
     sentences = answer_of(run, arms, diagnosis)
+    incomplete = incomplete_of(run)
     report = Report(
         title=_title(run),
         subtitle=_subtitle(run, arms),
@@ -50,7 +52,8 @@ def build_report(run: Run, diagnosis: Diagnosis, *, generated_at: str, alerts: S
         not_measured=not_measured_of(run, diagnosis),
         environment=environment_of(run),
         method=method_of(run, arms, diagnosis),
-        incomplete=incomplete_of(run),
+        incomplete=tuple(words for words, _ in incomplete),
+        incomplete_trials=sum(trials for _, trials in incomplete),
         data=data_of(arms),
     )
     return clean(report)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from perf_diagnostics.diagnose.code.slow_idioms import slow_idiom
 from perf_diagnostics.diagnose.evidence_words import sentence, unit_words
-from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding, Severity, Tried, Trying
+from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding, Remedy, Severity, Tried, Trying
 from perf_diagnostics.diagnose.tried.outcomes import UNSURE, better
 from perf_diagnostics.records import Json
 from perf_diagnostics.report.model import Change
@@ -29,10 +29,12 @@ def changes_of(diagnosis: Diagnosis) -> tuple[Change, ...]:
     changes: dict[str, Change] = {}
     for finding in worthwhile(diagnosis):
         result = _tried_for(finding, diagnosis.tried)
-        change = _change(finding, result)
+        advice = _advice(finding, result)
+        change = _change(finding, result, advice, diagnosis)
         if change is not None:
+            asked = change_in_code(advice.change) if advice is not None and advice.change else change.says
             place = change.where if result is None else f"{result.where} {result.groups}"
-            changes.setdefault(f"{change.code or change.says} {place}", change)
+            changes.setdefault(f"{asked} {place}", change)
     return tuple(changes.values())[:CHANGES_TOLD]
 
 
@@ -44,19 +46,24 @@ def _tried_for(finding: Finding, tried: Sequence[Tried]) -> Tried | None:
     return _undecided(finding, finding.remedies[0].change, tried)
 
 
-def _change(finding: Finding, result: Tried | None) -> Change | None:
+def _advice(finding: Finding, result: Tried | None) -> Remedy | Tried | None:
+    """The first remedy; where one won, that: a measured gain is its own, and the rules may propose another today."""
+    won = result is not None and result.verdict is Trying.CONFIRMED
+    return result if won or not finding.remedies else finding.remedies[0]
+
+
+def _change(
+    finding: Finding, result: Tried | None, advice: Remedy | Tried | None, diagnosis: Diagnosis
+) -> Change | None:
     if finding.recoverable is None:
         return None
     name = plain(finding.name.replace("-", " "), 80)
-    won = result is not None and result.verdict is Trying.CONFIRMED
-    # A measured gain is that of what was tried, which may not be what the rules would propose today.
-    advice = result if won or not finding.remedies else finding.remedies[0]
     says = plain(advice.says, 300) if advice is not None else f"Mend what “{name}” describes; no setting does it."
-    if not won and (advice is None or not advice.change):
+    if advice is None or not advice.change:
         says = _of_its_line(finding) or says
     return Change(
         says=says,
-        code="" if advice is None else plain(change_in_code(advice.change), 200),
+        code="" if advice is None else plain(change_in_code(diagnosis.setting_of(advice)), 200),
         where=plain(finding.scope, 80),
         because=because(finding),
         gain=finding.recoverable,

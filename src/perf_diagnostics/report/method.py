@@ -1,4 +1,4 @@
-"""What stands behind a report's numbers: how they were measured, what was not, what is incomplete.
+"""What stands behind a report's numbers: how they were measured, and what was not.
 
 Every sentence is made from what the results themselves recorded. What no record says, the report does not say either.
 """
@@ -11,8 +11,8 @@ import numpy as np
 
 from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.diagnose.rule_parts.gain import Tier
-from perf_diagnostics.records import Gap, Run, Trial, TrialResult
-from perf_diagnostics.report.arms import OUTCOME_WORDS, Arm, TrialFigures
+from perf_diagnostics.records import Gap, Run, TrialResult
+from perf_diagnostics.report.arms import Arm, TrialFigures
 from perf_diagnostics.report.care import overhead, ranks, sentinels
 from perf_diagnostics.report.model import Report
 from perf_diagnostics.report.tables.tables import NOT_STEADY, stop_words
@@ -216,27 +216,6 @@ def _scope(run: Run, trials: Mapping[str, None]) -> str:
 
 def _short(device: str, batch_size: int) -> str:
     return f"{plain(device, 40)} batch {batch_size}"
-
-
-def incomplete_of(run: Run) -> tuple[str, ...]:
-    """Each trial that failed, was skipped or has not run, with its reason."""
-    told = [
-        f"{_named(result.trial)}: {OUTCOME_WORDS[result.outcome]}"
-        + (f". {_sentence(result.reason)}" if result.reason else ", without a recorded reason")
-        for result in run.results
-        if result.outcome.failed or result.outcome.skipped
-    ]
-    return (*told, *(f"{_named(trial)}: planned, not run" for trial in run.pending))
-
-
-def _named(trial: Trial) -> str:
-    """A trial's label; a sentinel is nothing that somebody asked for, and is told as what it is."""
-    return plain(f"{trial.role} {trial.label}".strip(), 120)
-
-
-def _sentence(reason: str) -> str:
-    words = plain(reason, 600)
-    return words[:1].upper() + words[1:]
 
 
 def _different(values: Iterable[str]) -> list[str]:

@@ -198,7 +198,8 @@ class Report:
 
     ``alerts`` is what a reader must know before anything else, such as records that changed after they were sealed.
     ``answer_basis`` has one entry for each paragraph of ``answer``, or none at all. ``changes`` says what to change,
-    the most worthwhile first. ``data`` holds the numbers of every trial, for programs that read the report.
+    the most worthwhile first. ``incomplete`` has a line for trials that ended alike, ``incomplete_trials`` counts them
+    all. ``data`` holds the numbers of every trial, for programs that read the report.
     """
 
     title: str
@@ -216,6 +217,7 @@ class Report:
     environment: tuple[FactSheet, ...]
     method: tuple[str, ...]
     incomplete: tuple[str, ...] = ()
+    incomplete_trials: int = 0
     answer_basis: tuple[Basis, ...] = ()
     changes: tuple[Change, ...] = ()
     alerts: tuple[str, ...] = ()

@@ -158,7 +158,7 @@ def _counted(report: Report) -> Iterator[str]:
     parts = [f"{counted(len(diagnosis.cleared), 'check')} found nothing"]
     parts += [f"{counted(rest, 'further finding')}"] if rest else []
     parts += [f"{counted(len(diagnosis.tried), 'change')} tried"] if diagnosis.tried else []
-    parts += [f"{counted(len(report.incomplete), 'trial')} incomplete"] if report.incomplete else []
+    parts += [f"{counted(report.incomplete_trials, 'trial')} incomplete"] if report.incomplete else []
     yield f"Not shown here: {', '.join(parts)}."
     if diagnosis.not_checked:
         count = counted(len(diagnosis.not_checked), "check")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from perf_diagnostics.diagnose.finding import Unchecked
+from perf_diagnostics.diagnose.finding import Evidence, Unchecked
 from perf_diagnostics.records import Json
 from perf_diagnostics.report.model import Cell, TableColumn
 
@@ -194,6 +194,17 @@ def could_not_look(why: str, rules: Sequence[Unchecked]) -> str:
         return f"{', '.join(rule.code for rule in rules)}: {why}"
     rule = rules[0]
     return f"{rule.code} {rule.name.replace('-', ' ')}: needs {rule.signal}; {without_its_name(rule.signal, why)}"
+
+
+#: The columns of a finding's evidence, and which of them are numbers.
+EVIDENCE_HEADS = ("Evidence", "Value", "95 % interval", "Limit", "Unit", "n", "Source")
+EVIDENCE_NUMERIC = (False, True, True, True, False, True, False)
+
+
+def evidence_cells(item: Evidence) -> tuple[str, ...]:
+    """One number of a finding in those columns."""
+    interval = DASH if item.low is None or item.high is None else between(item.low, item.high)
+    return (item.metric, number(item.value), interval, number(item.limit), item.unit, number(item.n), item.source)
 
 
 def change_in_code(change: Mapping[str, Json]) -> str:

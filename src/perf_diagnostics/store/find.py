@@ -65,6 +65,7 @@ def find_run(spec: Path | str, results_root: Path | str) -> RunFolder:
     names = [run.path.name for run in list_runs(root)]
     near = difflib.get_close_matches(spec, names, n=3, cutoff=0.5) or names[:3]
     there = f"there {'is' if len(near) == 1 else 'are'} {', '.join(near)}"
+    there += f", and {len(names) - len(near)} more (`perf-diagnostics runs`)" if len(names) > len(near) else ""
     known = there if near else f"there is none yet; {HOW_TO_MAKE_ONE}"
     raise RunError(f"There is no run {spec!r} in {root}: {known}.")
 

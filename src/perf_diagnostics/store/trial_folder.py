@@ -32,7 +32,7 @@ from perf_diagnostics.store.ranks.rank_energy_file import is_rank_energy, read_r
 #: A profiler window that was recorded after the timed steps.
 TRACE = "trace.json.gz"
 
-SWEEP_ENDED = "the run ended before this trial did"
+SWEEP_ENDED = "its process ended without a result"
 
 _RANK = re.compile(r"\d{1,5}")
 

@@ -141,6 +141,11 @@ def test_time_that_is_spread_over_a_function_is_told_with_its_lines() -> None:
     assert verdict_place(told) == (
         "At train.py:21-24 in Net.forward, mostly line 22: `h = self.cell(z, h)`, called from train.py:42."
     )
+    (seen,) = seen_at(waiting(LOOPING, claimed=0.26), told)
+    assert seen.words() == (
+        "Seen at train.py:21-24 in Net.forward, mostly line 22: `h = self.cell(z, h)` (together 26 % of a step), "
+        "called from train.py:42, calls torch.nn.modules.rnn.GRUCell.forward"
+    )
     assert places(LOOPING) == "train.py:21-24"
     far = dataclasses.replace(LOOPING, place=dataclasses.replace(LOOPING.place, file="src/project/models/text/net.py"))
     assert places(far, 26) == "src/…/text/net.py:21-24"
@@ -192,7 +197,7 @@ def test_where_nothing_is_wrong_the_line_stands_first_and_what_nobody_looked_at_
     told = dataclasses.replace(diagnosis_of(work, looping, BACKWARD), verdict=healthy)
     assert verdict_words(told) == (
         "Nothing is wrong. Most of forward at train.py:21-24 in Net.forward, mostly line 22: `h = self.cell(z, h)` "
-        "(26 % of a step, 52 % of forward), called from train.py:42. 90 % of a step is work. [CMP002] "
+        "(together 26 % of a step, 52 % of forward), called from train.py:42. 90 % of a step is work. [CMP002] "
         "Nobody looked inside."
     )
     assert verdict_label(told) == "Verdict"
@@ -201,8 +206,12 @@ def test_where_nothing_is_wrong_the_line_stands_first_and_what_nobody_looked_at_
     for part, lead in ((0.5, "Most of forward at "), (0.49, "The largest part of forward at ")):
         less = dataclasses.replace(work, lines=(dataclasses.replace(looping, of_phase=part),))
         assert verdict_place(dataclasses.replace(told, findings=(less,))).startswith(lead)
+    # One line for all phases is a framework's loop: no news.
+    whole = [dataclasses.replace(looping, phase=phase) for phase in ("forward", "backward")]
+    framework = diagnosis_of(dataclasses.replace(work, lines=tuple(whole)), *whole)
+    assert verdict_place(dataclasses.replace(framework, verdict=healthy)) == ""
     unknown = dataclasses.replace(work, lines=(LOOPING,))
-    assert "(26 % of a step), called" in verdict_place(dataclasses.replace(told, findings=(unknown,)))
+    assert "(together 26 % of a step), called" in verdict_place(dataclasses.replace(told, findings=(unknown,)))
 
 
 def test_a_saving_is_told_with_its_own_line() -> None:

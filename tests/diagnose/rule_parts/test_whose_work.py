@@ -52,7 +52,7 @@ def test_what_runs_below_a_frameworks_line_without_one_of_the_users_is_the_frame
 def test_a_frameworks_own_time_is_only_mentioned_and_nothing_is_said_of_saving() -> None:
     answer = TimeOutsidePhases().check(facts(HOOKS, OWN, framework=True))
     assert isinstance(answer, Finding) and answer.severity is Severity.INFO
-    assert "70 % of that is lightning's own" in answer.summary
+    assert "70 % of that is work of lightning itself" in answer.summary
     assert answer.recoverable is not None and answer.recoverable.low == 0.0
     assert not any("sav" in remedy.says or "evaluat" in remedy.says for remedy in answer.remedies)
 

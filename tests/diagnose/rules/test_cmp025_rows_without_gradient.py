@@ -107,3 +107,8 @@ def test_what_is_no_record_of_rows_is_passed_over(broken: object) -> None:
 def test_without_a_line_the_rows_are_told_all_the_same() -> None:
     finding = found(ask(idle(file=None, shape=None)))
     assert finding.summary.endswith("85 % of the rows got no gradient.")
+
+
+def test_where_no_row_has_a_gradient_there_are_no_others_to_select() -> None:
+    (remedy,) = found(ask(idle(rows=1.0))).remedies
+    assert "nothing before that line learns" in remedy.says

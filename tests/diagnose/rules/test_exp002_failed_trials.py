@@ -7,6 +7,7 @@ import dataclasses
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.exp002_failed_trials import FailedTrials
 from perf_diagnostics.records import Outcome
+from perf_diagnostics.records.results import OWN_TRAINING
 from perf_diagnostics.testing import run_of, sweep_of, trial_of
 from tests.diagnose.answers import ask_run, changes, clear, found, missing, number
 
@@ -81,3 +82,10 @@ def test_a_sentinel_is_none_of_the_trials_that_somebody_asked_for():
     assert "Beside them, 1 of 1 sentinel skipped." in finding.summary
     only_pending = run_of(pending=[skipped.trial])
     assert missing(ask_run(RULE, only_pending)).signal == "trials"
+
+
+def test_a_training_of_ones_own_is_no_trial():
+    """Who runs a script has asked for no trial and no batch size; the steps until the crash are what there is."""
+    crashed = run_of(trial_of(outcome=Outcome.CRASHED, reason="KeyError: 'O'", steps=20, warmup_steps=0))
+    own = dataclasses.replace(crashed, notes=(OWN_TRAINING,))
+    assert found(ask_run(RULE, own)).summary == "The training crashed (KeyError: 'O'); 20 steps of it are recorded."

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.finding import Finding, Severity
 from perf_diagnostics.diagnose.rules.exp004_unsteady import Unsteady
+from perf_diagnostics.measure.steps.steady import mser5
 from tests.diagnose.answers import ask_trial, clear, found, missing, number
 
 RULE = Unsteady()
@@ -47,10 +48,14 @@ def test_a_level_that_jumps_up_and_half_back_is_no_drift():
     assert number(answer, "change over the trial").value > 10
 
 
-def test_a_warm_up_without_end_is_a_warning():
-    finding = found(ask_trial(RULE, steps=50, steady=False))
-    assert finding.severity is Severity.WARNING
+def test_a_warm_up_without_end_is_a_warning_where_the_last_steps_differ_from_the_first():
+    noise = 1 + 0.02 * np.random.default_rng(1).standard_normal(600)
+    begins = 1e9 * np.repeat([1.6, 1.0, 1.6, *7 * [1.0]], 60) * noise  # neither one new level nor a line
+    finding = found(ask_trial(RULE, steps=600, steady=False, columns={"wall_ns": begins}))
+    assert finding.severity is Severity.WARNING and "could not be shown" in finding.summary
     assert number(finding, "warm-up over").value == "not shown"
+    same = found(ask_trial(RULE, steps=60, steady=False))  # 0.7 s each
+    assert same.severity is Severity.INFO and "could not be shown" in same.summary
 
 
 @pytest.mark.parametrize("steps", [19, 49])
@@ -117,14 +122,14 @@ def test_one_phase_alone_is_not_all_phases_alike():
 
 
 def test_what_cannot_be_placed_is_not_said_to_lie_in_all_phases_alike():
-    """Steps so uneven that neither is shown: the rule warns as it does without phases, and names nothing."""
+    """Steps so uneven that neither is shown, nor a line describes how they go: it is mentioned, without a place."""
     rng = np.random.default_rng(8)
     line = np.linspace(0, 1, 600)
     forward = 0.5e9 * (1 + 0.3 * line) * np.exp(1.2 * rng.standard_normal(600))
     columns = {"host_forward_ns": forward, "host_backward_ns": 0.5e9 + 0.3e9 * line}
     columns["wall_ns"] = columns["host_forward_ns"] + columns["host_backward_ns"]
     finding = found(ask_trial(RULE, steps=600, forward=0.5, backward=0.5, columns=columns))
-    assert finding.severity is Severity.WARNING and finding.summary.endswith("over the trial.")
+    assert finding.severity is Severity.INFO and finding.summary.endswith("over the trial.")
 
 
 def test_a_phase_that_is_nearly_all_of_the_step_is_told_as_well():
@@ -244,3 +249,41 @@ def test_what_grows_is_told_by_the_step_with_what_to_look_for():
     assert "Look for what grows by a little in each step" in finding.remedies[0].says
     falls = changing(1 - np.linspace(0, 1, 240), backward=1.2)
     assert "Look for what grows" not in str(falls.remedies)
+
+
+# -- how often it warns, simulated
+
+
+def bursts(rng, n):
+    """Work outside of the phases that doubles each step for some forty in a row, about every hundred steps."""
+    extra, at = np.zeros(n), 0
+    while at < n:
+        at += int(rng.exponential(100))
+        length = int(rng.exponential(40)) + 1
+        extra[at : at + length] = 1.0
+        at += length
+    return extra
+
+
+def warned(extra, *, steps, runs):
+    """How often a trial of 1 s a step, 5 % of scatter and so much more outside of the phases is warned of.
+
+    Whether a steady part was found is decided as in a run, and what belongs to the warm-up is cut off.
+    """
+    count, rng = 0, np.random.default_rng(3)
+    for _ in range(runs):
+        base = 1 + 0.05 * rng.standard_normal(steps)
+        wall = base + extra(rng, steps)
+        cut = mser5(wall)
+        columns = {"wall_ns": wall, "host_forward_ns": 0.4 * base, "host_backward_ns": 0.5 * base}
+        left = {name: 1e9 * values[cut.steps :] for name, values in columns.items()}
+        answer = ask_trial(RULE, steps=steps - cut.steps, columns=left, steady=cut.steady)
+        count += isinstance(answer, Finding) and answer.severity is Severity.WARNING
+    return count / runs
+
+
+@pytest.mark.parametrize(("steps", "runs"), [(240, 20), (600, 8)])
+def test_bursts_of_long_steps_are_seldom_a_warning_and_a_growing_phase_nearly_always(steps, runs):
+    # Before a change had to be described: 0.10 and 0.23 of 40 (and 0.30 of a machine at two speeds).
+    assert warned(bursts, steps=steps, runs=runs) <= 0.1
+    assert warned(lambda _rng, n: 0.2 * np.linspace(0, 1, n), steps=steps, runs=runs) >= 0.9

@@ -240,7 +240,7 @@ def test_the_batches_of_an_accumulation_are_handed_over_one_by_one():
     wait = 8 * MOST_US
     assert changes(found(quick(wait - 100, 2 * wait, facts={"accumulation_steps": 8}))) == []
     finding = found(quick(wait + 100, 2 * wait, facts={"accumulation_steps": 8}))
-    assert "The 8 batches of a step take one worker" in finding.summary
+    assert "The 8 batches of a step take the loop" in finding.summary
     assert changes(finding) == [{"num_workers": 2, "persistent_workers": True}]
 
 

@@ -38,6 +38,32 @@ def test_a_leak_that_ends_the_training_within_the_steps_planned_is_critical():
     assert found(device(2e9 + 60e6 * STEP)).severity is Severity.CRITICAL  # 12 GB at 60 MB: 200 steps
 
 
+@pytest.mark.parametrize(
+    ("batch_bytes", "says"),
+    [
+        (20e6, "measured: 5.0 % of a batch each, as numbers and short rows that are kept."),
+        (1e6, "measured: 1.0 of a batch each, as outputs or batches that are kept."),
+        (0.1e6, "measured: 10 batches each, as what a graph holds (activations) or copies of batches."),
+        (None, "steps measured. With"),
+    ],
+)
+def test_what_a_step_leaves_behind_is_held_against_its_batch(batch_bytes, says):
+    numbers = {"host_memory_peak": 2.3e9, "host_memory_total": 8e9}
+    columns = {"host_rss_bytes": 2e9 + 1e6 * STEP}
+    facts = {} if batch_bytes is None else {"batch_bytes": batch_bytes}
+    assert says in found(ask_trial(RULE, steps=N, columns=columns, quantities=numbers, facts=facts)).summary
+
+
+def test_a_history_of_numbers_is_only_mentioned_however_long_it_gets():
+    """20,000 steps that keep 2 KB each: 40 MB, and with 8 GB free nothing for four million steps more."""
+    steps = 20_000
+    numbers = {"host_memory_peak": 0.54e9, "host_memory_total": 8.5e9}
+    columns = {"host_rss_bytes": np.where(np.arange(steps) % 40 == 0, 0.5e9 + 2e3 * np.arange(steps), np.nan)}
+    finding = found(ask_trial(RULE, steps=steps, columns=columns, quantities=numbers))
+    assert finding.severity is Severity.INFO
+    clear(ask_trial(RULE, steps=steps // 2, columns={"host_rss_bytes": columns["host_rss_bytes"][: steps // 2]}))
+
+
 def test_it_is_seen_through_noise_and_through_readings_every_few_steps():
     noisy = 1e9 + 0.4e6 * STEP + 1e6 * np.random.default_rng(0).standard_normal(N)
     sparse = np.where(STEP % 5 == 0, noisy, np.nan)

@@ -1,4 +1,4 @@
-"""CMP027 to CMP030: work that need not be done, as following the data through one step tells it."""
+"""CMP027 to CMP030 and CMP032: work that need not be done, as following the data through one step tells it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from perf_diagnostics.diagnose.rules.cmp027_constants_made_anew import Constants
 from perf_diagnostics.diagnose.rules.cmp028_parameters_multiplied_first import ParametersMultipliedFirst
 from perf_diagnostics.diagnose.rules.cmp029_results_never_used import ResultsNeverUsed
 from perf_diagnostics.diagnose.rules.cmp030_computed_again import ComputedAgain
+from perf_diagnostics.diagnose.rules.cmp032_computed_each_step import ComputedEachStep
 from perf_diagnostics.testing import trial_of
 from tests.diagnose.answers import clear, found, missing, number
 
@@ -20,6 +21,7 @@ RULES: tuple[tuple[Any, str, str], ...] = (
     (ParametersMultipliedFirst(), "dense_products", "multiplying parameters first"),
     (ResultsNeverUsed(), "never_used", "results that nothing uses"),
     (ComputedAgain(), "computed_again", "computing the same again"),
+    (ComputedEachStep(), "unchanging", "computing what never changes"),
 )
 
 
@@ -115,3 +117,26 @@ def test_what_the_other_order_takes_is_taken_off() -> None:
 def test_no_more_is_won_than_forward_and_backward_take() -> None:
     finding = found(ask(ResultsNeverUsed(), "never_used", entry(forward=2, backward=4), optimizer=0.1))
     assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.5)
+
+
+def test_what_is_the_same_in_each_step_is_told_with_the_memory_that_keeping_it_takes() -> None:
+    told = (entry(bytes=3 << 20, looks=6), entry(9, forward=0.1, bytes=1 << 20, looks=4))
+    finding = found(ask(ComputedEachStep(), "unchanging", *told))
+    assert number(finding, "memory to keep the results").value == 4
+    assert number(finding, "steps that gave the same").value == 4
+    assert "register_buffer" in finding.remedies[0].says
+    cast = found(ask(ComputedEachStep(), "unchanging", entry(casts=True)))
+    assert "to(torch.bfloat16)" in cast.remedies[0].says
+
+
+def test_a_model_called_beside_the_trained_one_is_weighed_by_backward() -> None:
+    beside = entry(forward=0.0, backward=0.0, seconds_outside=1.0)
+    finding = found(ask(ComputedEachStep(), "unchanging", beside, other=0.1))
+    # Backward's 4 s are 0.06 of 0.2 s, so that 1 s is 7.5 %; it is neither forward's nor backward's.
+    assert number(finding, "computing what never changes").value == pytest.approx(7.5)
+    assert finding.claims == {"forward": 0.0, "backward": 0.0}
+    assert finding.recoverable is not None and finding.recoverable.low == pytest.approx(0.3 * 0.075)
+    most = entry(forward=0.0, backward=0.0, seconds_outside=100.0)
+    capped = found(ask(ComputedEachStep(), "unchanging", most, other=0.05, optimizer=0.05))
+    # Whatever its seconds: no more than what backward and the optimizer leave of 0.2 s.
+    assert number(capped, "computing what never changes").value == pytest.approx(45.0)

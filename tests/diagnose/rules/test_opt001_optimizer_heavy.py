@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from perf_diagnostics.diagnose.facts.update_facts import BY_HAND
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.opt001_optimizer_heavy import OptimizerHeavy
 from tests.diagnose.answers import ask_trial, changes, clear, found, missing, number
@@ -220,3 +221,13 @@ def test_parameters_of_64_bits_have_twice_the_floor():
     wide = {"parameters": 1e9, "parameter_bytes": 8e9, "trainable_parameters": 1e9, "memory_bandwidth": 28e9 / 0.1}
     finding = found(ask_trial(RULE, optimizer=0.4, forward=0.6, facts=ADAMW, quantities=wide))
     assert number(finding, "least an update can take").value == pytest.approx(200, rel=0.01)
+
+
+def test_of_an_update_by_hand_it_is_said_that_it_is_not_alone_there():
+    # 0.4 s between backward and the next batch: how much of that is the update, and could be faster, nobody knows.
+    finding = found(ask(0.4, facts={"optimizer": BY_HAND}))
+    assert finding.severity is Severity.INFO and finding.recoverable is None
+    assert "the update by hand and all else" in finding.summary and "is not known" in finding.summary
+    assert "torch.optim" in finding.remedies[0].says and not any(
+        "optimizer_implementation" in one.change for one in finding.remedies
+    )

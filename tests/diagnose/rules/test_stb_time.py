@@ -42,6 +42,17 @@ def test_stalls_in_one_place_are_found(where):
     assert finding.claims[where] == pytest.approx(4.8 / 28.8, rel=0.03)
 
 
+def test_one_long_stall_is_told_alone_and_not_by_the_middle_of_all():
+    extra = np.zeros(240)
+    extra[[30, 90, 171]], extra[120] = 0.06e9, 9e9  # 9 s of 24 + 9.18
+    base = 1e8 * QUIET
+    columns = {"wall_ns": base + extra, "host_forward_ns": base}
+    summary = found(ask_trial(LongSteps(), steps=240, columns=columns)).summary
+    assert summary.startswith(
+        "One step of 240, steady step 121, took 9.00 s longer than the others (3 others together 1"
+    )
+
+
 def test_a_deeper_queue_is_proposed_where_the_data_stalls():
     finding = found(stalling(LongSteps(), IRREGULAR, where="data_wait", facts={"prefetch_factor": 2}))
     assert changes(finding) == [{"prefetch_factor": 4}]
@@ -165,6 +176,17 @@ def test_what_the_collector_or_a_compilation_does_between_the_phases_is_no_perio
     clear(between_phases_each(4, graphs=3 + np.cumsum(at)))
     clear(between_phases_each(4, seconds=0.01))  # 0.01 of 0.41 s
     found(between_phases_each(4, gc_ns=np.zeros(240), graphs=np.full(240, 3)))  # measured: neither
+
+
+@pytest.mark.parametrize(("lasts", "beat_s"), [(60, 0.07), (100, 0.07), (150, 0.2)])
+def test_a_rhythm_is_found_after_and_within_a_slow_start(lasts, beat_s):
+    """150 steps of 0.1 s, the first ones up to 0.3 s longer, and each fifth a beat: none of the start is cut off."""
+    steps = np.arange(150)
+    base = 1e8 * (1 + 0.05 * np.random.default_rng(2).standard_normal(150))
+    outside = 0.3e9 * np.maximum(0, 1 - steps / lasts) + beat_s * 1e9 * (steps % 5 == 2)
+    columns = {"wall_ns": base + outside, "host_forward_ns": base}
+    finding = found(ask_trial(PeriodicWork(), steps=150, columns=columns, steady=False))
+    assert number(finding, "period").value == 5 and finding.severity is Severity.WARNING
 
 
 def test_no_rhythm_is_no_periodic_work():

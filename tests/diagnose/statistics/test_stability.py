@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.statistics.stability import change_of, course, outliers_among
+from perf_diagnostics.diagnose.statistics.stability import change_of, course, outliers_among, start_beyond_rest
 
 STEPS = 240
 SCATTER = 1 + 0.03 * np.random.default_rng(4).standard_normal(STEPS)
@@ -42,6 +42,13 @@ def test_the_course_is_a_level_or_what_is_known_of_it():
     assert course([]).size == 0
 
 
+@pytest.mark.parametrize("ends_at", [3.0, 0.2])
+def test_the_course_follows_a_slope_to_both_ends(ends_at):
+    line = np.linspace(1, ends_at, STEPS)
+    assert course(line) == pytest.approx(line, rel=1e-6)
+    assert np.abs(course(line * SCATTER) / line - 1)[[0, 1, -2, -1]].max() < 0.05
+
+
 def test_a_change_of_level_is_told_with_its_step():
     change = change_of(np.where(np.arange(STEPS) < 90, 4.3, 5.5) * SCATTER)
     assert change is not None and change.at is not None
@@ -62,3 +69,18 @@ def test_what_neither_describes_is_not_described():
     assert change_of(there_and_back * SCATTER) is None
     assert change_of(np.ones(STEPS)) is None
     assert change_of([1.0, 2.0] * 9) is None
+
+
+def test_a_change_says_how_much_of_the_course_it_describes():
+    sure, half = change_of((1 + 0.5 * LINE) * SCATTER), change_of(np.repeat([1.0, 1.5, 1.0, 1.5], STEPS // 4) * SCATTER)
+    assert sure is not None and sure.explains > 0.9
+    assert half is None or half.explains < 0.75
+
+
+def test_the_start_is_held_against_the_last_half_and_its_scatter():
+    # Three of ten blocks at 1.4, the last five at 1.0.
+    slow = start_beyond_rest(np.repeat([1.4, 1.0], (72, 168)) * SCATTER)
+    assert slow.value == pytest.approx(0.4, abs=0.02) and slow.low is not None and slow.low > 0.3
+    # The same, but every second block of the rest is as long: their scatter is 0.2.
+    bursts = start_beyond_rest(np.repeat([1.4, 1.4, 1.4, 1.0, 1.0, 1.4, 1.0, 1.4, 1.0, 1.4], 24) * SCATTER)
+    assert bursts.low is not None and bursts.low < 0

@@ -154,11 +154,12 @@ def test_mostly_unreadable_events_are_an_unknown_form(tmp_path):
 
 
 BROKEN = {
-    "empty": ("", "empty"),
-    "text": ("hello", "not a profiler trace"),
+    "empty": ("", "it is empty. Give the JSON"),
+    "only space": (" \n" * 5000, "it is empty. Give the JSON"),
+    "text": ("hello", "it is text that is no JSON object or list. Give the JSON"),
     "other JSON": ('{"a": [1, 2]}', "without a list 'traceEvents'"),
     "events are an object": ('{"traceEvents": {"a": 1}}', "without a list 'traceEvents'"),
-    "list of numbers": ("[1, 2, 3]", "not a trace of the PyTorch profiler"),
+    "list of numbers": ("[1, 2, 3]", "it holds no complete event"),
     "other program's trace": (
         '[{"ph": "X", "cat": "v8", "name": "GC", "ts": 1, "dur": 2}]',
         "of 1 complete events none has a category",
@@ -187,6 +188,27 @@ def test_a_broken_file_is_refused_with_what_is_wrong(tmp_path, kind, chunk):
     assert "t.json" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (b"PK\x03\x04\x14\0", "a zip archive, such as torch.save writes"),
+        (b"\x80\x04\x95", "a pickle"),
+        (b"\x7fELF\x02\x01", "a program"),
+        (b"\0\1\2\xff", "a binary file"),
+        (b"\xff\xfe{\0", "text in UTF-16"),
+        (b"<!DOCTYPE html>", "HTML or XML"),
+    ],
+)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_file_of_another_kind_is_named_and_its_bytes_are_not_printed(tmp_path, start, kind, pack):
+    path = tmp_path / "t.json"
+    path.write_bytes(pack(start + b"\x1b[31m\0 rest" * 9))
+
+    with pytest.raises(RecordError, match=f"t.json is not a profiler trace: it is {kind}.*Give the JSON") as caught:
+        read_trace(path)
+    assert str(caught.value).isprintable() and "rest" not in str(caught.value)
+
+
 def test_a_truncated_gzip_is_refused(tmp_path):
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(json.dumps(small().events * 500).encode())[:-2000])
@@ -208,7 +230,7 @@ def test_a_damaged_gzip_is_refused(tmp_path):
 def test_a_missing_file_and_a_folder_are_refused(tmp_path):
     with pytest.raises(RecordError, match="No such file"):
         read_trace(tmp_path / "nothing.json")
-    with pytest.raises(RecordError, match="Is a directory"):
+    with pytest.raises(RecordError, match="is a folder; name the traces in it"):
         read_trace(tmp_path)
 
 
@@ -229,6 +251,6 @@ def test_a_long_value_is_not_decoded_once_a_chunk(tmp_path, monkeypatch):
     path = tmp_path / "t.json"
     path.write_text('{"traceEvents": [[' + "[]," * (64 << 10) + "1]]}", encoding="utf-8")
 
-    with pytest.raises(RecordError, match="none has a category"):
+    with pytest.raises(RecordError, match="no complete event"):
         read_trace(path, chunk=3 << 10)
     assert len(tries) <= 12

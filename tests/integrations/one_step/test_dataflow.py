@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from perf_diagnostics.integrations.one_step import dispatch_mode
 from perf_diagnostics.integrations.one_step.dataflow import StepDataflow
+from perf_diagnostics.integrations.one_step.dataflow_storages import Storages
 from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.integrations.one_step.watcher import Ran, memory
 
@@ -44,9 +45,16 @@ def shown_to(watcher: StepDataflow) -> Iterator[None]:
     assert mode.problem == "" and mode.problems == {}
 
 
+def followed(*modules: nn.Module, known: Storages | None = None) -> StepDataflow:
+    """A watcher of a step of these modules, after another one of which this is ``known``."""
+    parameters = [one for module in modules for one in module.parameters()]
+    trained = [memory(one) for one in parameters if one.requires_grad]
+    return StepDataflow(known or Storages([memory(one) for one in parameters], trained))
+
+
 def looked(step: Callable[[], Any], *modules: nn.Module) -> dict[str, Any]:
     """What is told of a step; what it returns lives until the end of it."""
-    watcher = StepDataflow([memory(one) for module in modules for one in module.parameters()])
+    watcher = followed(*modules)
     with shown_to(watcher):
         kept = step()
     told = watcher.told
@@ -155,7 +163,7 @@ def add_to_one(model: Encoder) -> None:
 )
 def test_changes_that_nobody_was_shown_are_seen(change: Callable[[Encoder, torch.Tensor], Any], again: int) -> None:
     model, x = Encoder(), torch.randn(ROWS, WIDTH)
-    watcher = StepDataflow([memory(one) for one in model.parameters()])
+    watcher = followed(model)
     kept = []
     for _ in range(2):
         with shown_to(watcher):
@@ -167,7 +175,7 @@ def test_changes_that_nobody_was_shown_are_seen(change: Callable[[Encoder, torch
 def test_a_generator_run_for_each_turn_is_told_across_what_was_not_shown() -> None:
     generator, critic = Encoder(), nn.Linear(WIDTH, 1)
     optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
-    watcher = StepDataflow([memory(one) for module in (generator, critic) for one in module.parameters()])
+    watcher = followed(generator, critic)
     noise = torch.randn(ROWS, WIDTH)
     with shown_to(watcher):
         fake = generator(noise)
@@ -374,7 +382,7 @@ def test_writing_to_what_was_there_before_is_a_use() -> None:
 
 def test_methods_of_tensors_are_put_back_and_nothing_is_kept_alive() -> None:
     before = {name: torch.Tensor.__dict__.get(name) for name in ("numpy", "tolist", "__array__", "data_ptr")}
-    watcher = StepDataflow([])
+    watcher = followed()
     watcher.opens()
     assert torch.Tensor.__dict__.get("tolist") is not before["tolist"]
     del watcher
@@ -395,7 +403,7 @@ def test_sparse_complex_and_operators_on_devices_are_borne() -> None:
     x = torch.randn(ROWS, WIDTH)
     sparse = torch.eye(ROWS).to_sparse()
     looked(lambda: [torch.fft.fft(x).conj().abs(), torch.view_as_real(torch.fft.rfft(x)), torch.sparse.mm(sparse, x)])
-    watcher = StepDataflow([])
+    watcher = followed()
     watcher.opens()
     watcher.see(Ran(torch.ops.aten.mm, (x, x.T), {}, x @ x.T, in_backward=False, seconds=None))
     assert "device" in watcher.why_not and torch.Tensor.__dict__.get("tolist") is None

@@ -43,6 +43,25 @@ def test_each_instructions_line_is_the_one_that_python_says() -> None:
     assert line > code.co_firstlineno
 
 
+LOOP = """
+    def f(a, b):
+        for x in a:
+            if x not in b:
+                b.append(x)
+        return b
+"""
+
+
+def test_the_jump_at_a_loops_end_is_told_by_the_loops_head() -> None:
+    """Python gives it no line where two lead there; a thread that is in the loop is seen at nothing else."""
+    code = compiled(LOOP)
+    jumps = [one for one in dis.get_instructions(code) if one.opname.startswith("JUMP_BACKWARD")]
+    assert jumps
+    for jump in jumps:
+        own = jump.positions.lineno if jump.positions else None
+        assert Lines().at(code, jump.offset) == (own or code.co_firstlineno + 1)
+
+
 def test_tables_of_lines_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacks, "MOST_TABLES", 3)
     lines = Lines()

@@ -90,6 +90,24 @@ class Encoded(torch.nn.Module):
         return out * torch.sigmoid(self.scale(code))
 
 
+class Smoothed(torch.nn.Module):
+    """Features smoothed over points that stay where they are, by a kernel that is computed in each forward, or once."""
+
+    def __init__(self, anew):
+        super().__init__()
+        self.anew = anew
+        self.first, self.last = torch.nn.Linear(256, WIDTH), torch.nn.Linear(WIDTH, 10)
+        self.register_buffer("points", torch.randn(WIDTH, 64))
+        self.register_buffer("kept", self.kernel(self.points), persistent=False)
+
+    def kernel(self, points):
+        return torch.softmax(-torch.cdist(points, points).square() / 64, dim=1)
+
+    def forward(self, x):
+        kernel = self.kernel(self.points) if self.anew else self.kept
+        return self.last((self.first(x) @ kernel).relu())
+
+
 MODELS = {
     "merged-weights": lambda: Adapted(merged=True),
     "weights-beside": lambda: Adapted(merged=False),
@@ -99,4 +117,6 @@ MODELS = {
     "one-head": lambda: Headed(idle=False),
     "encoded-twice": lambda: Encoded(twice=True),
     "encoded-once": lambda: Encoded(twice=False),
+    "kernel-anew": lambda: Smoothed(anew=True),
+    "kernel-kept": lambda: Smoothed(anew=False),
 }

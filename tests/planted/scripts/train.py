@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 FAULTS = (
     *("none", "sleeping-loader", "short-epochs", "collector", "stall", "save", "anomaly", "single-optimizer"),
     *("dense-table", "sparse-table", "waits", "asks-again", "one-by-one", "body-not-frozen"),
-    *("text", "carried-state", "cut-state", "searching-sampler", "indexed-sampler"),
+    *("text", "carried-state", "cut-state", "grows", "searching-sampler", "indexed-sampler"),
     *MODELS,
     *composed.MODELS,
     *methods.TRAININGS,
@@ -127,7 +127,7 @@ heap = [[number] for number in range(400_000)] if args.fault == "collector" else
 if args.fault == "anomaly":
     torch.autograd.set_detect_anomaly(True)
 
-step = 0
+step, outputs = 0, []
 while step < args.steps:
     for x, y in loader:
         step += 1
@@ -145,6 +145,9 @@ while step < args.steps:
         model.zero_grad()
         if args.fault == "asks-again":
             right = (model(x).argmax(dim=1) == y).sum()
+        if args.fault == "grows":
+            outputs.extend(out.flatten().tolist())
+            middle = sorted(outputs)[len(outputs) // 2]
         if args.fault == "collector" and step % 3 == 0:
             gc.collect()
         if args.fault == "stall" and step % 40 == 0:

@@ -86,6 +86,12 @@ def test_a_folder_that_is_a_file_is_an_error_with_its_path(tmp_path, empty_repor
         write_report(empty_report, tmp_path / "file", ("json",))
 
 
+def test_what_was_written_before_the_disk_was_full_is_named(tmp_path, empty_report):
+    (tmp_path / "report.json").mkdir()  # a file cannot take its place
+    with pytest.raises(ReportError, match=r"json could not be written: .*\. Written before: performance_report\.md\.$"):
+        write_report(empty_report, tmp_path, ("md", "json"))
+
+
 @pytest.mark.parametrize("name", QUICK)
 def test_equal_reports_are_equal_files(tmp_path, report, name):
     write_report(report, tmp_path / "a", (name,))

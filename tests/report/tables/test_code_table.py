@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pptx
 import pytest
 
+from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.finding import Diagnosis, Remedy, Severity, Share, Verdict
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.drawing.palette import PRINTED
@@ -275,6 +276,30 @@ def test_lines_are_left_out_of_a_slide_that_is_full() -> None:
     two = dataclasses.replace(WAITING, findings=(*WAITING.findings, other))
     (slide,) = (text for text in slides_of(report_of(two)) if text.startswith("HST006"))
     assert "Seen at" not in slide  # only the verdict's finding shows them
+
+
+def popping(share_of_step: float = 0.23) -> CodeShare:
+    line = share("x = self.q.pop(0)", value=share_of_step, low=None, high=None)
+    return dataclasses.replace(line, place=dataclasses.replace(line.place, kinds=((".q", "list"),)))
+
+
+def test_why_a_line_is_known_to_be_slow_stands_beside_it_in_every_format() -> None:
+    built = report_of(diagnosis_of(waiting(popping(), CELL), popping(), CELL))
+    why = "taking the first of a list away moves all others up"
+    instead = "make self.q a collections.deque, and use popleft()"
+    rows = [dict(zip((c.label for c in code_table(built).columns), r, strict=True)) for r in code_table(built).rows]
+    told = {row["Line"]: row["Known to be slow"] for row in rows}
+    assert told["train.py:9"].startswith(why) and told["train.py:9"].endswith(instead) and told["train.py:22"] == ""
+    assert f"train.py:9 is known to be slow: {why}" in code_on_a_slide(code_table(built)).note
+    table = render_markdown(built).partition("## Where in the code")[2]
+    assert table.count(f"Known to be slow: {why}") == 1
+    page = render_html(built).partition('<table class="lines">')[2].partition("</table>")[0]
+    assert page.count(f"Known to be slow: {why}") == 1
+    document = json.loads(report_json(built))["diagnosis"]
+    for lines in (document["lines"], document["findings"][0]["lines"]):
+        idiom, none = (line["slow_idiom"] for line in lines)
+        assert idiom["why"].startswith(why) and idiom["instead"] == instead and idiom["at"]["line"] == 9
+        assert none is None
 
 
 def test_a_slides_table_says_the_ends_beside_the_share(report: Report) -> None:

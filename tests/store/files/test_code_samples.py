@@ -54,6 +54,21 @@ def test_what_lines_are_to_the_training_is_kept_and_may_be_missing() -> None:
         decode_code(Fields(data | {"roles": ["method"]}, "result.json: code"))
 
 
+def test_when_looks_fell_is_kept_and_may_be_missing() -> None:
+    first, second = CODE.paths
+    timed = dataclasses.replace(
+        CODE,
+        paths=(dataclasses.replace(first, course=(4, 5)), dataclasses.replace(second, course=(1, 0))),
+        stretch_s=0.5,
+    )
+    data: Any = encode_code(timed)
+    assert decode_code(Fields(data, "result.json: code")) == timed
+    assert "stretch_s" not in encode_code(CODE) and "course" not in str(encode_code(CODE))  # as in records of before
+    data["paths"][0]["course"] = [4, -5]
+    with pytest.raises(RecordError, match="'course' should hold a list of counts"):
+        decode_code(Fields(data, "result.json: code"))
+
+
 def test_a_result_without_any_has_none() -> None:
     encoded = codec.encode(trial_of())
     assert "code" not in encoded

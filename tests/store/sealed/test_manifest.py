@@ -108,6 +108,12 @@ def test_a_change_of_an_unusually_named_file_is_told(tmp_path: Path, name: str) 
     assert not sha256sum_passes(tmp_path)
 
 
+def test_a_file_that_cannot_be_written_is_named_and_no_temporary_one(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").mkdir()  # which no file can replace
+    with pytest.raises(ManifestError, match=r"/manifest\.json cannot be written: "):
+        create(tmp_path, tool="t", now=NOW)
+
+
 def test_an_empty_folder_can_be_sealed(tmp_path: Path) -> None:
     sealed(tmp_path)
     assert json.loads((tmp_path / "manifest.json").read_text())["files"] == []

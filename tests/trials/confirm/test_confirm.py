@@ -22,10 +22,10 @@ from perf_diagnostics.diagnose.rule_parts.experiments import About, Candidate
 from perf_diagnostics.diagnose.tried.candidates import candidates
 from perf_diagnostics.diagnose.tried.outcomes import tried_of
 from perf_diagnostics.errors import InvalidSettings, RunError
-from perf_diagnostics.records import Environment, Json, Length, Settings, Trial, TrialResult
+from perf_diagnostics.records import OWN_TRAINING, Environment, Json, Length, Settings, Trial, TrialResult
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.store.sealed import manifest
-from perf_diagnostics.trials.confirm.confirm import Confirm, ConfirmEnd
+from perf_diagnostics.trials.confirm.confirm import Confirm, ConfirmEnd, repeatable
 from perf_diagnostics.trials.confirm.experiments import nested_folder, read_experiments
 from perf_diagnostics.trials.confirm.pairs import PAIRS
 from perf_diagnostics.trials.launch.launcher import ForkServer, Request
@@ -311,6 +311,13 @@ def test_a_loop_of_ones_own_cannot_be_run_again(folder: RunFolder) -> None:
     ):
         Confirm(folder, launch=Pretended(halved)).run([candidate(WORKERS, of=own)])
     assert not nested_folder(folder.path).exists()
+
+
+def test_a_script_that_is_called_like_a_workload_is_not_tried_as_that_workload(folder: RunFolder) -> None:
+    run = folder.header()
+    repeatable([candidate(WORKERS)], run)  # what the sweep trained can be trained again
+    with pytest.raises(InvalidSettings, match=r"cannot be run again.*it is a training of your own"):
+        repeatable([candidate(WORKERS)], dataclasses.replace(run, notes=(OWN_TRAINING,)))
 
 
 @pytest.mark.parametrize("pairs", [0, 1001])

@@ -76,12 +76,16 @@ def seen_at(finding: Finding, diagnosis: Diagnosis) -> tuple[SeenAt, ...]:
 
 def seen(line: CodeShare, lead: str, beside: str) -> SeenAt:
     """A line in words, behind a lead and before what else is to be told of it: why it is slow, where that is known."""
-    share = f"{percent(line.share.value)} of a step"
     before = among_lines(line)
     which = f"; line {line.place.line}: " if before and not mostly_one(line) else ": "
     why = why_slow(line)
     told = f"{beside}. {why}" if why else beside
-    return SeenAt(lead, places(line), function(line.place), source(line.place), share, told, before + which)
+    return SeenAt(lead, places(line), function(line.place), source(line.place), step_share(line), told, before + which)
+
+
+def step_share(line: CodeShare) -> str:
+    """``23 % of a step``; of several lines, where the text of one stands before it, ``together 23 % of a step``."""
+    return f"{'together ' if line.within else ''}{percent(line.share.value)} of a step"
 
 
 def why_slow(line: CodeShare) -> str:

@@ -28,8 +28,9 @@ _MORE_THAN_OPERATORS = 1.3
 class Needless:
     """Work of one step that one line asks for, and that need not have been done.
 
-    ``forward`` and ``backward`` are shares of the step, 0…1; ``more`` may go with it, and is not known to; ``instead``
-    is what another way of the same would take. ``operators`` are those of forward.
+    ``forward`` and ``backward`` are shares of the step, 0…1, and so is what a model took ``outside`` of them that was
+    called beside those that are trained; ``more`` may go with it, and is not known to; ``instead`` is what another way
+    of the same would take. ``operators`` are those of forward.
     """
 
     place: CodePlace | None
@@ -38,11 +39,17 @@ class Needless:
     backward: float
     more: float = 0.0
     instead: float = 0.0
+    outside: float = 0.0
+
+    @property
+    def taken(self) -> float:
+        """Of the step."""
+        return self.forward + self.backward + self.outside
 
     @property
     def share(self) -> float:
         """Of the step, less what has to be done instead."""
-        return max(0.0, self.forward + self.backward - self.instead)
+        return max(0.0, self.taken - self.instead)
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,18 @@ class DenseParameters(Needless):
     uses: int = 0
 
 
+@dataclass(frozen=True)
+class EachStep(Needless):
+    """What several steps computed of the same unchanged tensors, as that many ``looks`` have seen.
+
+    Keeping what comes of it takes ``bytes_kept``; ``casts`` says that nothing but types of numbers is changed.
+    """
+
+    looks: int = 0
+    bytes_kept: int = 0
+    casts: bool = False
+
+
 def computed_again(facts: TrialFacts) -> tuple[Again, ...]:
     """What one step computed more than once from the same values, what takes longest first.
 
@@ -92,6 +111,26 @@ def constants_made(facts: TrialFacts) -> tuple[Needless, ...]:
     """What one step made of nothing but numbers in the code; raises as :func:`computed_again`."""
     looked = _Looked(facts, "constants_made")
     return _most_first(Needless(*looked.shared(one)) for one in looked.entries)
+
+
+def computed_each_step(facts: TrialFacts) -> tuple[EachStep, ...]:
+    """What several steps computed of what did not change between them; raises as :func:`computed_again`.
+
+    Raises:
+        NotMeasured: besides, the training ended before enough steps were looked at.
+    """
+    looked = _Looked(facts, "unchanging")
+    found = (
+        EachStep(
+            *looked.shared(one),
+            outside=looked.outside(one.get("seconds_outside")),
+            looks=_whole(one.get("looks")),
+            bytes_kept=_whole(one.get("bytes")),
+            casts=one.get("casts") is True,
+        )
+        for one in looked.entries
+    )
+    return _most_first(found)
 
 
 def never_used(facts: TrialFacts) -> tuple[Needless, ...]:
@@ -122,16 +161,17 @@ def dense_products(facts: TrialFacts) -> tuple[DenseParameters, ...]:
 def share_of_step(found: Sequence[Needless]) -> Interval:
     """The share of the step that all of it takes, as one look at one step knows it."""
     value = sum(one.share for one in found)
-    most = sum(one.forward + one.backward for one in found)
+    most = sum(one.taken for one in found)
     return Interval(value, value / _SCATTER, min(1.0, most * _SCATTER), 1)
 
 
 def removable(facts: TrialFacts, found: Sequence[Needless]) -> Interval:
     """The share of the step that goes when it is not done: forward's part, and at most what may go beside it."""
     share = share_of_step(found)
-    whole = sum(facts.share(phase).value for phase in (Phase.FORWARD, Phase.BACKWARD))
-    forward = max(0.0, sum(one.forward - one.instead for one in found))
-    most = _MORE_THAN_OPERATORS * sum(one.forward + one.backward + one.more for one in found)
+    outside = sum(one.outside for one in found)
+    whole = outside + sum(facts.share(phase).value for phase in (Phase.FORWARD, Phase.BACKWARD))
+    forward = max(0.0, outside + sum(one.forward - one.instead for one in found))
+    most = _MORE_THAN_OPERATORS * sum(one.taken + one.more for one in found)
     return Interval(share.value, min(share.value, forward), max(share.value, min(whole, most)), 1)
 
 
@@ -150,6 +190,7 @@ class _Looked:
     """The entries of one list, and what a second of an operator is of a step."""
 
     def __init__(self, facts: TrialFacts, name: str) -> None:
+        self._facts = facts
         told = facts.result.facts.get(name)
         if not isinstance(told, list):
             raise facts.missing(name, _NOBODY)
@@ -174,6 +215,11 @@ class _Looked:
 
     def seconds(self, told: Json, phase: Phase) -> float:
         return (_number(told) or 0.0) * self._of_a_second[phase]
+
+    def outside(self, told: Json) -> float:
+        """What lies in other or in forward, whose operators it is not among: backward tells what a second is."""
+        room = 1.0 - sum(self._facts.share(phase).value for phase in (Phase.BACKWARD, Phase.OPTIMIZER))
+        return min(max(0.0, room), self.seconds(told, Phase.BACKWARD))
 
     def of_both(self, told: Json) -> float:
         return (_number(told) or 0.0) * self._of_any

@@ -8,6 +8,10 @@ from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFa
 from perf_diagnostics.diagnose.facts.step_facts import NS_PER_S
 from perf_diagnostics.records import Float64, Phase
 
+#: The word of the fact ``optimizer`` where the loop updates its parameters itself, without an optimizer of torch. What
+#: lies between backward and the next batch is then the optimizer's phase, as a whole.
+BY_HAND = "by hand"
+
 #: Bytes that one clipping of all gradients moves for each parameter in float32: read for the norm, read, written.
 CLIP_BYTES = 12.0
 

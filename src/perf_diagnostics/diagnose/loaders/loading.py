@@ -110,12 +110,10 @@ class Loading:
 
     @property
     def takes(self) -> str:
-        """``A batch takes one worker 12.0 ms``."""
+        """``A batch takes one worker 12.0 ms``, or where there are none, the loop."""
         what = "A batch takes" if self.batches == 1 else f"The {self.batches} batches of a step take"
         most = " at most" if self.lay_ready or self.rushed else ""
-        return (
-            f"{what} {'one worker' if self.workers or self.workers_win else 'the loop'} {duration(self.work_s)}{most}"
-        )
+        return f"{what} {'one worker' if self.workers else 'the loop'} {duration(self.work_s)}{most}"
 
     @property
     def sooner_alone(self) -> bool:

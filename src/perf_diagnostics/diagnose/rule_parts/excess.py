@@ -35,7 +35,12 @@ class Excess:
     @property
     def claims(self) -> dict[str, float]:
         """The share of the step by phase, for a finding."""
-        return {str(phase): part * self.share.value for phase, part in self.by_phase.items() if part > 0}
+        return claims_of(self.share, self.by_phase)
+
+
+def claims_of(share: Interval, by_phase: Mapping[Phase, float]) -> dict[str, float]:
+    """A share of the step, spread over the phases as their parts say."""
+    return {str(phase): part * share.value for phase, part in by_phase.items() if part > 0}
 
 
 def excess_of(facts: TrialFacts, chosen: Bools, cycles: NDArray[np.intp] | None = None) -> Excess:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from perf_diagnostics.diagnose.facts.dataflow_facts import Needless, by_phase, removable, share_of_step
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
-from perf_diagnostics.diagnose.finding import Finding, Remedy, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, Named, cleared, evidence, grade
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.one_step import with_what_goes_beside
@@ -23,6 +23,7 @@ def answer(
     metric: str,
     levels: tuple[float, float],
     clear: str,
+    more: tuple[Evidence, ...] = (),
 ) -> Answer:
     """A finding where all of it takes a considerable part of the step; else the rule is cleared.
 
@@ -35,6 +36,7 @@ def answer(
         metric: name of the share among the evidence.
         levels: shares of the step to mention, and to warn of.
         clear: what there is none of.
+        more: other numbers of a finding.
     """
     least, warned = levels
     share = share_of_step(found)
@@ -51,7 +53,7 @@ def answer(
         severity=level.severity,
         summary=summary,
         scope=facts.label,
-        evidence=(taken,),
+        evidence=(taken, *more),
         remedies=remedies,
         recoverable=recoverable(_removable(facts, found), rule.family),
         # What the operators did is known; how long it takes is known from one step.

@@ -14,7 +14,7 @@ from perf_diagnostics.diagnose.facts import run_delay
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.facts.outliers import Cause
 from perf_diagnostics.diagnose.finding import Remedy
-from perf_diagnostics.diagnose.rule_parts.excess import beyond_neighbours, phase_parts
+from perf_diagnostics.diagnose.rule_parts.excess import beyond_neighbours, claims_of, phase_parts
 from perf_diagnostics.diagnose.rule_parts.kinds_of_work import kind_of_work
 from perf_diagnostics.diagnose.rule_parts.model_asked import model_asked
 from perf_diagnostics.diagnose.rule_parts.whose_work import whose_work
@@ -97,7 +97,7 @@ class Stalls:
     @property
     def claims(self) -> dict[str, float]:
         """The share of the step by phase, for a finding."""
-        return {str(phase): part * self.share.value for phase, part in self.by_phase.items() if part > 0}
+        return claims_of(self.share, self.by_phase)
 
 
 def stalls_of(facts: TrialFacts) -> Stalls:

@@ -27,7 +27,7 @@ class Framework:
     @property
     def says(self) -> str:
         """In a clause that follows what the time is."""
-        return f"{percent(self.part.value)} of that is {self.package}'s own: its loop and its hooks"
+        return f"{percent(self.part.value)} of that is work of {self.package} itself: its loop and its hooks"
 
     @property
     def remedies(self) -> tuple[Remedy, ...]:

@@ -30,6 +30,7 @@ from perf_diagnostics.diagnose.rules.cmp028_parameters_multiplied_first import P
 from perf_diagnostics.diagnose.rules.cmp029_results_never_used import ResultsNeverUsed
 from perf_diagnostics.diagnose.rules.cmp030_computed_again import ComputedAgain
 from perf_diagnostics.diagnose.rules.cmp031_arithmetic_with_zeros import ArithmeticWithZeros
+from perf_diagnostics.diagnose.rules.cmp032_computed_each_step import ComputedEachStep
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -101,6 +102,7 @@ from perf_diagnostics.diagnose.rules.stb002_stalls import LongSteps
 from perf_diagnostics.diagnose.rules.stb003_jitter import Jitter
 from perf_diagnostics.diagnose.rules.stb004_periodic_work import PeriodicWork
 from perf_diagnostics.diagnose.rules.stb005_one_off_costs import OneOffCosts
+from perf_diagnostics.diagnose.rules.stb006_growing_steps import GrowingSteps
 from perf_diagnostics.diagnose.rules.swp001_overhead_bound import OverheadBound
 from perf_diagnostics.diagnose.rules.swp002_throughput_knee import ThroughputKnee
 from perf_diagnostics.diagnose.rules.swp003_past_the_peak import PastThePeak
@@ -186,6 +188,7 @@ RULES: tuple[Rule, ...] = (
     ResultsNeverUsed(),
     ComputedAgain(),
     ArithmeticWithZeros(),
+    ComputedEachStep(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),
@@ -201,6 +204,7 @@ RULES: tuple[Rule, ...] = (
     Jitter(),
     PeriodicWork(),
     OneOffCosts(),
+    GrowingSteps(),
     ThermalThrottling(),
     PowerCapped(),
     LowClock(),

@@ -19,9 +19,17 @@ _SELECT = Remedy(
     "If the loss leaves these rows out (labels of -100, a mask, padding): select the other rows before the layer, as "
     "in head(hidden[labels != -100]), and compute the loss of those. Its value and gradients are the same."
 )
+_PADDING = Remedy(
+    "If they are padding up to a fixed length: pad each batch to its own longest sample only, and let batches hold "
+    "samples of similar length."
+)
 _ROUTE = Remedy(
     "If what comes out is multiplied by a mask of zeros and ones (experts, branches, tasks): give each part its own "
     "rows only (index_select), and put what it says back in its places (index_add, index_copy)."
+)
+_NOTHING = Remedy(
+    "No row has a gradient there, so nothing before that line learns from this loss: look for ReLUs without a living "
+    "unit, a saturated output, a factor of zero. If it is meant so, compute that part under torch.no_grad()."
 )
 _LAST = Remedy(
     "If only one position is used (the first token, the last step): take it before the layers that treat each position "
@@ -120,7 +128,7 @@ class RowsWithoutGradient:
             summary=_summary(idle, operations),
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=(_SELECT, _ROUTE, _LAST, _HINGE),
+            remedies=(_NOTHING,) if first.rows == 1 else (_SELECT, _PADDING, _ROUTE, _LAST, _HINGE),
             recoverable=None if lost is None else recoverable(lost, self.family),
             confidence=confidence(Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin),
         )

@@ -85,6 +85,7 @@ class RankImbalance:
         numbers += [
             Evidence(metric=f"time lost to late ranks in {str(phase).replace('_', ' ')}", value=100 * share, unit="%")
             for phase, share in by_phase.items()
+            if share > 0  # elsewhere the late rank has caught up
         ]
         return Finding(
             code=self.code,

@@ -11,7 +11,11 @@ from perf_diagnostics.diagnose.ranks.exchange_facts import require_ddp
 from perf_diagnostics.diagnose.rule import Answer, cleared
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
 
-_LEAVE_OUT = Remedy("Leave find_unused_parameters out, unless some parameters are unused in some steps.")
+_LEAVE_OUT = Remedy(
+    "Leave find_unused_parameters out, unless some parameters are unused in some steps. Where a framework sets it: "
+    'TrainingArguments(ddp_find_unused_parameters=False) of transformers, strategy="ddp" of Lightning, '
+    "DistributedDataParallelKwargs(find_unused_parameters=False) of Accelerate."
+)
 _STATIC = Remedy(
     "DistributedDataParallel(…, static_graph=True): the first step alone is looked through. It is a promise that no "
     "step ever uses other parameters than the first one, or calls them more often; a step that does fails."

@@ -88,6 +88,9 @@ _IDLE = Remedy(
 #: Half-widths from which 2 % would take more than a hundred times as many steps.
 _WIDE = 0.20
 
+#: Half-widths from which the mean is not told at all, and the steps that it would take are a number without a meaning.
+_UNTOLD = 0.50
+
 
 def _hopeless(half_width: float | None) -> bool:
     return half_width is not None and half_width > _WIDE
@@ -103,14 +106,16 @@ def _half_width(step_time: Interval) -> float | None:
 def _precision(half_width: float | None, steps: int) -> tuple[Evidence, ...]:
     if half_width is None:
         return ()
+    shown = Evidence(metric="half-width of the mean step time", value=half_width * 100, unit="%", limit=2.0, n=steps)
+    if half_width > _UNTOLD:
+        return (shown,)
     needed = math.ceil(steps * (half_width / 0.02) ** 2)
-    return (
-        Evidence(metric="half-width of the mean step time", value=half_width * 100, unit="%", limit=2.0, n=steps),
-        Evidence(metric="steps needed for 2 %", value=max(needed, steps), n=steps),
-    )
+    return shown, Evidence(metric="steps needed for 2 %", value=max(needed, steps), n=steps)
 
 
 def _summary(steps: int, half_width: float | None, severity: Severity, *, enough: bool) -> str:
+    if enough and half_width is not None and half_width > _UNTOLD:
+        return f"Steps vary so much that {steps} of them do not tell the mean step time."
     if enough and half_width is not None:
         return f"Steps vary: {steps} of them tell the mean step time to ±{percent(half_width)} only."
     says = f"Only {counted(steps, 'steady step')} {'was' if steps == 1 else 'were'} measured"

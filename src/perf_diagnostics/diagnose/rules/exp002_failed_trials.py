@@ -115,6 +115,8 @@ def _largest(group: Group) -> Evidence:
 
 def _summary(facts: SweepFacts) -> str:
     asked = asked_for(facts.run)
+    if facts.run.of_own_training and len(asked.results) == 1:
+        return _of_the_training(asked.results[0])
     total = len(asked.results) + len(asked.pending)
     parts = [f"{len(asked.completed)} of {counted(total, 'trial')} completed."]
     for group in facts.groups:
@@ -129,6 +131,14 @@ def _summary(facts: SweepFacts) -> str:
     if lost := lost_sentinels(facts.run):
         parts.append(f"Beside them, {lost}.")
     return " ".join(parts)
+
+
+def _of_the_training(result: TrialResult) -> str:
+    """Of a training of the user's own, which is the only trial of its run."""
+    steps = len(result.steps[0]) if result.steps else 0
+    reason = f" ({result.reason})" if result.reason else ""
+    recorded = f"{counted(steps, 'step')} of it {'is' if steps == 1 else 'are'} recorded"
+    return f"The training {_ENDED[result.outcome]}{reason}; {recorded}."
 
 
 def _by_outcome(failures: tuple[TrialResult, ...]) -> dict[Outcome, list[TrialResult]]:

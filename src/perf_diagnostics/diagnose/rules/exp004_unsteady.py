@@ -13,7 +13,7 @@ from perf_diagnostics.diagnose.facts.moving_shares import PartOfDrift, parts_of_
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.rule_parts.stalls import PLACES
-from perf_diagnostics.diagnose.statistics.stability import Change, Drift, change_of
+from perf_diagnostics.diagnose.statistics.stability import Change, Drift, change_of, start_beyond_rest
 from perf_diagnostics.diagnose.wording import duration, listing, percent, percent_between
 
 #: From this part of a drift on a phase is named for it alone; where several surely have the second part each, and
@@ -32,9 +32,12 @@ class Unsteady:
         Whether the end of the warm-up could be shown (compilation and allocation stood still before the first
         measured step, and MSER-5 found a steady part in the step times), and the trend over the steady steps:
         Theil-Sen slope times their number over the median, with the medians of the three thirds rising or falling
-        throughout and the outer two at least 8 % apart. A trend takes 50 steps. And whether the phases' shares of the
-        step moved from the first third to the last, by what each phase contributes to the change: surely another part
-        than its share is, and at least half of the way to all of the change, or to none of it.
+        throughout and the outer two at least 8 % apart. A trend takes 50 steps. It is worth a warning only where one
+        change of level, or a line, describes the running median of the steps, and a start without an end only where
+        the first third surely differs from the last half, by the scatter of that: bursts of long steps are neither. And
+        whether the phases' shares of the step moved from the first third to the last, by what each phase contributes to
+        the change: surely another part than its share is, and at least half of the way to all of the change, or to none
+        of it.
 
     Why it matters:
         A mean over a warm-up or a drift is the mean of two different things, and comparing it with another trial's
@@ -65,6 +68,10 @@ class Unsteady:
     thirds: float = field(
         default=0.08, metadata=limit("change from the first third's median to the last's", "pilot of planted drifts")
     )
+    describes: float = field(
+        default=0.75,
+        metadata=limit("part of how steps vary that the change describes to warn", "simulated bursts: see the tests"),
+    )
     moves: float = field(
         default=0.5, metadata=limit("how far a phase's part of the drift is from its share of the step", "judgement")
     )
@@ -80,7 +87,8 @@ class Unsteady:
         change = ask(self._change, facts)
         if not settled and (change is None or _gave_up(facts)):
             says = f"The end of the warm-up could not be shown: {_why(facts)}."
-            return self._finding(facts, Severity.WARNING, says, drift)
+            sure = _gave_up(facts) or facts.steps < self.least_steps or self._starts_otherwise(facts)
+            return self._finding(facts, Severity.WARNING if sure else Severity.INFO, says, drift)
         drift = self._drift(facts)
         if settled and not self._drifts(drift):
             return cleared(
@@ -91,7 +99,8 @@ class Unsteady:
         # Where nobody can tell whether shares moved, the number of steps alone decides.
         alike = sum(one.is_much for one in parts) > 1 and all(one.stays(self.moves) for one in parts)
         named = _named(parts) if moved and not alike else ()
-        trusted = not alike and (facts.steps >= self.trusted_steps or (not settled and bool(named)))
+        described = change is not None and change.explains >= self.describes
+        trusted = not alike and described and (facts.steps >= self.trusted_steps or (not settled and bool(named)))
         says = f"{_how(facts, change, drift)}{_ALIKE if alike else _where(named)}."
         severity = Severity.WARNING if trusted else Severity.INFO
         told = (*_course(change), *_parts(named), *_shares(moved, named))
@@ -103,6 +112,11 @@ class Unsteady:
         facts.column("wall_ns", least=self.least_steps)
         change = change_of(facts.step_times_s)
         return change if change is not None and max(change.rise, 1 / (1 + change.rise) - 1) > self.thirds else None
+
+    def _starts_otherwise(self, facts: TrialFacts) -> bool:
+        """Whether the first steps surely take another time than the last, and not little."""
+        beyond = start_beyond_rest(facts.step_times_s)
+        return abs(beyond.value) > self.thirds and ((beyond.low or 0.0) > 0 or (beyond.high or 0.0) < 0)
 
     def _drift(self, facts: TrialFacts) -> Drift:
         facts.column("wall_ns", least=self.least_steps)

@@ -17,6 +17,10 @@ _REMEDIES = (
     Remedy("Bound what is kept from step to step: lists of outputs, caches without a size, hooks added in the loop."),
 )
 
+#: What is kept of a step, in batches: up to the first it is no output of all its samples, up to the second no more than
+#: the batch itself (which the allocator's rounding makes larger).
+_FEW_NUMBERS, _A_BATCH = 0.1, 1.5
+
 
 @dataclass(frozen=True)
 class MemoryGrowth:
@@ -26,7 +30,8 @@ class MemoryGrowth:
         Tensors on the device after each step (the allocator's count), or the process's resident memory: the Theil-Sen
         slope over the steady steps, where the medians of the thirds rise, the second half rises nearly as fast as the
         first, and memory never fell back; where batches differ in length, three of four stretches of the trial have to
-        rise at half its mean pace. With what is free, that is the number of steps until it runs out.
+        rise at half its mean pace. With what is free, that is the number of steps until it runs out. Where the size of
+        a batch is known, what a step leaves is told in batches.
 
     Why it matters:
         A leak ends a training, usually at night. Before, it makes the host swap or the allocator retry.
@@ -98,7 +103,8 @@ class MemoryGrowth:
             family=self.family,
             severity=Severity.CRITICAL if soon else Severity.INFO if late else Severity.WARNING,
             summary=f"Memory on the {worst.where} grows by {significant(worst.per_step / 1e6)} MB a step, "
-            f"{percent(worst.rise_bytes / worst.median_bytes)} over the {facts.steps} steps measured.{after}",
+            f"{percent(worst.rise_bytes / worst.median_bytes)} over the {facts.steps} steps measured"
+            f"{_in_batches(facts, worst)}.{after}",
             scope=facts.label,
             evidence=(
                 *numbers,
@@ -135,6 +141,19 @@ class MemoryGrowth:
             settling = self.settling_host_bytes if facts.steps < self.settling_steps else 0
             return max(self.least_host_rise * found.median_bytes, self.least_host_bytes, settling)
         return max(self.least_rise * found.median_bytes, self.least_bytes)
+
+
+def _in_batches(facts: TrialFacts, found: Growth) -> str:
+    """What a step leaves behind, held against the batch it was given; empty where that is not known."""
+    batch = ask(facts.number, "batch_bytes")
+    if not batch:
+        return ""
+    part = found.per_step / batch
+    if part < _FEW_NUMBERS:
+        return f": {percent(part)} of a batch each, as numbers and short rows that are kept"
+    if part <= _A_BATCH:
+        return f": {significant(part, 2)} of a batch each, as outputs or batches that are kept"
+    return f": {significant(part, 2)} batches each, as what a graph holds (activations) or copies of batches"
 
 
 def _steps_left(facts: TrialFacts, found: Growth) -> float | None:

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.asking import SEVERITIES
 from perf_diagnostics.diagnose.facts import processor
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
-from perf_diagnostics.diagnose.facts.update_facts import update_s, update_share
+from perf_diagnostics.diagnose.facts.update_facts import BY_HAND, update_s, update_share
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, Grade, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import KAPPA_GUESS, Tier, confidence, recoverable
@@ -78,6 +78,7 @@ class OptimizerHeavy:
     When it is wrong:
         Where the loop marks its phases itself, in a sweep and on a device, the phase also holds gradient clipping, the
         scheduler and ``zero_grad``; in a watched loop on the CPU it is the optimizer's own step (OPT006 has the rest).
+        Where a watched loop updates its parameters by hand, it is all that lies between backward and the next batch.
         Not every optimizer has a fused implementation on every device.
     """
 
@@ -249,9 +250,13 @@ def _summary(facts: TrialFacts, share: Interval, seconds: float, floor_s: float 
     who = (
         "The optimizer" if kind is None else f"The optimizer ({kind}{f', {implementation}' if implementation else ''})"
     )
+    if kind == BY_HAND:
+        who = "What the loop does between backward and its next batch, the update by hand and all else,"
     wall_s = update_s(facts)
     says = f"{who} takes {percent_between(share)} of each step: {duration(wall_s)}, whatever the batch."
     if floor_s is None:
+        if kind == BY_HAND:
+            return f"{says} How much of it is the update is not known."
         if not _has_faster(facts):
             return f"{says} Torch has no faster way of the same update."
         return f"{says} What the memory's speed would allow was not measured, so the gain is a guess."
@@ -272,6 +277,8 @@ def _has_faster(facts: TrialFacts) -> bool:
     What others wrote may loop over tensors; of SparseAdam, LBFGS and Muon there is one implementation.
     """
     kind, now = _kind_and_implementation(facts)
+    if kind == BY_HAND:  # what of it could be faster is not known
+        return False
     if kind is None or kind not in TORCHS_OWN or (kind in CHOOSES and now is None):
         return True
     return kind in CHOOSES and now != "fused" and not (now == "foreach" and kind not in FUSED)
@@ -283,7 +290,15 @@ def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
     # An optimizer that was seen, and is in no implementation, has no others: LBFGS, and most people's own.
     chooses = kind is None or now is not None
     found = []
-    if kind is not None and (kind not in TORCHS_OWN or (kind in CHOOSES and now is None)):
+    if kind == BY_HAND:
+        found.append(
+            Remedy(
+                "If the update goes through the parameters one after the other: use the optimizer of torch.optim that "
+                "does the same (SGD, AdamW), or update all of them with torch._foreach_* functions. What else lies "
+                "there, such as reading losses, is told by the lines of code."
+            )
+        )
+    elif kind is not None and (kind not in TORCHS_OWN or (kind in CHOOSES and now is None)):
         named = " in spite of its name" if kind in TORCHS_OWN else ""
         found.append(
             Remedy(

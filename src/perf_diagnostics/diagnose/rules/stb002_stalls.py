@@ -12,6 +12,7 @@ from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recovera
 from perf_diagnostics.diagnose.rule_parts.stalls import (
     BY_CHANCE,
     PLACES,
+    Stalls,
     against,
     explained_by_length,
     others_part,
@@ -22,6 +23,9 @@ from perf_diagnostics.records import Phase
 
 #: Where a stall is the software's own: one in forward, backward or optimizer is as likely somebody else's.
 _OWN = (Phase.DATA_WAIT, Phase.TRANSFER, Phase.OTHER)
+
+#: A single step is told alone that has this part of all that stalls took.
+_MOST_OF_IT = 0.7
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,11 @@ class LongSteps:
             says = f"others had the processors: as many long steps are to be expected {PLACES[phase]} (EXP010)"
             return cleared(self, says, number, count)
         where = Evidence(
-            metric=f"of it in {phase}", value=part * 100, unit="%", limit=self.concentration * 100, n=found.count
+            metric=f"of what is lost, {PLACES[phase]}",
+            value=part * 100,
+            unit="%",
+            limit=self.concentration * 100,
+            n=found.count,
         )
         severity = graded.severity if facts.steps >= self.least_steps else Severity.INFO
         return Finding(
@@ -92,8 +100,8 @@ class LongSteps:
             name=self.name,
             family=self.family,
             severity=severity,
-            summary=f"{counted(found.count, 'step')} of {facts.steps} took {duration(found.typical_s)} longer than the "
-            f"others, {percent_between(share)} of all time; {percent(part)} of it lies {PLACES[phase]}.",
+            summary=f"{_longer(found, facts.steps)}, {percent_between(share)} of all time; {percent(part)} of it lies "
+            f"{PLACES[phase]}.",
             scope=facts.label,
             evidence=(number, count, where),
             remedies=against(facts, phase),
@@ -102,3 +110,15 @@ class LongSteps:
             claims=found.claims,
             symptom_of=("COM002", "INP004", "INP005", "HST003", "HST005", "HST007"),
         )
+
+
+def _longer(found: Stalls, steps: int) -> str:
+    """How many steps took how much longer; of few that one outweighs, that one is told."""
+    longest_s, all_s = float(found.lost_ns.max()) / 1e9, float(found.lost_ns.sum()) / 1e9
+    if longest_s < _MOST_OF_IT * all_s:
+        return f"{counted(found.count, 'step')} of {steps} took {duration(found.typical_s)} longer than the others"
+    at = int(found.lost_ns.argmax()) + 1
+    others = (
+        "" if found.count == 1 else f" ({counted(found.count - 1, 'other')} together {duration(all_s - longest_s)})"
+    )
+    return f"One step of {steps}, steady step {at}, took {duration(longest_s)} longer than the others{others}"

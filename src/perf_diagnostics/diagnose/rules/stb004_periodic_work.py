@@ -12,10 +12,21 @@ from perf_diagnostics.diagnose.rule_parts.excess import with_aftermath
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.kinds_of_work import kind_of_work
 from perf_diagnostics.diagnose.rule_parts.method_work import is_method, method_work, without
-from perf_diagnostics.diagnose.rule_parts.stalls import PLACES, against, explained_by_length, rhythm_outside, stalls_of
+from perf_diagnostics.diagnose.rule_parts.stalls import (
+    PLACES,
+    Stalls,
+    against,
+    explained_by_length,
+    rhythm_outside,
+    stalls_of,
+)
 from perf_diagnostics.diagnose.rule_parts.whose_work import Framework, whose_work
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import Phase
+
+#: Why a fix may win more than the long steps lose: what they leave cold makes their other phases, and the next step,
+#: longer.
+_AFTERMATH = "lost in long steps and the ones right after, at most"
 
 
 @dataclass(frozen=True)
@@ -25,7 +36,9 @@ class PeriodicWork:
     What it measures:
         Outliers as in stalls (STB002), where at least 80 % of what they cost returns after always the same number of
         steps, at least three times: the period, the time lost over all time, and where it lies. Where long steps have
-        no rhythm, the same is looked for in the time outside of all phases alone.
+        no rhythm, or some beats of it are no long steps, the same is looked for in the time outside of all phases
+        alone. A fix may win more than these steps
+        lose: what they drop from the caches makes the step after them longer, and up to that the gain reaches.
 
     Why it matters:
         Checkpoints, evaluation, logging and metrics keep the training waiting while they run, and hide well: the
@@ -52,9 +65,7 @@ class PeriodicWork:
     explained: float = field(default=0.5, metadata=limit("R² from which batch length explains long steps", "as STB001"))
 
     def check(self, facts: TrialFacts) -> Answer:
-        found = stalls_of(facts)
-        if found.period is None:
-            found = rhythm_outside(facts) or found
+        found = _heard(stalls_of(facts), rhythm_outside(facts))
         share, period = found.share, found.period
         number = evidence("lost in long steps", share, "%", limit=self.lost_share)
         if period is None:
@@ -73,9 +84,11 @@ class PeriodicWork:
             return cleared(self, "the length of the batch explains the long steps (STB001)", *numbers)
         where, remedies, whose, wanted = "", against(facts, None), None, False
         won = with_aftermath(facts, found.steps, share)
+        if (won.high or 0.0) > (share.high or 1.0):
+            numbers.append(Evidence(metric=_AFTERMATH, value=(won.high or 0.0) * 100, unit="%"))
         if found.place is not None:
             phase, part = found.place
-            numbers.append(Evidence(metric=f"of it in {phase}", value=part * 100, unit="%"))
+            numbers.append(Evidence(metric=f"of what is lost, {PLACES[phase]}", value=part * 100, unit="%"))
             where, remedies = f", {percent(part)} of it {PLACES[phase]}", against(facts, phase)
             outside, known = phase is Phase.OTHER, is_method(facts)
             method = method_work(facts) if outside else None
@@ -108,3 +121,13 @@ class PeriodicWork:
             claims=found.claims,
             symptom_of=("COM002", "INP004", "INP005", "HST003", "HST005", "HST007"),
         )
+
+
+def _heard(long: Stalls, outside: Stalls | None) -> Stalls:
+    """The long steps, or what beats outside of the phases where that alone has a rhythm, or more beats of the same."""
+    if outside is None or outside.period is None:
+        return long
+    if long.period is None:
+        return outside
+    same = (long.period.steps, long.period.offset) == (outside.period.steps, outside.period.offset)
+    return outside if same and outside.count > long.count else long

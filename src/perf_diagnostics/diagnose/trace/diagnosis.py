@@ -83,6 +83,7 @@ def diagnose_traces(
         no_verdict_because=reason or why,
         suspected="" if reason or best is not None else suspected(ordered, None),
         would_decide="" if reason or best is not None else would_decide(ordered, None),
+        takes_settings=False,
     )
     return TraceDiagnosis(diagnosis, tuple(waterfall_of(rank) for rank in ranks))
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
+from perf_diagnostics.diagnose.trace.other_files import EXPECTED, HEAD, what_it_is
 from perf_diagnostics.errors import RecordError
 from perf_diagnostics.records import Json
 
@@ -43,6 +44,8 @@ def events(path: Path, chunk: int = CHUNK) -> Iterator[Any]:
         raise RecordError(f"{path} is cut off: the gzip stream ends early. Export the trace again.") from error
     except (gzip.BadGzipFile, zlib.error) as error:
         raise RecordError(f"{path} is not a sound gzip file ({error}). Export the trace again.") from error
+    except IsADirectoryError as error:
+        raise RecordError(f"{path} is a folder; name the traces in it, one file for each rank.") from error
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error.strerror or error}.") from error
 
@@ -59,7 +62,7 @@ class _Reader:
         self._text, self._at, self._before, self._ended = "", 0, 0, False
 
     def items(self) -> Iterator[Any]:
-        first = self._peek()
+        first = self._first()
         if first == "[":
             self._at += 1
             yield from self._list()
@@ -67,9 +70,8 @@ class _Reader:
             self._at += 1
             yield from self._object()
         else:
-            raise RecordError(
-                f"{self._path} is not a profiler trace: it starts with {self._text[:20]!r}, not with an object or list."
-            )
+            self._file.seek(0)
+            raise self._other(f"it is {what_it_is(self._file.read(HEAD))}")
 
     def _object(self) -> Iterator[Any]:
         found = False
@@ -85,7 +87,7 @@ class _Reader:
             else:
                 yield str(key), self._value()
         if not found:
-            raise RecordError(f"{self._path} is not a profiler trace: it is JSON without a list 'traceEvents'.")
+            raise self._other("it is JSON without a list 'traceEvents'")
 
     def _list(self) -> Iterator[Json]:
         scan, between = self._scan, _BETWEEN.match
@@ -125,13 +127,19 @@ class _Reader:
                 return value
             self._more("in the middle of a value")
 
+    def _first(self) -> str:
+        try:
+            return self._peek()
+        except RecordError as error:  # it ends before anything has begun
+            raise self._other("it is empty") from error
+
     def _peek(self) -> str:
         """The next character that is no white space."""
         while True:
             self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
             if self._at < len(self._text):
                 return self._text[self._at]
-            self._more("before its end" if self._before or self._text else "at once: it is empty")
+            self._more("before its end")
 
     def _peek_after_comma(self) -> str:
         if self._peek() == ",":
@@ -141,7 +149,7 @@ class _Reader:
     def _more(self, where: str) -> None:
         """Read on, keeping only what is not decoded yet."""
         if self._ended:
-            raise self._broken(f"it ends {where}, or that is not JSON")
+            raise self._broken(f"it ends {where}, or goes on with what is not JSON")
         if len(self._text) - self._at > LONGEST_VALUE:
             raise self._broken(f"no value ends within {LONGEST_VALUE >> 20} MiB from there")
         # A value that is not whole yet is decoded from its start again, so the window doubles: all tries together then
@@ -156,6 +164,9 @@ class _Reader:
     def _broken(self, what: str) -> RecordError:
         at = self._before + self._at
         return RecordError(f"{self._path} cannot be read from character {at} on: {what}. Export the trace again.")
+
+    def _other(self, what: str) -> RecordError:
+        return RecordError(f"{self._path} is not a profiler trace: {what}. {EXPECTED}.")
 
     def _too_deep(self) -> RecordError:
         at = self._before + self._at

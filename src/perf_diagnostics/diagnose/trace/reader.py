@@ -13,6 +13,7 @@ import numpy as np
 from perf_diagnostics.diagnose.trace.events import DEVICE_KINDS, Events, Kind, Trace
 from perf_diagnostics.diagnose.trace.inputs import COMMUNICATION, MOST_KINDS, SHAPED, Message, SeenInputs, message_of
 from perf_diagnostics.diagnose.trace.json_stream import CHUNK, events
+from perf_diagnostics.diagnose.trace.other_files import EXPECTED
 from perf_diagnostics.errors import RecordError
 from perf_diagnostics.records import Json
 
@@ -163,10 +164,12 @@ class _Columns:
         kept = len(self._kind)
         known = kept + self._backwards
         if not known and not (self._complete and self._odd):
-            raise RecordError(
-                f"{self._path} is not a trace of the PyTorch profiler: of {self._complete} complete events none has a "
-                "category that it writes (cpu_op, cuda_runtime, kernel …)."
+            why = (
+                f"of {self._complete} complete events none has a category that it writes (cpu_op, kernel …)"
+                if self._complete
+                else "it holds no complete event ('ph': 'X')"
             )
+            raise RecordError(f"{self._path} is not a trace of the PyTorch profiler: {why}. {EXPECTED}.")
         if not known or self._odd > max(10, kept // 100):
             raise RecordError(
                 f"{self._path}: {self._odd} events lack a name, a time or a duration ({kept} are sound); "

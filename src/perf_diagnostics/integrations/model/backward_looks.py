@@ -39,6 +39,9 @@ _MOST_LOOKS = 16
 #: of ours keeps a graph.
 _RUN_IN = "perf_diagnostics_run_in"
 
+#: So many gradients are read to see whether they were set to zero.
+_READ = 8
+
 #: Stands for whoever uses the gradient of what is no parameter (an input's), or takes it as soon as it is there.
 _SOMEBODY = 0
 
@@ -99,6 +102,10 @@ class BackwardLooks:
         self._kept = -1
         self._added_up: bool | None = None
         self._warm = False
+        #: The optimizer that stepped last, until the next backward; and what became of its gradients by then: let go
+        #: (true) or set to zero, as far as is known.
+        self._stepped: int | None = None
+        self._let_go: bool | None = None
         #: Gradients add up within one of these: it ends where an optimizer steps, or gradients are dropped.
         self._sum = object()
 
@@ -116,6 +123,9 @@ class BackwardLooks:
             waiting = self._waiting.get(one, {})
             if waiting and all(_dropped(held[p].grad, was) for p, was in waiting.items() if p in held):
                 self._settle(one, used=False)
+        if self._stepped in parameters and self._let_go is None:
+            self._let_go = _let_go(parameters[self._stepped].values())
+        self._stepped = None
         self._kept = self._state.forwards if keeps else -1
         if len(self._looks) < _MOST_LOOKS and self._under_way is None and not _compiles_backwards():
             self._look_into(loss, parameters, keeps=keeps)
@@ -145,11 +155,13 @@ class BackwardLooks:
         self._settle(optimizer, used=True)
         self._kept = -1
         self._warm = True
+        self._stepped = optimizer
 
     def facts(self) -> dict[str, Json]:
         """Plain values by the names of ``TrialResult.facts``; none where too little was looked at."""
         looks = self._looks
-        told: dict[str, Json] = {} if self._added_up is None else {"backwards_add_up": self._added_up}
+        seen = {"backwards_add_up": self._added_up, "zero_grad_to_none": self._let_go}
+        told: dict[str, Json] = {name: value for name, value in seen.items() if value is not None}
         warm = [look for look in looks if look.warm] or looks
         if warm:
             told["backward_operators_again"] = _part((look.again, look.nodes.total()) for look in warm)
@@ -285,3 +297,16 @@ def _dropped(gradient: torch.Tensor | None, before: _Grad) -> bool:
     if gradient is None or before[0]() is not gradient:
         return True
     return before[1] != gradient._version and gradient.device.type == "cpu" and not bool(gradient.any())
+
+
+def _let_go(parameters: Iterable[torch.Tensor]) -> bool | None:
+    """Whether gradients that were used are gone before the next backward, or are zeros (false); None where neither.
+
+    A gradient that is still as it was is to be added to, or nobody clears it; on a device it would have to be waited
+    for.
+    """
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return True
+    read = [one for one in gradients if one.device.type == "cpu" and one.layout is torch.strided][:_READ]
+    return False if read and not any(bool(one.any()) for one in read) else None

@@ -42,7 +42,7 @@ class CalledSteps(Protocol):
     #: Whether the rows of calls beyond one a batch are counted, too.
     rows_wanted: bool
 
-    def count_rows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def count_rows(self, model: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called to be trained, and no batch was seen, or it was called on as many as were."""
 
     def count_masked(self, reader: MaskReader, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -160,7 +160,7 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
                 if reader is not None:
                     steps.count_masked(reader, args, kwargs)
                 elif not batches or (steps.rows_wanted and state.forwards > len(batches)):
-                    steps.count_rows(args, kwargs)
+                    steps.count_rows(module, args, kwargs)
                 mark = state.mark
                 mark(_clock() + (_AGAIN if again else _TRAINS))
                 state.inside = FORWARD

@@ -86,6 +86,8 @@ class Trained:
         self.loader_facts: dict[str, Json] = {}
         #: Whether torch.utils.checkpoint was called.
         self.checkpoints = False
+        #: The parameters that the loop updates by hand, without an optimizer of torch.
+        self.by_hand: list[weakref.ref[torch.Tensor]] = []
         #: What the gradients of the first steps are like.
         self.gradients = Gradients()
 
@@ -114,7 +116,7 @@ class Trained:
     def device(self) -> torch.device:
         """Where most of the parameters lie."""
         parameters = describe.parameters_of(_alive(self._models), _alive(self.optimizers.values()))
-        return describe.device_of(parameters)
+        return describe.device_of(parameters or _alive(self.by_hand))
 
     def meet(self, optimizer: torch.optim.Optimizer) -> bool:
         """An optimizer steps for the first time; true where it may train a model whose calls are not timed."""
@@ -127,6 +129,11 @@ class Trained:
             return False
         self.searches = 0
         return True
+
+    def begin_by_hand(self, parameters: Iterable[torch.Tensor]) -> None:
+        """The loop updates these by hand, without an optimizer of torch; models that hold them are to be found."""
+        self.by_hand = [weakref.ref(parameter) for parameter in parameters]
+        self.searches = 0
 
     def _times_all_of(self, optimizer: torch.optim.Optimizer) -> bool:
         held = {id(parameter) for module in self.modules for parameter in module.parameters()}
@@ -230,7 +237,10 @@ class Trained:
             there = living()
             self._living = [weakref.ref(optimizer) for optimizer in there.optimizers]
             parameters = describe.parameters_of((), _alive(self.optimizers.values()))
-            found = self.watch(outermost(_alive(self._models), parameters, everything=there.modules))
+            parameters_by_hand = _alive(self.by_hand)
+            found = self.watch(
+                outermost(_alive(self._models), [*parameters, *parameters_by_hand], everything=there.modules)
+            )
             self._see_beside(there)
             found = self._watch_again() or found
         else:
@@ -267,7 +277,7 @@ class Trained:
 
     def _models_of(self, optimizers: Sequence[torch.optim.Optimizer]) -> list[torch.nn.Module]:
         """Of the modules whose calls are timed those that these train: others were there, and have never stepped."""
-        stepped = {id(parameter) for parameter in describe.parameters_of((), optimizers)}
+        stepped = {id(one) for one in (*describe.parameters_of((), optimizers), *_alive(self.by_hand))}
         return [m for m in self.modules if any(id(parameter) in stepped for parameter in m.parameters())]
 
     def tell(self, about: About, *, turns: Mapping[int, int]) -> None:
@@ -290,6 +300,7 @@ class Trained:
         about.facts = {
             **batches,
             **describe.facts_of(models, optimizers, device, checkpoints=self.checkpoints),
+            **({"optimizer": "by hand"} if self.by_hand and not optimizers else {}),
             **self.gradients.facts(turns),
             "user_hooks": user_hooks(models) or about.facts.get("user_hooks", []),
             **self.loader_facts,

@@ -11,12 +11,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
+from perf_diagnostics.integrations.one_step import unchanging
 from perf_diagnostics.integrations.one_step.dataflow_columns import Columns, Stacks
 from perf_diagnostics.integrations.one_step.dataflow_storages import Held, Origin, Storages
 from perf_diagnostics.integrations.one_step.dataflow_told import SIGNALS, told_of
 from perf_diagnostics.integrations.one_step.dense_products import DenseProducts
 from perf_diagnostics.integrations.one_step.operator_lines import backward_node, forward_node
 from perf_diagnostics.integrations.one_step.operator_traits import Traits, traits_of
+from perf_diagnostics.integrations.one_step.unchanging import Unchanging
 from perf_diagnostics.integrations.one_step.unseen_reads import UnseenReads
 from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher, tensors_of
 from perf_diagnostics.integrations.shield import FAULTS
@@ -57,22 +59,25 @@ class StepDataflow(Watcher):
     """Keeps for each operator of forward what it read, and what came of it.
 
     Args:
-        parameters: where the memories of parameters begin.
+        storages: knows the memories of parameters, and those of an earlier step that was followed.
     """
 
-    signals: ClassVar[tuple[str, ...]] = SIGNALS
+    signals: ClassVar[tuple[str, ...]] = (*SIGNALS, unchanging.SIGNAL)
+    sees_beside: ClassVar[bool] = True
 
-    def __init__(self, parameters: Iterable[int]) -> None:
+    def __init__(self, storages: Storages) -> None:
         self._columns, self._stacks = Columns(), Stacks()
-        self._storages = Storages(parameters)
+        self._storages = storages
         self._products = DenseProducts()
         self._traits: dict[Any, Traits] = {}
         #: The first row of each value that an operator gave.
         self._first: dict[int, int] = {}
         self._rows_of_nodes: dict[int, int] = {}
         self._last_node = -1
-        #: Numbers that tensors gave to Python: what is made of them may be different in the next step.
+        #: Numbers that tensors gave to Python: what is made of them may be different in the next step. And those of
+        #: tensors that are not the same in each step.
         self._given_out: set[Any] = set()
+        self._changing_numbers: set[Any] = set()
         self._in_backward = 0
         self._why_not = ""
         self._unseen = UnseenReads(self.read)
@@ -162,18 +167,23 @@ class StepDataflow(Watcher):
         origin = self._origin(call, reads, plain=plain)
         read_rows = () if traits.shape_only else {held.writer for held, _ in reads if held.writer >= 0}
         row = columns.add(traits.name, seconds, self._stacks.here(), origin, read_rows)
-        columns.draws[row] = draws
+        columns.draws[row], columns.beside[row] = draws, ran.beside
+        fixed = not draws and self._is_fixed(call, reads, met)
         columns.root[row] = not results or not plain or not traits.known
-        made = self._rewritten(row, call, value, origin, met)
+        made = self._rewritten(row, call, value, origin, met, fixed=fixed)
         for number, tensor in enumerate(results if plain else ()):
             if storages.known(tensor) is None:  # else it is a view of what the operator was given
-                made.append((storages.made(tensor, hash((value, number)), origin, row), tensor))
+                made.append((storages.made(tensor, hash((value, number)), origin, row, fixed=fixed), tensor))
         columns.views[row] = not made
+        if fixed and made:
+            self._gives_the_same(row, value, reads, made)
         if made and not draws:
             first = self._first.setdefault(value, row)
             columns.again_of[row] = -1 if first == row else first
         if isinstance(ran.result, int | float):
             self._given_out.add(ran.result)
+            if not fixed and not isinstance(ran.result, bool):  # True is 1
+                self._changing_numbers.add(ran.result)
         node = forward_node()
         if node != self._last_node:
             self._last_node = node
@@ -182,7 +192,25 @@ class StepDataflow(Watcher):
         self._products.see(row, traits.name, ran.args, reads, made)
         storages.sweep()
 
-    def _rewritten(self, row: int, call: _Call, value: int, origin: int, met: Mapping[int, Held]) -> list[_Met]:
+    def _is_fixed(self, call: _Call, reads: Sequence[_Met], met: Mapping[int, Held]) -> bool:
+        """Whether it does no more than give the same in each step in which nobody writes into what was there before."""
+        if call.traits.gives_unknown or not all(held.fixed for held, _ in reads):
+            return False
+        if any(met[id(one)].writer < 0 for one in call.written() if id(one) in met):  # what it writes outlives the step
+            return False
+        return not (self._changing_numbers and any(one in self._changing_numbers for one in call.numbers()))
+
+    def _gives_the_same(self, row: int, value: int, reads: Sequence[_Met], made: Sequence[_Met]) -> None:
+        columns = self._columns
+        columns.fixed[row], columns.value[row] = True, value
+        columns.bytes[row] = sum(tensor.untyped_storage().nbytes() for _, tensor in made)
+        leaves = tuple(held for held, _ in reads if held.writer < 0)
+        if leaves:
+            columns.leaves[row] = leaves
+
+    def _rewritten(
+        self, row: int, call: _Call, value: int, origin: int, met: Mapping[int, Held], *, fixed: bool
+    ) -> list[_Met]:
         """What it wrote into, which is noted."""
         made: list[_Met] = []
         for number, tensor in enumerate(call.written()):
@@ -192,7 +220,9 @@ class StepDataflow(Watcher):
                     self._columns.root[row] = 1  # what was there before the step outlives it
                 elif held.origin == Origin.CONSTANT and origin != Origin.CONSTANT:
                     self._columns.filled[held.maker] = self._columns.filled[held.writer] = 1
-                self._storages.written(held, tensor, hash((value, "written", number)), origin, row)
+                if held.fixed and not fixed and held.writer >= 0:
+                    self._columns.spoiled[held.maker] = self._columns.spoiled[held.writer] = 1
+                self._storages.written(held, tensor, hash((value, "written", number)), origin, row, fixed=fixed)
                 made.append((held, tensor))
         return made
 
@@ -226,6 +256,26 @@ class StepDataflow(Watcher):
     @property
     def told(self) -> dict[str, Json]:
         """``computed_again``, ``constants_made``, ``dense_products`` and ``never_used``: see :mod:`dataflow_told`."""
+        self._ends()
+        return told_of(self._columns, self._stacks.stacks, self._products.found)
+
+    def _ends(self) -> None:
         self._unseen.end()
         self._outlives()
-        return told_of(self._columns, self._stacks.stacks, self._products.found)
+
+    def unchanging(self) -> Unchanging:
+        """What may be computed in each step of what never changes; asked once, after :attr:`told`."""
+        return Unchanging(self._columns, self._stacks.stacks, self._storages)
+
+    @property
+    def fixed_values(self) -> dict[int, float]:
+        """The values that depend on nothing but memories from before the step, and how long making them took, in s."""
+        self._ends()
+        columns = self._columns
+        rows = range(len(columns))
+        return {columns.value[row]: columns.seconds[row] for row in rows if columns.fixed[row]}
+
+    @property
+    def forward_s(self) -> float:
+        """What all operators of forward took, in s."""
+        return sum(self._columns.seconds)

@@ -10,6 +10,7 @@ from types import CodeType, FrameType
 
 import torch
 
+from perf_diagnostics.integrations.one_step.dataflow_storages import Held
 from perf_diagnostics.measure.code.own_code import Kind, OwnCode
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -76,6 +77,18 @@ class Columns:
         self.root = array("b")
         #: The first row that gave the same, or -1.
         self.again_of = array("i")
+        #: The value that it gave.
+        self.value = array("q")
+        #: Whether it gives the same in each step in which nobody writes into what it reads, and has no other effect.
+        self.fixed = array("b")
+        #: Whether what it gave is written over by what is not fixed.
+        self.spoiled = array("b")
+        #: Whether a model asked for it beside those that are trained: it may lie in another phase.
+        self.beside = array("b")
+        #: The bytes that it wrote or made.
+        self.bytes = array("q")
+        #: For rows that are fixed: the memories from before the step that they read.
+        self.leaves: dict[int, tuple[Held, ...]] = {}
         #: The row under way when backward first came to it, or -1.
         self.freed_at = array("i")
         self._reads = array("i")
@@ -93,17 +106,25 @@ class Columns:
         self.backward.append(0.0)
         for column in (self.with_node, self.draws, self.views, self.filled, self.root):
             column.append(0)
+        for column in (self.fixed, self.spoiled, self.beside):
+            column.append(0)
+        self.value.append(0)
+        self.bytes.append(0)
         for column in (self.again_of, self.freed_at):
             column.append(-1)
         self._reads.extend(reads)
         self._reads_from.append(len(self._reads))
         return len(self.names) - 1
 
+    def read_by(self, row: int) -> array[int]:
+        """The rows that wrote what a row read."""
+        return self._reads[self._reads_from[row] : self._reads_from[row + 1]]
+
     def used(self) -> array[int]:
         """For each row whether what it gave reached anything: a root, or a row that is used itself."""
         used = array("b", self.root)
         for row in range(len(self) - 1, -1, -1):
             if used[row]:
-                for read in self._reads[self._reads_from[row] : self._reads_from[row + 1]]:
+                for read in self.read_by(row):
                     used[read] = 1
         return used

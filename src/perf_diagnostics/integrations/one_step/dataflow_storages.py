@@ -31,13 +31,17 @@ class Origin(enum.IntFlag):
 
 
 class Held:
-    """One storage; two with one ``value`` hold the same numbers. ``writer`` is -1 where the step did not make it."""
+    """One storage; two with one ``value`` hold the same numbers. ``writer`` is -1 where the step did not make it.
 
-    __slots__ = ("chain", "compared", "maker", "origin", "value", "version", "weak", "window", "writer")
+    ``fixed`` is whether the same lies there in each step, as far as is known.
+    """
 
-    def __init__(self, weak: Any, value: int, origin: int, writer: int, window: int) -> None:
+    __slots__ = ("chain", "compared", "fixed", "maker", "origin", "value", "version", "weak", "window", "writer")
+
+    def __init__(self, weak: Any, value: int, origin: int, writer: int, window: int, *, fixed: bool) -> None:
         self.weak = weak
         self.value = value
+        self.fixed = fixed
         self.origin = origin
         self.maker = self.writer = writer
         self.window = window
@@ -52,10 +56,12 @@ class Storages:
 
     Args:
         parameters: where the memories of parameters begin.
+        trained: those of parameters that have a gradient.
     """
 
-    def __init__(self, parameters: Iterable[int]) -> None:
+    def __init__(self, parameters: Iterable[int], trained: Iterable[int] = ()) -> None:
         self._parameters = {one for one in parameters if one}
+        self._trained = {one for one in trained if one}
         self._held: dict[int, Held] = {}
         self._values = 0
         self._window = 0
@@ -80,14 +86,15 @@ class Storages:
         held = self._held.get(storage._cdata)
         if held is None:
             origin = Origin.PARAMETER if storage.data_ptr() in self._parameters else Origin.UNKNOWN
-            held = self._add(storage, self.new_value(), origin, -1)
+            trained = tensor.requires_grad or storage.data_ptr() in self._trained
+            held = self._add(storage, self.new_value(), origin, -1, fixed=not trained)
             held.compared = _some_numbers(tensor, storage)
             held.version = _version(tensor)
         elif held.window != self._window:
             held.window = self._window
             now = _some_numbers(tensor, storage) if held.writer < 0 else ()
             if held.version != _version(tensor) or held.compared != now:
-                held.value, held.origin = self.new_value(), held.origin | Origin.UNKNOWN
+                held.value, held.origin, held.fixed = self.new_value(), held.origin | Origin.UNKNOWN, False
                 held.compared, held.chain = now, None
                 held.version = _version(tensor)
         return held
@@ -96,16 +103,18 @@ class Storages:
         """What is known of it, without taking note of it."""
         return self._held.get(tensor.untyped_storage()._cdata)
 
-    def made(self, tensor: torch.Tensor, value: int, origin: int, writer: int) -> Held:
+    def made(self, tensor: torch.Tensor, value: int, origin: int, writer: int, *, fixed: bool) -> Held:
         """An operator has made this tensor's memory."""
-        held = self._add(tensor.untyped_storage(), value, origin, writer)
+        held = self._add(tensor.untyped_storage(), value, origin, writer, fixed=fixed)
         held.version = _version(tensor)
         self._living.append(held)
         return held
 
-    def written(self, held: Held, tensor: torch.Tensor, value: int, origin: int, writer: int) -> None:
+    def written(
+        self, held: Held, tensor: torch.Tensor, value: int, origin: int, writer: int, *, fixed: bool = False
+    ) -> None:
         """An operator has written into it; autograd counts the version up after the operator has been shown."""
-        held.value, held.origin = value, held.origin | origin
+        held.value, held.origin, held.fixed = value, held.origin | origin, fixed
         held.version = _version(tensor) + 1
         if held.writer >= 0:
             held.writer = writer
@@ -118,8 +127,14 @@ class Storages:
             self._living = [held for held in self._living if not held.weak.expired()]
             self._sweep_at = 2 * len(self._living) + 64
 
-    def _add(self, storage: Any, value: int, origin: int, writer: int) -> Held:
-        held = Held(_weak(storage), value, origin, writer, self._window)
+    def forget_the_step(self, keep: Iterable[Held]) -> None:
+        """The step is over: nothing but what is to be kept is known any more."""
+        kept = {id(one) for one in keep}
+        self._held = {at: held for at, held in self._held.items() if id(held) in kept}
+        self._living = []
+
+    def _add(self, storage: Any, value: int, origin: int, writer: int, *, fixed: bool) -> Held:
+        held = Held(_weak(storage), value, origin, writer, self._window, fixed=fixed)
         self._held[storage._cdata] = held
         return held
 

@@ -38,10 +38,10 @@ _SLOWER = 2.0
 #: What does not stay as it is from one call to the next.
 _CHANGING = Origin.UNKNOWN | Origin.RANDOM
 
-_Stacks = Sequence[tuple[tuple[Line, ...], bool]]
+StackTable = Sequence[tuple[tuple[Line, ...], bool]]
 
 
-class _Site:
+class Site:
     """One entry in the making: the rows of the operators that it is about."""
 
     def __init__(self) -> None:
@@ -66,12 +66,12 @@ class _Site:
         return max(self.lines, key=lambda line: self.lines[line])
 
 
-def told_of(columns: Columns, stacks: _Stacks, products: Sequence[DenseProduct]) -> dict[str, Json]:
+def told_of(columns: Columns, stacks: StackTable, products: Sequence[DenseProduct]) -> dict[str, Json]:
     """The four lists by their names."""
     used = columns.used()
-    told = _Telling(sum(columns.seconds) + sum(columns.backward))
-    idle = (row for row in range(len(columns)) if not used[row] and not columns.views[row])
-    made = (row for row in _constants(columns, stacks) if used[row])
+    told = Telling(sum(columns.seconds) + sum(columns.backward))
+    idle = (row for row in range(len(columns)) if not (used[row] or columns.views[row] or columns.beside[row]))
+    made = (row for row in constants(columns, stacks) if used[row])
     return {
         "computed_again": told.sites(_again(columns, stacks, used).values(), _first_lines(told)),
         "constants_made": told.sites(_sites(columns, stacks, made, _function)),
@@ -80,14 +80,14 @@ def told_of(columns: Columns, stacks: _Stacks, products: Sequence[DenseProduct])
     }
 
 
-class _Telling:
+class Telling:
     """Gives entries their words; ``total`` are all seconds of operators."""
 
     def __init__(self, total: float) -> None:
         self._places = CodePlaces()
         self._total = total
 
-    def sites(self, sites: Iterable[_Site], more: Callable[[_Site], dict[str, Json]] = lambda _: {}) -> list[Json]:
+    def sites(self, sites: Iterable[Site], more: Callable[[Site], dict[str, Json]] = lambda _: {}) -> list[Json]:
         most = sorted(sites, key=lambda site: -site.seconds)[:_MOST_TOLD]
         return [
             {
@@ -105,13 +105,13 @@ class _Telling:
         return as_told(self._places.place(*line))
 
 
-def _sites(columns: Columns, stacks: _Stacks, rows: Iterable[int], key: Callable[[Line], Any]) -> Iterable[_Site]:
+def _sites(columns: Columns, stacks: StackTable, rows: Iterable[int], key: Callable[[Line], Any]) -> Iterable[Site]:
     """These rows, brought together where the ``key`` of their innermost line is the same."""
-    sites: dict[Any, _Site] = {}
+    sites: dict[Any, Site] = {}
     for row in rows:
         lines, _ = stacks[columns.stack[row]]
         if lines:
-            site = sites.setdefault(key(lines[-1]), _Site())
+            site = sites.setdefault(key(lines[-1]), Site())
             site.add(row, columns.seconds[row], columns.backward[row], lines[-1])
     return sites.values()
 
@@ -121,31 +121,35 @@ def _function(line: Line) -> Any:
     return line[0]
 
 
-def _constants(columns: Columns, stacks: _Stacks) -> Iterator[int]:
+def constants(columns: Columns, stacks: StackTable) -> Iterator[int]:
     """Of the user's own: what a library makes anew cannot be kept by who calls it; nor can what is then filled."""
     return (
         row
         for row in range(len(columns))
-        if columns.origin[row] == Origin.CONSTANT and not columns.filled[row] and stacks[columns.stack[row]][1]
+        if columns.origin[row] == Origin.CONSTANT
+        and not (columns.filled[row] or columns.beside[row])
+        and stacks[columns.stack[row]][1]
     )
 
 
-def _again(columns: Columns, stacks: _Stacks, used: Sequence[int]) -> dict[Any, _Site]:
+def _again(columns: Columns, stacks: StackTable, used: Sequence[int]) -> dict[Any, Site]:
     """By the line at which something was computed first, what was computed again."""
-    sites: dict[Any, _Site] = {}
+    sites: dict[Any, Site] = {}
     ways: dict[Any, set[tuple[Line, ...]]] = {}
     for row in range(len(columns)):
         before = columns.again_of[row]
         if before < 0 or not used[row] or columns.origin[row] == Origin.CONSTANT:
             continue
+        if columns.beside[row] or columns.beside[before]:
+            continue
         if columns.with_node[row] and 0 <= columns.freed_at[before] <= row:
             continue  # its graph was gone through by a backward, and let go
         lines, direct = stacks[columns.stack[row]]
         earlier, _ = stacks[columns.stack[before]]
-        depth = _apart(earlier, lines)
+        depth = apart(earlier, lines)
         if not lines or not earlier or (earlier == lines and not direct):
             continue
-        site = sites.setdefault(earlier[depth], _Site())
+        site = sites.setdefault(earlier[depth], Site())
         both = columns.with_node[row] and columns.with_node[before]
         # The same was timed twice: the shorter time is nearer to what it usually takes.
         forward = min(columns.seconds[row], columns.seconds[before])
@@ -159,13 +163,13 @@ def _again(columns: Columns, stacks: _Stacks, used: Sequence[int]) -> dict[Any, 
     return {key: site for key, site in sites.items() if not _draws_in(ways[key], columns, stacks)}
 
 
-def _apart(earlier: Sequence[Line], later: Sequence[Line]) -> int:
+def apart(earlier: Sequence[Line], later: Sequence[Line]) -> int:
     """At which call, from the loop inwards, two ways part; the innermost one where they do not."""
     same = min(len(earlier), len(later)) - 1
     return next((at for at in range(same) if earlier[at] != later[at]), max(0, same))
 
 
-def _draws_in(ways: set[tuple[Line, ...]], columns: Columns, stacks: _Stacks) -> bool:
+def _draws_in(ways: set[tuple[Line, ...]], columns: Columns, stacks: StackTable) -> bool:
     """Whether random numbers are drawn below one of these calls, so that it is computed again on purpose."""
     return any(
         columns.draws[row] and columns.origin[row] & Origin.RANDOM and stacks[columns.stack[row]][0][: len(way)] == way
@@ -175,8 +179,8 @@ def _draws_in(ways: set[tuple[Line, ...]], columns: Columns, stacks: _Stacks) ->
     )
 
 
-def _first_lines(told: _Telling) -> Callable[[_Site], dict[str, Json]]:
-    def more(site: _Site) -> dict[str, Json]:
+def _first_lines(told: Telling) -> Callable[[Site], dict[str, Json]]:
+    def more(site: Site) -> dict[str, Json]:
         inside: Mapping[Line, float] = site.more["inside"]
         innermost = max(inside, key=lambda line: inside[line])
         return {
@@ -188,9 +192,9 @@ def _first_lines(told: _Telling) -> Callable[[_Site], dict[str, Json]]:
     return more
 
 
-def _dense(columns: Columns, stacks: _Stacks, products: Sequence[DenseProduct]) -> dict[Line, _Site]:
+def _dense(columns: Columns, stacks: StackTable, products: Sequence[DenseProduct]) -> dict[Line, Site]:
     """By the line that multiplies parameters, where the other order surely takes less."""
-    sites: dict[Line, _Site] = {}
+    sites: dict[Line, Site] = {}
     for one in products:
         lines, direct = stacks[columns.stack[one.rows_made[0]]]
         if one.broken or not one.uses or not lines or not direct or any(not held.weak.expired() for held in one.held):
@@ -204,7 +208,7 @@ def _dense(columns: Columns, stacks: _Stacks, products: Sequence[DenseProduct]) 
         operations = one.operations + sum(one.multiplied(row) for row in uses)
         if one.instead >= operations or instead >= forward + backward:
             continue
-        site = sites.setdefault(lines[-1], _Site())
+        site = sites.setdefault(lines[-1], Site())
         for row in rows:
             site.add(row, columns.seconds[row], columns.backward[row], lines[-1])
         more = site.more

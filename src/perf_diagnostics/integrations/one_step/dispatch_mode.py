@@ -39,10 +39,13 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.watchers = watchers
         #: Whether ``torch.autograd.backward`` is under way; what the engine itself tells comes first.
         self.in_backward = False
+        #: Whether what runs is a model's that is called beside those that are trained.
+        self.beside = False
         #: Why a watcher looks no more, by its place among them, and why there is nothing to tell at all.
         self.problems: dict[int, str] = {}
         self.problem = ""
-        self._seen = 0
+        #: How many operators were.
+        self.seen = 0
         #: The thread's time in forward and in backward that is neither an operator's nor the look's own, in ns, and
         #: since when it is counted.
         self._around = {False: 0, True: 0}
@@ -63,8 +66,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether operators of this thread are shown."""
         return any(_INNER._get_dispatch_stack_at(at) is self for at in range(_INNER._len_torch_dispatch_stack()))
 
-    def open(self) -> None:
-        """Show the operators of this thread from now on.
+    def open(self, *, beside: bool = False) -> None:
+        """Show the operators of this thread from now on; those of a model ``beside`` only to who wants them.
 
         The mode goes onto torch's stack by itself, and not by ``with``: whoever enters a mode notes for all threads
         that there is one, and puts back what was noted before. A mode of the user's that is entered in between, and
@@ -72,6 +75,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """
         if self.is_open:
             return
+        self.beside = beside
         for number, watcher in enumerate(self.watchers):
             if number not in self.problems:
                 watcher.opens()
@@ -86,7 +90,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _lap(self) -> None:
         now = _clock()
-        self._around[self.in_backward] += max(0, now - self._since)  # below 0: a device's backward has its own thread
+        if not self.beside:
+            self._around[self.in_backward] += max(0, now - self._since)  # below 0: a device's backward has its thread
         self._since = now
 
     def close(self) -> None:
@@ -105,8 +110,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._lap()
         result = func(*args, **named)
         took = _clock() - self._since
-        self._seen += 1
-        if self._seen <= _MOST_OPERATORS:
+        self.seen += 1
+        if self.seen <= _MOST_OPERATORS:
             self._show(getattr(func, "_overloadpacket", func), args, named, result, took)
         self._since = _clock()
         return result
@@ -122,9 +127,9 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except FAULTS as fault:
             self.problem = in_words(fault)
             return
-        ran = Ran(operator, args, named, result, backward, took_ns * 1e-9 if on_cpu else None)
+        ran = Ran(operator, args, named, result, backward, took_ns * 1e-9 if on_cpu else None, self.beside)
         for number, watcher in enumerate(self.watchers):
-            if number in self.problems:
+            if number in self.problems or (self.beside and not watcher.sees_beside):
                 continue
             try:
                 if whole:
@@ -134,11 +139,16 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             except FAULTS as fault:
                 self.problems[number] = in_words(fault)
 
+    @property
+    def why_not(self) -> str:
+        """Why there is nothing to tell of what all watchers were shown; empty where there is."""
+        if self.seen > _MOST_OPERATORS:
+            return f"the step that was looked through has more than {_MOST_OPERATORS:,} operators"
+        return self.problem
+
     def conclude(self) -> tuple[dict[str, Json], dict[str, str]]:
         """Plain values by the names of ``TrialResult.facts``, and why signals are missing, by their names."""
-        why = self.problem
-        if self._seen > _MOST_OPERATORS:
-            why = f"the step that was looked through has more than {_MOST_OPERATORS:,} operators"
+        why = self.why_not
         facts: dict[str, Json] = {}
         gaps: dict[str, str] = {}
         for number, watcher in enumerate(self.watchers):

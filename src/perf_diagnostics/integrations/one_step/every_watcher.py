@@ -9,6 +9,7 @@ import torch
 from perf_diagnostics.integrations.one_step.broadcast_blow_ups import BlowUps
 from perf_diagnostics.integrations.one_step.composed_attention import ComposedAttention
 from perf_diagnostics.integrations.one_step.dataflow import StepDataflow
+from perf_diagnostics.integrations.one_step.dataflow_storages import Storages
 from perf_diagnostics.integrations.one_step.operator_graph import OperatorGraph
 from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
 from perf_diagnostics.integrations.one_step.single_precision import SinglePrecision
@@ -20,7 +21,9 @@ from perf_diagnostics.integrations.one_step.zero_products import ZeroProducts
 
 def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
     """Those for a step of a model with these parameters, in the order in which they are shown its operators."""
+    parameters = [*parameters]
     lines, at = OperatorLines(), [memory(one) for one in parameters]
+    trained = (memory(one) for one in parameters if one.requires_grad)
     graph = OperatorGraph()
     return [
         StepTotals(),
@@ -29,6 +32,6 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         BlowUps(graph, lines),
         ZeroArithmetic(graph, at, lines),
         ComposedAttention(graph, lines),
-        StepDataflow(at),
+        StepDataflow(Storages(at, trained)),
         SinglePrecision(lines),
     ]

@@ -1,4 +1,4 @@
-"""Has one step of a training looked through operator by operator: one that does not count, and never again."""
+"""Has one step of a training looked through operator by operator: one that does not count."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from typing import Any
 import torch
 
 from perf_diagnostics.integrations.model.modules import TimedCalls, stands_in
+from perf_diagnostics.integrations.one_step import unchanging
+from perf_diagnostics.integrations.one_step.dataflow import StepDataflow
 from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.integrations.one_step.every_watcher import watchers_of
+from perf_diagnostics.integrations.one_step.unchanging import Unchanging
 from perf_diagnostics.integrations.one_step.zero_products import SIGNAL
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.steps.device_clock import captures
@@ -29,25 +32,35 @@ _SEVERAL = "several processes train together, and would wait for the one that lo
 
 
 class StepLook:
-    """Looks at the operators of one step, which is none of those that count; then never again.
+    """Looks at the operators of one step, which is none of those that count.
 
     While it looks, the calls of the models and ``torch.autograd.backward`` go through functions of ours, which come off
     where the step ends. Operators are seen from the first call of a model to the end of the backward that follows, the
-    loss between them included, and nothing of what lies around that: not the loader, nor the optimizer. Nothing is put
-    into what is compiled, scripted, or spread over devices, and nothing into the capture of a CUDA graph.
+    loss between them included, and inside of calls of other models before that; nothing of what lies around them: not
+    the loader, nor the optimizer. Nothing is put into what is compiled, scripted, or spread over devices, and nothing
+    into the capture of a CUDA graph. What seems to be the same in each step is looked for in a few later ones again.
 
     Args:
         observations: where it is noted why nobody looked.
         models: what is trained: the modules that the loop calls.
+        beside: the modules that nobody trains and the loop may call.
     """
 
-    def __init__(self, observations: Observations, models: Callable[[], Sequence[torch.nn.Module]]) -> None:
+    def __init__(
+        self,
+        observations: Observations,
+        models: Callable[[], Sequence[torch.nn.Module]],
+        beside: Callable[[], Sequence[torch.nn.Module]] = tuple,
+    ) -> None:
         self._observations = observations
         self._models = models
+        self._beside = beside
         self._devices: set[torch.device] = set()
         self._undo = ExitStack()
         self._mode: OperatorMode | None = None
         self._over = False
+        #: What a few later looks are for: what seems to be the same in each step.
+        self._unchanging: Unchanging | None = None
         #: Plain values by the names of ``TrialResult.facts``; none where nobody looked.
         self.facts: dict[str, Json] = {}
 
@@ -58,7 +71,12 @@ class StepLook:
 
     def may_begin(self, steady_steps: int) -> bool:
         """Whether a step is to be looked through, after so many that count."""
-        return not self._over and steady_steps >= STEADY_STEPS
+        return self._unchanging is not None or (not self._over and steady_steps >= STEADY_STEPS)
+
+    @property
+    def due_after(self) -> int | None:
+        """After how many more steps the next one is to be looked through; None: at leisure, or never."""
+        return None if self._unchanging is None else self._unchanging.due_after
 
     def begin(self, *, several: bool) -> None:
         """The next step is looked through, if that can be done; between two steps, in the loop's thread.
@@ -67,20 +85,33 @@ class StepLook:
             several: whether other processes train together with this one.
         """
         self._over = True
-        with self._observations.guard(SIGNAL) as attempt:
+        again = self._unchanging
+        if again is not None:
+            again.lets_go()
+            if not again.goes_on:
+                self._tell()
+                return
+        with self._observations.guard(self._signal) as attempt:
             models = list(self._models())
             why_not = _SEVERAL if several else self._why_not(models)
             if why_not:
-                self._observations.note(SIGNAL, why_not)
+                self._gives_up(why_not)
                 return
-            watchers = watchers_of(one for model in models for one in model.parameters())
+            if again is None:
+                watchers = watchers_of(one for model in models for one in model.parameters())
+            else:
+                watchers = [StepDataflow(again.storages)]
             self._mode = mode = OperatorMode(watchers)
             self._undo.callback(mode.close)
             _close_in_forks(mode)
             for model in models:
                 self._stand_in_for_calls(model, mode)
-            self._stand_in_for_backward(mode)
+            for model in self._beside():
+                if not any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
+                    self._stand_in_for_calls_beside(model, mode)
+            self._stand_in_for_backward(mode, shown=again is None)
         if attempt.failed:
+            self._unchanging = None
             self._stop()
 
     def end(self) -> None:
@@ -88,15 +119,55 @@ class StepLook:
         mode = self._stop()
         if mode is None:
             return
-        with self._observations.guard(SIGNAL):
-            self.facts, gaps = mode.conclude()
-            for signal, why in gaps.items():
-                self._observations.note(signal, why)
+        followed = next((one for one in mode.watchers if isinstance(one, StepDataflow)), None)
+        gaps: dict[str, str] = {}
+        if self._unchanging is None:
+            with self._observations.guard(SIGNAL):
+                self.facts, gaps = mode.conclude()
+                for signal, why in gaps.items():
+                    self._observations.note(signal, why)
+        if followed is not None and unchanging.SIGNAL not in gaps:
+            with self._observations.guard(unchanging.SIGNAL) as attempt:
+                self._follow(mode, followed)
+            if attempt.failed:
+                self._unchanging = None
+
+    def _follow(self, mode: OperatorMode, followed: StepDataflow) -> None:
+        """A step was followed for what is the same in each: the first one, or another one."""
+        why_not = mode.why_not or followed.why_not
+        if self._unchanging is None:
+            self._unchanging = followed.unchanging()
+        elif why_not or mode.problems or not mode.seen:
+            self._gives_up(why_not or ", ".join(mode.problems.values()) or "another step had no operator to be seen")
+            return
+        else:
+            self._unchanging.saw(followed.fixed_values, followed.forward_s)
+        self._tell()
+
+    def _tell(self) -> None:
+        """What is the same in each step, once that is sure."""
+        told = self._unchanging
+        if told is not None and told.sure:
+            self.facts = {**self.facts, unchanging.SIGNAL: [*told.told]}
+        if told is not None and not told.goes_on:
+            self._unchanging = None
+
+    def _gives_up(self, why: str) -> None:
+        """Nothing more is looked at; what is sure by now stays."""
+        if self._signal not in self.facts:
+            self._observations.note(self._signal, why)
+        self._unchanging = None
+
+    @property
+    def _signal(self) -> str:
+        return SIGNAL if self._unchanging is None else unchanging.SIGNAL
 
     def training_ended(self) -> None:
         """No step comes any more."""
-        if self._stop() is not None:
+        if self._stop() is not None and self._unchanging is None:
             self._observations.note(SIGNAL, "the training ended in the step that was looked through")
+        if self._unchanging is not None:
+            self._gives_up("the training ended before enough steps were looked through to tell what stays the same")
         self._over = True
 
     def _stop(self) -> OperatorMode | None:
@@ -121,7 +192,7 @@ class StepLook:
             return "the model lies on a device that is not looked at, or whose work is being captured"
         return ""
 
-    def _opens(self, mode: OperatorMode) -> bool:
+    def _opens(self, mode: OperatorMode, *, beside: bool = False) -> bool:
         """Operators are seen from here on, unless they are by now, or something else that changes what they do is under
         way, or a graph is being captured.
         """
@@ -131,7 +202,7 @@ class StepLook:
         alone = not _INNER._len_torch_dispatch_stack() and not transformed and _INNER._get_tracing_state() is None
         if mode is not self._mode or not alone or any(captures(device) for device in self._devices):
             return False
-        mode.open()
+        mode.open(beside=beside)
         return True
 
     def _stand_in_for_calls(self, model: torch.nn.Module, mode: OperatorMode) -> None:
@@ -156,14 +227,35 @@ class StepLook:
 
         self._undo.callback(TimedCalls(model, looked))
 
-    def _stand_in_for_backward(self, mode: OperatorMode) -> None:
+    def _stand_in_for_calls_beside(self, model: torch.nn.Module, mode: OperatorMode) -> None:
+        before, thread, compiling = stands_in(model), get_ident(), torch.compiler.is_dynamo_compiling
+        call: Callable[..., Any] = model._call_impl if before is None else before
+
+        def looked(*args: Any, **kwargs: Any) -> Any:
+            opened = False
+            if not compiling() and get_ident() == thread:
+                with self._observations.guard(SIGNAL):
+                    opened = self._opens(mode, beside=True)
+            try:
+                return call(*args, **kwargs)
+            finally:
+                if opened:
+                    mode.close()
+
+        self._undo.callback(TimedCalls(model, looked))
+
+    def _stand_in_for_backward(self, mode: OperatorMode, *, shown: bool) -> None:
+        """Backward is ``shown``, or only ends what is."""
         original, thread = torch.autograd.backward, get_ident()
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             if get_ident() != thread or mode.in_backward:
                 return original(*args, **kwargs)
             with self._observations.guard(SIGNAL):
-                self._opens(mode)
+                if shown:
+                    self._opens(mode)
+                else:
+                    mode.close()
             mode.enter_backward()
             try:
                 return original(*args, **kwargs)

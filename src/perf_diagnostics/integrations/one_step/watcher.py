@@ -24,6 +24,8 @@ class Ran(NamedTuple):
     in_backward: bool
     #: How long it took, where all of its tensors are on the CPU; None: they are on a device.
     seconds: float | None
+    #: Whether a model asked for it that nobody trains, called beside those that are: it may lie in another phase.
+    beside: bool = False
 
     def given(self) -> Iterator[torch.Tensor]:
         """The tensors that it was called with."""
@@ -40,6 +42,8 @@ class Watcher:
 
     #: The names of the facts that it tells.
     signals: ClassVar[tuple[str, ...]] = ()
+    #: Whether it is shown those as well for which a model asked beside those that are trained.
+    sees_beside: ClassVar[bool] = False
 
     def opens(self) -> None:
         """Operators are shown from here on, after others that were not: memory may hold something else by now."""

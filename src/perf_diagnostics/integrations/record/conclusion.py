@@ -142,7 +142,7 @@ class Conclusion:
         unseen = self.course.unseen_steps
         if unseen:
             steps_are = "1 step is" if unseen == 1 else f"{unseen} steps are"
-            why = "what they trained was found only when its optimizer stepped, so their forward was not seen"
+            why = "what they trained was found only when it was updated, so their forward was not seen"
             gaps.append(Gap("unseen_steps", f"{steps_are} not in the record: {why}"))
         if self.course.unknown_samples:
             gaps.append(Gap("samples", "the size of some batches could not be told, so throughput is too low"))

@@ -35,7 +35,7 @@ def without_unseen(part: StepTable, probe: LoopProbe, *, exchanges: bool) -> Ste
     """
     unseen = [ALL_PHASES[index] for index in range(len(MEASURED_PHASES)) if not probe.has_seen(index)]
     absent = {f"{clock}_{phase}_ns" for phase in unseen for clock in ("host", "device")}
-    if not (probe.has_seen(OPTIMIZER) and probe.bridged):
+    if not (probe.has_seen(OPTIMIZER) and probe.bridged) or probe.by_hand:
         absent.add("before_update_ns")
     if not (probe.has_seen(DATA_WAIT) and probe.cpu_clock):
         absent.add("data_wait_cpu_ns")

@@ -81,6 +81,8 @@ class Recording:
         self.window: WindowBorders | None = None
         #: What looks through one step that does not count, where somebody wants that.
         self.looks: StepLook | None = None
+        #: After so many steps another one is to be looked through; 0: none is.
+        self._look_due = 0
         #: Adds to the result what watching cost a step; who starts the watch knows how (:mod:`.own_cost`).
         self.with_own_cost: Callable[[TrialResult, LoopProbe, Callable[[], int]], TrialResult] = _as_it_is
         #: Called before a block's steps are taken from the probe.
@@ -172,8 +174,7 @@ class Recording:
         if self.probe.capturing:
             return  # it stays due
         self.first_ended(now)
-        if self.looks is not None and self.looks.under_way:
-            self._looked_through(self.looks)
+        if self.looks is not None and self._at_border_of_look(self.looks):
             return
         if self.profiling:
             self._border_of_window()
@@ -217,13 +218,24 @@ class Recording:
         looking = self.looks is not None and self.looks.under_way
         return looking or (self.window is not None and self.window.under_way)
 
+    def _at_border_of_look(self, looks: StepLook) -> bool:
+        """Whether a step that was looked through ends here, or one begins because it is due."""
+        if looks.under_way:
+            self._looked_through(looks)
+        elif self._look_due and self.steps >= self._look_due and not self.profiling:
+            self._look_through(looks)
+        else:
+            return False
+        return True
+
     def _look_through(self, looks: StepLook) -> None:
         """The next step is looked through, if it can be, and does not count; the steps so far are written."""
         with self._between_blocks():
             looks.begin(several=self._disk.meeting.several)
+            self.about.looked = looks.facts
             self.probe.warmup = looks.under_way
-        if looks.under_way:
-            self._times.wait(self.steps, self.steps + 1)
+        self._look_due = self.steps + 1 if looks.under_way else 0
+        self._wait_for_steps()
 
     def _looked_through(self, looks: StepLook) -> None:
         """The step that was looked through has ended."""
@@ -231,6 +243,11 @@ class Recording:
             looks.end()
             self.about.looked = looks.facts
             self.probe.warmup = False
+        after = looks.due_after
+        if after == 0:
+            self._look_through(looks)
+            return
+        self._look_due = 0 if after is None else self.steps + after
         self._wait_for_steps()
 
     def _look_at_window(self, now: int) -> None:
@@ -254,7 +271,9 @@ class Recording:
 
     def _wait_for_steps(self) -> None:
         """The next look is due when the block is full or, before that, when ranks of several have something to tell."""
-        self._times.wait(self.steps, self.exchanges.next_look if self._disk.meeting.several else None)
+        exchange = self.exchanges.next_look if self._disk.meeting.several else None
+        due = [step for step in (exchange, self._look_due or None) if step is not None]
+        self._times.wait(self.steps, min(due, default=None))
 
     def _look_at_ranks(self) -> None:
         """Of several ranks, agree on where they meet, and see how they exchange their gradients."""

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from perf_diagnostics.diagnose.finding import Diagnosis
 
 
+#: Where a loop that cannot be watched is marked.
+_MARKS = "perf_diagnostics.integrations.OwnLoop, docs/own-loop.md"
+
+
 class Recorded(Protocol):
     """A training that was recorded."""
 
@@ -50,7 +54,8 @@ def _verdict(recording: Recorded, observations: Observations) -> tuple[str, Diag
     run = recording.run
     if run is None:
         gaps = sorted(observations.gaps, key=lambda gap: gap.signal != "steps")
-        return "no training step was measured" + next((f": {gap.why}" for gap in gaps), ""), None
+        why = next((f": {gap.why}" for gap in gaps), "")
+        return f"no training step was measured{why}; steps can be marked by hand, too ({_MARKS})", None
     where = "not written" if recording.folder is None else os.path.relpath(recording.folder.path)
     diagnosis = diagnose(run, traces=None if recording.folder is None else recording.folder.traces())
     told = f"{'no verdict: ' if diagnosis.verdict is None else ''}{verdict_words(diagnosis)}"

@@ -15,7 +15,17 @@ from perf_diagnostics.integrations.record.parts import RankFiles, StepParts
 from perf_diagnostics.integrations.record.telling import say
 from perf_diagnostics.measure import environment
 from perf_diagnostics.measure.observation import Observations, in_words
-from perf_diagnostics.records import Environment, Json, Length, Run, Settings, StepTable, Trial, TrialResult
+from perf_diagnostics.records import (
+    OWN_TRAINING,
+    Environment,
+    Json,
+    Length,
+    Run,
+    Settings,
+    StepTable,
+    Trial,
+    TrialResult,
+)
 from perf_diagnostics.records.energies import RankEnergy
 from perf_diagnostics.store.ranks.rank_energy_file import write_rank_energy
 from perf_diagnostics.store.run_folder import RunFolder
@@ -76,7 +86,7 @@ class TrainingFolder:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for the run's record."""
-        return ("Measured inside a training of the user's own.", *self._about.notes)
+        return (OWN_TRAINING, *self._about.notes)
 
     def flush(self, seen: int, shape: Callable[[StepTable], StepTable]) -> None:
         """Write what has been measured and is not yet on disk; what cannot be written becomes a gap.

@@ -11,6 +11,9 @@ LEAST_PATIENCE = 16
 #: Stands for all optimizers that step inside the backward, one for each parameter: together they take one turn.
 IN_BACKWARD = -1
 
+#: Stands for a loop that updates its parameters by hand, without an optimizer of torch.
+BY_HAND = -2
+
 
 class Cycle:
     """Ends a step at the step of the last optimizer of a cycle, and learns which optimizers there are.

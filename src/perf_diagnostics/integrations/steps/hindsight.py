@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
-from perf_diagnostics.measure.steps.tape import AT, END, FORWARD, OTHER, START, code_of, time_of
+from perf_diagnostics.measure.steps.tape import AT, END, FOLDED, FORWARD, OPTIMIZER, OTHER, START, code_of, time_of
 
 #: What a step held: samples, tokens, padding tokens; None where it could not be told.
 Held = tuple[int | None, int | None, int | None]
@@ -78,6 +78,15 @@ class HindsightProbe(LoopProbe):
         for place in places:
             if place < len(marks) and code_of(marks[place]) == OTHER:
                 marks[place] += AT[FORWARD] - AT[OTHER]
+
+    def no_update(self) -> None:
+        """What was marked last as optimizer, in the step that is under way, is other."""
+        marks = self._marks
+        for place in reversed(range(self._step_mark, len(marks))):
+            if (code := code_of(marks[place])) in (OPTIMIZER, END, START, FOLDED):
+                if code == OPTIMIZER:
+                    marks[place] += AT[OTHER] - AT[OPTIMIZER]
+                return
 
     def begin_again(self) -> None:
         """What was marked so far belongs to no step: the first one begins now."""

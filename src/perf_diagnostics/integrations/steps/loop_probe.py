@@ -95,6 +95,8 @@ class LoopProbe(Probe):
         self.open: list[int] = []
         #: Whether the thread's CPU time is read at the ends of steps.
         self.step_clock = True
+        #: Whether the loop updates its parameters by hand: of what follows a backward it is not known what is update.
+        self.by_hand = False
         #: What writes the marks, and what a watch knows of the step.
         self.state = StepState(self._mark_first, thread_cpu)
         self.state.full, self.state.full_at = self.fold, MOST_MARKS

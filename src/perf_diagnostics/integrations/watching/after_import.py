@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib.machinery
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 
 class AfterImport:
@@ -35,11 +34,10 @@ class AfterImport:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Part of the import system."""
+        """Part of the import system, and asked by whoever only looks whether the module is installed."""
         if name != self._module:
             return None
-        self.remove()
-        spec = importlib.util.find_spec(name)
+        spec = _found_by_others(self, name, path, target)
         if spec is None or spec.loader is None:
             return spec
         loader: Any = spec.loader
@@ -48,7 +46,19 @@ class AfterImport:
         def exec_module(module: ModuleType) -> None:
             del loader.exec_module  # the class's own again
             execute(module)
+            self.remove()
             self._then()
 
         loader.exec_module = exec_module
         return spec
+
+
+def _found_by_others(
+    asking: AfterImport, name: str, path: Sequence[str] | None, target: ModuleType | None
+) -> importlib.machinery.ModuleSpec | None:
+    """What the finders beside the asking one find."""
+    for finder in list(sys.meta_path):
+        find = getattr(finder, "find_spec", None)  # finders of old have none, and the import system leaves them out
+        if finder is not asking and find is not None and (spec := find(name, path, target)) is not None:
+            return cast("importlib.machinery.ModuleSpec", spec)
+    return None

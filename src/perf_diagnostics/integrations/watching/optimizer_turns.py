@@ -17,7 +17,7 @@ from perf_diagnostics.integrations.steps.cycle import IN_BACKWARD, Cycle
 from perf_diagnostics.integrations.steps.first_turns import FirstTurns, Turn
 from perf_diagnostics.integrations.steps.hindsight import Held, OpenBorder
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, OPTIMIZER
-from perf_diagnostics.integrations.steps.step_state import NOTHING, QUICK_NS
+from perf_diagnostics.integrations.steps.step_state import NOTHING, QUICK_NS, nobody
 from perf_diagnostics.integrations.watching.watched_steps import WatchedSteps
 from perf_diagnostics.measure.steps.tape import AT, END, LEAVE
 
@@ -50,6 +50,8 @@ class OptimizerTurns:
         #: Up to this mark on the tape the calls of what is trained were not seen, for it was not known yet.
         self._unseen_until = -1
         self._codes: set[CodeType] = set()
+        #: Called where an optimizer steps for the first time.
+        self.when_met: Callable[[], None] = nobody
         self._gradient_threads: set[int] = set()
 
     def step_begins_inside(self) -> None:
@@ -61,6 +63,7 @@ class OptimizerTurns:
 
     def meet(self, optimizer: torch.optim.Optimizer, step: FrameType) -> None:
         """An optimizer steps for the first time; ``step`` is the frame that calls its hooks."""
+        self.when_met()
         this = id(optimizer)
         kind = _kind_of(optimizer)
         before = self._predecessor(this, kind)
@@ -136,6 +139,11 @@ class OptimizerTurns:
             return
         ends = cycle.alone == IN_BACKWARD or cycle.stepped(IN_BACKWARD, self._steps.batches)
         if ends and not self._ends_plainly():
+            self._steps.end()
+
+    def step_by_hand_ends(self) -> None:
+        """The loop has updated its parameters without an optimizer, and its step ends here."""
+        if not self._ends_plainly():
             self._steps.end()
 
     def _ends_plainly(self) -> bool:

@@ -123,6 +123,13 @@ def _timed_backward(watch: Watch, original: Callable[..., Any]) -> Callable[...,
     return backward
 
 
+def watch_updates_by_hand(watch: Watch, patches: ExitStack) -> None:
+    """See whether the loop updates its parameters by hand, as long as no optimizer steps."""
+    for name, stand_in in watch.by_hand.begin().items():
+        replace(torch.autograd, name, stand_in, watch.by_hand.patches)
+    patches.callback(watch.by_hand.stop)
+
+
 def watch_optimizers(watch: Watch, optimizers: Iterable[torch.optim.Optimizer] | None, patches: ExitStack) -> None:
     """Time the steps of these optimizers, or of every optimizer in the process (None)."""
     begins, ends = _step_begins(watch, closure_marker(watch)), _step_ends(watch)

@@ -25,6 +25,7 @@ from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, 
 from perf_diagnostics.integrations.steps.passes import Passes
 from perf_diagnostics.integrations.steps.step_state import NOTHING
 from perf_diagnostics.integrations.watching.optimizer_turns import OptimizerTurns
+from perf_diagnostics.integrations.watching.updates_by_hand import GoesOn, UpdatesByHand
 from perf_diagnostics.integrations.watching.watched_steps import WatchedSteps
 from perf_diagnostics.measure.steps.tape import AT, KEEPS, LEAVE
 from perf_diagnostics.records import Outcome, Phase
@@ -88,6 +89,15 @@ class Watch:
         self.steps = WatchedSteps(self.probe, self.recording, self.trained, self.about, self.observations, cycle=cycle)
         self.turns = OptimizerTurns(self.steps, cycle, named=bool(optimizers))
         self.batches = self.steps.batches
+        self.by_hand = UpdatesByHand(
+            self.steps,
+            self.turns,
+            about=self.about,
+            observations=self.observations,
+            leave=self.leave,
+            fails=self.fails,
+        )
+        self.turns.when_met = self.by_hand.optimizer_steps
         self.state.full = self.many_marks
         #: Whether the pass over a loader that began last is for training, and all such passes.
         self.pass_trains = False
@@ -98,7 +108,9 @@ class Watch:
         self._ahead: Any = None
         self._ended = False
         self.recording.exchanges.modules = lambda: self.trained.everything
-        self.recording.looks = StepLook(self.observations, lambda: self.trained.modules)
+        self.recording.looks = StepLook(
+            self.observations, lambda: self.trained.modules, lambda: self.trained.beside.modules
+        )
         try:
             self.trained.watch_models()
             self.steps.find_main()
@@ -135,10 +147,17 @@ class Watch:
         state.mark(self.recording.clock() + AT[LEAVE])
         return ended
 
+    def _update_may_be_over(self, how: GoesOn) -> None:
+        """The loop goes on while an update is under way: one by hand may be over, an optimizer's may have raised."""
+        if self.by_hand.tail_is_open:
+            self.by_hand.goes_on(how)
+        else:
+            self.turns.forget_lost_steps()
+
     def pass_begins(self, loader: object, asker: str) -> None:
         """The loader starts a pass over its data, asked to by code of a module of this name."""
         if self.state.inside == OPTIMIZER:
-            self.turns.forget_lost_steps()
+            self._update_may_be_over(GoesOn.FETCHES)
         known = self._training_passes.knows(loader)
         if not known and torch.is_grad_enabled():
             self.turns.look_ahead(read_all=self._read_all)
@@ -161,7 +180,7 @@ class Watch:
     def fetch_begins(self, *, trains: bool) -> None:
         """The next batch is asked for, of a pass for training or not, and it may not be for training."""
         if self.state.inside == OPTIMIZER:
-            self.turns.forget_lost_steps()
+            self._update_may_be_over(GoesOn.FETCHES)
         if self.state.evaluated:
             self.steps.give_back_batch()
         # Many a loop evaluates now and then, and calls train() only when it has the next batch.
@@ -190,7 +209,7 @@ class Watch:
     ) -> None:
         """A model is called, perhaps inside something else, and perhaps not to be trained; ``code`` tells how."""
         if self.state.inside == OPTIMIZER:
-            self.turns.forget_lost_steps()
+            self._update_may_be_over(GoesOn.TRAINS if torch.is_grad_enabled() and module.training else GoesOn.ASKS)
         state, probe = self.state, self.probe
         inside = state.inside
         if inside == FORWARD:
@@ -209,7 +228,7 @@ class Watch:
             if reader is not None:
                 self.steps.count_masked(reader, args, kwargs)
             elif not self.batches or (self.steps.rows_wanted and state.forwards > len(self.batches)):
-                self.steps.count_rows(args, kwargs)
+                self.steps.count_rows(module, args, kwargs)
             probe.enter(code)
         else:
             state.evaluated = state.unused_wait
@@ -218,7 +237,7 @@ class Watch:
     def backward_begins(self, code: int, loss: Any) -> None:
         """The outermost backward begins on this, inside something else or in one of the first steps."""
         if self.state.inside == OPTIMIZER:
-            self.turns.forget_lost_steps()
+            self._update_may_be_over(GoesOn.TRAINS)
         self.probe.enter(code)
         if self.steps.looks.wanted:
             with self.observations.guard("gradients"):
@@ -261,12 +280,14 @@ class Watch:
 
     def _why_no_step(self) -> str:
         """What was seen instead of a step, of which none has ended."""
-        if self.probe.entered_so_far(OPTIMIZER):
+        if self.turns.met and self.probe.entered_so_far(OPTIMIZER):
             return "the training ended before the first step of an optimizer did"
         ends = "steps end where optimizer.step() ends"
-        backwards = self.probe.entered_so_far(BACKWARD)
+        backwards = max(self.probe.entered_so_far(BACKWARD), self.by_hand.backwards)
         if backwards:
-            return f"no optimizer stepped; backward was called {_times(backwards)} ({ends})"
+            seen = self.by_hand.seen()
+            ends += ", or where the loop itself has changed the parameters" if seen else ""
+            return f"no optimizer stepped; backward was called {_times(backwards)}{seen} ({ends})"
         calls = self.probe.entered_so_far(FORWARD)
         if calls:
             return f"no optimizer stepped and backward was not called; a model was called {_times(calls)} ({ends})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -33,6 +34,9 @@ _MOST_BATCHES = _MOST_BESIDE = 4096
 
 #: Steps that are ended in full of which it is looked whether they train on slices of their batches.
 _LOOKED_FOR_SLICES = 4
+
+#: A call on a smaller part of the largest call's rows than one in so many is not for training.
+_OF_THE_LARGEST = 4
 
 
 def _nothing() -> None:
@@ -76,6 +80,8 @@ class WatchedSteps:
         self.stepping: list[int] = []
         #: Whether an optimizer has stepped that may train another model than those that are known.
         self.stranger = False
+        #: Whether the step under way is to be lost, for not all of it was seen.
+        self.unseen = False
         #: Called once, where the training turns out not to run on the CPU.
         self.when_on_device: Callable[[], None] = _nothing
         #: Whether it is known what is trained, and where.
@@ -85,6 +91,8 @@ class WatchedSteps:
         self._calls_seen = self._told_of_new_models = False
         #: Where no batch is seen: the rows given to models in the step, in how many calls, and in the largest of them.
         self._rows = self._row_calls = self._most_rows = 0
+        #: How often each model was called with so many rows.
+        self._called_with: Counter[tuple[int, int]] = Counter()
         #: Whether the rows of calls beyond one a batch are counted, to tell whether batches are trained on in slices.
         self.rows_wanted = True
         #: What the calls of the step hold by their masks, where no batch was seen.
@@ -99,7 +107,7 @@ class WatchedSteps:
         self._micro_steps = 1
         recording.before_take = self._read_losses
 
-    def count_rows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def count_rows(self, model: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """No loader: the samples are the rows given to the model, those of a closure or of several models once."""
         rows = describe.count_call(args, kwargs) or 0
         self._most_rows = max(self._most_rows, rows)
@@ -107,6 +115,7 @@ class WatchedSteps:
             self._rows, self._row_calls = max(self._rows, rows), 1
         else:
             self._rows, self._row_calls = self._rows + rows, self._row_calls + 1
+            self._called_with[id(model), rows] += 1
 
     @property
     def rows(self) -> tuple[int, int]:
@@ -119,11 +128,35 @@ class WatchedSteps:
         Of several optimizers, whose models are called in turn on the same samples, the largest call's: that is known
         only when the step is over, for its first turns may have been taken for steps of the first optimizer alone.
         """
-        return min(rows, self._most_rows) if len(self._cycle) > 1 else rows
+        if len(self._cycle) > 1:
+            return min(rows, self._most_rows)
+        return self._trained_rows[0] if rows == self._rows else rows
+
+    @property
+    def _trained_rows(self) -> tuple[int, int]:
+        """Of the rows given to models in the step those that are samples, and in how many calls they were given.
+
+        Several models (an actor and a critic) are called on the same samples. Calls on less than a quarter of the
+        largest one's rows ask for something else: what to do next, in an environment.
+        """
+        called = self._called_with
+        if called.total() != self._row_calls:
+            return self._rows, self._row_calls
+        largest: dict[int, int] = {}
+        for model, rows in called:
+            largest[model] = max(largest.get(model, 0), rows)
+        found = {model: [0, 0] for model in largest}
+        for (model, rows), calls in called.items():
+            if rows * _OF_THE_LARGEST >= largest[model]:
+                found[model][0] += rows * calls
+                found[model][1] += calls
+        rows, calls = max(found.values(), default=(0, 0))
+        return rows, calls
 
     def rows_ended(self, rows: int, calls: int) -> None:
         """Of the rows given to models so many belong to steps that have ended, in so many calls."""
         self._rows, self._row_calls = max(0, self._rows - rows), max(0, self._row_calls - calls)
+        self._called_with.clear()
 
     def may_be_masked(self) -> None:
         """A model is watched that may be called with a mask."""
@@ -132,7 +165,7 @@ class WatchedSteps:
     def count_masked(self, reader: MaskReader, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A model is called that may be called with a mask: what that tells of the batch that came last."""
         if not self.batches:
-            self.count_rows(args, kwargs)
+            self.count_rows(reader, args, kwargs)
         once = bool(self.stepping) or len(self._cycle) > 1
         call = Call(reader, args, kwargs, self.copies.source_of)
         self._masked = count_call(self.batches, self._masked, call, once=once)
@@ -177,9 +210,10 @@ class WatchedSteps:
             self.give_back_batch()
         self._catch_up()
         samples, tokens, padding = self.add_up(batches)
-        calls = 1 if len(self._cycle) > 1 else self._row_calls
+        calls = 1 if len(self._cycle) > 1 else self._trained_rows[1]
         self._look_for_slices(samples)
         self._rows = self._most_rows = self._masked = 0
+        self._called_with.clear()
         self.copies.forget()
         had = len(batches) + self.folded_batches
         # Of two loaders one call uses both.
@@ -193,7 +227,10 @@ class WatchedSteps:
         state.same = batches.copy() or None  # what begins a block of steps takes it back
         self._calls_seen = self._calls_seen or state.forwards > 0
         self._count_batch(samples, micro_steps or calls)  # with its end the warm-up may be written
-        if self._looks_for_models:
+        if self.unseen:
+            self.unseen = False
+            self.recording.lose_step(self.describe)
+        elif self._looks_for_models:
             self.recording.lose_step(self._look_for_models)
         else:
             self.look_at_gradients(optimizer)
@@ -202,7 +239,7 @@ class WatchedSteps:
             self.learn(samples, micro_steps or calls)
         self._row_calls = 0
         state.ended_ns = self.recording.clock()
-        if state.ended_ns >= self.trained.beside.due_ns and not self.probe.capturing:
+        if state.ended_ns >= self.trained.beside.due_ns and not (self.probe.capturing or self.recording.profiling):
             self.recording.aside(self.trained.look_beside)
             state.ended_ns = self.recording.clock()
         self.looks.wanted = self.probe.warmup and not self.recording.profiling

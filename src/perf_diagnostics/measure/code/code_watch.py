@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from perf_diagnostics.measure.code.code_places import CodePlaces
 from perf_diagnostics.measure.code.code_sampling import INTERVAL_NS, RARE_INTERVAL_NS, CodeSampling
+from perf_diagnostics.measure.code.course_of_looks import CourseOfLooks
 from perf_diagnostics.measure.code.own_code import OwnCode
 from perf_diagnostics.measure.code.program_slice import ProgramSlice, TooEntangledError
 from perf_diagnostics.measure.code.prompt_lock import PromptLock
@@ -63,6 +64,7 @@ class CodeWatch:
         self._waits: WaitLooks | None = None
         self._seen: Counter[_Way] = Counter()
         self._rare: Counter[_Way] = Counter()
+        self._course: CourseOfLooks[_Way] = CourseOfLooks()
         self._places = CodePlaces(with_kinds=True)
 
     def begin(self) -> None:
@@ -101,7 +103,9 @@ class CodeWatch:
                 if where is not None:
                     # Of a late look that saw another phase nobody knows at which line the thread was when it was due.
                     stack = look.stack if where == later else 0
-                    (self._rare if look.rare else self._seen)[*where, look.late, stack] += look.weight
+                    way = (*where, look.late, stack)
+                    (self._rare if look.rare else self._seen)[way] += look.weight
+                    self._course.count(way, look.at_ns, look.weight)
 
     def end(self) -> None:
         """The training is over."""
@@ -133,8 +137,9 @@ class CodeWatch:
         stacks = sampling.stacks
         numbers: dict[CodePlace, int] = {}
         lines: dict[CodePlace, tuple[str, int]] = {}
-        paths: dict[tuple[str, str, bool, tuple[int, ...], tuple[str, ...], tuple[str, ...]], list[int]] = {}
-        for rank, ((phase, part, late, number), _) in enumerate((self._seen + self._rare).most_common()):
+        paths: dict[tuple[str, str, bool, tuple[int, ...], tuple[str, ...], tuple[str, ...]], list[_Way]] = {}
+        for rank, (way, _) in enumerate((self._seen + self._rare).most_common()):
+            phase, part, late, number = way
             stack = stacks[number] if rank < MOST_PATHS else NOWHERE
             places = [self._places.place(code, line) for code, line in reversed(stack.lines)]
             lines.update(
@@ -142,19 +147,28 @@ class CodeWatch:
                 for place, (code, line) in zip(places, reversed(stack.lines), strict=True)
             )
             on_the_way = tuple(numbers.setdefault(place, len(numbers)) for place in places)
-            counts = paths.setdefault((phase, part, late, on_the_way, stack.calls, stack.via), [0, 0])
-            counts[0] += self._seen[phase, part, late, number]
-            counts[1] += self._rare[phase, part, late, number]
+            paths.setdefault((phase, part, late, on_the_way, stack.calls, stack.via), []).append(way)
         return CodeSamples(
             places=tuple(numbers),
             roles=_roles([lines[place] for place in numbers]),
             paths=tuple(
-                CodePath(phase=phase, part=part, late=late, places=places, calls=calls, via=via, looks=looks, rare=rare)
-                for (phase, part, late, places, calls, via), (looks, rare) in paths.items()
+                CodePath(
+                    phase=phase,
+                    part=part,
+                    late=late,
+                    places=places,
+                    calls=calls,
+                    via=via,
+                    looks=sum(self._seen[way] for way in ways),
+                    rare=sum(self._rare[way] for way in ways),
+                    course=tuple(map(sum, zip(*map(self._course.of, ways), strict=True))),
+                )
+                for (phase, part, late, places, calls, via), ways in paths.items()
             ),
             interval_s=INTERVAL_NS / 1e9,
             rare_interval_s=RARE_INTERVAL_NS / 1e9,
             cpu_s=sampling.cpu_ns / 1e9,
+            stretch_s=self._course.stretch_s,
         )
 
 

@@ -6,6 +6,7 @@ them. Which of them are the user's, which lines these are and how all is called 
 
 from __future__ import annotations
 
+import dis
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -165,6 +166,9 @@ class Lines:
     def at(self, code: CodeType, place: int) -> int:
         """The line of an instruction, by its place in bytes; of one that has none, the first line of its code.
 
+        The jump at a loop's end has none where several lines lead there. It is where a thread gives Python's lock away,
+        so that a loop of Python's own is seen there and nowhere else: its line is that of the loop's head.
+
         >>> Lines().at(compile("a = 1\\n\\nb = 2", "x.py", "exec"), 1 << 20)
         3
         """
@@ -173,9 +177,19 @@ class Lines:
             if len(self._tables) >= MOST_TABLES:
                 self._tables.clear()
             begins, lines = array("q"), array("q")
+            heads = _heads(code) if any(line is None for *_, line in code.co_lines()) else {}
             for begin, _, line in code.co_lines():
                 begins.append(begin)
-                lines.append(line or 0)
+                lines.append(line or heads.get(begin, 0))
             table = self._tables[id(code)] = code, begins, lines
         _, begins, lines = table
         return lines[max(0, bisect_right(begins, place) - 1)] or code.co_firstlineno
+
+
+def _heads(code: CodeType) -> dict[int, int]:
+    """The lines of the heads of loops, by the places of the jumps back to them."""
+    line_at: dict[int, int] = {}
+    for begin, end, line in code.co_lines():
+        line_at.update(dict.fromkeys(range(begin, end, 2), line or 0))
+    jumps = (one for one in dis.get_instructions(code) if one.opname.startswith("JUMP_BACKWARD"))
+    return {jump.offset: line_at.get(jump.argval, 0) for jump in jumps}

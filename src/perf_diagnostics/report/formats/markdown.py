@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from perf_diagnostics.diagnose.code.code_words import seen_at
-from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding
+from perf_diagnostics.diagnose.finding import Diagnosis, Finding
 from perf_diagnostics.diagnose.verdict_place import verdict_note, verdict_seen
 from perf_diagnostics.report.formats.markdown_text import md, md_code
 from perf_diagnostics.report.gains import IN_BRACKETS, fix, saving
@@ -17,12 +17,14 @@ from perf_diagnostics.report.tables.code_table import CODE, code_rows
 from perf_diagnostics.report.tables.sizes_table import SIZES
 from perf_diagnostics.report.words import (
     DASH,
-    between,
+    EVIDENCE_HEADS,
+    EVIDENCE_NUMERIC,
     cell,
     change_in_code,
     clean,
     could_not_look,
     counted,
+    evidence_cells,
     heading,
     moment,
     number,
@@ -181,25 +183,20 @@ def _finding(finding: Finding, diagnosis: Diagnosis) -> Iterator[str]:
     if explained := explained_by(finding, diagnosis):
         yield from (explained, "")
     if finding.evidence:
-        heads = ("Evidence", "Value", "95 % interval", "Limit", "Unit", "n", "Source")
-        rows = [_evidence(item) for item in finding.evidence]
-        numeric = (False, True, True, True, False, True, False)
-        told = [i for i in range(len(heads)) if any(row[i] not in ("", DASH) for row in rows)]
-        yield from _grid(_only(heads, told), [_only(row, told) for row in rows], [numeric[i] for i in told])
+        rows = [evidence_cells(item) for item in finding.evidence]
+        told = [i for i in range(len(EVIDENCE_HEADS)) if any(row[i] not in ("", DASH) for row in rows)]
+        numeric = [EVIDENCE_NUMERIC[i] for i in told]
+        yield from _grid(_only(EVIDENCE_HEADS, told), [_only(row, told) for row in rows], numeric)
         yield ""
     for remedy in finding.remedies:
-        change = f" (change: {change_in_code(remedy.change)})" if remedy.change else ""
+        setting = diagnosis.setting_of(remedy)
+        change = f" (change: {change_in_code(setting)})" if setting else ""
         yield f"- Try: {md(remedy.says + change)}"
     yield from (f"- Confidence: {100 * finding.confidence:.0f} %", "")
 
 
 def _only(row: Sequence[str], columns: Sequence[int]) -> list[str]:
     return [row[i] for i in columns]
-
-
-def _evidence(item: Evidence) -> tuple[str, ...]:
-    interval = DASH if item.low is None or item.high is None else between(item.low, item.high)
-    return (item.metric, number(item.value), interval, number(item.limit), item.unit, number(item.n), item.source)
 
 
 def _charts(report: Report) -> Iterator[str]:
@@ -226,9 +223,10 @@ def _code(report: Report, table: ReportTable) -> Iterator[str]:
         where = f"{row.where}{f' in {row.function}' if row.function else ''}{row.mostly}"
         where += "".join(f", called from {caller}" if not n else f", {caller}" for n, caller in enumerate(row.callers))
         called = f"; calls {row.called}" if row.called else ""
+        slow = f". {row.slow}." if row.slow else ""
         yield (
             f"| {row.phase} | {row.share}{ends} | {'█' * max(1, round(_BAR_CELLS * row.length))} "
-            f"| {md(where + called)} | {md_code(row.source) if row.source else ''} |"
+            f"| {md(where + called + slow)} | {md_code(row.source) if row.source else ''} |"
         )
     yield from ("", md(table.note), "")
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from perf_diagnostics.errors import FormatUnavailable, InvalidSettings, ReportError
 from perf_diagnostics.report.model import Report
+from perf_diagnostics.report.words import listing
 from perf_diagnostics.store.files.whole_files import write_atomic
 
 
@@ -132,7 +133,11 @@ def write_report(
             except FormatUnavailable as error:
                 outcomes.append(Skipped(name, str(error)))
                 break
-            outcomes.append(Written(name, write_file(Path(directory) / renderer.file_name, content)))
+            try:
+                outcomes.append(Written(name, write_file(Path(directory) / renderer.file_name, content)))
+            except ReportError as error:
+                before = listing([one.path.name for one in outcomes if isinstance(one, Written)])
+                raise ReportError(f"{error} Written before: {before}." if before else str(error)) from error
     return tuple(outcomes)
 
 

@@ -13,7 +13,14 @@ from perf_diagnostics.report.lead import explained_by
 from perf_diagnostics.report.slides.paged_slides import text_slides
 from perf_diagnostics.report.slides.slide_layout import BODY, Box, Grid, Line, height_in, paged
 from perf_diagnostics.report.slides.slides import Deck
-from perf_diagnostics.report.words import DASH, between, change_in_code, number, plain
+from perf_diagnostics.report.words import (
+    DASH,
+    EVIDENCE_HEADS,
+    EVIDENCE_NUMERIC,
+    change_in_code,
+    evidence_cells,
+    plain,
+)
 
 _EVIDENCE_ROWS = 6
 
@@ -31,7 +38,8 @@ def finding_slides(deck: Deck, finding: Finding, diagnosis: Diagnosis) -> None:
     if explained := explained_by(finding, diagnosis):
         lines.append(Line(explained, 15, space_after=8))
     for remedy in finding.remedies:
-        change = f"  [{change_in_code(remedy.change)}]" if remedy.change else ""
+        setting = diagnosis.setting_of(remedy)
+        change = f"  [{change_in_code(setting)}]" if setting else ""
         lines.append(Line(f"{remedy.says}{change}", 15, bullet=True, space_after=4))
     lines = [
         Line(plain(line.text, 420), line.size, line.colour, line.bold, line.bullet, line.space_after) for line in lines
@@ -57,12 +65,12 @@ def finding_slides(deck: Deck, finding: Finding, diagnosis: Diagnosis) -> None:
 
 def _grid(finding: Finding, shown: Sequence[Evidence]) -> Grid:
     """The evidence as a table, without a column that nothing stands in."""
-    rows = [_evidence(item) for item in shown]
-    kept = [i for i, (head, _) in enumerate(_EVIDENCE) if head != "Source" or any(row[i] for row in rows)]
+    rows = [evidence_cells(item) for item in shown]
+    kept = [i for i, head in enumerate(EVIDENCE_HEADS) if head != "Source" or any(row[i] for row in rows)]
     return Grid(
-        [_EVIDENCE[i] for i in kept],
+        [(EVIDENCE_HEADS[i], "") for i in kept],
         [[row[i] for i in kept] for row in rows],
-        [_EVIDENCE_NUMERIC[i] for i in kept],
+        [EVIDENCE_NUMERIC[i] for i in kept],
         f"Evidence of {finding.code}",
     )
 
@@ -88,18 +96,9 @@ def observation_slides(deck: Deck, findings: Sequence[Finding], diagnosis: Diagn
     text_slides(deck, "Further observations", lines, "\n\n".join(_finding_notes(one, diagnosis) for one in findings))
 
 
-_EVIDENCE = [(head, "") for head in ("Evidence", "Value", "95 % interval", "Limit", "Unit", "n", "Source")]
-_EVIDENCE_NUMERIC = (False, True, True, True, False, True, False)
-
-
-def _evidence(item: Evidence) -> tuple[str, ...]:
-    interval = DASH if item.low is None or item.high is None else between(item.low, item.high)
-    return (item.metric, number(item.value), interval, number(item.limit), item.unit, number(item.n), item.source)
-
-
 def _finding_notes(finding: Finding, diagnosis: Diagnosis) -> str:
     lines = [finding.summary, f"Where: {finding.scope}. Confidence {100 * finding.confidence:.0f} %."]
     lines += [f"{seen.words()}." for seen in seen_at(finding, diagnosis)]
     lines.append("Evidence:")
-    lines += ["; ".join(part for part in _evidence(item) if part and part != DASH) for item in finding.evidence]
+    lines += ["; ".join(part for part in evidence_cells(item) if part and part != DASH) for item in finding.evidence]
     return "\n".join(lines)

@@ -13,6 +13,7 @@ from perf_diagnostics.diagnose.code.code_words import (
     place,
     places,
     source,
+    why_slow,
 )
 from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.finding import Diagnosis
@@ -27,6 +28,8 @@ SECTION = "Where in the code"
 #: The key of the table.
 CODE = "code"
 
+_SLOW = "Known to be slow"
+
 #: Columns of a source text in a table, and callers that are named.
 _SOURCE_COLUMNS = 90
 _CALLERS = 3
@@ -35,7 +38,8 @@ _CALLERS = 3
 @dataclass(frozen=True)
 class CodeRow:
     """A line, or some of one function, in words: its share of the step with the interval's ends, its bar's length in
-    0…1, and of several lines the one with the most (``mostly``).
+    0…1, of several lines the one with the most (``mostly``), and why it is known to be slow, with what to write instead
+    (``slow``).
     """
 
     line: CodeShare
@@ -49,6 +53,7 @@ class CodeRow:
     source: str
     callers: tuple[str, ...]
     called: str
+    slow: str
 
 
 def code_rows(diagnosis: Diagnosis) -> tuple[CodeRow, ...]:
@@ -76,6 +81,7 @@ def _row(line: CodeShare, diagnosis: Diagnosis, longest: float) -> CodeRow:
         source=source(line.place, _SOURCE_COLUMNS),
         callers=tuple(callers[:_CALLERS]),
         called=called_unsaid(line),
+        slow=why_slow(line),
     )
 
 
@@ -91,6 +97,7 @@ def code_table(arms: Sequence[Arm], diagnosis: Diagnosis) -> ReportTable:
         TableColumn("Source", numeric=False, code=True),
         TableColumn("Called from", numeric=False),
         TableColumn("Calls", numeric=False),
+        TableColumn(_SLOW, numeric=False),
     )
     rows = tuple(
         (
@@ -101,6 +108,7 @@ def code_table(arms: Sequence[Arm], diagnosis: Diagnosis) -> ReportTable:
             row.source,
             ", ".join(row.callers),
             row.called,
+            row.slow.removeprefix(_SLOW).removeprefix(":").strip(),
         )
         for row in code_rows(diagnosis)
     )
@@ -110,17 +118,18 @@ def code_table(arms: Sequence[Arm], diagnosis: Diagnosis) -> ReportTable:
 
 
 def code_on_a_slide(table: ReportTable) -> ReportTable:
-    """The same table in fewer columns; what a line calls goes to the speaker's notes."""
+    """The same table in fewer columns; what a line calls, and why it is slow, goes to the speaker's notes."""
     labels = [column.label for column in table.columns]
     kept = ("Phase", "Share of a step", "Line", "Function", "Source", "Called from")
     rows = [dict(zip(labels, row, strict=True)) for row in table.rows]
     calls = [f"{row['Line']} calls {row['Calls']}." for row in rows if row["Calls"]]
+    slow = [f"{row['Line']} is known to be slow: {row[_SLOW]}." for row in rows if row[_SLOW]]
     columns = tuple(table.columns[labels.index(name)] for name in kept)
     return replace(
         table,
         columns=tuple(replace(one, numeric=False) for one in columns),
         rows=tuple(tuple(_with_ends(row) if name == "Share of a step" else row[name] for name in kept) for row in rows),
-        note=" ".join([table.note, *calls]),
+        note=" ".join([table.note, *calls, *slow]),
     )
 
 

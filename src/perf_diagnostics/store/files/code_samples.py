@@ -20,6 +20,7 @@ def encode_code(code: CodeSamples) -> dict[str, Json]:
             "looks": path.looks,
             "rare": path.rare,
             "late": path.late,
+            **({"course": list(path.course)} if path.course else {}),
         }
         for path in code.paths
     ]
@@ -30,6 +31,7 @@ def encode_code(code: CodeSamples) -> dict[str, Json]:
         "places": places,
         "paths": paths,
         **({"roles": list(code.roles)} if code.roles else {}),
+        **({"stretch_s": code.stretch_s} if code.stretch_s else {}),
     }
 
 
@@ -64,6 +66,7 @@ def decode_code(fields: Fields) -> CodeSamples:
             looks=one.whole("looks"),
             rare=one.whole("rare"),
             late=one.flag("late"),
+            course=_course(one),
         )
         for one in fields.parts("paths")
     )
@@ -74,7 +77,16 @@ def decode_code(fields: Fields) -> CodeSamples:
         rare_interval_s=fields.number("rare_interval_s"),
         cpu_s=fields.number("cpu_s"),
         roles=_roles(fields, len(places)),
+        stretch_s=fields.number("stretch_s") if "stretch_s" in fields.values else 0.0,
     )
+
+
+def _course(fields: Fields) -> tuple[int, ...]:
+    """None in a record of before 2026-11-24."""
+    counts = fields.values.get("course", [])
+    if not isinstance(counts, list) or not all(type(count) is int and count >= 0 for count in counts):
+        raise RecordError(f"{fields.where}: the key 'course' should hold a list of counts, not {counts!r:.80}.")
+    return tuple(int(str(count)) for count in counts)
 
 
 def _roles(fields: Fields, known: int) -> tuple[str, ...]:

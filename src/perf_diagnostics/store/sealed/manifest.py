@@ -117,11 +117,11 @@ def _written(root: Path, entries: Iterable[Entry], *, tool: str, now: datetime) 
     text = to_json(body)
     sums = {entry.path: entry.checksum for entry in entries} | {MANIFEST: hashlib.sha256(text.encode()).hexdigest()}
     lines = "".join(sums_line(path, checksum) for path, checksum in sorted(sums.items()))
-    try:
-        write_atomic(root / MANIFEST, text, fsync=False)
-        write_atomic(root / SUMS, lines, fsync=False)
-    except OSError as error:
-        raise ManifestError(f"{error.filename or root} cannot be written: {error.strerror}.") from error
+    for path, content in ((root / MANIFEST, text), (root / SUMS, lines)):
+        try:
+            write_atomic(path, content, fsync=False)
+        except OSError as error:
+            raise ManifestError(f"{path} cannot be written: {error.strerror or error}.") from error
     return root / MANIFEST
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ from perf_diagnostics import __version__
 from perf_diagnostics.diagnose.rule_parts.experiments import Candidate, Experiment, Experiments, LeftOut
 from perf_diagnostics.errors import InvalidSettings, RunError, WorkloadError
 from perf_diagnostics.measure.environment import capture
+from perf_diagnostics.records import Run
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.trials.confirm.confirm_order import (
     Attempt,
@@ -107,8 +108,7 @@ class Confirm:
             InvalidSettings: ``pairs`` or ``steps`` cannot be run, or the run was measured in a loop of the user's own.
             RunError: a sweep or another confirm is writing this run, or its experiments cannot be read.
         """
-        for candidate in candidates:
-            repeatable(candidate)
+        repeatable(candidates, self.folder.header())
         if self.time_budget_s is not None:
             self._ends_at = self.clock() + self.time_budget_s
         with self.folder.lock():
@@ -134,8 +134,7 @@ class Confirm:
             InvalidSettings: as :meth:`run`.
             RunError: the run's experiments cannot be read.
         """
-        for candidate in candidates:
-            repeatable(candidate)
+        repeatable(candidates, self.folder.header())
         standings = self._standings(self._attempts(candidates))
         both = zip(standings, foreseen(standings, self.time_budget_s), strict=True)
         return tuple(Foreseen(standing, pairs) for standing, pairs in both)
@@ -245,22 +244,28 @@ class Confirm:
         return None if self._ends_at is None else self._ends_at - self.clock()
 
 
-def repeatable(candidate: Candidate) -> None:
-    """Make sure that the candidate's base can be run again.
+def repeatable(candidates: Iterable[Candidate], run: Run) -> None:
+    """Make sure that the candidates' bases can be run again.
 
     Raises:
         InvalidSettings: the run was measured in a loop of the user's own, which nobody but the user can run.
     """
-    name = candidate.base.workload
-    try:
-        registry.find(name)
-    except WorkloadError as error:
-        raise InvalidSettings(
-            f"The run's workload {name!r} cannot be run again, so its advice cannot be tried here: {error} "
-            "After PerformanceDiagnostics call profiler.confirm(); a loop of your own (attach, OwnLoop, run) is run "
-            "several times before the change and after it, and compared: "
-            "perf-diagnostics compare before-1,before-2,before-3 after-1,after-2,after-3."
-        ) from error
+    for name in {candidate.base.workload for candidate in candidates}:
+        try:
+            _find_again(name, run)
+        except WorkloadError as error:
+            raise InvalidSettings(
+                f"The run's workload {name!r} cannot be run again, so its advice cannot be tried here: {error} "
+                "After PerformanceDiagnostics call profiler.confirm(); a loop of your own (attach, OwnLoop, run) is "
+                "run several times before the change and after it, and compared: "
+                "perf-diagnostics compare before-1,before-2,before-3 after-1,after-2,after-3."
+            ) from error
+
+
+def _find_again(workload: str, run: Run) -> None:
+    if run.of_own_training:  # a workload of the script's name would be another training
+        raise WorkloadError("it is a training of your own.")
+    registry.find(workload)
 
 
 def _question(left_out: LeftOut, experiment: Experiment) -> str:

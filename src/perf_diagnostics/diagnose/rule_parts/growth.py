@@ -1,0 +1,81 @@
+"""Phases that take longer with every step: by how much, and what that cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
+from perf_diagnostics.diagnose.statistics.rising import Rising, rising
+from perf_diagnostics.records import ALL_PHASES, Float64, Phase
+
+#: A phase that takes less of the step throughout neither grows nor shows that the others do not grow alike.
+_LEAST_SHARE = 0.02
+
+#: A phase stays behind that grows by less than this part of what another one does, each relative to its own beginning.
+_BEHIND = 0.5
+
+#: What grows to so many times of what it was at first is no clock, and no other program's load.
+_NO_MACHINE = 2.0
+
+
+@dataclass(frozen=True)
+class GrowingPhase:
+    """A phase, how it rose in s, and which part of all time lay above its first steps' level."""
+
+    phase: Phase
+    rise: Rising
+    lost: Interval
+
+
+def growing_phases(facts: TrialFacts) -> tuple[GrowingPhase, ...]:
+    """The phases that surely rise over the trial, the one that lost most first; empty where all rise alike.
+
+    A machine that slows down (clocks, other users) slows all phases in proportion. So one of some weight has to stay
+    behind, unless what rises became twice as long.
+
+    Raises:
+        NotMeasured: too few steps.
+    """
+    wall = facts.column("wall_ns", least=60).astype(np.float64)
+    found, relative = [], []
+    for phase in ALL_PHASES:
+        known = facts.table.phase_ns(phase)
+        if known is None or not np.isfinite(known).all() or known.sum() < _LEAST_SHARE * wall.sum():
+            continue
+        rise = rising(known / 1e9)
+        relative.append(_relative(known.astype(np.float64)))
+        if rise is not None:
+            found.append(GrowingPhase(phase, rise, rise.above.scaled(1e9 * wall.size / float(wall.sum()))))
+    found.sort(key=lambda one: -one.lost.value)
+    if not found:
+        return ()
+    most = max(one.rise.last / one.rise.first - 1 if one.rise.first > 0 else math.inf for one in found)
+    own = most >= _NO_MACHINE - 1 or any(one < _BEHIND * most for one in relative)
+    return tuple(found) if own else ()
+
+
+def grows_with_forward(facts: TrialFacts) -> bool:
+    """Whether forward gets longer as backward does, so that it is the work of a step that grows."""
+    forward, backward = (facts.table.phase_ns(phase) for phase in (Phase.FORWARD, Phase.BACKWARD))
+    if forward is None or backward is None:
+        return False
+    return _relative(forward.astype(np.float64)) >= _BEHIND * _relative(backward.astype(np.float64))
+
+
+def _relative(times: Float64) -> float:
+    """How much longer the last tenth's median is than the first tenth's, as a part of that."""
+    tenths = np.array_split(times, 10)
+    first, last = (float(np.median(tenth)) for tenth in (tenths[0], tenths[-1]))
+    return last / first - 1 if first > 0 else math.inf if last > 0 else 0.0
+
+
+def lost_to(growing: Sequence[GrowingPhase]) -> Interval:
+    """What several phases lost together: their intervals put together as those of independent sums (MOVER)."""
+    value = sum(one.lost.value for one in growing)
+    down = math.hypot(*(one.lost.value - (one.lost.low or 0.0) for one in growing))
+    up = math.hypot(*((one.lost.high or one.lost.value) - one.lost.value for one in growing))
+    return Interval(value, value - down, value + up, growing[0].lost.n).within(0.0, 1.0)

@@ -1,0 +1,145 @@
+"""STB006: steps take longer and longer, for a phase goes through what gets longer with each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from perf_diagnostics.diagnose.code.code_words import at_line, place
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule_parts.against_growth import against_growth, carries_graph
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.growing_lines import GrowingLine, growing_lines
+from perf_diagnostics.diagnose.rule_parts.growth import GrowingPhase, growing_phases, grows_with_forward, lost_to
+from perf_diagnostics.diagnose.rule_parts.stalls import PLACES, explained_by_length
+from perf_diagnostics.diagnose.wording import duration, listing, percent, percent_between
+from perf_diagnostics.records import Phase
+
+#: Lines that a finding names at most.
+_MOST_LINES = 3
+
+
+@dataclass(frozen=True)
+class GrowingSteps:
+    """Each step takes a little longer than the one before.
+
+    What it measures:
+        The medians of ten equal parts of the trial, of each phase's time and of the time outside of all phases: where a
+        parabola through them surely rises, goes on rising at the end, and describes them better than two levels do.
+        What it lost is the time above the level of the first steps, over all time, with the interval that the medians'
+        scatter leaves. Where the thread's stack was looked at, the lines that take more of the step in the last third
+        of the time than in the first, and which part of the phase's growth each of them has.
+
+    Why it matters:
+        Twice the steps take four times as long. What looks harmless in a trial of a thousand steps is most of a
+        training of a hundred thousand: what is kept of every step is copied, summed up, searched or written in each.
+
+    What to try:
+        Running sums in place of sums over a list; a set in place of a list that is searched; a buffer made large enough
+        once in place of joining anew; appending to a file in place of writing it anew; ``loss.item()`` or ``detach()``
+        for what is carried from step to step, or backward goes through all steps before.
+
+    When it is wrong:
+        Batches that get longer make steps that do; where tokens were counted that is seen. A machine that slows down
+        slows all phases alike, of which nothing is said here (EXP004). A curriculum that trains on more and more is
+        meant so; then this is its price. How it will go on is not known: a list that is emptied after each pass grows
+        only so long.
+    """
+
+    code: ClassVar[str] = "STB006"
+    name: ClassVar[str] = "growing-steps"
+    family: ClassVar[Family] = Family.STABILITY
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    lost_share: float = field(
+        default=0.05, metadata=limit("time above the first steps' level to warn from", "as STB002")
+    )
+    explained: float = field(
+        default=0.5, metadata=limit("R² from which batch length explains longer steps", "as STB001")
+    )
+
+    def check(self, facts: TrialFacts) -> Answer:
+        growing = growing_phases(facts)
+        if not growing:
+            return cleared(self, "no phase grows by itself from step to step")
+        share = lost_to(growing)
+        number = evidence("above the level of the first steps", share, "%", limit=self.lost_share)
+        graded = grade(share, ((Severity.WARNING, self.lost_share),))
+        if graded is None:
+            return cleared(self, f"{_how(growing[0])}: {percent_between(share)} of all time", number)
+        if explained_by_length(facts, self.explained) is not None:
+            return cleared(self, "the length of the batch explains the longer steps (STB001)", number)
+        lines = {one.phase: growing_lines(facts, one.phase) for one in growing}
+        with_forward = grows_with_forward(facts)
+        if with_forward and Phase.BACKWARD in lines:
+            # The line that starts a backward says nothing of what it does, which is what forward did.
+            lines |= {Phase.BACKWARD: (), Phase.FORWARD: growing_lines(facts, Phase.FORWARD)}
+        named = sorted((line for found in lines.values() for line in found), key=lambda one: -one.line.share.value)
+        at_end = min(1.0, sum(one.rise.last - one.rise.first for one in growing) / _last_step_s(facts))
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=graded.severity,
+            summary=f"{_how(growing[0])}{_also(growing[1:])}: {percent(at_end)} of the last steps, and "
+            f"{percent_between(share)} of all time, lie above the level of the first."
+            f"{'' if with_forward else _carried(facts, growing)}",
+            scope=facts.label,
+            evidence=(
+                number,
+                Evidence(metric="grown, of the last steps", value=at_end * 100, unit="%"),
+                *(item for one in growing for item in _numbers(one)),
+                *_parts(named[:_MOST_LINES]),
+            ),
+            remedies=against_growth([(one.phase, lines[one.phase]) for one in growing], with_forward=with_forward),
+            recoverable=recoverable(share, self.family),
+            # That no steady part was found is what the finding itself is about: nothing is taken off for it.
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage),
+            claims={str(one.phase): one.lost.value for one in growing},
+            lines=tuple(one.line for one in named[:_MOST_LINES]),
+        )
+
+
+def _last_step_s(facts: TrialFacts) -> float:
+    """The median step of the last tenth, in s."""
+    return float(np.median(np.array_split(facts.step_times_s, 10)[-1]))
+
+
+def _how(one: GrowingPhase) -> str:
+    rise = one.rise
+    return (
+        f"The time {PLACES[one.phase]} grows with every step, by {duration(rise.per_value)} each, from "
+        f"{duration(rise.first)} to {duration(rise.last)}"
+    )
+
+
+def _also(others: Sequence[GrowingPhase]) -> str:
+    if not others:
+        return ""
+    return f"; so does that {listing([f'{PLACES[one.phase]} (to {duration(one.rise.last)})' for one in others])}"
+
+
+def _carried(facts: TrialFacts, growing: Sequence[GrowingPhase]) -> str:
+    """The line that may carry its graph from step to step, where backward takes longer and longer."""
+    line = carries_graph(facts) if growing[0].phase is Phase.BACKWARD else None
+    if line is None:
+        return ""
+    return f" Look{at_line(line, with_text=True)}: it may carry the graphs of all steps before with it."
+
+
+def _numbers(one: GrowingPhase) -> tuple[Evidence, ...]:
+    where = PLACES[one.phase]
+    return (
+        Evidence(metric=f"{where} at the first step", value=one.rise.first * 1e3, unit="ms"),
+        Evidence(metric=f"{where} at the last step", value=one.rise.last * 1e3, unit="ms"),
+        Evidence(metric=f"{where}, more from step to step", value=one.rise.per_value * 1e6, unit="µs"),
+    )
+
+
+def _parts(lines: Sequence[GrowingLine]) -> tuple[Evidence, ...]:
+    return tuple(evidence(f"part of the growth at {place(one.line.place)}", one.part, "%") for one in lines)

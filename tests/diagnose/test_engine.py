@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -12,7 +13,7 @@ from perf_diagnostics.diagnose.deep import WINDOWS_ALONE
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules import RULES
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.records import Outcome, Phase
+from perf_diagnostics.records import OWN_TRAINING, Outcome, Phase
 from perf_diagnostics.testing import run_of, sweep_of, throughput_sweep, trial_of
 
 #: A healthy training on two cores: 7.5 ms fixed and 3 ms a sample, as a model of a few million parameters has it.
@@ -253,3 +254,11 @@ def test_published_numbers_go_all_the_way():
     assert diagnosis.verdict.code == "SWP003"
     assert "SWP001" in [item.code for item in diagnosis.unchecked]
     json.dumps(diagnosis_to_json(diagnosis), allow_nan=False)
+
+
+def test_a_training_of_ones_own_is_judged_though_nobody_counted_its_samples():
+    """Functions of tensors, which no module calls: there is no throughput, but time outside of the phases."""
+    run = run_of(trial_of(forward=0.02, backward=0.02, other=0.06, data_wait=0.001, columns={"samples": 0}, noise=0.02))
+    assert diagnose(run).verdict is None  # of a sweep, which is about throughput
+    own = diagnose(dataclasses.replace(run, notes=(OWN_TRAINING,)))
+    assert own.verdict is not None and own.verdict.code == "HST006"

@@ -234,3 +234,25 @@ def test_what_is_remembered_keeps_no_graph(tmp_path: Path) -> None:
             optimizer.step()
 
     assert "backward_operators_again" in facts_of(tmp_path, train) and len(alive) == STEPS
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_weight_that_nobody_trains_costs_half_of_its_layers_backward(tmp_path: Path, frozen: bool) -> None:
+    """Gradients go through a body to what is trained before it; its own are made beside them, in the same operators."""
+
+    def train(loader) -> None:
+        first = torch.nn.Linear(4, 256)
+        body = torch.nn.Sequential(*(torch.nn.Linear(256, 256, bias=False) for _ in range(6))).requires_grad_(
+            not frozen
+        )
+        model = torch.nn.Sequential(first, body)
+        optimizer = torch.optim.SGD(first.parameters(), lr=0.01)
+        for x in loader:
+            model.zero_grad()
+            model(x.repeat(64, 1)).mean().backward()
+            optimizer.step()
+        return model
+
+    facts = facts_of(tmp_path, train)
+    unused = facts["backward_time_unused"]
+    assert unused == 0 if frozen else 0.3 < unused < 0.7

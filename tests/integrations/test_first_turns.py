@@ -308,3 +308,13 @@ def test_a_named_optimizer_that_never_steps_takes_no_steps_away(tmp_path: Path) 
     table = seen.run.results[0].steps[0]
     assert table.samples.tolist() == [4] * 30
     assert (table.columns["host_forward_ns"] > 0).all()
+
+
+def test_the_only_step_of_a_script_is_told_as_the_one_in_which_it_was_found_out(tmp_path: Path) -> None:
+    net, optimizer = nets(1)[0]
+    with run_here(tmp_path) as session:
+        net(torch.randn(2, 4)).mean().backward()
+        optimizer.step()
+    assert session.watch is not None
+    (gap,) = (gap for gap in session.watch.observations.gaps if gap.signal == "steps")
+    assert gap.why.startswith("1 step was seen, in which it was found what is trained")

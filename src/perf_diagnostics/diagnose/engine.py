@@ -69,7 +69,7 @@ def diagnose(
     replies = ask_all(of_experiment, sweep, sound) + ask_all(of_performance, sound, sound)
     if windows or rules is None:  # who chooses rules is not told what windows would have answered
         replies = with_windows(replies, ask_windows(windows, sound, thresholds))
-    primary = None if sound.primary is None else sound.primary.label
+    primary = _primary(sound)
     about = _trial_about(sound, primary)
     tried = () if experiments is None else tried_of(experiments)
     predicted = capped_by_loader(with_indirect_gains(tempered(replies.placed), sound), sound)
@@ -105,6 +105,17 @@ def diagnose(
     )
 
 
+def _primary(sound: SweepFacts) -> str | None:
+    """The label of the group that the verdict is about.
+
+    Of a training of the user's own that is also one whose samples could not be counted, which is no point of a sweep.
+    """
+    if sound.primary is not None:
+        return sound.primary.label
+    measured = [group for group in sound.groups if any(trial.steps for trial in group.trials)]
+    return measured[0].label if sound.run.of_own_training and len(measured) == 1 else None
+
+
 def _told_where(placed: Sequence[Placed]) -> list[Placed]:
     """The findings with the group they are about, so that what is tried can be matched with them."""
     return [
@@ -129,7 +140,9 @@ def _with_lines(placed: Sequence[Placed], sound: SweepFacts) -> list[Placed]:
 def _trial_about(sound: SweepFacts, label: str | None) -> TrialFacts | None:
     """The trial at which one would train of the group of that label (None: the primary one)."""
     group = sound.primary if label is None else next((one for one in sound.groups if one.label == label), None)
-    return group.recommended.trials[0] if group is not None and group.points else None
+    if group is None or not (group.points or group.trials):
+        return None
+    return group.recommended.trials[0] if group.points else group.trials[0]
 
 
 def _opened(windows: Mapping[str, Window], sound: SweepFacts) -> bool:
@@ -149,10 +162,9 @@ def _why_closed(sound: SweepFacts) -> str:
 
 def _largest_parts(sound: SweepFacts) -> str:
     """Where the time of a step goes, in a clause; empty where that is not known."""
-    group = sound.primary
-    if group is None or not group.points:
+    facts = _trial_about(sound, _primary(sound))
+    if facts is None:
         return ""
-    facts = group.recommended.trials[0]
     shares = [(share.value, phase) for phase in ALL_PHASES if (share := ask(facts.whole_share, phase)) is not None]
     parts = [f"{percent(share)} {str(phase).replace('_', ' ')}" for share, phase in sorted(shares, reverse=True)[:3]]
     return f"a step of {duration(facts.step_time_s.value)} is {listing(parts)}" if parts else ""

@@ -31,6 +31,12 @@ _TOLD_OTHERWISE = ("EXP001", "EXP002", "EXP004")
 WIDE = 0.05
 
 
+_UNCOUNTED: Sentence = (
+    "The samples of a step could not be counted, so there is no throughput; times and findings are those of steps.",
+    Basis("samples of the trial", "trials"),
+)
+
+
 def headline(run: Run, diagnosis: Diagnosis) -> str:
     """The verdict in words, or that there is none and why."""
     if diagnosis.verdict is not None:
@@ -48,6 +54,8 @@ def _nothing_to_judge(run: Run) -> str:
 def answer_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[Sentence, ...]:
     """The answer's paragraphs, each with what it rests on."""
     drawn = [arm for arm in arms if arm.points]
+    if not drawn and run.completed and run.of_own_training:
+        return _UNCOUNTED, *_what_would_help(diagnosis), *_doubts(diagnosis)
     if not drawn:
         return (_nothing_completed(run),)
     sentences = [_batch_size(arm, throughput_key(drawn, arm)) for arm in drawn[:ARMS_TOLD]]

@@ -79,6 +79,30 @@ def test_saving_and_logging_are_no_method_wherever_they_are_called() -> None:
     assert method_work(facts(looks(TARGET, n=100, calls=("torch.serialization.save",)))) is None
 
 
+def test_reading_may_well_be_what_the_method_asks_for() -> None:
+    assert method_work(facts(looks(TARGET, n=100, calls=("numpy.lib._npyio_impl.NpzFile.__getitem__",)))) is not None
+
+
+def test_what_is_known_to_be_slow_as_it_is_written_is_no_price() -> None:
+    """A replay memory that is a deque: the loss depends on what is drawn, and no method asks for the walk to it."""
+    drawn = ("random.Random.sample",)
+    memory = CodePlace(
+        file="train.py",
+        line=TARGET,
+        function="train",
+        text="batch = random.sample(memory, k)",
+        kinds=(("memory", "deque"),),
+    )
+    given = facts(looks(TARGET, n=100, calls=drawn))
+    assert method_work(given) is not None  # as long as nothing is known of the line
+    code = given.result.code
+    assert code is not None
+    places = tuple(memory if one.line == TARGET else one for one in code.places)
+    told = TrialFacts.of(dataclasses.replace(given.result, code=dataclasses.replace(code, places=places)))
+    assert method_work(told) is None
+    assert TimeOutsidePhases().check(told).severity is Severity.CRITICAL  # type: ignore[union-attr]
+
+
 def test_a_frozen_model_that_prepares_what_the_loss_reads_is_the_methods() -> None:
     method = method_work(facts(looks(PREPARES, n=100, calls=(MODULE,))))
     assert method is not None and method.line.line == PREPARES

@@ -97,3 +97,10 @@ def test_the_update_alone_is_the_optimizers_fault():
     assert number(heavy, "optimizer a step").value == pytest.approx(320, rel=0.05)
     whole = found(ask_trial(OptimizerHeavy(), optimizer=0.42, forward=0.58, noise=0.02))
     assert number(whole, "optimizer").value == pytest.approx(42, rel=0.05)
+
+
+def test_a_closure_whose_model_was_not_seen_holds_its_forward():
+    """Of plain tensors, or functions of them: what lies in the closure beside backward is what is trained."""
+    answer = missing(ask(300, facts={"optimizer": "LBFGS"}, without=("host_forward_ns",)))
+    assert "its forward lies in the closure" in str(answer)
+    assert found(ask(300, without=("host_forward_ns",)))  # before the backward it would be in no optimizer's time

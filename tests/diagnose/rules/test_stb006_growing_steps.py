@@ -177,3 +177,11 @@ def test_what_adds_to_itself_with_its_graph_is_told_by_its_text(text, carries):
     )
     told = carries_graph(TrialFacts.of(dataclasses.replace(trial_of(), code=code)))
     assert (told is not None) is carries
+
+
+def test_more_work_for_the_model_may_be_meant_so():
+    """A curriculum of longer and longer sequences: forward and backward grow together."""
+    meant = found(ask_trial(RULE, **trial(forward=0.05 * (1 + LINE), backward=0.04 * (1 + LINE))))
+    assert meant.severity is Severity.INFO and meant.recoverable.low == 0
+    carried = found(ask_trial(RULE, **trial(backward=0.04 * (1 + LINE))))
+    assert carried.severity is Severity.WARNING

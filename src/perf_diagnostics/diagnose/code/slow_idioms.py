@@ -344,12 +344,6 @@ def _number_by_number(node: _Node) -> str:
     return " and ".join(dict.fromkeys(ast.unparse(one) for one, _ in read[:2]))
 
 
-def _summands(tree: ast.expr) -> tuple[ast.expr, ...]:
-    return (
-        (tree.left, tree.right) if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Add | ast.Sub) else (tree,)
-    )
-
-
 def _counters(index: ast.expr, node: _Node) -> int:
     """How many names an index is made of, one of which counts, with whole numbers added at most; 0 for any other."""
     found = [

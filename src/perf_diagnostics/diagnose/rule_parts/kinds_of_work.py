@@ -47,6 +47,21 @@ def _below(*names: str) -> re.Pattern[str]:
     return re.compile(f"(?:{'|'.join(map(re.escape, names))})(?:\\.|$)")
 
 
+_READING = KindOfWork(
+    "reading files",
+    re.compile(
+        r"numpy\.lib\._?npyio\w*\.(?:NpzFile|load|loadtxt|genfromtxt|fromregex|_read)\b"
+        r"|numpy\.lib\._?format\w*\.(?:read_|_read_|open_memmap)|torch\.serialization\.(?:load|_load|_legacy_load)\b"
+        r"|zipfile\.(?:ZipExtFile|ZipFile\.(?:open|read))\b|gzip\.(?:GzipFile\.read|_GzipReader)\b|_compression\."
+        r"|joblib\.numpy_pickle\.load|h5py\._hl\.dataset\.Dataset\.(?:__getitem__|read_direct)\b"
+        r"|pandas\.io\.\w+\.(?:read_|\w+\.read_)|pyarrow\.parquet\.(?:core\.)?read_|PIL\.(?:Image\.open|ImageFile\.)"
+    ),
+    Remedy(
+        "Read it once, before the loop, and keep what is used: a compressed .npz unpacks a whole array at each access "
+        "(images = archive['images'], once); of what does not fit in memory, map an .npy file "
+        "(np.load(path, mmap_mode='r')), or read in a DataLoader's workers."
+    ),
+)
 _SAVING = KindOfWork(
     "saving",
     _below(
@@ -117,7 +132,7 @@ INSIDE = (_SAVING, _PICTURES, _TEXT, _LOGGING, _COPYING)
 _CHORES = (_SAVING, _LOGGING, _PICTURES, _TEXT)
 
 #: In their order: what an evaluation logs or saves is that first.
-KINDS = (_SAVING, _LOGGING, _PICTURES, _METRICS, _NETWORK, _COPYING, _EVALUATING)
+KINDS = (_READING, _SAVING, _LOGGING, _PICTURES, _METRICS, _NETWORK, _COPYING, _EVALUATING)
 
 
 @dataclass(frozen=True)
@@ -131,7 +146,9 @@ class Work:
 
 def is_chore(path: CodePath) -> bool:
     """Whether a library's function was seen that saves, logs, draws or makes text."""
-    return any(kind.functions.match(call) for kind in _CHORES for call in (*path.via, *path.calls))
+    calls = (*path.via, *path.calls)
+    reads = any(_READING.functions.match(call) for call in calls)
+    return not reads and any(kind.functions.match(call) for kind in _CHORES for call in calls)
 
 
 def calls_a_module(path: CodePath) -> bool:

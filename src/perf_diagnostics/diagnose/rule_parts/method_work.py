@@ -3,7 +3,8 @@
 By the program's text (:class:`~perf_diagnostics.records.CodeSamples`) a line is the method's if the loss depends on it
 and it on the model: a target network's forward, pseudo-labels, rollouts, a momentum encoder; or if it averages
 parameters. What no loss depends on (logs, evaluations, pictures, saves) is not, nor is what only prepares a batch, nor
-what goes through tensors number by number in a loop of Python: the method wants it, but not so.
+what is known to be slow as it is written (an index into a deque, a tensor gone through number by number in a loop of
+Python): the method wants it, but not so.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ def is_method(facts: TrialFacts) -> Callable[[CodePath], bool]:
         if ways is not None
     }
     usual = _in_most_steps(facts)
-    slow = _number_by_number(code)
+    slow = _written_slowly(code)
 
     def of_method(path: CodePath) -> bool:
         if not path.places or path.calls == OURS or is_chore(path) or slow(path):
@@ -157,11 +158,11 @@ def is_method(facts: TrialFacts) -> Callable[[CodePath], bool]:
     return of_method
 
 
-def _number_by_number(code: CodeSamples) -> Callable[[CodePath], bool]:
-    """Tells the looks at functions that work through tensors number by number, in a loop of Python.
+def _written_slowly(code: CodeSamples) -> Callable[[CodePath], bool]:
+    """Tells the looks at lines that are slow by how they are written, and at functions of loops over numbers.
 
-    The method may want what they compute, but not so. Of the outermost function, which is often all of a script, only
-    such lines count.
+    The method may want what they compute, but not so. Of a function that works through tensors number by number all
+    lines count, but for the outermost one, which is often all of a script.
     """
     lines = {
         number
@@ -172,7 +173,8 @@ def _number_by_number(code: CodeSamples) -> Callable[[CodePath], bool]:
     functions = {(code.places[number].file, code.places[number].function) for number in lines}
 
     def slow(path: CodePath) -> bool:
-        if path.places[-1] in lines:
+        called = path.calls[0] if path.calls else ""
+        if path.places[-1] in lines or idiom_of(code.places[path.places[-1]], called) is not None:
             return True
         last, first = code.places[path.places[-1]], code.places[path.places[0]]
         where = (last.file, last.function)

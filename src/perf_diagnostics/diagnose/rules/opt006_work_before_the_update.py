@@ -66,6 +66,10 @@ class WorkBeforeTheUpdate:
     )
 
     def check(self, facts: TrialFacts) -> Answer:
+        if _calls_again(facts) and facts.table.phase_ns(Phase.FORWARD) is None:
+            raise facts.missing(
+                "host_forward_ns", "no model was seen to be called: its forward lies in the closure too"
+            )
         before = typical_ns(before_update_ns(facts))
         seconds = mean_interval(before).value / 1e9
         share = facts.ratio("before_update_ns", before, facts.column("wall_ns")).within(0.0, 1.0)

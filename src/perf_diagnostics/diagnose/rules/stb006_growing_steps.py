@@ -47,8 +47,8 @@ class GrowingSteps:
     When it is wrong:
         Batches that get longer make steps that do; where tokens were counted that is seen. A machine that slows down
         slows all phases alike, of which nothing is said here (EXP004). A curriculum that trains on more and more is
-        meant so; then this is its price. How it will go on is not known: a list that is emptied after each pass grows
-        only so long.
+        meant so: where backward takes longer with forward it is only mentioned. How it will go on is not known: a list
+        that is emptied after each pass grows only so long.
     """
 
     code: ClassVar[str] = "STB006"
@@ -76,7 +76,8 @@ class GrowingSteps:
             return cleared(self, "the length of the batch explains the longer steps (STB001)", number)
         lines = {one.phase: growing_lines(facts, one.phase) for one in growing}
         with_forward = grows_with_forward(facts)
-        if with_forward and Phase.BACKWARD in lines:
+        more_work = with_forward and Phase.BACKWARD in lines
+        if more_work:
             # The line that starts a backward says nothing of what it does, which is what forward did.
             lines |= {Phase.BACKWARD: (), Phase.FORWARD: growing_lines(facts, Phase.FORWARD)}
         named = sorted((line for found in lines.values() for line in found), key=lambda one: -one.line.share.value)
@@ -85,7 +86,8 @@ class GrowingSteps:
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=graded.severity,
+            # More and more work for the model is as often meant as not: a curriculum.
+            severity=Severity.INFO if more_work else graded.severity,
             summary=f"{_how(growing[0])}{_also(growing[1:])}: {percent(at_end)} of the last steps, and "
             f"{percent_between(share)} of all time, lie above the level of the first."
             f"{'' if with_forward else _carried(facts, growing)}",
@@ -97,7 +99,7 @@ class GrowingSteps:
                 *_parts(named[:_MOST_LINES]),
             ),
             remedies=against_growth([(one.phase, lines[one.phase]) for one in growing], with_forward=with_forward),
-            recoverable=recoverable(share, self.family),
+            recoverable=recoverable(share, self.family, realised=0.0 if more_work else None),
             # That no steady part was found is what the finding itself is about: nothing is taken off for it.
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage),
             claims={str(one.phase): one.lost.value for one in growing},

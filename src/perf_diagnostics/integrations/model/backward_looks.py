@@ -35,6 +35,15 @@ _MOST_NODES = 20_000
 #: So many backwards are looked into at most.
 _MOST_LOOKS = 16
 
+#: Operators of which backward makes a product for each of these two inputs: the gradient of one, and of the other.
+_PRODUCTS: Mapping[str, tuple[int, int]] = {
+    "AddmmBackward0": (1, 2),
+    "BaddbmmBackward0": (1, 2),
+    "BmmBackward0": (0, 1),
+    "ConvolutionBackward0": (0, 1),
+    "MmBackward0": (0, 1),
+}
+
 #: What an operator that was run remembers, in a dictionary that torch keeps beside it for as long as it lives; nothing
 #: of ours keeps a graph.
 _RUN_IN = "perf_diagnostics_run_in"
@@ -214,7 +223,7 @@ class BackwardLooks:
             again = self._was_run(node, keeps=keeps)
             look.again += again
             if timed:
-                handles += _timed(node, look, reached, again=again)
+                handles += _timed(node, look, _parts_of(node, reaches) or (reached,), again=again)
         self._under_way = look, handles
         look.began_ns = time.perf_counter_ns()
 
@@ -234,8 +243,20 @@ def _compiles_backwards() -> bool:
     return bool(getattr(sys.modules.get("torch._dynamo.config"), "compiled_autograd", False))
 
 
-def _timed(node: Any, look: _Look, reached: Holders, *, again: bool) -> list[Any]:
-    """Add up the time of an operator, until the handles are removed."""
+def _parts_of(node: Any, reaches: Mapping[Any, Holders]) -> tuple[Holders, ...]:
+    """Whose gradients either half of a product's backward is for; empty where it computes only one, or is no product.
+
+    A layer's weight that nobody trains costs half of its layer's backward, though the other half is needed.
+    """
+    inputs = _PRODUCTS.get(type(node).__name__)
+    if inputs is None:
+        return ()
+    below = [node.next_functions[at][0] for at in inputs]
+    return () if None in below else tuple(reaches.get(one, frozenset()) for one in below)
+
+
+def _timed(node: Any, look: _Look, parts: tuple[Holders, ...], *, again: bool) -> list[Any]:
+    """Add up the time of an operator, to equal parts for those, until the handles are removed."""
     clock, began = time.perf_counter_ns, [0]
 
     def begins(_gradients: Any) -> None:
@@ -243,7 +264,8 @@ def _timed(node: Any, look: _Look, reached: Holders, *, again: bool) -> list[Any
 
     def ends(_made: Any, _gradients: Any) -> None:
         took_ns = clock() - began[0]
-        look.took_ns[reached] += took_ns
+        for reached in parts:
+            look.took_ns[reached] += took_ns // len(parts)
         if again:
             look.again_ns += took_ns
 

@@ -159,6 +159,11 @@ class Recording:
         """So many steps have ended that are not recorded, because not all of them was seen."""
         self._course.unseen_steps += steps
 
+    @property
+    def unseen_steps(self) -> int:
+        """How many steps were lost so far."""
+        return self._course.unseen_steps
+
     def ended(self, steps: int, at_ns: int) -> None:
         """So many steps more have ended, the last one then, all before :attr:`quiet_until_ns`."""
         self.steps += steps

@@ -267,7 +267,7 @@ class Watch:
         with self.observations.guard("steps"):
             self.turns.settle()
             if whole and not self.recording.steps and not self.state.plain_steps:
-                self.observations.note("steps", self._why_no_step())
+                self.observations.note("steps", self._why_no_step(reason if outcome is Outcome.CRASHED else ""))
         self.steps.describe()
         self.about.why_unseen["loss"] = (
             self.steps.losses.why_not or "backward() was not called once a step, on a single number"
@@ -278,8 +278,11 @@ class Watch:
         finally:
             abrupt_ends.remove(self)
 
-    def _why_no_step(self) -> str:
-        """What was seen instead of a step, of which none has ended."""
+    def _why_no_step(self, fault: str) -> str:
+        """What was seen instead of a step to measure; ``fault`` is what broke off the training, if anything did."""
+        if unseen := self.recording.unseen_steps:
+            first = f"{unseen} step{'s were' if unseen > 1 else ' was'} seen"
+            return f"{first}, in which it was found what is trained; train for some more"
         if self.turns.met and self.probe.entered_so_far(OPTIMIZER):
             return "the training ended before the first step of an optimizer did"
         ends = "steps end where optimizer.step() ends"
@@ -291,6 +294,8 @@ class Watch:
         calls = self.probe.entered_so_far(FORWARD)
         if calls:
             return f"no optimizer stepped and backward was not called; a model was called {_times(calls)} ({ends})"
+        if fault:
+            return f"the training broke off before its first step ({fault})"
         seen = "neither backward nor an optimizer's step was seen in the thread that was watched"
         return f"{seen}; other threads and processes are not watched ({ends})"
 

@@ -6,6 +6,9 @@ import pytest
 
 from perf_diagnostics.diagnose.hardware.data_sheets import PEAKS, peak
 
+#: Boards of 10 and of 12 GB have it.
+BOARDS_DIFFER = "GeForce RTX 3080"
+
 #: name, precision, units (tensor cores or shader cores of the whole chip), boost clock in GHz, operations a unit and
 #: cycle. A multiply-add is two. Clocks and units are those of the makers' white papers.
 BY_HAND = [
@@ -79,6 +82,34 @@ def test_units_by_clock_by_operations(name: str, precision: str, units: int, gig
 
 
 @pytest.mark.parametrize(
+    ("name", "bits", "gigabits"),
+    [
+        ("Tesla T4", 256, 10.0),  # GDDR6
+        ("NVIDIA A10G", 384, 12.5),  # twice 6250 MHz
+        ("NVIDIA GeForce RTX 4090", 384, 21.0),
+        ("NVIDIA GeForce RTX 5090", 512, 28.0),
+        ("NVIDIA L4", 192, 12.5),
+        ("NVIDIA L40", 384, 18.0),
+        ("NVIDIA A30", 3072, 2.43),  # HBM2
+        ("NVIDIA A40", 384, 14.5),
+        ("NVIDIA RTX A6000", 384, 16.0),
+        ("NVIDIA GeForce RTX 4080", 256, 22.4),
+        ("NVIDIA GeForce RTX 5080", 256, 30.0),
+        ("NVIDIA GH200 480GB", 6144, 5.238),  # twice 2619 MHz
+        ("AMD Instinct MI210", 4096, 3.2),
+        ("AMD Instinct MI300A", 8192, 5.2),
+        ("NVIDIA A100-SXM4-40GB", 5120, 2.43),  # HBM2
+        ("NVIDIA A100-SXM4-80GB", 5120, 3.186),
+        ("AMD Instinct MI300X", 8192, 5.2),
+    ],
+)
+def test_bandwidth_is_bus_width_by_rate(name: str, bits: int, gigabits: float) -> None:
+    found = peak(name)
+    assert found is not None
+    assert found.bytes_per_s == pytest.approx(bits / 8 * gigabits * 1e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
     "name",
     [
         "cpu",
@@ -113,15 +144,21 @@ def test_every_figure_is_possible_and_has_its_source() -> None:
     for name, sheet in PEAKS.items():
         known = [value for value in (sheet.float32, sheet.tf32, sheet.float16, sheet.bfloat16) if value is not None]
         assert all(1e12 < value < 3e15 for value in known), name
+        if name != BOARDS_DIFFER:
+            assert sheet.bytes_per_s is not None and 5e10 < sheet.bytes_per_s < 1e13, name
         assert sheet.source.startswith(("NVIDIA", "AMD", "Apple")), name
         # TF32 is never faster than 16 bits, nor slower than float32.
         if sheet.tf32 is not None and sheet.bfloat16 is not None and sheet.float32 is not None:
             assert sheet.float32 <= sheet.tf32 <= sheet.bfloat16, name
 
 
+def test_a_name_of_boards_with_different_memory_has_no_bandwidth() -> None:
+    assert [name for name, sheet in PEAKS.items() if sheet.bytes_per_s is None] == [BOARDS_DIFFER]
+
+
 def test_one_of_72_gpus_of_a_rack() -> None:
     rack = peak("NVIDIA GB200")
     assert rack is not None
-    # 360 PFLOPS with sparsity, 180 without; 180 and 90 in TF32; 5,760 TFLOPS in float32.
+    # 360 PFLOPS with sparsity, 180 without; 180 and 90 in TF32; 5,760 TFLOPS in float32, 576 TB/s.
     assert 72 * (rack.bfloat16 or 0) == pytest.approx(180e15) and 72 * (rack.tf32 or 0) == pytest.approx(90e15)
-    assert 72 * (rack.float32 or 0) == pytest.approx(5760e12)
+    assert 72 * (rack.float32 or 0) == pytest.approx(5760e12) and 72 * (rack.bytes_per_s or 0) == pytest.approx(576e12)

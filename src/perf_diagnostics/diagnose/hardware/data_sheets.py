@@ -1,4 +1,4 @@
-"""What the makers of accelerators promise: operations a second by precision, with their source.
+"""What the makers of accelerators promise: operations a second by precision, and memory bandwidth, with their source.
 
 Figures are dense (the sheets of NVIDIA often print twice as much, "with sparsity"), at boost clock, and for one device
 as torch sees it: one die of an MI250X. A device that is not in the table has no peak; nothing stands in for it. What a

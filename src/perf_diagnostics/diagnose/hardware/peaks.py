@@ -1,4 +1,4 @@
-"""One device's data sheet as a value: operations a second by precision, and their source."""
+"""One device's data sheet as a value: operations a second by precision, memory bandwidth, and their source."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _T = 1e12
+_G = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """One device's sheet: operations a second in each precision (None: no such units), and the source.
+    """One device's sheet: operations a second in each precision (None: no such units), bytes a second, the source.
 
     ``float64`` is that of tensor (matrix) cores where these do it, and None where the maker does not tell it.
     ``float16`` and ``bfloat16`` are the rates with float32 accumulation, which is what torch computes with; GeForce
-    cards do float16 twice as fast with float16 accumulation, which nothing here may be held against.
+    cards do float16 twice as fast with float16 accumulation, which nothing here may be held against. ``bytes_per_s`` is
+    None where boards of one name differ in it.
     """
 
     float32: float | None
     tf32: float | None = None
     float16: float | None = None
     bfloat16: float | None = None
+    bytes_per_s: float | None = None
     float64: float | None = None
     source: str
 
@@ -44,6 +47,7 @@ _DOUBLE = (
 
 def as_printed(
     teraflops: tuple[float | None, float | None, float | None, float | None],
+    gigabytes: float | None,
     says: str,
     *,
     double: float | None = None,
@@ -55,6 +59,7 @@ def as_printed(
         tf32=tf32,
         float16=float16,
         bfloat16=bfloat16,
+        bytes_per_s=None if gigabytes is None else gigabytes * _G,
         float64=None if double is None else double * _T,
         source=says if double is None else f"{says}; float64 {double:.3g} TFLOPS{_DOUBLE if double < 2 else ''}",
     )

@@ -14,7 +14,7 @@ PLANTS = (
         control=Script(fault="pseudo-labels", steps=300),
         fix=Script(fault="pseudo-labels", steps=300),
         expected=("HST006",),
-        top=("HST006",),
+        top=("STB006", "HST006"),
         must_not=("INP001", "STB004"),
         check=slower(1.3),
     ),

@@ -13,11 +13,18 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import CodeType, FrameType
 
 import pytest
 
 from perf_diagnostics.measure.code import code_sampling, prompt_lock
-from perf_diagnostics.measure.code.code_sampling import INTERVAL_NS, OFTEN_LOOKS, RARE_INTERVAL_NS, CodeSampling
+from perf_diagnostics.measure.code.code_sampling import (
+    INTERVAL_NS,
+    OFTEN_LOOKS,
+    RARE_INTERVAL_NS,
+    CodeSampling,
+    _walked,
+)
 from perf_diagnostics.measure.code.own_code import OwnCode
 from perf_diagnostics.measure.code.prompt_lock import PromptLock
 from perf_diagnostics.measure.code.stacks import MOST_CALLS, MOST_OWN_FRAMES, MOST_STACKS, NOWHERE, OURS, Stack
@@ -317,3 +324,23 @@ def test_nothing_of_what_was_seen_is_kept_alive() -> None:
     gc.collect()
     assert gone[0]() is None
     assert len(looker.take()) == 1
+
+
+@pytest.mark.parametrize("depth", [3, 500])
+def test_a_walk_goes_outwards_from_frame_to_frame(depth: int) -> None:
+    """As by hand; of more than 400 frames the outermost are left out."""
+
+    def below(left: int) -> tuple[list[CodeType], list[CodeType]]:
+        if left:
+            return below(left - 1)
+        by_hand: list[CodeType] = []
+        frame: FrameType | None = sys._getframe()
+        codes, _ = _walked(sys._getframe())
+        while frame is not None and len(by_hand) < 400:
+            by_hand.append(frame.f_code)
+            frame = frame.f_back
+        return codes, by_hand
+
+    codes, by_hand = below(depth)
+    assert codes == by_hand
+    assert codes[: depth + 1] == [below.__code__] * min(depth + 1, 400)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,14 +90,13 @@ def _whole(path: Path) -> Iterator[Path]:
     Raises:
         ReportError: it cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    from perf_diagnostics.store.files.whole_files import made_whole
+
     try:
-        yield temporary
-        temporary.replace(path)
+        with made_whole(path) as temporary:
+            yield temporary
     except OSError as error:
         raise ReportError(f"{path} could not be written: {error.strerror or error}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _chrome(_folder: RunFolder, records: Run, directory: Path) -> list[Path]:

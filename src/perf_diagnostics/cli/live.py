@@ -59,9 +59,8 @@ def run(given: argparse.Namespace) -> int:
     if not given.every > 0:
         raise InvalidSettings(f"--every {given.every:g}: give more than 0 seconds.")
     if given.of_pid is not None:
-        signal.signal(
-            signal.SIGINT, signal.SIG_IGN
-        )  # Ctrl-C is for the script, which asks for a last look when it ends
+        # Ctrl-C is for the script, which asks for a last look when it ends.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     asked_to_end = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
     folder = None if given.wait else folder_of(given)

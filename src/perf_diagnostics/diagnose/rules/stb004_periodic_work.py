@@ -37,8 +37,8 @@ class PeriodicWork:
         Outliers as in stalls (STB002), where at least 80 % of what they cost returns after always the same number of
         steps, at least three times: the period, the time lost over all time, and where it lies. Where long steps have
         no rhythm, or some beats of it are no long steps, the same is looked for in the time outside of all phases
-        alone. A fix may win more than these steps
-        lose: what they drop from the caches makes the step after them longer, and up to that the gain reaches.
+        alone. A fix may win more than these steps lose: what they drop from the caches makes the step after them
+        longer, and up to that the gain reaches.
 
     Why it matters:
         Checkpoints, evaluation, logging and metrics keep the training waiting while they run, and hide well: the

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import re
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,22 +32,28 @@ def write_atomic(path: Path, content: bytes | str, *, fsync: bool) -> None:
             the death of the process but not necessarily that of the machine.
     """
     data = content.encode("utf-8", errors="backslashreplace") if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            if fsync:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, path)  # noqa: PTH105  one spelling for the tests that cut the power here
-    finally:
-        temporary.unlink(missing_ok=True)
+    with made_whole(path) as temporary, temporary.open("xb") as file:
+        file.write(data)
+        if fsync:
+            file.flush()
+            os.fsync(file.fileno())
     if fsync:
         sync_folder(path.parent)
 
 
+@contextlib.contextmanager
+def made_whole(path: Path) -> Iterator[Path]:
+    """Where to write what shall lie at ``path`` once the block is over; where that fails nothing of it is left."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        yield temporary
+        os.replace(temporary, path)  # noqa: PTH105  one spelling for the tests that cut the power here
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def is_temporary(name: str) -> bool:
-    """Whether a file of this name is what a killed :func:`write_atomic` leaves behind."""
+    """Whether a file of this name is what a killed :func:`made_whole` leaves behind."""
     return _TEMPORARY.fullmatch(name) is not None
 
 

@@ -89,3 +89,8 @@ def test_a_training_of_ones_own_is_no_trial():
     crashed = run_of(trial_of(outcome=Outcome.CRASHED, reason="KeyError: 'O'", steps=20, warmup_steps=0))
     own = dataclasses.replace(crashed, notes=(OWN_TRAINING,))
     assert found(ask_run(RULE, own)).summary == "The training crashed (KeyError: 'O'); 20 steps of it are recorded."
+
+
+def test_what_the_time_did_not_reach_for_takes_more_time():
+    finding = found(ask_run(RULE, sweep_with({32: Outcome.SKIPPED_OVER_TIME_BUDGET})))
+    assert any("larger --time-budget" in remedy.says for remedy in finding.remedies)

@@ -179,4 +179,6 @@ def _remedies(facts: SweepFacts) -> list[Remedy]:
             found.append(Remedy(f"{group.label}: train {how}. {CHANGES_TRAINING}", change))
     if any(result.outcome is Outcome.TIMEOUT for result in facts.unfinished):
         found.append(Remedy("Give each trial a larger time budget, or ask for fewer steps."))
+    if any(result.outcome is Outcome.SKIPPED_OVER_TIME_BUDGET for result in facts.unfinished):
+        found.append(Remedy("Measure what was skipped for lack of time in a new sweep, with a larger --time-budget."))
     return found

@@ -16,17 +16,15 @@ objects of the frames, and the places in them; what they are is worked out by wh
 
 from __future__ import annotations
 
-import contextlib
 import random
 import sys
 import threading
 import time
 from collections.abc import Callable
-from itertools import accumulate, chain, repeat
-from operator import attrgetter
-from types import CodeType, FrameType
+from types import FrameType
 from typing import NamedTuple
 
+from perf_diagnostics.measure.code.frame_walk import frames_of_threads, walked
 from perf_diagnostics.measure.code.own_code import OwnCode
 from perf_diagnostics.measure.code.prompt_lock import PromptLock
 from perf_diagnostics.measure.code.stacks import Stack, Stacks, Walk
@@ -50,11 +48,6 @@ _LATE_NS = 500_000
 
 #: Unless it comes behind by about the time after which Python takes its lock away from a thread.
 _FORCED = (0.9, 1.4)
-
-#: Frames that are looked through at most; the outermost of these are left out.
-_MOST_FRAMES = 400
-
-_CODE_AND_PLACE = attrgetter("f_code", "f_lasti")
 
 #: Looks that wait for their block to end. In a block that goes on for longer (the night of an evaluation, a notebook
 #: that nobody touches) every second one goes, and those that are left and that come count twice.
@@ -89,20 +82,6 @@ class _Seen(NamedTuple):
     rare: bool
     late: bool
     weight: int
-
-
-def _walked(frame: FrameType) -> Walk:
-    """A thread's frames, from this one outwards.
-
-    In one call of C, in which Python's lock is not given away: where the thread runs on between two frames, what was
-    read of one is not what the other belongs to, and CPython 3.11 was once seen to crash on the way from one to the
-    next.
-    """
-    outwards = accumulate(chain((frame,), repeat("f_back", _MOST_FRAMES - 1)), getattr)  # type: ignore[arg-type]
-    pairs: list[tuple[CodeType, int]] = []
-    with contextlib.suppress(AttributeError):  # None lies outside of the outermost one
-        pairs.extend(map(_CODE_AND_PLACE, outwards))
-    return [code for code, _ in pairs], [place for _, place in pairs]
 
 
 class CodeSampling:
@@ -182,14 +161,14 @@ class CodeSampling:
         if self._looks % weight:
             self._looks += 1  # the one before stands for it
             return
-        frames = sys._current_frames()
+        frames = frames_of_threads()
         threads = tuple(frames)
         frame: FrameType | None = frames.get(self._watched)
         del frames  # our own is among them: a cycle, which would keep all frames, and what they hold
         if frame is None:
             return
         now = self._clock()
-        codes, places = _walked(frame)
+        codes, places = walked(frame)
         if frame.f_lasti != places[0] and self._lock is not None:
             return  # it ran on meanwhile: the lock was taken away from us, and what was walked belongs to no moment
         if self._lock is not None:

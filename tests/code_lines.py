@@ -48,6 +48,17 @@ CELL = share(
     called="torch.nn.modules.rnn.GRUCell.forward", phase="forward", value=0.26, low=0.25, high=0.27,
 )  # fmt: skip
 
+#: A framework's loop: the user's only line of it is the call that starts it.
+TRAINER_CALL = tuple(
+    share(
+        "trainer.train()", file="hf.py", line=23, function="<module>", callers=(), phase=phase, value=value,
+        low=value - 0.02, high=value + 0.02, called=f"transformers.trainer.Trainer.{called}",
+    )
+    for phase, called, value in (
+        ("forward", "training_step", 0.36), ("backward", "training_step", 0.3), ("optimizer", "_clip_grad_norm", 0.05),
+    )
+)  # fmt: skip
+
 
 def spread(line: CodeShare, *others: tuple[int, float]) -> CodeShare:
     """The same time, spread over these other lines of its function, each with its share of a step."""

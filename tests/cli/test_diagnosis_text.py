@@ -11,7 +11,7 @@ from perf_diagnostics.cli.tried_text import gain_text
 from perf_diagnostics.diagnose.facts.facts import Interval
 from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Evidence, Unchecked
 from perf_diagnostics.testing import trial_of
-from tests.code_lines import BACKWARD, CELL, ITEM, LOOPING, WAITING, diagnosis_of, share, waiting
+from tests.code_lines import BACKWARD, CELL, ITEM, LOOPING, TRAINER_CALL, WAITING, diagnosis_of, share, waiting
 
 
 def test_large_numbers_have_no_exponent():
@@ -114,6 +114,30 @@ def test_the_lines_with_most_of_a_step_stand_in_a_table():
     assert code_lines(diagnosis_of(waiting()), 100) == []
     many = [share(line=number) for number in range(1, 9)]
     assert len(code_lines(diagnosis_of(waiting(), *many), 100)) == 1 + 2 * MOST
+
+
+def test_parts_of_a_frameworks_call_say_what_they_call():
+    assert code_lines(diagnosis_of(waiting(), *TRAINER_CALL, CELL), 100)[1:] == [
+        "   36 %  34 % to 38 %    forward    hf.py:23",
+        "                                    trainer.train()",
+        "                                    calls transformers.trainer.Trainer.training_step",
+        "   30 %  28 % to 32 %    backward   hf.py:23",
+        "                                    trainer.train()",
+        "                                    calls transformers.trainer.Trainer.training_step",
+        "  5.0 %  3.0 % to 7.0 %  optimizer  hf.py:23",
+        "                                    trainer.train()",
+        "                                    calls transformers.trainer.Trainer._clip_grad_norm",
+        "   26 %  25 % to 27 %    forward    train.py:22 in Net.forward, from train.py:51",
+        "                                    h = self.cell(z, h)",
+    ]
+
+
+def test_an_interval_that_reaches_far_below_its_share_is_explained():
+    late = share(value=0.59, low=0.14, high=0.60)  # 45 points below, 1 above
+    assert code_lines(diagnosis_of(waiting(), late, ITEM), 100)[-2:] == [
+        "  Where an interval reaches far below its share, many samples were taken late: they may belong to",
+        "  code just before the line, and the lower end leaves them out.",
+    ]
 
 
 def test_no_line_of_a_diagnosis_is_wider_than_the_terminal():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perf_diagnostics.cli import main
-from perf_diagnostics.cli.runs import ENDINGS
+from perf_diagnostics.cli.runs import ENDINGS, _lines
 from perf_diagnostics.records import Environment, Outcome
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.testing import trial_of
@@ -109,3 +109,29 @@ def test_where_there_is_none_it_says_what_makes_one(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.startswith("There is no run in nowhere yet; `perf-diagnostics run train.py`")
     assert main(["runs", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize(("width", "shown"), [
+    (100, [
+        "some-name  2026-01-01 23:30 UTC  net  3 trials: 1 completed, 2 failed",
+        "newer      unreadable: it is of a newer version",
+    ]),
+    (62, [
+        "some-name  2026-01-01 23:30 UTC  net  3 trials: 1 completed, 2",
+        "                                      failed",
+        "newer      unreadable: it is of a newer version",
+    ]),
+    (40, [
+        "some-name",
+        "  2026-01-01 23:30 UTC net 3 trials: 1",
+        "  completed, 2 failed",
+        "newer      unreadable: it is of a newer",
+        "           version",
+    ]),
+])  # fmt: skip
+def test_no_line_is_wider_than_the_terminal(width: int, shown: list[str]) -> None:
+    run = dict.fromkeys(ENDINGS, 0) | {
+        "name": "some-name", "made": "2026-01-01T23:30:00+00:00", "trained": ["net"], "trials": 3, "completed": 1,
+        "failed": 2, "being_measured": False,
+    }  # fmt: skip
+    assert _lines([run, {"name": "newer", "problem": "it is of a newer version"}], width) == shown

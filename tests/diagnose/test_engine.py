@@ -179,11 +179,30 @@ def test_without_a_verdict_the_parts_of_a_step_are_said():
     parts = "; a step of 1.00 s is 30 % forward, 29 % optimizer and 23 % backward"
     diagnosis = diagnose(run, rules=[rule for rule in RULES if rule.code != "OPT001"])
     assert diagnosis.verdict is None
-    assert diagnosis.no_verdict_because.endswith(parts)
+    assert diagnosis.no_verdict_because == f"no rule found a fault; forward and backward take 53 % of a step{parts}"
     # A remark about the optimizer promises enough to be said first, and is no fault.
     saving = diagnose(run).verdict
     assert (saving.code, saving.fault) == ("OPT001", False)
     assert saving.note.endswith(f"{parts}.")
+
+
+def test_without_a_verdict_pauses_are_told_apart_from_the_phases_they_fell_into():
+    """In each tenth step backward holds a collection of 4 s: steps of 1 s become 1.4 s, of which 0.4 s are pauses."""
+    pause = np.tile([0.0] * 9 + [4e9], 20).astype(np.int64)
+    columns = {"gc_ns": pause, "host_backward_ns": 350_000_000 + pause, "wall_ns": 1_000_000_000 + pause}
+    trial = trial_of(forward=0.35, backward=0.35, other=0.3, steps=200, columns=columns)
+    told = diagnose(run_of(trial), rules=[rule for rule in RULES if rule.code == "CMP002"]).no_verdict_because
+    # 0.35 of 1.4 s each, where the whole of backward with its pauses is 0.75 of 1.4 s.
+    assert told == (
+        "no rule found a fault; forward and backward take 50 % of a step; "
+        "a step of 1.40 s is 29 % single long pauses, 25 % forward and 25 % backward"
+    )
+
+
+def test_without_a_verdict_it_is_said_what_was_not_measured_of_forward_and_backward():
+    run = run_of(trial_of(forward=0.4, backward=0.4, other=0.2, device="cuda:0", without=["starved"]))
+    told = diagnose(run, rules=[rule for rule in RULES if rule.code == "CMP002"]).no_verdict_because
+    assert "whether forward and backward set the pace was not measured (" in told and "40 % forward" in told
 
 
 def test_two_steps_are_no_evidence():
@@ -261,4 +280,6 @@ def test_a_training_of_ones_own_is_judged_though_nobody_counted_its_samples():
     run = run_of(trial_of(forward=0.02, backward=0.02, other=0.06, data_wait=0.001, columns={"samples": 0}, noise=0.02))
     assert diagnose(run).verdict is None  # of a sweep, which is about throughput
     own = diagnose(dataclasses.replace(run, notes=(OWN_TRAINING,)))
+    # What is recorded as its batch size stands for an unknown one.
+    assert {finding.scope for finding in own.findings} == {"synthetic on cpu"}
     assert own.verdict is not None and own.verdict.code == "HST006"

@@ -11,7 +11,7 @@ from perf_diagnostics.diagnose.wording import counted, duration, listing, percen
 
 def test_examples():
     results = doctest.testmod(wording)
-    assert results.attempted == 3
+    assert results.attempted == 4
     assert results.failed == 0
 
 

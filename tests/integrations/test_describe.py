@@ -56,3 +56,69 @@ def test_a_device_whose_allocator_counts_nothing_is_described_without_its_peaks(
     told = {one.name: one.value for one in describe.sizes(parameters, torch.device("cuda:0"))}
     assert (told["parameters"], told["device_memory_total"]) == (3, 2**30)
     assert not {"device_memory_peak_allocated", "device_memory_peak_reserved"} & set(told)
+
+
+IDS, STATE = torch.zeros(35, 20, dtype=torch.long), torch.zeros(2, 20, 8)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "samples"),
+    [
+        ((torch.zeros(12),), {}, None),  # features of one sample, or 12 numbers
+        ((torch.zeros(12, dtype=torch.long),), {}, None),  # the tokens of one sequence, or 12 words
+        ((torch.zeros(12, dtype=torch.long), torch.ones(12, dtype=torch.long)), {}, 12),  # users and items
+        ((torch.zeros(12),), {"other": torch.ones(12)}, None),
+        ((IDS,), {}, 35),
+        ((IDS, STATE), {}, 20),  # time first: the state is of 20 samples
+        ((IDS, (STATE, STATE)), {}, 20),
+        ((IDS,), {"hidden": STATE}, 20),
+        ((IDS.T, STATE), {}, 20),
+        ((IDS, torch.zeros(35, 20, 8)), {}, 35),  # an encoder's output
+        ((torch.zeros(20, 20), STATE), {}, 20),
+        ((), {"input_ids": IDS, "mask": IDS}, 35),
+        ((), {"x": IDS, "hidden": STATE}, 20),
+    ],
+)
+def test_samples_of_a_call(args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor], samples: int) -> None:
+    assert describe.count_call(args, kwargs) == samples
+
+
+class Graphs:
+    """As a batch of PyTorch Geometric: everything it holds is behind properties."""
+
+    def __init__(self, **said: object) -> None:
+        self._store = said
+
+    def __getattr__(self, name: str) -> object:
+        try:
+            return self.__dict__["_store"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class Unsure:
+    """Cannot say how many graphs it has, and has three labels."""
+
+    def __init__(self) -> None:
+        self.comment, self.y = "three", torch.zeros(3)
+
+    @property
+    def num_graphs(self) -> int:
+        raise ValueError("Can not infer the number of graphs")
+
+
+@pytest.mark.parametrize(
+    ("batch", "samples"),
+    [
+        (Graphs(x=torch.zeros(60, 4), num_graphs=20), 20),
+        (Graphs(x=torch.zeros(60, 4), batch_size=8), 8),  # the seeds that neighbours were drawn for
+        (Graphs(batch_size=torch.Size([5, 7])), 5),
+        (Graphs(x=torch.zeros(60, 4)), None),
+        (Unsure(), 3),
+        (SimpleNamespace(name="a", images=torch.zeros(6, 3), labels=torch.zeros(6)), 6),
+        (object(), None),
+    ],
+)
+def test_a_batch_that_is_an_object_is_counted_by_what_it_says_or_holds(batch: object, samples: int | None) -> None:
+    count = describe.count_batch(batch)
+    assert (None if count is None else count.samples) == samples

@@ -32,6 +32,7 @@ ACCELERATOR_ERROR: type[RuntimeError] = getattr(torch, "AcceleratorError", Runti
             (Outcome.OUT_OF_MEMORY_DEVICE, "OutOfMemoryError: CUDA out of memory.", "out_of_memory_device"),
         ),
         (ValueError("two\n lines"), (Outcome.CRASHED, "ValueError: two lines", "crashed")),
+        (ValueError("\x1b[1mbold\x1b[0m words"), (Outcome.CRASHED, "ValueError: bold words", "crashed")),
     ],
 )
 def test_what_an_exception_means(error: BaseException, ending: Ending) -> None:

@@ -96,7 +96,7 @@ def test_unknown_samples_are_a_gap(tmp_path: Path) -> None:
         for _ in range(4):
             with loop.step():
                 pass
-    assert "throughput" in only_result(tmp_path).gap("samples").why
+    assert "how many samples a batch has" in only_result(tmp_path).gap("samples").why
 
 
 def test_a_step_that_raised_is_none_and_its_time_goes_to_the_next(tmp_path: Path) -> None:

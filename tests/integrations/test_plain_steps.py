@@ -131,19 +131,31 @@ def stepping_in_backward(folder: Path, step_ended: Calls) -> None:
         sys.setprofile(None)
 
 
-#: A fetch and a call of the model are one call of ours each, and so is a backward; an optimizer's step is two.
+#: A fetch and a call of the model are one call of ours each, and so are a backward and clearing gradients; an
+#: optimizer's step is two.
 ALWAYS = {"__next__": 1, "timed": 1, "backward": 1, "begins": 1, "ends": 1}
-PASS = {"__iter__": 1, "_timed_pass": 1, "watches": 1, "pass_begins": 1, "knows": 1, "trains_now": 1, "pass_began": 1}
+LEADS_ON = {"may_give_gradients": 1, "_may_give_gradients": 1}
+PASS = {
+    "__init__": 1,
+    "__iter__": 1,
+    "_timed_pass": 1,
+    "watches": 1,
+    "pass_begins": 1,
+    "knows": 1,
+    "trains_now": 1,
+    "pass_began": 1,
+}
 
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     ("loop", "calls"),
     [
-        (plain, ALWAYS),
-        (accumulating, {**ALWAYS, "__next__": 3, "timed": 3, "backward": 3}),
-        # Five calls of models, one of them without gradients; whose turn it is is asked twice.
-        (taking_turns, {**ALWAYS, "timed": 5, "backward": 2, "begins": 2, "ends": 2, "stepped": 2}),
+        (plain, {**ALWAYS, "zero_grad": 1}),
+        (accumulating, {**ALWAYS, "__next__": 3, "timed": 3, "backward": 3, "zero_grad": 1}),
+        # Five calls of models, one of them without gradients; whose turn it is is asked twice. Between two of them
+        # nothing is computed: does what the second one is called with lead on from the first one?
+        (taking_turns, {**ALWAYS, **LEADS_ON, "timed": 5, "backward": 2, "begins": 2, "ends": 2, "stepped": 2}),
         # Ten batches more, and the end of the pass over them: 11 fetches and 10 calls; a pass begins.
         (evaluating, {**ALWAYS, **PASS, "__next__": 12, "timed": 11, "enter": 1, "leave": 1}),
         # Four parameters.

@@ -472,3 +472,22 @@ def test_a_place_stays_where_somebody_lives_or_where_its_steps_have_no_run(two: 
     two.agree(second)
     assert second.path is not None
     assert {path.name for path in two.results.glob(".ranks-*")} == before | {second.path.name}
+
+
+@pytest.mark.parametrize(
+    ("told", "count"),
+    [
+        ({}, None),
+        ({"LOCAL_WORLD_SIZE": "4"}, 4),
+        ({"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, 2),
+        ({"LOCAL_WORLD_SIZE": ""}, None),
+    ],
+)
+def test_how_many_ranks_are_here_is_what_the_launcher_says(
+    monkeypatch: pytest.MonkeyPatch, told: dict[str, str], count: int | None
+) -> None:
+    for variable in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in told.items():
+        monkeypatch.setenv(variable, value)
+    assert ranks.local_world_size() == count

@@ -64,3 +64,17 @@ def test_samples_are_the_rows_that_are_trained_on(
     (result,) = seen.run.results
     assert set(result.steps[0].samples.tolist()[1:]) == {samples}
     assert result.trial.settings.batch_size == batch_size
+
+
+def test_what_one_dimension_holds_is_not_called_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Trained, "expects_more", False)
+    model = torch.nn.Linear(12, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with attach(model, optimizer, results_dir=tmp_path, quiet=True) as seen:
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            model(torch.randn(12)).sum().backward()  # the features of one sample
+            optimizer.step()
+    (result,) = seen.run.results
+    assert set(result.steps[0].samples.tolist()) == {0}
+    assert result.gap("samples").why == "by the shapes that were seen nobody can tell how many samples a batch has"

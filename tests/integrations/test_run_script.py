@@ -103,7 +103,10 @@ def test_a_script_ends_as_it_would(tmp_path: Path, how: str, outcome: Outcome) -
 
 
 def test_a_module_a_folder_and_a_link_run_as_python_runs_them(tmp_path: Path) -> None:
-    tell = "import sys; print(sys.argv, sys.path[0], __name__, __package__, __file__, __spec__ is None)\n"
+    tell = (
+        "print(sorted(globals()), __annotations__)\n"
+        "import sys; print(sys.argv, sys.path[0], __name__, __package__, __file__, __spec__ is None)\n"
+    )
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").touch()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from perf_diagnostics.diagnose.facts.link_facts import LANE_BYTES_PER_S, PAYLOAD
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.mem007_checkpointing import Checkpointing
-from perf_diagnostics.records import Phase, Run, Series, StepTable, TrialResult
+from perf_diagnostics.records import ALL_PHASES, Phase, Run, Series, StepTable, TrialResult
 from perf_diagnostics.testing import run_of, sweep_of
 from tests.planted.dosed_runs import PROCESS_SCATTER
 from tests.planted.doses import Dose, shares
@@ -260,6 +260,26 @@ def _accumulating(needless: float, seed: int, *, exchanges: float = 4.0) -> Tria
     return exchanging(min(0.9, exposed), seed, per_step=max(exchanges, 1e-3), facts={"accumulation_steps": 4})
 
 
+def _meeting(share: float, seed: int) -> TrialResult:
+    """Two ranks that both wait for collectives outside of the phases, for this share of the step."""
+    waits = _STEP_S * share / (1 - share)
+    return _ranks(
+        seed,
+        2,
+        added=lambda _: {Phase.OTHER: np.full(_STEPS, waits)},
+        columns=lambda _: {
+            f"collective_{phase}_ns": np.full(_STEPS, waits * 1e9 if phase is Phase.OTHER else 0.0)
+            for phase in ALL_PHASES
+        },
+    )
+
+
+def _taking_turns(delayed: float, seed: int) -> TrialResult:
+    """Four ranks of one thread on two cores; of the time with work to do the first one has none for this part."""
+    facts = {"ranks": 2, "local_ranks": 4, "threads": 1, "cpu_count": 2}
+    return _ranks(seed, 2, facts=facts, quantities={"process_run_delay_share": delayed})
+
+
 def _beside_buckets(size: float, seed: int) -> TrialResult:
     """Two ranks whose gradients hold so many bytes beside their buckets."""
     return exchanging(0.0, seed, facts={"ddp_gradient_as_bucket_view": False, "ddp_gradients_beside_bytes": size})
@@ -428,6 +448,9 @@ DOSES: tuple[Dose, ...] = (
     Dose(code="COM010", limit="least_pauses", build=_second_rank),
     Dose(code="COM010", limit="least_pause", build=_in_turn),
     Dose(code="COM010", limit="warn_share", build=_apart),
+    *shares("COM012", _meeting, warn_share=WARNING),
+    Dose(code="COM013", limit="warn_delay", build=_taking_turns),
+    Dose(code="COM012", limit="critical_share", severity=CRITICAL, scale="room", most=0.9, build=_meeting),
     Dose(code="COM011", limit="least_bytes", severity=INFO, build=_beside_buckets),
 )
 

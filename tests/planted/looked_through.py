@@ -7,7 +7,7 @@ from tests.planted.plant import Plant, Script, slower
 _OTHERS = ("INP001", "HST005", "HST006", "OPT001", "CMP017", "CMP020", "CMP021")
 
 #: What following the data through one step finds.
-_NEEDLESS = ("CMP027", "CMP028", "CMP029", "CMP030", "CMP032")
+_NEEDLESS = ("CMP027", "CMP028", "CMP029", "CMP030", "CMP032", "CMP033")
 
 #: Several operators for what one of torch's does at once, and what they are not to be taken for.
 _COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030", "CMP032")
@@ -23,6 +23,7 @@ def _plant(
     dose: str,
     steps: tuple[int, int],
     slower_by: float,
+    control: tuple[str, int] | None = None,
 ) -> Plant:
     # Steps of the fault and of its twin: three seconds of each, for a step is looked through after the first one.
     return Plant(
@@ -31,7 +32,7 @@ def _plant(
         says=says,
         dose=dose,
         faulty=Script(fault=fault, steps=steps[0]),
-        control=Script(fault=twin, steps=steps[1]),
+        control=Script(fault=twin, steps=steps[1]) if control is None else Script(fault=control[0], steps=control[1]),
         fix=Script(fault=twin, steps=steps[1]),
         expected=(code,),
         top=(code,),
@@ -91,6 +92,18 @@ PLANTS = (
         dose="512 points of 64 numbers",
         steps=(700, 1400),
         slower_by=1.2,
+    ),
+    _plant(
+        _NEEDLESS,
+        "CMP033",
+        "teacher-asked",
+        "answers-kept",
+        "a script whose frozen teacher is asked for the same rows in each pass; its control augments them",
+        dose="layers of 256, 1,024, 1,024 and 10 for 64 rows, 32 batches a pass",
+        steps=(700, 1400),
+        # The control asks its teacher as well, of rows that are new in each pass: it takes as long, or longer.
+        slower_by=0.6,
+        control=("teacher-augmented", 700),
     ),
     _plant(
         _COMPOSED,

@@ -67,6 +67,15 @@ def _late_in_backward(faulty: Seen, control: Seen | None) -> str:
     return "" if longer >= 30 and abs(before) <= 10 else f"rank 0 waits {longer:.1f} ms longer; {before:.1f} ms before"
 
 
+def _waits_in_forward(faulty: Seen, control: Seen | None) -> str:
+    """Rank 1 waits at least 30 of the 40 ms longer for its data, and rank 0 is at least 30 ms longer in forward."""
+    data, forward = (
+        np.diff([float(np.median(table.columns[f"host_{phase}_ns"])) for table in _tables(faulty)])[0] / 1e6
+        for phase in (Phase.DATA_WAIT, Phase.FORWARD)
+    )
+    return "" if data >= 30 and forward <= -30 else f"rank 1 waits {data:.1f} ms longer, forward {forward:.1f} ms"
+
+
 def _uneven(faulty: Seen, control: Seen | None) -> str:
     """In each step one rank has four times the samples of the other, in turn, and takes longer for them.
 
@@ -192,6 +201,32 @@ PLANTS = (
         top=("COM002",),
         must_not=("COM003", "COM004", "COM010", "INP001"),
         check=_both_ranks(_late_in_backward),
+    ),
+    Plant(
+        name="late-rank-before-buffers",
+        number="-",
+        says="one rank of two waits for its data, and the other one in forward, for the buffers that DDP broadcasts",
+        dose="40 ms a step on rank 1",
+        faulty=Torchrun(fault="late-for-buffers"),
+        control=Torchrun(fault="buffers", steps=160),
+        fix=Torchrun(fault="buffers", steps=160),
+        expected=("COM002",),
+        top=("COM002",),
+        must_not=("COM003", "COM004", "COM010", "COM012", "INP001"),
+        check=_both_ranks(_waits_in_forward),
+    ),
+    Plant(
+        name="metrics-reduced-one-by-one",
+        number="-",
+        says="after each step sixty metrics are reduced, each by a collective of its own",
+        dose="59 needless collectives a step",
+        faulty=Torchrun(fault="reduces-one-by-one", steps=120),
+        control=Torchrun(fault="reduces-at-once", steps=160),
+        fix=Torchrun(fault="reduces-at-once", steps=160),
+        expected=("COM012",),
+        top=("COM012",),
+        must_not=("COM002", "COM004", "COM010", "INP001", "INP007"),
+        check=_both_ranks(slower(1.2)),
     ),
     Plant(
         name="uneven-ranks-in-turn",

@@ -9,7 +9,7 @@ import pytest
 
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Family, Finding, Severity, Unchecked
-from perf_diagnostics.records import Gap, Length, Outcome, Phase, Quantity, Run, StepTable
+from perf_diagnostics.records import OWN_TRAINING, Gap, Length, Outcome, Phase, Quantity, Run, StepTable
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.gains import saving
 from perf_diagnostics.report.model import ChartKind, Report, ReportTable
@@ -51,6 +51,14 @@ def test_without_a_verdict_the_headline_says_why():
     because = Diagnosis(verdict=None, no_verdict_because="only one trial was measured.")
     assert report_of(cpu_result(8), diagnosis=because).headline == "No verdict: only one trial was measured."
     assert report_of().headline == "No verdict: no trial of this run completed."
+
+
+def test_where_nobody_could_count_samples_no_batch_size_is_named():
+    trial = trial_of(batch_size=1, columns={"samples": 0})
+    report = report_of(trial, notes=(OWN_TRAINING,))
+    assert report.subtitle == "cpu · 1 of 1 trial completed"
+    assert "Batch" not in [column.label for column in table(report, "trials").columns]
+    assert "Batch" in [column.label for column in table(report_of(trial_of(batch_size=1)), "trials").columns]
 
 
 def test_the_answer_names_the_recommended_size_with_its_throughput_and_interval(report, run):

@@ -6,12 +6,14 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from perf_diagnostics.diagnose.code.code_words import (
+    called_of_several,
     callers_in_loop,
     function,
     lines_apart,
     place,
     places,
     source,
+    why_far_below,
     why_slow,
 )
 from perf_diagnostics.diagnose.wording import counted, percent
@@ -28,7 +30,8 @@ def code_lines(diagnosis: Diagnosis, width: int) -> list[str]:
     """A head, and of each of the lines with most of a step the share, its interval, the phase, the place and the text.
 
     Empty where no line was seen. Of lines of one function that are told together the texts are those of the lines that
-    have a share worth a word, with their numbers and shares.
+    have a share worth a word, with their numbers and shares. Where one line has several parts of a step, as a
+    framework's call has, each part says what is called.
     """
     shown = diagnosis.lines[:MOST]
     if not shown:
@@ -44,10 +47,11 @@ def code_lines(diagnosis: Diagnosis, width: int) -> list[str]:
             _where(line, diagnosis), width, initial_indent=before, subsequent_indent=f"{'':{len(before)}}  "
         )
         lines += [f"{'':{len(before)}}{text}" for text in _texts(line, width - len(before))]
-        if why := why_slow(line):
-            room = " " * len(before)
-            lines += textwrap.wrap(f"{why}.", width, initial_indent=room, subsequent_indent=f"{room}  ")
-    return lines
+        called, why = called_of_several(line, diagnosis), why_slow(line)
+        room = " " * len(before)
+        for beside in (f"calls {called}" if called else "", f"{why}." if why else ""):
+            lines += textwrap.wrap(beside, width, initial_indent=room, subsequent_indent=f"{room}  ")
+    return lines + textwrap.wrap(why_far_below(shown), width, initial_indent="  ", subsequent_indent="  ")
 
 
 def _texts(line: CodeShare, width: int) -> list[str]:

@@ -66,6 +66,15 @@ complete -c perfdiag -f -k -a '(__perf_diagnostics)'
 SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
+class _Shells(tuple[str, ...]):
+    """The shells that are told of; the word by which their scripts ask is understood as well."""
+
+    __slots__ = ()
+
+    def __contains__(self, word: object) -> bool:
+        return word == WORDS or super().__contains__(word)
+
+
 def add(commands: Any) -> None:
     command = commands.add_parser(
         "completion",
@@ -78,8 +87,9 @@ def add(commands: Any) -> None:
         ),
         allow_abbrev=False,
     )
-    command.add_argument("shell", metavar="SHELL", choices=(*SCRIPTS, WORDS), help=f"one of {', '.join(SCRIPTS)}")
-    command.add_argument("typed", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    command.add_argument("shell", metavar="SHELL", choices=_Shells(SCRIPTS), help=f"one of {', '.join(SCRIPTS)}")
+    typed = command.add_argument("typed", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    typed.required = False  # which argparse would name beside SHELL, where that is missing
     command.set_defaults(run=functools.partial(run, commands.choices))
 
 
@@ -163,7 +173,7 @@ def _values(command: str, taking: _Taking, last: str) -> list[str]:
         return []
     head, comma, part = last.rpartition(",")
     if action.choices is not None:
-        known: Iterable[str] = [str(choice) for choice in action.choices if choice != WORDS]
+        known: Iterable[str] = [str(choice) for choice in action.choices]
     elif action.metavar in ("RUN", "BASE", "NEW"):
         from perf_diagnostics.store.find import LATEST, list_runs
 

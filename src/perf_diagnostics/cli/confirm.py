@@ -13,6 +13,7 @@ from perf_diagnostics.cli.run_arguments import add_run, folder_of
 from perf_diagnostics.cli.values import at_least_one, seconds, some_names, some_seconds, whole_number
 
 if TYPE_CHECKING:
+    from perf_diagnostics.cli.script_to_try import ScriptToTry
     from perf_diagnostics.diagnose.rule_parts.experiments import Candidate
     from perf_diagnostics.store.run_folder import RunFolder
     from perf_diagnostics.trials.confirm.confirm import ConfirmEnd
@@ -51,6 +52,13 @@ def add(commands: Any) -> None:
     )
     command.add_argument("--dry-run", action="store_true", help="list what would be tried, and run nothing")
     command.add_argument("--quiet", "-q", action="store_true", help="print the results only, no progress")
+    command.add_argument(
+        "--rerun",
+        nargs=argparse.REMAINDER,
+        metavar="SCRIPT",
+        help="the script that `run` has measured, or -m MODULE, with its arguments, all at the end: it is run again "
+        "and again, each time for some steps and then ended at once; what it writes until then, it writes again",
+    )
     command.set_defaults(run=run)
 
 
@@ -65,6 +73,7 @@ def add_budget(command: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
+    from perf_diagnostics.cli.script_to_try import ScriptToTry
     from perf_diagnostics.cli.tried_text import tried_text
     from perf_diagnostics.diagnose.engine import diagnose
     from perf_diagnostics.diagnose.tried.candidates import candidates
@@ -80,9 +89,12 @@ def run(given: argparse.Namespace) -> int:
     if not wanted:
         print(f"{folder.path}: no finding has advice that a change of settings could try.")
         return DONE
+    script = None if given.rerun is None else ScriptToTry.of(given.rerun, records, wanted)
+    if script is not None:
+        wanted = script.possible
     if given.dry_run:
-        return _plan_only(folder, wanted, given)
-    end = tried(folder, wanted, given)
+        return _plan_only(folder, wanted, given, script)
+    end = tried(folder, wanted, given, script)
     print(tried_text(tried_of(end.experiments)))
     if end.interrupted:
         print(f"interrupted; go on with: {typed('confirm', folder.path)}", file=sys.stderr)
@@ -124,7 +136,9 @@ def _unfinished(folder: RunFolder, end: ConfirmEnd) -> str:
     )
 
 
-def tried(folder: RunFolder, wanted: tuple[Candidate, ...], given: argparse.Namespace) -> ConfirmEnd:
+def tried(
+    folder: RunFolder, wanted: tuple[Candidate, ...], given: argparse.Namespace, script: ScriptToTry | None = None
+) -> ConfirmEnd:
     """Try what is wanted, telling the terminal."""
     from perf_diagnostics.cli.progress import progress
     from perf_diagnostics.cli.sealing import broken_below, seal_again
@@ -140,11 +154,14 @@ def tried(folder: RunFolder, wanted: tuple[Candidate, ...], given: argparse.Name
         end = Confirm(
             folder,
             pairs=_given(given, "pairs", PAIRS),
-            steps=_given(given, "steps", None),
+            steps=_given(given, "steps", None if script is None else script.steps),
             time_budget_s=_given(given, "time_budget", TIME_BUDGET_S),
             trial_timeout_s=_given(given, "trial_timeout", None),
             seed=_given(given, "seed", 0),
             progress=told,
+            launch=None if script is None else script.launch,
+            own_script=script is not None,
+            refused=() if script is None else script.refused,
         ).run(wanted)
     finally:
         told.close()
@@ -158,7 +175,9 @@ def _given(given: argparse.Namespace, name: str, default: Any) -> Any:
     return default if value is None else value
 
 
-def _plan_only(folder: RunFolder, wanted: tuple[Candidate, ...], given: argparse.Namespace) -> int:
+def _plan_only(
+    folder: RunFolder, wanted: tuple[Candidate, ...], given: argparse.Namespace, script: ScriptToTry | None
+) -> int:
     """Tell what a call would do now, after what earlier ones have done."""
     from perf_diagnostics.cli.tried_text import planned_text
     from perf_diagnostics.trials.confirm.confirm import TIME_BUDGET_S, Confirm
@@ -167,7 +186,9 @@ def _plan_only(folder: RunFolder, wanted: tuple[Candidate, ...], given: argparse
 
     pairs = _given(given, "pairs", PAIRS)
     budget_s = _given(given, "time_budget", TIME_BUDGET_S)
-    ahead = Confirm(folder, pairs=pairs, steps=given.steps, time_budget_s=budget_s).foresee(wanted)
+    steps = _given(given, "steps", None if script is None else script.steps)
+    confirm = Confirm(folder, pairs=pairs, steps=steps, time_budget_s=budget_s, own_script=script is not None)
+    ahead = confirm.foresee(wanted)
     print(planned_text(wanted, ahead))
     fit = sum(one.decides for one in ahead)
     print(

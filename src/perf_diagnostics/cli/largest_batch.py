@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from perf_diagnostics.cli.exit_codes import DONE, INTERRUPTED, SOME_TRIALS_FAILED
 from perf_diagnostics.cli.own_name import typed
 from perf_diagnostics.cli.run_arguments import add_results_folder
-from perf_diagnostics.cli.values import assignments, number, parsed_value, some_seconds, whole_number
+from perf_diagnostics.cli.values import assignments, number, parsed_value, precision, some_seconds, whole_number
 
 if TYPE_CHECKING:
     from perf_diagnostics.records import Trial
@@ -208,7 +208,7 @@ def _first_trial(given: argparse.Namespace) -> Trial:
     settings = Settings(
         batch_size=given.start,
         device="cuda:0" if given.device == "cuda" else given.device,
-        precision=given.precision,
+        precision=precision(given.precision, of="--precision"),
     )
     for text, value in assignments(given.set, of="--set").items():
         name = setting_name(text)

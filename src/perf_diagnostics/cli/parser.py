@@ -45,16 +45,30 @@ class Parser(argparse.ArgumentParser):
             what = f"{value!r} is not one of {', '.join(known)}{nearest(str(value), known)}"
             raise argparse.ArgumentError(action if action.option_strings else None, what)
 
+    def _takes(self) -> str:
+        """What the command takes beside its flags: ``this command takes only BASE and NEW beside its flags``."""
+        places = [action.metavar or action.dest for action in self._actions if not action.option_strings]
+        told = [str(place) for place in places]
+        return f"this command takes {f'only {_listed(told)}' if told else 'nothing'} beside its flags"
+
     def refuse(self, words: Iterable[str]) -> NoReturn:
         """Refuse words that no flag and no argument of this command takes."""
         left = list(words)
         flag = next((word for word in left if word.startswith("-")), None)
         if flag is None:
-            self.error(f"there is no place for {' '.join(map(repr, left))}")
+            self.error(
+                f"{_listed(map(repr, left))} {'was' if len(left) == 1 else 'were'} not expected: {self._takes()}"
+            )
         known = [option for action in self._actions for option in action.option_strings if "_" not in option]
         told = f"there is no flag {flag}{nearest(flag.partition('=')[0], known)}"
         end = "" if told.endswith("?") else "."
         self.error(f"{told}{end} {self.when_refused}" if self.when_refused else told)
+
+
+def _listed(words: Iterable[str]) -> str:
+    """``A``, ``A and B``; as :func:`~perf_diagnostics.diagnose.wording.listing`, which loads too much for a refusal."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -7,7 +7,9 @@ import atexit
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from perf_diagnostics.cli.live import beside
 from perf_diagnostics.cli.own_name import typed
 from perf_diagnostics.cli.parser import examples
 from perf_diagnostics.cli.run_arguments import add_results_folder
+from perf_diagnostics.cli.values import assignments, at_least_one, parsed_value
 
 #: What to do about a fault of ours.
 REPORT_IT = (
@@ -26,16 +29,16 @@ REPORT_IT = (
 
 if TYPE_CHECKING:
     from perf_diagnostics.diagnose.finding import Diagnosis
+    from perf_diagnostics.integrations.again.again import Again
+    from perf_diagnostics.integrations.record.recording import Recording
     from perf_diagnostics.integrations.run_script import Session
-    from perf_diagnostics.store.run_folder import RunFolder
 
 
 def add(commands: Any) -> None:
     command = commands.add_parser(
         "run",
         help="run a training script unchanged and measure it",
-        usage="perf-diagnostics run [--name NAME] [--results-dir DIR] [--live] [--deep] [-q] (SCRIPT | -m MODULE) "
-        "[ARGUMENT ...]",
+        usage="perf-diagnostics run [OPTION ...] (SCRIPT | -m MODULE) [ARGUMENT ...]",
         description="Run a training script as python would, and measure each of its training steps into a new run. "
         "What it prints, how it ends and its exit code are the script's own; a few lines on standard error name the "
         "run, the verdict, and what to change first. PERF_DIAGNOSTICS_DISABLED=1 runs the script without measuring.",
@@ -63,6 +66,21 @@ def add(commands: Any) -> None:
         "--quiet", "-q", action="store_true", help="do not print the lines with the run, the verdict and what to try"
     )
     command.add_argument(
+        "--with",
+        dest="forced",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="make the script use a setting in place of its own, to see what that changes, such as num_workers=4, "
+        "pin_memory=true, threads=2 or optimizer_implementation=fused; may be given several times",
+    )
+    command.add_argument(
+        "--steps",
+        type=at_least_one,
+        metavar="N",
+        help="end the process after so many measured steps, at once: what the script does at its end does not happen",
+    )
+    command.add_argument(
         "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as python -m does"
     )
     command.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT", help="the script and its own arguments")
@@ -83,7 +101,7 @@ def run(given: argparse.Namespace) -> int:
         raise InvalidSettings(wrong)
     if given.live:
         given.name = given.name or _new_name(words[0], as_module=as_module)
-    session = _session(given, words[0])
+    session = _session(given, words)
     last = _LastAct()
     try:
         with beside(Path(given.results_dir).absolute() / given.name) if _shown(given, session) else nullcontext():
@@ -93,11 +111,8 @@ def run(given: argparse.Namespace) -> int:
         last.interrupted = True
         code = INTERRUPTED
     finally:
-        if session is not None and session.begun and session.here and session.speaks and not given.quiet:
-            with session.faults.guard("verdict") as told:
-                _tell(session)
-            if told.problem is not None:
-                print(f"perf-diagnostics: no verdict, for telling failed: {told.problem!r}", file=sys.stderr)
+        if session is not None:
+            session.say()
     return DONE if code is None else code
 
 
@@ -133,7 +148,7 @@ class _LastAct:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def _session(given: argparse.Namespace, target: str) -> Session | None:
+def _session(given: argparse.Namespace, words: Sequence[str]) -> Session | None:
     from perf_diagnostics.integrations.attached import check_name
     from perf_diagnostics.integrations.record.recording import disabled, recorded_here
     from perf_diagnostics.integrations.run_script import Session
@@ -143,11 +158,43 @@ def _session(given: argparse.Namespace, target: str) -> Session | None:
         check_name(given.name, results_dir)
     if disabled():
         return None
-    workload = _workload(target, as_module=given.module is not None)
-    return Session(workload=workload, name=given.name, results_dir=results_dir, deep=given.deep)
+    as_module = given.module is not None
+    workload = _workload(words[0], as_module=as_module)
+    said = None if given.quiet else partial(tell, words=["-m", *words] if as_module else words)
+    again = _again(given)
+    return Session(workload=workload, name=given.name, results_dir=results_dir, deep=given.deep, tell=said, again=again)
 
 
-def _tell(session: Session) -> None:
+def _again(given: argparse.Namespace) -> Again | None:
+    """What is to be different from the script as it is.
+
+    Raises:
+        InvalidSettings: a setting that cannot be forced on a script.
+    """
+    if not given.forced and given.steps is None:
+        return None
+    from perf_diagnostics.integrations.again.again import Again
+    from perf_diagnostics.integrations.again.forcible import check_forced
+
+    settings = {name: parsed_value(value) for name, value in assignments(given.forced, of="--with").items()}
+    check_forced(settings)
+    return Again(settings, given.steps)
+
+
+def tell(session: Session, words: Sequence[str]) -> None:
+    """Say on standard error what a process has measured; also in those that the script starts as ranks.
+
+    Args:
+        session: what has measured.
+        words: the script and its arguments, as they were typed.
+    """
+    with session.faults.guard("verdict") as told:
+        _tell(session, words)
+    if told.problem is not None:
+        print(f"perf-diagnostics: no verdict, for telling failed: {told.problem!r}", file=sys.stderr)
+
+
+def _tell(session: Session, words: Sequence[str]) -> None:
     """The run and the verdict, what to change first, and what says more."""
     from perf_diagnostics.integrations.record.telling import say, tell
 
@@ -159,11 +206,11 @@ def _tell(session: Session) -> None:
     else:
         diagnosis = tell(session.watch.recording, session.watch.observations)
         if diagnosis is not None:
-            _tell_more(diagnosis, session.watch.recording.folder)
+            _tell_more(diagnosis, session.watch.recording, words)
 
 
-def _tell_more(diagnosis: Diagnosis, folder: RunFolder | None) -> None:
-    """What to change first and what it would win, and the commands that say more."""
+def _tell_more(diagnosis: Diagnosis, recording: Recording, words: Sequence[str]) -> None:
+    """What to change first and what it would win, and the commands that say more, or measure it."""
     from perf_diagnostics.integrations.record.telling import say
     from perf_diagnostics.report.changes import changes_of
     from perf_diagnostics.report.gains import gain
@@ -171,6 +218,20 @@ def _tell_more(diagnosis: Diagnosis, folder: RunFolder | None) -> None:
     for change in changes_of(diagnosis)[:1]:
         code = f" [{change.code}]" if change.code else ""
         say(f"Try: {change.says}{code} A fix {gain(change.gain)}.")
-    if folder is not None:
-        where = os.path.relpath(folder.path)
+    if recording.folder is not None:
+        where = os.path.relpath(recording.folder.path)
+        if _can_be_tried(diagnosis, recording):
+            say(f"To measure what it wins, in the script as it is: {typed('confirm', where, '--rerun', *words)}")
         say(f"Evidence: {typed('diagnose', where)}; to pass on: {typed('report', where)}")
+
+
+def _can_be_tried(diagnosis: Diagnosis, recording: Recording) -> bool:
+    """Whether some of the advice is a setting that can be forced on the script."""
+    from perf_diagnostics.diagnose.tried.candidates import candidates
+    from perf_diagnostics.integrations.again.forcible import why_not_forced
+
+    run = recording.run
+    return run is not None and any(
+        not (one.ceiling or why_not_forced(one.change) or one.base.options.get("ranks"))
+        for one in candidates(run, diagnosis)
+    )

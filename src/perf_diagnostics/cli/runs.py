@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 
 #: What may have become of a trial, as ``--json`` names it.
 ENDINGS = ("completed", "failed", "interrupted", "skipped", "without_result")
+
+#: Columns that how the trials ended needs beside the rest, at least.
+_LEAST_ROOM = 24
 
 
 def add(commands: Any) -> None:
@@ -33,6 +38,7 @@ def add(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     import json
 
+    from perf_diagnostics.cli.diagnosis_text import terminal_width
     from perf_diagnostics.store.find import list_runs
     from perf_diagnostics.store.run_folder import HOW_TO_MAKE_ONE
 
@@ -42,7 +48,9 @@ def run(given: argparse.Namespace) -> int:
     elif not rows:
         print(f"There is no run in {given.results_dir} yet; {HOW_TO_MAKE_ONE}.")
     else:
-        print("\n".join(_lines(rows)))
+        # What is piped is one line a run, for the program that reads it.
+        width = terminal_width() if sys.stdout.isatty() else sys.maxsize
+        print("\n".join(_lines(rows, width)))
     return DONE
 
 
@@ -75,17 +83,29 @@ def _ending(outcome: Outcome | None) -> str:
     return "skipped" if outcome.skipped else "failed" if outcome.failed else "completed"
 
 
-def _lines(rows: list[dict[str, Any]]) -> list[str]:
-    """Name, moment, what was trained, and how its trials ended, in columns."""
+def _lines(rows: list[dict[str, Any]], width: int) -> list[str]:
+    """Name, moment, what was trained, and how its trials ended, in columns.
+
+    What no longer fits into a line of the terminal goes on under its column; where the columns leave no room for it,
+    under the name.
+    """
     from perf_diagnostics.report.words import plain
 
     trained = [", ".join(map(plain, row.get("trained", ()))) for row in rows]
     wide = [max(len(row["name"]) for row in rows), max(map(len, trained))]
-    return [
-        f"{row['name']:{wide[0]}}  "
-        + (f"unreadable: {row['problem']}" if "problem" in row else f"{_made(row)}  {of:{wide[1]}}  {_endings(row)}")
-        for row, of in zip(rows, trained, strict=True)
-    ]
+    lines: list[str] = []
+    for row, of in zip(rows, trained, strict=True):
+        before, last = f"{row['name']:{wide[0]}}  ", f"unreadable: {row.get('problem')}"
+        if "problem" not in row:
+            before, last = f"{before}{_made(row)}  {of:{wide[1]}}  ", _endings(row)
+        room = width - len(before)
+        if room >= min(len(last), _LEAST_ROOM):
+            first, *others = textwrap.wrap(last, room)
+            lines += [f"{before}{first}", *(f"{'':{len(before)}}{other}" for other in others)]
+        else:
+            told = " ".join([*before.removeprefix(row["name"]).split(), last])
+            lines += [row["name"], *textwrap.wrap(told, width, initial_indent="  ", subsequent_indent="  ")]
+    return lines
 
 
 def _made(row: dict[str, Any]) -> str:

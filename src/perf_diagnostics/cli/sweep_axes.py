@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from perf_diagnostics.cli.values import (
     assignments,
     parsed_value,
+    precision,
     some_names,
     split_whole_numbers,
 )
@@ -100,7 +101,8 @@ def _others(chosen: dict[str, Any]) -> dict[str, list[Any]]:
     """Values of the settings other than device and batch size, by the setting's name."""
     others: dict[str, list[Any]] = {}
     if "precisions" in chosen:
-        others["precision"] = some_names(chosen["precisions"], of="--precisions")
+        names = some_names(chosen["precisions"], of="--precisions")
+        others["precision"] = [precision(name, of="--precisions") for name in names]
     for name in ("num_workers", "threads"):
         if name in chosen:
             others[name] = split_whole_numbers(chosen[name], of=_OWN_FLAG[name])

@@ -5,9 +5,27 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
+from perf_diagnostics.cli.parser import nearest
 from perf_diagnostics.errors import InvalidSettings
+
+if TYPE_CHECKING:
+    from perf_diagnostics.records import Precision
+
+#: What a sweep can train in, and what it refuses by a reason of its own.
+PRECISIONS, _REFUSED_LATER = ("float32", "tf32", "bfloat16", "float16"), "float64"
+
+
+def precision(name: str, *, of: str) -> Precision:
+    """A precision by its name.
+
+    Raises:
+        InvalidSettings: there is none of that name.
+    """
+    if name not in (*PRECISIONS, _REFUSED_LATER):
+        raise InvalidSettings(f"{of}: {name!r} is not one of {', '.join(PRECISIONS)}{nearest(name, PRECISIONS)}.")
+    return cast("Precision", name)
 
 
 def split_names(given: Iterable[str]) -> list[str]:

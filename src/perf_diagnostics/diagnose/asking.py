@@ -123,7 +123,7 @@ def merged(by_size: Mapping[int, Sequence[Reply]], group: Group, recommended: in
         finding,
         severity=severity,
         summary=_summary(finding, there, tuple(found), tuple(answers), recommended),
-        scope=f"{group.label}, batch {listing(list(found))}",
+        scope=group.label if group.uncounted else f"{group.label}, batch {listing(list(found))}",
         evidence=finding.evidence + (_labelled(found[worst].evidence, worst) if worse else ()),
         batch_sizes=tuple(found),
     )

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from perf_diagnostics.diagnose.asking import Placed, ask_all, void_trials
+from perf_diagnostics.diagnose.asking import Placed, answered, ask_all, void_trials
 from perf_diagnostics.diagnose.code.code_shares import all_code_shares, claimed_lines
 from perf_diagnostics.diagnose.deep import (
     WINDOWS_ALONE,
@@ -19,8 +19,8 @@ from perf_diagnostics.diagnose.deep import (
 )
 from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
 from perf_diagnostics.diagnose.facts.asked_for import asked_for
-from perf_diagnostics.diagnose.facts.facts import SweepFacts, TrialFacts, ask
-from perf_diagnostics.diagnose.finding import Diagnosis, Family, Severity
+from perf_diagnostics.diagnose.facts.facts import NotMeasured, SweepFacts, TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Diagnosis, Family, Finding, Severity
 from perf_diagnostics.diagnose.installed import all_rules
 from perf_diagnostics.diagnose.ranking import ranked
 from perf_diagnostics.diagnose.rule import Rule, configured
@@ -30,7 +30,7 @@ from perf_diagnostics.diagnose.tried.indirect import with_indirect_gains
 from perf_diagnostics.diagnose.tried.outcomes import tried_of, with_tried
 from perf_diagnostics.diagnose.tried.paced import capped_by_loader
 from perf_diagnostics.diagnose.trust import tempered
-from perf_diagnostics.diagnose.verdict import suspected, verdict, would_decide
+from perf_diagnostics.diagnose.verdict import HEALTHY, suspected, verdict, would_decide
 from perf_diagnostics.diagnose.wording import counted, duration, listing, percent
 from perf_diagnostics.records import ALL_PHASES, Run
 
@@ -87,6 +87,7 @@ def diagnose(
             why_closed=_why_closed(sound),
             broke_off=not asked_for(sweep.run).completed,
             parts=_largest_parts(sound),
+            why_no_work=_why_no_work(chosen, about),
         )
     unsaid = best is None and primary is not None
     return Diagnosis(
@@ -160,13 +161,33 @@ def _why_closed(sound: SweepFacts) -> str:
     return gaps[0] if gaps else ""
 
 
+def _why_no_work(rules: Sequence[Rule], about: TrialFacts | None) -> str:
+    """Why it is not said that the model's own work takes the time, in the words of the rule that would say it."""
+    if about is None:
+        return ""
+    replies = [answered(rule.check, about) for rule in rules if rule.code == HEALTHY and rule.looks_at == "trial"]
+    told = (
+        f"whether forward and backward set the pace was not measured ({reply.why})"
+        if isinstance(reply, NotMeasured)
+        else reply.summary
+        for reply in replies
+        if not isinstance(reply, Finding)
+    )
+    return next(told, "")
+
+
 def _largest_parts(sound: SweepFacts) -> str:
-    """Where the time of a step goes, in a clause; empty where that is not known."""
+    """Where the time of a step goes, in a clause; empty where that is not known.
+
+    Single long pauses are told apart from the phases they fell into, as the rules do.
+    """
     facts = _trial_about(sound, _primary(sound))
     if facts is None:
         return ""
-    shares = [(share.value, phase) for phase in ALL_PHASES if (share := ask(facts.whole_share, phase)) is not None]
-    parts = [f"{percent(share)} {str(phase).replace('_', ' ')}" for share, phase in sorted(shares, reverse=True)[:3]]
+    own = {str(phase).replace("_", " "): ask(facts.share, phase) for phase in ALL_PHASES}
+    own["single long pauses"] = ask(lambda: facts.tagged_pauses_share)
+    shares = sorted(((share.value, name) for name, share in own.items() if share is not None), reverse=True)
+    parts = [f"{percent(share)} {name}" for share, name in shares[:3]]
     return f"a step of {duration(facts.step_time_s.value)} is {listing(parts)}" if parts else ""
 
 

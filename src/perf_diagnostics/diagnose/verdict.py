@@ -45,6 +45,7 @@ def verdict(
     why_closed: str = "",
     broke_off: bool = False,
     parts: str = "",
+    why_no_work: str = "",
 ) -> tuple[Verdict | None, str]:
     """What to read first, or None and why there is nothing.
 
@@ -60,6 +61,7 @@ def verdict(
         why_closed: why there is none, where one was asked for.
         broke_off: no trial ended by itself; what has been found in its steps is there, and nothing is ruled out.
         parts: where the time of a step goes, in a clause for where that is not the verdict; empty if it is not known.
+        why_no_work: why that forward and backward take the time is not said, in a clause; empty where it is.
     """
     about = _about(ordered, primary)
     faults = _faults(about)
@@ -75,7 +77,7 @@ def verdict(
         ), ""
     if faults:
         return None, _joined(_suspicion(faults[0]), parts)
-    why = _why_none(about, broke_off=broke_off)
+    why = _why_none(about, why_no_work, broke_off=broke_off)
     if saving is not None and saving.confidence >= LEAST_CONFIDENCE and not broke_off:
         return _saved(saving, f"{why[:1].upper()}{_joined(why[1:], parts)}."), ""
     return None, _joined(_leading(saving), why, parts)
@@ -179,16 +181,16 @@ def _leading(saving: Finding | None) -> str:
     return "" if saving is None else f"{_promised(saving)}: {saving.summary.rstrip('.')} [{saving.code}]"
 
 
-def _why_none(about: Sequence[Finding], *, broke_off: bool) -> str:
+def _why_none(about: Sequence[Finding], why_no_work: str, *, broke_off: bool) -> str:
     """Why there is no verdict where no rule found a fault."""
     if broke_off:
         return "no rule found a fault in the steps that were measured, but the trial broke off before its end"
     unsure = next((finding for finding in about if finding.code == HEALTHY), None)
     if unsure is None:
-        return "no rule found a fault, and forward and backward were not shown to take most of the step"
+        return _joined("no rule found a fault", why_no_work)
     return (
-        f"no rule found a fault, and that forward and backward take most of the step ({HEALTHY}) has a confidence of "
-        f"{unsure.confidence:.2f}; a verdict needs {LEAST_CONFIDENCE}"
+        f"no rule found a fault; that forward and backward work takes most of the step is likely, at a confidence of "
+        f"{unsure.confidence:.2f} where a verdict needs {LEAST_CONFIDENCE} [{HEALTHY} {unsure.name}]"
     )
 
 

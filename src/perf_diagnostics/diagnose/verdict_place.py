@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from perf_diagnostics.diagnose.code.code_words import SeenAt, called_from, called_unsaid, seen, step_share
+from perf_diagnostics.diagnose.code.code_words import SeenAt, called_from, called_of_several, seen, step_share
 from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding
 from perf_diagnostics.diagnose.verdict import HEALTHY
@@ -41,8 +41,7 @@ def verdict_seen(diagnosis: Diagnosis) -> SeenAt | None:
     line = finding.lines[0]
     if re.search(rf"{re.escape(line.place.file)}:{line.place.line}(?!\d)", finding.summary):
         return None
-    several = sum(one.place == line.place for one in diagnosis.lines) > 1
-    called = called_unsaid(line) if several else ""
+    called = called_of_several(line, diagnosis)
     parts = [called_from(line, diagnosis), f"in {called}" if called else ""]
     beside = "".join(f", {part}" for part in parts if part)
     if finding.code == HEALTHY:

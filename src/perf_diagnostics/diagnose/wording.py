@@ -60,6 +60,15 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
+def and_more_lines(told: int) -> str:
+    """``, and at 2 more lines``, where of so many lines the first is told; empty where there is no other.
+
+    >>> and_more_lines(3), and_more_lines(1)
+    (', and at 2 more lines', '')
+    """
+    return "" if told < 2 else f", and at {counted(told - 1, 'more line')}"
+
+
 def times(mean: float, noun: str) -> str:
     """A mean count in words: ``1 wait``, ``1.5 waits``, ``20 waits``."""
     return f"{mean:.3g} {noun if mean == 1 else noun + 's'}"

@@ -78,7 +78,7 @@ def attach_accelerator(
     from perf_diagnostics.integrations.model.prepared import without_left_over
     from perf_diagnostics.integrations.own_cost import with_own_cost
     from perf_diagnostics.integrations.readings.boards_at_rest import boards_at_rest
-    from perf_diagnostics.integrations.watching import checkpoints, loader_patches, patches
+    from perf_diagnostics.integrations.watching import checkpoints, loader_patches, patches, updates
     from perf_diagnostics.integrations.watching.accelerated_watch import AcceleratedWatch
 
     models, known = without_left_over(models, optimizers)
@@ -100,7 +100,7 @@ def attach_accelerator(
             watch.computes_in(autocast_named(accelerator.mixed_precision))
             patches.watch_backward(watch, installed)
             checkpoints.watch_checkpoints(watch.checkpointed, installed)
-            patches.watch_optimizers(watch, optimizers, installed)
+            updates.watch_updates(watch, optimizers, installed)
             loader_patches.watch_loaders(watch, None, installed)
             watch.watch_transfers(_data, "send_to_device", installed)
         try:

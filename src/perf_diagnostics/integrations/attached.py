@@ -100,7 +100,7 @@ def attach(
     from perf_diagnostics.integrations.own_cost import with_own_cost
     from perf_diagnostics.integrations.readings.boards_at_rest import boards_at_rest
     from perf_diagnostics.integrations.record.telling import tell
-    from perf_diagnostics.integrations.watching import checkpoints, loader_patches, patches, transfers
+    from perf_diagnostics.integrations.watching import checkpoints, loader_patches, patches, transfers, updates
     from perf_diagnostics.integrations.watching.watch import Watch
 
     models = _all_of(model, torch.nn.Module, "model")
@@ -125,7 +125,7 @@ def attach(
             patches.watch_backward(watch, installed)
             checkpoints.watch_checkpoints(watch.checkpointed, installed)
             watch.steps.when_on_device = lambda: transfers.watch_transfers(watch, installed)
-            patches.watch_optimizers(watch, optimizers or None, installed)
+            updates.watch_updates(watch, optimizers or None, installed)
             patches.watch_updates_by_hand(watch, installed)
             if loader is None or isinstance(loader, DataLoader):
                 # What Accelerate prepares is no loader itself, but reads one.

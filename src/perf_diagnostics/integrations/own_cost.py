@@ -18,7 +18,7 @@ from perf_diagnostics.integrations.marked import MarkedLoop
 from perf_diagnostics.integrations.record.recording import Recording
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER, LoopProbe
 from perf_diagnostics.integrations.steps.step_state import QUICK_NS, unseen
-from perf_diagnostics.integrations.watching import loader_patches, patches, transfers
+from perf_diagnostics.integrations.watching import loader_patches, patches, transfers, updates
 from perf_diagnostics.integrations.watching.watch import Watch
 from perf_diagnostics.measure.alternating import Added, alternate, block_of, without_collections
 from perf_diagnostics.measure.observation import Observations, Unreadable
@@ -199,7 +199,7 @@ def _watched(model: StandIn, optimizer: torch.optim.Optimizer, probe: LoopProbe,
     watch.steps.find_main()
     watch.steps.settled = True
     patches.watch_backward(watch, installed)
-    patches.watch_optimizers(watch, [optimizer], installed)
+    updates.watch_updates(watch, [optimizer], installed)
     loader = _Batches(model)
     if probe.has_seen(TRANSFER):
         transfers.watch_transfers(watch, installed)

@@ -6,8 +6,9 @@ import io
 import os
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -21,6 +22,8 @@ from perf_diagnostics.integrations.watching.after_import import AfterImport
 from perf_diagnostics.records import Outcome
 
 if TYPE_CHECKING:
+    from perf_diagnostics.integrations.again.again import Again
+    from perf_diagnostics.integrations.ranks.spawned_ranks import SpawnedRanks
     from perf_diagnostics.integrations.watching.watch import Watch
 
 _OURS = str(Path(__file__).parents[1])
@@ -35,14 +38,32 @@ class Session:
         name: of the run; default: the time and ``workload``.
         results_dir: where runs lie, fixed now, for a script may change its folder.
         deep: record a profiler window.
+        tell: says what was measured, at the end; or None.
+        index: of the process, where the script has started several as its ranks.
+        again: what is different in this run; None: nothing is.
     """
 
-    def __init__(self, *, workload: str, name: str | None, results_dir: Path, deep: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        workload: str,
+        name: str | None,
+        results_dir: Path,
+        deep: bool = False,
+        tell: Callable[[Session], None] | None = None,
+        index: int = 0,
+        again: Again | None = None,
+    ) -> None:
         self.watch: Watch | None = None
         self._workload = workload
         self._name = name
         self._results_dir = results_dir.absolute()
         self._deep = deep
+        self._tell = tell
+        self._index = index
+        self._again = again
+        self._of_rank = _OfRank(workload=workload, name=name, results_dir=self._results_dir, deep=deep, tell=tell)
+        self._ranks: SpawnedRanks | None = None
         self._installed = ExitStack()
         self._pid = os.getpid()
         self.begun = False
@@ -58,7 +79,10 @@ class Session:
     @property
     def speaks(self) -> bool:
         """Whether this process says what was measured: of several of one training, rank 0 does."""
-        return rank() == 0 if self.watch is None else self.watch.recording.speaks
+        if self.watch is None:
+            return rank() == 0
+        others_say = self._index > 0 or (self._ranks is not None and self._ranks.started)
+        return self.watch.recording.speaks and not (others_say and self.watch.recording.result is None)
 
     def begin(self) -> None:
         """Wait for torch."""
@@ -71,7 +95,22 @@ class Session:
         self._installed.close()
         if self.watch is not None:
             with self.faults.guard("steps"):
-                self.watch.end(*ending)
+                self.watch.end(*(ending if self._again is None else self._again.judged(ending)))
+
+    def _stop(self, ending: Ending) -> None:
+        """There are enough steps: nothing of the script runs any more."""
+        from perf_diagnostics.integrations.again.again import leave_now
+
+        try:
+            self.end(ending)
+            self.say()
+        finally:
+            leave_now()
+
+    def say(self) -> None:
+        """Say what was measured, if it is for this process to say."""
+        if self._tell is not None and self.begun and self.here and self.speaks:
+            self._tell(self)
 
     def _attach(self) -> None:
         """Torch is there. This runs inside the script's own ``import torch``, where nothing of ours may raise."""
@@ -81,8 +120,9 @@ class Session:
     def _watch_torch(self) -> None:
         from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
         from perf_diagnostics.integrations.own_cost import with_own_cost
+        from perf_diagnostics.integrations.ranks.spawned_ranks import SpawnedRanks, watch_spawned
         from perf_diagnostics.integrations.readings.boards_at_rest import boards_at_rest
-        from perf_diagnostics.integrations.watching import checkpoints, loader_patches, patches, transfers
+        from perf_diagnostics.integrations.watching import checkpoints, loader_patches, patches, transfers, updates
         from perf_diagnostics.integrations.watching.watch import Watch
 
         watch = Watch(workload=self._workload, name=self._name, results_dir=self._results_dir)
@@ -96,9 +136,39 @@ class Session:
             patches.watch_backward(watch, self._installed)
             checkpoints.watch_checkpoints(watch.checkpointed, self._installed)
             watch.steps.when_on_device = lambda: transfers.watch_transfers(watch, self._installed)
-            patches.watch_optimizers(watch, None, self._installed)
+            updates.watch_updates(watch, None, self._installed)
             patches.watch_updates_by_hand(watch, self._installed)
             loader_patches.watch_loaders(watch, None, self._installed)
+            if self._again is not None:
+                self._again.begin(watch, self._installed, self._stop)
+            self._ranks = SpawnedRanks(self._of_rank)
+            watch_spawned(self._ranks, self._installed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfRank:
+    """Makes what measures one of the processes that a script starts as ranks.
+
+    Which rank a process has is known only when it has made a process group; usually the first one has rank 0.
+    """
+
+    workload: str
+    name: str | None
+    results_dir: Path
+    deep: bool
+    tell: Callable[[Session], None] | None
+
+    def __call__(self, index: int) -> Session:
+        first = index == 0
+        named = first and self.name is not None and not (self.results_dir / self.name).exists()
+        return Session(
+            workload=self.workload,
+            name=self.name if named else None,
+            results_dir=self.results_dir,
+            deep=self.deep and first,
+            tell=self.tell,
+            index=index,
+        )
 
 
 def run_watched(target: str, arguments: Sequence[str], *, as_module: bool, session: Session | None) -> int | None:
@@ -170,6 +240,8 @@ def without_ours(trace: TracebackType | None) -> TracebackType | None:
 def _execute(target: str, arguments: Sequence[str], *, as_module: bool) -> None:
     main = ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
+    if sys.version_info < (3, 14):  # as ``__main__`` has it there before anything is annotated
+        main.__dict__.update(__annotations__={})
     sys.modules["__main__"] = main
     sys.argv[:] = [target, *arguments]
     run_as_main = runpy._run_module_as_main  # type: ignore[attr-defined]  # what ``python -m`` itself calls

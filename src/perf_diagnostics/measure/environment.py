@@ -264,6 +264,8 @@ def _run_git(folder: Path, *arguments: str) -> str:
 def _command() -> Sequence[str]:
     """This process's command line; the interpreter by its name alone."""
     interpreter, *arguments = sys.orig_argv or [sys.executable, *sys.argv]
+    if "--multiprocessing-fork" in arguments:  # as multiprocessing starts processes, which then have the script's
+        arguments = sys.argv
     return [Path(interpreter).name, *arguments]
 
 

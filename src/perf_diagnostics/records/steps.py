@@ -42,7 +42,9 @@ COLUMNS: Mapping[str, Column] = {
     },
     "prepare_ns": Column("int64", "ns", "part of other on the host between a batch and its forward, outside of phases"),
     "before_update_ns": Column(
-        "int64", "ns", "part of optimizer on the host between backward and the update, and in an update's closure"
+        "int64",
+        "ns",
+        "part of optimizer on the host between backward and the update, clearing gradients, and in a closure",
     ),
     # what a watched loop called, of what it trains
     "forwards": Column("int64", "1", "calls of what is trained, with gradients and in training mode"),
@@ -85,6 +87,10 @@ COLUMNS: Mapping[str, Column] = {
         "float64", "ns", "an exchange of gradients before the step, from first bucket sent to last received (NaN: none)"
     ),
     "exchange_hidden_ns": Column("float64", "ns", "the part of it during which backward computed (NaN: not timed)"),
+    **{
+        f"collective_{phase}_ns": Column("int64", "ns", f"host time inside {phase} in a wait for a collective of ranks")
+        for phase in ALL_PHASES
+    },
 }
 
 

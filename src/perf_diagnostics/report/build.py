@@ -77,8 +77,8 @@ def _title(run: Run) -> str:
 def _subtitle(run: Run, arms: Sequence[Arm]) -> str:
     labels = [arm.label for arm in arms]
     where = listing(labels) if 0 < len(labels) <= 3 else counted(len(labels), "configuration")
-    sizes = len({size for arm in arms for size in arm.sizes})
-    parts = [counted(sizes, "batch size"), where] if arms else []
+    sizes = len({size for arm in arms if not arm.group.uncounted for size in arm.sizes})
+    parts = [counted(sizes, "batch size") if sizes else "", where] if arms else []
     asked = asked_for(run)
     parts.append(f"{len(asked.completed)} of {counted(len(asked.results) + len(asked.pending), 'trial')} completed")
     parts.append(lost_sentinels(run))

@@ -8,13 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.code.code_shares import (
-    LEAST_LOOKS,
-    all_code_shares,
-    claimed_lines,
-    code_shares,
-    proportion,
-)
+from perf_diagnostics.diagnose.code.code_shares import all_code_shares, claimed_lines, code_shares
+from perf_diagnostics.diagnose.code.phase_looks import LEAST_LOOKS, proportion
 from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.facts.facts import TrialFacts

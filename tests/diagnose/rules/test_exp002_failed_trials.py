@@ -33,6 +33,18 @@ def test_out_of_memory_is_the_expected_end_of_a_sweep():
     assert {"batch_size": 8} in changes(finding)
 
 
+def test_why_trials_were_skipped_is_said_once_a_reason():
+    def skipped(size, outcome, reason):
+        return trial_of(batch_size=size, outcome=outcome, reason=reason, steps=0, warmup_steps=0)
+
+    late = [skipped(size, Outcome.SKIPPED_OVER_TIME_BUDGET, "the time budget of 60 s was over") for size in (64, 32)]
+    large = skipped(128, Outcome.SKIPPED_LARGER_THAN_OOM, "batch 16 ran out of memory")
+    assert found(ask_run(RULE, run_of(trial_of(batch_size=8), *late, large))).summary == (
+        "1 of 4 trials completed. synthetic on cpu: batch 32 and 64 skipped (the time budget of 60 s was over). "
+        "synthetic on cpu: batch 128 skipped (batch 16 ran out of memory)."
+    )
+
+
 def test_half_the_memory_is_advised_in_the_format_that_the_device_has():
     for name, half in (("Tesla T4", "float16"), ("NVIDIA L4", "bfloat16")):
         failed = trial_of(device="cuda:0", outcome=Outcome.OUT_OF_MEMORY_DEVICE, steps=0, facts={"device_name": name})

@@ -140,3 +140,12 @@ def test_a_model_called_beside_the_trained_one_is_weighed_by_backward() -> None:
     capped = found(ask(ComputedEachStep(), "unchanging", most, other=0.05, optimizer=0.05))
     # Whatever its seconds: no more than what backward and the optimizer leave of 0.2 s.
     assert number(capped, "computing what never changes").value == pytest.approx(45.0)
+
+
+def test_a_loop_that_calls_no_model_has_its_operators_in_other() -> None:
+    facts = {"operator_seconds_forward": 2.0, "operator_seconds_backward": 4.0, "computed_again": [entry()]}
+    trial = trial_of(forward=0.0, other=0.04, backward=0.06, facts=facts | {"operators_of_the_whole_step": True})
+    finding = found(ComputedAgain().check(TrialFacts.of(trial)))
+    # Gradients may lie in other as well: half a second and another half, of 6 s in all of the step.
+    assert finding.claims == {"other": pytest.approx(0.5 / 6), "backward": pytest.approx(0.5 / 6)}
+    assert number(finding, "computing the same again").value == pytest.approx(100 / 6)

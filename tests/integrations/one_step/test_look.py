@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from perf_diagnostics.integrations import OwnLoop, attach
+from perf_diagnostics.integrations.model.modules import TimedCalls
 from perf_diagnostics.integrations.one_step import look as look_module
 from perf_diagnostics.integrations.one_step import operand_zeros
 from perf_diagnostics.integrations.one_step.look import StepLook
@@ -130,6 +131,22 @@ def test_what_must_not_be_touched_is_left_alone_and_said(change: Any, because: s
     looks = StepLook(observations, lambda: [model])
     looks.begin(several=False)
     assert not looks.under_way and "_compiled_call_impl" not in model.__dict__ and because in why(observations)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_model_that_was_compiled_in_place_is_known_behind_what_stands_in_for_it(compiled: bool) -> None:
+    """torch may have made no graph of it yet, and would trace what looks."""
+    model, observations = OneHot(), LoopObservations()
+    if compiled:
+        model.__dict__["_compiled_call_impl"] = model._call_impl  # as model.compile() does
+    timed = TimedCalls(model, lambda *args: None)
+    looks = StepLook(observations, lambda: [model])
+    looks.begin(several=False)
+    assert looks.under_way is not compiled
+    if compiled:
+        assert "torch.compile" in why(observations)
+    looks.training_ended()
+    timed()
 
 
 def test_ranks_and_an_unknown_model_are_left_alone() -> None:

@@ -48,6 +48,7 @@ def seen(step: Callable[[], Any], *modules: nn.Module) -> Unchanging:
         step()
     assert first.told is not None and first.why_not == ""
     found = first.unchanging()
+    first.storages.forget_the_step(found.leaves)
     while found.goes_on:
         assert found.told == [] or found.sure
         for _ in range(min(3, found.due_after or 0)):
@@ -270,6 +271,7 @@ def test_nothing_is_kept_alive_and_what_has_gone_ends_the_looks() -> None:
         training(model, lambda: held[0])()
     assert first.told["computed_again"] == []
     found = first.unchanging()
+    first.storages.forget_the_step(found.leaves)
     assert found.goes_on
     weakref.finalize(held[0], gone.append, 1)
     held.clear()
@@ -286,6 +288,7 @@ def test_the_median_of_the_looks_counts_each_by_the_pace_of_its_step() -> None:
         step()
     assert first.told["never_used"] == []
     found = first.unchanging()
+    first.storages.forget_the_step(found.leaves)
     for slower, part in ((1.0, 1.0), (2.0, 0.5), (4.0, 2.0)):
         again = StepDataflow(found.storages)
         with shown_to(again):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import threading
+import weakref
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -82,6 +84,31 @@ def test_the_collector_is_left_as_it_was(on: bool, anywhere: bool, monkeypatch: 
     assert Path(codes[0].co_filename) == Path(__file__), codes[0]
     assert len(codes) == len(places)
     assert frames.keys() == sys._current_frames().keys()
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_no_frame_is_kept_once_nobody_looks(on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The frames of all threads hold their models, and one of them is that of the function that asks."""
+    monkeypatch.setattr(frame_walk, "_COLLECTS_ANYWHERE", True)
+    before, threshold = gc.isenabled(), gc.get_threshold()
+
+    class Model:
+        """Held by a frame that is looked at."""
+
+    def looks() -> weakref.ref[Model]:
+        model = Model()
+        walked(frames_of_threads()[threading.get_ident()])
+        return weakref.ref(model)
+
+    gc.disable()  # a cycle would stay
+    try:
+        if on:
+            gc.set_threshold(0)
+            gc.enable()
+        assert looks()() is None
+    finally:
+        gc.set_threshold(*threshold)
+        (gc.enable if before else gc.disable)()
 
 
 def test_the_collector_is_on_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,13 @@ from perf_diagnostics.measure.steps.reading import read_tape
 from perf_diagnostics.measure.steps.tape import (
     ABANDON,
     AGAIN,
+    APART,
     ASKS,
     ASKS_AGAIN,
     AT,
     BACKWARD,
     CALLED,
+    CLEARS,
     CLOSURE,
     DATA_WAIT,
     END,
@@ -47,6 +49,7 @@ PIECES = [
     (KEEPS, LEAVE), (KEEPS, LEAVE, KEEPS, LEAVE), (FORWARD, LEAVE), (OPTIMIZER, LEAVE), (GIVE_BACK,),
     (OPTIMIZER, CLOSURE, TRAINS, LEAVE, BACKWARD, LEAVE, LEAVE, LEAVE), (ABANDON,),
     (*BATCH, ASKS, LEAVE, GIVE_BACK), (*BATCH, *COPY, TRAINS, LEAVE, BACKWARD, LEAVE),
+    (CLEARS, LEAVE), (CLEARS, LEAVE), (APART,), (CLEARS,), (BACKWARD, CLEARS, LEAVE, LEAVE),
     (DATA_WAIT,), (OPTIMIZER,), (KEEPS,), (AGAIN,), (LEAVE,), (LEAVE,), (LEAVE,),
 ]  # fmt: skip
 #: The same of a loop that marks its phases itself.

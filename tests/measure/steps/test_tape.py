@@ -10,8 +10,10 @@ import pytest
 from perf_diagnostics.measure.steps.reading import read_tape
 from perf_diagnostics.measure.steps.tape import (
     ABANDON,
+    APART,
     AT,
     BACKWARD,
+    CLEARS,
     CLOSURE,
     DATA_WAIT,
     END,
@@ -145,6 +147,38 @@ def test_what_is_no_update_is_added_up_step_by_step(kinds: int) -> None:
     assert read.before_update_ns.tolist() == [30 + 3 * (step % kinds) for step in range(80)]
     assert read.phases_ns[:, OPTIMIZER].tolist() == [34 + 8 * (step % kinds) for step in range(80)]
     assert read_tape(tape((0, START), (1, TRAINS), (2, LEAVE), (3, END)), bridged=True).before_update_ns.tolist() == [0]
+
+
+CLEARED = (CLEARS, LEAVE)
+
+
+def test_clearing_gradients_is_optimizer_and_what_lies_around_it_is_as_without() -> None:
+    # 0 other, 1 forward, 2 loss, 3 cleared, 4 loss, 5 backward, 6 clipping, 7 cleared, 8 clipping, 9 update
+    step = (TRAINS, LEAVE, *CLEARED, BACKWARD, LEAVE, *CLEARED, OPTIMIZER, END)
+    assert bridged(*step) == (OTHER, *(FORWARD,) * 2, OPTIMIZER, FORWARD, BACKWARD, *(OPTIMIZER,) * 4)
+    assert no_update(*step) == (3, 6, 7, 8)
+    # nothing follows that the loss or the clipping could lead to
+    for last in ((END,), (ABANDON, END), (DATA_WAIT, LEAVE, END), (OTHER, LEAVE, END)):
+        assert bridged(TRAINS, LEAVE, *CLEARED, *last)[2:5] == (OTHER, OPTIMIZER, OTHER)
+    assert bridged(BACKWARD, LEAVE, *CLEARED, TRAINS, LEAVE, END)[2:5] == (OTHER, OPTIMIZER, OTHER)
+    # at the head it is no preparation of a batch, and inside a closure it is a part of that
+    assert prepares(DATA_WAIT, LEAVE, *CLEARED, TRAINS, LEAVE, END) == (2, 4)
+    closure = (OPTIMIZER, CLOSURE, *CLEARED, TRAINS, LEAVE, BACKWARD, LEAVE, LEAVE, END)
+    assert no_update(*closure) == (2, 3, 4, 8) and bridged(*closure)[1:5] == (OPTIMIZER,) * 4
+
+
+def test_clearing_gradients_is_no_phase_that_was_entered() -> None:
+    read = read_tape(tape((0, START), (1, TRAINS), (2, LEAVE), (3, CLEARS), (9, LEAVE), (10, END)), bridged=True)
+    assert read.seen == 1 << FORWARD and read.phases_ns[:, OPTIMIZER].tolist() == [6]
+
+
+def test_what_led_to_no_loss_is_apart_from_the_forward_before_it() -> None:
+    for after in ((BACKWARD, LEAVE), (TRAINS, LEAVE, BACKWARD, LEAVE)):
+        assert bridged(TRAINS, LEAVE, APART, *after, END)[:4] == (OTHER, FORWARD, OTHER, OTHER)
+        assert bridged(TRAINS, LEAVE, *CLEARED, APART, *after, END)[:5] == (OTHER, FORWARD, OTHER, OPTIMIZER, OTHER)
+        # the next such stretch is told by itself
+        assert bridged(TRAINS, LEAVE, APART, TRAINS, LEAVE, *after, END)[5] == FORWARD
+    assert bridged(BACKWARD, LEAVE, OPTIMIZER, END) == (OTHER, BACKWARD, OPTIMIZER, OPTIMIZER)
 
 
 def tape(*marks: tuple[int, int]) -> array[int]:

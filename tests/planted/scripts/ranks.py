@@ -22,6 +22,10 @@ FAULTS = (
     "late-rank",
     "late-now-and-then",
     "late-in-backward",
+    "late-for-buffers",
+    "buffers",
+    "reduces-one-by-one",
+    "reduces-at-once",
     "uneven-in-turn",
     "uneven-together",
     "syncs-all",
@@ -42,6 +46,10 @@ LAYERS = {
     "late-rank": 4,
     "late-now-and-then": 4,
     "late-in-backward": 4,
+    "late-for-buffers": 4,
+    "buffers": 4,
+    "reduces-one-by-one": 4,
+    "reduces-at-once": 4,
     "heavy": 96,
     "slow-network": 96,
 }.get(args.fault, 24)
@@ -60,6 +68,8 @@ def rows(batch):
 class Batches(IterableDataset):
     def __iter__(self):
         for batch in range(args.steps * ACCUMULATED):
+            if args.fault == "late-for-buffers" and RANK == 1:
+                time.sleep(0.04)
             yield torch.randn(rows(batch), 256)
 
 
@@ -75,6 +85,7 @@ class Applied(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.layer = torch.nn.Linear(256, 256)
+        self.norm = torch.nn.BatchNorm1d(256) if args.fault.endswith("buffers") else torch.nn.Identity()
 
     def forward(self, x):
         with torch.no_grad():
@@ -82,7 +93,15 @@ class Applied(torch.nn.Module):
                 x = torch.tanh(self.layer(x))
         for _ in range(LAYERS):
             x = torch.tanh(self.layer(x))
-        return x
+        return self.norm(x)
+
+
+def reduced(loss):
+    """Sixty metrics, averaged over the ranks: one after another, or as one tensor."""
+    metrics = loss.detach() * torch.arange(60)
+    for each in metrics.split(60 if args.fault == "reduces-at-once" else 1):
+        dist.all_reduce(each)
+    return (metrics / dist.get_world_size()).tolist()
 
 
 def large():
@@ -133,6 +152,8 @@ for number, batch in enumerate(DataLoader(Batches(), batch_size=None)):
     if last:
         optimizer.step()
         optimizer.zero_grad()
+    if args.fault.startswith("reduces"):
+        reduced(loss)
     if args.fault == "collects" and (number + 2 * RANK) % 4 == 0:
         gc.collect()
 dist.destroy_process_group()

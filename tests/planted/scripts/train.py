@@ -9,6 +9,7 @@ import time
 
 import composed
 import methods
+import taught
 import torch
 from needless import MODELS
 from torch.utils.data import DataLoader, Dataset
@@ -20,6 +21,7 @@ FAULTS = (
     *MODELS,
     *composed.MODELS,
     *methods.TRAININGS,
+    *taught.TRAININGS,
 )
 given = argparse.ArgumentParser()
 given.add_argument("--fault", choices=FAULTS, default="none")
@@ -32,8 +34,9 @@ random.seed(args.seed)
 torch.set_num_threads(1)
 BATCH = 64
 
-if args.fault in methods.TRAININGS:
-    methods.TRAININGS[args.fault](args.steps)
+trainings = methods.TRAININGS | taught.TRAININGS
+if args.fault in trainings:
+    trainings[args.fault](args.steps)
     sys.exit()
 
 

@@ -29,7 +29,7 @@ from perf_diagnostics.report.slides.pptx import render_pptx
 from perf_diagnostics.report.summary import summary_text
 from perf_diagnostics.report.tables.code_table import CODE, code_on_a_slide, code_rows
 from perf_diagnostics.testing import run_of, trial_of
-from tests.code_lines import CELL, ITEM, LOOPING, WAITING, diagnosis_of, share, waiting
+from tests.code_lines import CELL, ITEM, LOOPING, TRAINER_CALL, WAITING, diagnosis_of, share, waiting
 from tests.report.conftest import GENERATED_AT
 from tests.report.formats.test_html import Page
 
@@ -77,6 +77,14 @@ def test_the_note_says_what_was_looked_at_and_how_much_of_a_step_the_lines_hold(
     )
     on_device = code_table(report_of(WAITING, "cuda:0")).note
     assert "What the host waits for on the device is seen at the line that waits; a short stretch of pure" in on_device
+
+
+def test_the_note_says_why_an_interval_reaches_far_below_its_share() -> None:
+    late = share(value=0.59, low=0.14, high=0.60)  # 45 points below, 1 above
+    few = share(value=0.10, low=0.06, high=0.16)
+    for line, explained in ((late, True), (few, False)):
+        note = code_table(report_of(diagnosis_of(waiting(line), line))).note
+        assert ("many samples were taken late: they may belong to code just before the line" in note) is explained
 
 
 def test_without_lines_there_is_nothing_of_it() -> None:
@@ -306,6 +314,18 @@ def test_a_slides_table_says_the_ends_beside_the_share(report: Report) -> None:
     bare = share(low=None, high=None)
     (row,) = code_on_a_slide(code_table(report_of(diagnosis_of(waiting(bare), bare)))).rows
     assert row[1] == "23.0"
+
+
+def test_on_a_slide_the_rows_of_a_frameworks_call_say_what_they_are_about() -> None:
+    table = code_on_a_slide(code_table(report_of(diagnosis_of(waiting(), *TRAINER_CALL, ITEM))))
+    lines = [row[2] for row in table.rows]
+    assert sorted(map(str, lines)) == [
+        "hf.py:23 calls Trainer._clip_grad_norm",
+        "hf.py:23 calls Trainer.training_step",
+        "hf.py:23 calls Trainer.training_step",
+        "train.py:9",
+    ]
+    assert table.note.count("hf.py:23 calls transformers.trainer.Trainer.training_step.") == 1
 
 
 def test_the_terminals_summary_and_the_live_view_say_where(report: Report, monkeypatch) -> None:

@@ -22,7 +22,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from perf_diagnostics.diagnose.code.code_shares import proportion
+from perf_diagnostics.diagnose.code.phase_looks import proportion
 from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable, TrialFacts, ask
 from perf_diagnostics.records import Float64, Phase
 

@@ -9,28 +9,23 @@ the upper end of the interval, and not for its lower end.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
 from perf_diagnostics.diagnose.code.code_ways import OURS, Loop, Way, divided, seconds_of
+from perf_diagnostics.diagnose.code.phase_looks import PhaseLooks
 from perf_diagnostics.diagnose.code_share import CodeShare, LineShare
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Family, Finding
 from perf_diagnostics.records import ALL_PHASES, CodePath, CodePlace, Phase
-
-#: Under so few looks at a phase nothing is said of its lines.
-LEAST_LOOKS = 20
 
 #: A line is named from this share of the step on, its upper end where the looks leave it open.
 LEAST_SHARE = 0.02
 
 #: Lines that a phase is divided into: each of at least this part of the phase.
 _PART_OF_PHASE = 0.15
-
-_Z = 1.959964  # of 95 %
 
 #: Lines that a finding names at most.
 _MOST_LINES = 3
@@ -65,20 +60,6 @@ _OUT_OF_OPERATORS = ("HST004",)
 _PYTHON_OF_TORCH = re.compile(r"torch\.(?:_tensor_str|serialization|utils\.(?:data|tensorboard))(?:\.|$)")
 
 
-def proportion(seen: float, n: float) -> Interval:
-    """A part of ``n`` looks (of unequal weight: as many of equal weight as tell the same), with Wilson's 95 % interval.
-
-    Raises:
-        ValueError: there were none.
-    """
-    if n <= 0:
-        raise ValueError(f"a proportion of {n} looks")
-    square = _Z**2
-    middle = (seen + square / (2 * n)) / (1 + square / n)
-    half = _Z / (1 + square / n) * math.sqrt(seen * (1 - seen) / n + square / (4 * n**2))
-    return Interval(seen, max(0.0, middle - half), min(1.0, middle + half), round(n))
-
-
 def code_shares(
     facts: TrialFacts,
     phase: str,
@@ -96,24 +77,21 @@ def code_shares(
         deep: tell the functions apart that the loop calls, where that is done in this phase; else name the calls.
         seen_so: only the looks that this says yes to.
     """
-    code = facts.result.code
-    seen = () if code is None else tuple(path for path in code.paths if path.phase == phase)
-    if code is None or sum(path.looks + path.rare for path in seen) < LEAST_LOOKS:
+    looks = PhaseLooks.of(facts, phase)
+    share = None if looks is None else ask(host_share, facts, phase)
+    if looks is None or share is None:
         return ()
-    share = ask(host_share, facts, phase)
-    if share is None:
-        return ()
-    whole_s = sum(code.seconds(path) for path in seen)
-    squares = sum(path.looks * code.interval_s**2 + path.rare * code.rare_interval_s**2 for path in seen)
+    code, whole_s = looks.code, looks.whole_s
     loop = Loop.of(code)
     least_s = _PART_OF_PHASE * whole_s
-    chosen = [Way.of(path, code) for path in seen if path.places and (not part or path.part == part) and seen_so(path)]
+    chosen = [
+        Way.of(path, code) for path in looks.paths if path.places and (not part or path.part == part) and seen_so(path)
+    ]
     found: list[CodeShare] = []
-    n = whole_s**2 / squares
 
     def of_step(ways: Sequence[Way]) -> Interval:
-        most = proportion(seconds_of(ways) / whole_s, n)
-        least = proportion(seconds_of(way for way in ways if not way.late) / whole_s, n)
+        most = looks.proportion(seconds_of(ways))
+        least = looks.proportion(seconds_of(way for way in ways if not way.late))
         return Interval(most.value, least.low, most.high, most.n).scaled(share)
 
     for part_of in divided(chosen, 0, loop, least_s, by_function=deep and phase in _TOLD_INSIDE):

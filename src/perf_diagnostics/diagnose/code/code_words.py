@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from perf_diagnostics.diagnose.code.code_shares import proportion
+from perf_diagnostics.diagnose.code.phase_looks import proportion
 from perf_diagnostics.diagnose.code.slow_idioms import slow_idiom
 from perf_diagnostics.diagnose.code_share import CodeShare, LineShare
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding
@@ -32,6 +32,10 @@ _OWN_SHARE, _LEAST_TOLD, _MOST_TOLD = 0.05, 2, 4
 
 #: What lies below the loop's line is told where it has this many times a line's own time.
 _MORE_BELOW = 1.5
+
+#: An interval whose lower end lies this many times as far from its share as the upper one, and at least so much of a
+#: step, is due to late looks.
+_LOPSIDED, _FAR_BELOW = 3, 0.05
 
 #: Names that say less about what is called than the class they belong to.
 _SAYS_LITTLE = re.compile(r"forward|__\w+__")
@@ -86,6 +90,21 @@ def seen(line: CodeShare, lead: str, beside: str) -> SeenAt:
 def step_share(line: CodeShare) -> str:
     """``23 % of a step``; of several lines, where the text of one stands before it, ``together 23 % of a step``."""
     return f"{'together ' if line.within else ''}{percent(line.share.value)} of a step"
+
+
+def why_far_below(lines: Sequence[CodeShare]) -> str:
+    """Why an interval reaches far below its share, as a sentence; empty where none of these lines' does."""
+    ends = [
+        (one.share.value - one.share.low, one.share.high - one.share.value)
+        for one in lines
+        if one.share.low is not None and one.share.high is not None
+    ]
+    if not any(below >= max(_FAR_BELOW, _LOPSIDED * above) for below, above in ends):
+        return ""
+    return (
+        "Where an interval reaches far below its share, many samples were taken late: they may belong to code just "
+        "before the line, and the lower end leaves them out."
+    )
 
 
 def why_slow(line: CodeShare) -> str:
@@ -206,6 +225,14 @@ def called_unsaid(line: CodeShare) -> str:
     names = [name for name in line.called.split(".") if not _SAYS_LITTLE.fullmatch(name)]
     said = {name.lower() for name in re.findall(r"\w+", line.place.text)}
     return "" if not names or names[-1].lower() in said else _cut(_printable(line.called), _NAME_LETTERS)
+
+
+def called_of_several(line: CodeShare, diagnosis: Diagnosis) -> str:
+    """What a line calls that has several parts of a step, as one that starts a framework's loop has: it says which of
+    them is meant. Empty of a line that stands in the diagnosis once.
+    """
+    several = sum(one.place == line.place for one in diagnosis.lines) > 1
+    return called_unsaid(line) if several else ""
 
 
 def callers_in_loop(line: CodeShare, diagnosis: Diagnosis) -> tuple[CodePlace, ...]:

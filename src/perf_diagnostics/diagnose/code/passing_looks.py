@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from perf_diagnostics.diagnose.code.code_shares import LEAST_LOOKS, host_share, proportion
+from perf_diagnostics.diagnose.code.code_shares import host_share
+from perf_diagnostics.diagnose.code.phase_looks import LEAST_LOOKS, proportion
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.records import ALL_PHASES, CodePath, CodePlace, CodeSamples, Phase
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.facts.recorded import place_of
 from perf_diagnostics.records import CodePlace, Json, Phase
 
@@ -88,6 +88,26 @@ class EachStep(Needless):
     casts: bool = False
 
 
+@dataclass(frozen=True)
+class KnownAnswer(Needless):
+    """What is computed of samples that came before, and would come out the same: the part that need not have been.
+
+    ``rows`` samples were looked at in so many ``calls`` of a model, of which about ``different`` ones; ``again`` is the
+    share of the last ones that had come before, known from ``compared`` of them. Keeping what comes of all different
+    ones takes ``bytes_kept``. ``whole`` is what all of it takes of the step. ``why_not`` says why nothing is known of
+    the samples, where that is so.
+    """
+
+    whole: float = 0.0
+    rows: int = 0
+    different: int = 0
+    again: float = 0.0
+    compared: int = 0
+    calls: int = 0
+    bytes_kept: int = 0
+    why_not: str = ""
+
+
 def computed_again(facts: TrialFacts) -> tuple[Again, ...]:
     """What one step computed more than once from the same values, what takes longest first.
 
@@ -133,6 +153,42 @@ def computed_each_step(facts: TrialFacts) -> tuple[EachStep, ...]:
     return _most_first(found)
 
 
+def known_answers(facts: TrialFacts) -> tuple[KnownAnswer, ...]:
+    """What was computed of samples by what never changes, whether they came again or not; raises as
+    :func:`computed_each_step`.
+    """
+    looked = _Looked(facts, "known_answers")
+    return tuple(sorted((_known_answer(looked, one) for one in looked.entries), key=lambda one: -one.whole))
+
+
+def _known_answer(looked: _Looked, one: dict[str, Json]) -> KnownAnswer:
+    place, operators, forward, backward = looked.shared(one)
+    outside = looked.outside_of_phases(one.get("seconds_outside"))
+    rows, different = _whole(one.get("rows")), _whole(one.get("different"))
+    # What came once had to be computed; in a longer training all but what the last samples have of new ones goes.
+    saved = 1 - different / rows if rows else 0.0
+    again = min(1.0, _number(one.get("again")) or 0.0)
+    whole = forward + backward + outside
+    why_not, a_step = one.get("why_not"), _whole(one.get("rows_a_step"))
+    return KnownAnswer(
+        place,
+        operators,
+        saved * forward,
+        saved * backward,
+        more=max(0.0, again - saved) * whole,
+        instead=saved * looked.of_both(one.get("seconds_instead")),
+        outside=saved * outside,
+        whole=whole,
+        rows=rows,
+        different=different,
+        again=again,
+        compared=_whole(one.get("compared")),
+        calls=_whole(one.get("calls")),
+        bytes_kept=_whole(one.get("bytes")) * different // a_step if a_step else 0,
+        why_not=why_not if isinstance(why_not, str) else "",
+    )
+
+
 def never_used(facts: TrialFacts) -> tuple[Needless, ...]:
     """What one step computed and nothing made use of; raises as :func:`computed_again`."""
     looked = _Looked(facts, "never_used")
@@ -169,16 +225,21 @@ def removable(facts: TrialFacts, found: Sequence[Needless]) -> Interval:
     """The share of the step that goes when it is not done: forward's part, and at most what may go beside it."""
     share = share_of_step(found)
     outside = sum(one.outside for one in found)
-    whole = outside + sum(facts.share(phase).value for phase in (Phase.FORWARD, Phase.BACKWARD))
+    whole = outside + sum(facts.share(phase).value for phase in (_phase_of_forward(facts), Phase.BACKWARD))
     forward = max(0.0, outside + sum(one.forward - one.instead for one in found))
     most = _MORE_THAN_OPERATORS * sum(one.taken + one.more for one in found)
     return Interval(share.value, min(share.value, forward), max(share.value, min(whole, most)), 1)
 
 
-def by_phase(found: Sequence[Needless]) -> dict[str, float]:
+def _phase_of_forward(facts: TrialFacts) -> Phase:
+    """Where the time of forward's operators lies: a loop that calls no model has none of that name."""
+    return Phase.OTHER if facts.result.facts.get("operators_of_the_whole_step") is True else Phase.FORWARD
+
+
+def by_phase(facts: TrialFacts, found: Sequence[Needless]) -> dict[str, float]:
     """The shares of the step that it takes of forward and of backward."""
     return {
-        str(Phase.FORWARD): sum(one.forward for one in found),
+        str(_phase_of_forward(facts)): sum(one.forward for one in found),
         str(Phase.BACKWARD): sum(one.backward for one in found),
     }
 
@@ -195,13 +256,17 @@ class _Looked:
         if not isinstance(told, list):
             raise facts.missing(name, _NOBODY)
         self._of_a_second: dict[Phase, float] = {}
-        for phase in (Phase.FORWARD, Phase.BACKWARD):
+        shares = {Phase.FORWARD: facts.share(_phase_of_forward(facts)), Phase.BACKWARD: facts.share(Phase.BACKWARD)}
+        for phase, share in shares.items():
             seconds = facts.number(f"operator_seconds_{phase}")
-            self._of_a_second[phase] = facts.share(phase).value / seconds if seconds > 0 else 0.0
-        seconds = sum(facts.number(f"operator_seconds_{phase}") for phase in self._of_a_second)
+            self._of_a_second[phase] = share.value / seconds if seconds > 0 else 0.0
+        seconds = sum(facts.number(f"operator_seconds_{phase}") for phase in shares)
         if not seconds > 0:
             raise NotMeasured(name, "the operators of the step that was looked through have no times")
-        self._of_any = sum(facts.share(phase).value for phase in self._of_a_second) / seconds
+        self._of_any = sum(share.value for share in shares.values()) / seconds
+        if _phase_of_forward(facts) is not Phase.FORWARD:
+            # Gradients that the loop asks for itself lie in other as well.
+            self._of_a_second = dict.fromkeys(shares, self._of_any)
         entries = (one for one in told if isinstance(one, dict))
         self.entries = [one for one in entries if _number(one.get("seconds_forward")) is not None]
 
@@ -220,6 +285,12 @@ class _Looked:
         """What lies in other or in forward, whose operators it is not among: backward tells what a second is."""
         room = 1.0 - sum(self._facts.share(phase).value for phase in (Phase.BACKWARD, Phase.OPTIMIZER))
         return min(max(0.0, room), self.seconds(told, Phase.BACKWARD))
+
+    def outside_of_phases(self, told: Json) -> float:
+        """As :meth:`outside`; no more than lies in other, where it seems to lie there."""
+        share = self.outside(told)
+        other = ask(self._facts.share, Phase.OTHER)
+        return share if other is None or other.value < share / 2 else min(share, other.value)
 
     def of_both(self, told: Json) -> float:
         return (_number(told) or 0.0) * self._of_any

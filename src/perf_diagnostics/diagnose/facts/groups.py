@@ -128,6 +128,11 @@ class Group:
         return tuple(point.batch_size for point in self.points)
 
     @cached_property
+    def uncounted(self) -> bool:
+        """Whether it has steps and nobody could count a sample in any of them: its batch size is not known."""
+        return any(trial.steps for trial in self.trials) and not any(trial.samples for trial in self.trials)
+
+    @cached_property
     def best(self) -> Point:
         """The point of highest throughput."""
         if not self.points:

@@ -19,8 +19,9 @@ _COMPUTE = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 def prepared_ns(facts: TrialFacts) -> Float64:
     """The host's time between a batch and its forward in each steady step, in ns, as most steps show it.
 
-    What is long now and then (a stall, a save) is none of it, nor are pauses of the garbage collector. In a trial on
-    the CPU, where there is nothing to copy, all of ``transfer`` is preparation as well.
+    What is long now and then (a stall, a save) is none of it, nor are pauses of the garbage collector, nor waits for
+    other ranks (a barrier). In a trial on the CPU, where there is nothing to copy, all of ``transfer`` is preparation,
+    too.
 
     Raises:
         NotMeasured: the loop marks no wait for data or no forward, or the run is older than this record.
@@ -28,9 +29,10 @@ def prepared_ns(facts: TrialFacts) -> Float64:
     for phase in (Phase.DATA_WAIT, Phase.FORWARD):
         facts.host_column(phase)
     found = facts.column("prepare_ns").astype(np.float64)
-    pauses = facts.table.get("gc_ns")
-    if pauses is not None:
-        found = np.maximum(0.0, found - pauses)
+    for none_of_it in ("gc_ns", f"collective_{Phase.OTHER}_ns"):
+        pauses = facts.table.get(none_of_it)
+        if pauses is not None:
+            found = np.maximum(0.0, found - pauses)
     copied = facts.table.host_ns(Phase.TRANSFER)
     if not facts.on_accelerator and copied is not None:
         found = found + copied

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from perf_diagnostics.diagnose.code.code_shares import LEAST_LOOKS, proportion
 from perf_diagnostics.diagnose.code.code_ways import OURS
+from perf_diagnostics.diagnose.code.phase_looks import PhaseLooks
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.records import CodePath, Phase
 
@@ -41,18 +41,12 @@ class LoaderLooks:
 
 def loader_looks(facts: TrialFacts) -> LoaderLooks | None:
     """What was seen in the wait; None where nobody looked, or too little, or workers make the batches."""
-    code = facts.result.code
-    seen = () if code is None else tuple(path for path in code.paths if path.phase == Phase.DATA_WAIT)
-    if code is None or facts.result.facts.get("num_workers") or sum(one.looks + one.rare for one in seen) < LEAST_LOOKS:
+    looks = PhaseLooks.of(facts, Phase.DATA_WAIT)
+    if looks is None or facts.result.facts.get("num_workers"):
         return None
-    whole_s = sum(code.seconds(path) for path in seen)
-    squares = sum(path.looks * code.interval_s**2 + path.rare * code.rare_interval_s**2 for path in seen)
-
-    def part(chosen: list[CodePath]) -> Interval:
-        return proportion(sum(code.seconds(path) for path in chosen) / whole_s, whole_s**2 / squares)
-
-    begins = [path for path in seen if _begins(path)]
-    return LoaderLooks(part(begins), part([path for path in seen if path not in begins and _gathers(path)]))
+    begins = [path for path in looks.paths if _begins(path)]
+    gathers = [path for path in looks.paths if path not in begins and _gathers(path)]
+    return LoaderLooks(*(looks.proportion(looks.seconds(chosen)) for chosen in (begins, gathers)))
 
 
 def _begins(path: CodePath) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
-from perf_diagnostics.diagnose.ranks.arrivals import median_interval
+from perf_diagnostics.diagnose.ranks.arrivals import exposed_ns, median_interval
 from perf_diagnostics.diagnose.ranks.rank_facts import require_ranks, rows_of, shared_steps
 from perf_diagnostics.diagnose.statistics.intervals import Interval, ratio_interval
 from perf_diagnostics.records import Float64, Phase, StepTable, TrialResult
@@ -25,7 +26,8 @@ class ExchangeFacts:
 
     A rank that is ready early waits inside its exchange for the last one. Therefore the rank whose exchange was exposed
     for the shortest time speaks for a step: it waited for nobody. ``batches`` are those of a step, ``tensors`` the
-    gradients that are exchanged (None: not known).
+    gradients that are exchanged (None: not known), ``room_ns`` what backward leaves for exposed exchanges in a mean
+    steady step (None: not known).
 
     Raises NotApplicable where a trial has one rank or does not use DDP, NotMeasured where too little was timed.
     """
@@ -35,6 +37,7 @@ class ExchangeFacts:
     per_step: float
     batches: float = 1.0
     tensors: float | None = None
+    room_ns: float | None = None
 
     @classmethod
     def of(cls, result: TrialResult) -> ExchangeFacts:
@@ -53,7 +56,9 @@ class ExchangeFacts:
         per_step = _told(result, "exchanges_per_step_least") or 1.0
         accumulated = _told(result, "accumulation_steps") or 1.0
         batches = max(1.0, accumulated, result.trial.settings.accumulation_steps or 1)
-        return cls(few, wall_ns, max(1.0, per_step), batches, _told(result, "optimizer_tensors"))
+        return cls(
+            few, wall_ns, max(1.0, per_step), batches, _told(result, "optimizer_tensors"), _room_ns(result, steady)
+        )
 
     @property
     def count(self) -> int:
@@ -62,8 +67,13 @@ class ExchangeFacts:
 
     @cached_property
     def exposed(self) -> Interval:
-        """Time in which gradients are exchanged and backward computes nothing, over the wall time of a step."""
-        return ratio_interval(self._exposed_ns * self.per_step, self._walls_ns).within(0.0, 1.0)
+        """Time in which gradients are exchanged and backward computes nothing, over the wall time of a step.
+
+        Most of the exchanges that are timed lie in the warm-up, and a busy machine makes some of them long: what steady
+        backward passes have no room for does not count.
+        """
+        most = 1.0 if self.room_ns is None else min(1.0, self.room_ns / self.wall_ns)
+        return ratio_interval(self._exposed_ns * self.per_step, self._walls_ns).within(0.0, most)
 
     @cached_property
     def waited(self) -> Interval:
@@ -138,6 +148,27 @@ class ExchangeFacts:
     def _walls_ns(self) -> Float64:
         """The mean wall time of a steady step, once for each timed exchange."""
         return np.full(self.count, self.wall_ns)
+
+
+def _room_ns(result: TrialResult, steady: Sequence[StepTable]) -> float | None:
+    """What a mean steady backward takes beyond the quickest computing that was seen in one, in ns, of the rank with the
+    shortest backward of each step; None where it was not timed.
+
+    All ranks leave the exchange together, so that is the one that waits least. What backward computes is known of the
+    steps whose exchange was timed, if each has one.
+    """
+    backward = [table.phase_ns(Phase.BACKWARD) for table in steady]
+    whole = [table.phase_ns(Phase.BACKWARD) for table in result.steps]
+    if any(times is None for times in (*backward, *whole)):
+        return None
+    took = float(np.min(np.asarray(backward, dtype=np.float64), axis=0).mean())
+    exposed = exposed_ns(result)
+    if exposed is None:
+        return took
+    shared = [np.asarray(times, dtype=np.float64)[: exposed.shape[1]] for times in whole]
+    computing = (np.asarray(shared) - exposed)[:, np.isfinite(exposed).all(axis=0)]
+    least = float(np.nanmin(computing)) if np.isfinite(computing).any() else 0.0
+    return max(0.0, took - max(0.0, least))
 
 
 def _told(result: TrialResult, fact: str) -> float | None:

@@ -2,14 +2,15 @@
 
 With data parallelism every rank waits for the last one inside its backward pass (or in its optimizer), so all ranks'
 steps take equally long and the culprit cannot be told by them. What a rank does *before* it can communicate is its own:
-waiting for data, copying, the forward pass, and what lies outside the phases. Its own part of backward is known by when
-it arrives at the exchanges that were timed (``arrivals.py``).
+waiting for data, copying, the forward pass, and what lies outside the phases, without the waits for collectives that
+were seen in these. Its own part of backward is known by when it arrives at the exchanges that were timed
+(``arrivals.py``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -123,14 +124,15 @@ class RankFacts:
     def own_ns(self) -> Float64:
         """What each rank does before it arrives at the exchange, shape ``(ranks, steps)``, in ns.
 
-        That is what it does before backward, and what the times of exchanges say beyond it (a difference between the
-        ranks, which is 0 on average over them).
+        That is what it does before backward but wait for other ranks, and what the times of exchanges say beyond it (a
+        difference between the ranks, which is 0 on average over them).
         """
-        return self.before_ns if self.arrivals is None else self.before_ns + self.arrivals.offsets_ns
+        own: Float64 = np.sum(list(self._own.values()), axis=0)
+        return own if self.arrivals is None else own + self.arrivals.offsets_ns
 
     @cached_property
     def before_ns(self) -> Float64:
-        """What each rank does before backward, shape ``(ranks, steps)``, in ns."""
+        """What each rank does before backward, its waits for others there included, shape ``(ranks, steps)``, in ns."""
         before: Float64 = np.sum(list(self._before.values()), axis=0)
         return before
 
@@ -140,6 +142,24 @@ class RankFacts:
         self.phase_ns(Phase.BACKWARD)  # where it is not marked, the wait for the others lies in other
         marked = [phase for phase in BEFORE_COLLECTIVES if any(t.phase_ns(phase) is not None for t in self.tables)]
         return {phase: self.phase_ns(phase) for phase in marked}
+
+    @cached_property
+    def _own(self) -> dict[Phase, Float64]:
+        """These times without the waits for collectives in them."""
+        return {phase: np.maximum(0.0, times - self.collective_ns(phase)) for phase, times in self._before.items()}
+
+    def collective_ns(self, phase: Phase) -> Float64:
+        """What each rank was seen to wait for collectives in a phase, shape ``(ranks, steps)``, in ns.
+
+        0 where nobody looked, and on a device, whose stream waits when the host does not.
+        """
+        if not self.sees_collectives(phase):
+            return np.zeros((self.count, self.steps))
+        return np.asarray([table.columns[f"collective_{phase}_ns"] for table in self.tables], dtype=np.float64)
+
+    def sees_collectives(self, phase: Phase) -> bool:
+        """Whether the waits for collectives in a phase were timed on all ranks, by the clock that the phase has."""
+        return all(f"collective_{phase}_ns" in t.columns and t.device_ns(phase) is None for t in self.tables)
 
     def often_last(self, rank: int) -> float:
         """Share of the steps in which this rank arrives last, by more than noise."""
@@ -179,11 +199,32 @@ class RankFacts:
         middle of what backward has beyond their median, and what delayed the rank before the step: the optimizer.
         """
         found: dict[Phase, float] = {}
-        for phase, times in self._before.items():
+        for phase, times in self._own.items():
             difference = times[rank] - np.delete(times, rank, axis=0).mean(axis=0)
             found[phase] = float(difference.sum() / self.wall_ns.sum())
         habits = {} if self.arrivals is None else self.arrivals.habit_ns(rank)
         return found | {phase: habit.value / float(self.wall_ns.mean()) for phase, habit in habits.items()}
+
+    def seconds_of(self, rank: int, seconds: Mapping[Phase, float]) -> dict[str, float]:
+        """Where in the first rank's own steps what a late rank takes longer lies: these are the steps that all rules
+        but those of several ranks read.
+
+        Args:
+            rank: the late one.
+            seconds: what it takes longer, by phase, over the wall time of a step.
+
+        Returns:
+            By phase, over the wall time of a step. On the first rank itself it is where it is. On others it is waited
+            for: for as long as they wait longer than it in collectives there, and for the rest in backward.
+        """
+        if rank == 0:
+            return {str(phase): share for phase, share in seconds.items() if share > 0}
+        left, found = sum(seconds.values()), dict[str, float]()
+        for phase in BEFORE_COLLECTIVES:
+            waits = self.collective_ns(phase)
+            found[str(phase)] = min(left, max(0.0, float((waits[0] - waits[rank]).sum() / self.wall_ns.sum())))
+            left -= found[str(phase)]
+        return {phase: share for phase, share in found.items() if share > 0} | {str(Phase.BACKWARD): max(0.0, left)}
 
     @cached_property
     def waited_for(self) -> WaitedFor:
@@ -196,13 +237,13 @@ class RankFacts:
         late = self.waited_for.steps(rank)
         return {
             phase: float((times[rank] - np.delete(times, rank, axis=0).mean(axis=0))[late].sum() / self.wall_ns.sum())
-            for phase, times in self._before.items()
+            for phase, times in self._own.items()
         }
 
     def lost_in_turn(self) -> dict[Phase, float]:
         """The same, of whichever rank is waited for in each step."""
         each = [self.lost_by_phase(rank) for rank in range(self.count)]
-        return {phase: sum(one[phase] for one in each) for phase in self._before}
+        return {phase: sum(one[phase] for one in each) for phase in self._own}
 
     @cached_property
     def waited(self) -> Interval:

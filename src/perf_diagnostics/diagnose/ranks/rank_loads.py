@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perf_diagnostics.diagnose.code.code_shares import proportion
+from perf_diagnostics.diagnose.code.phase_looks import proportion
 from perf_diagnostics.diagnose.not_measured import NotMeasured
 from perf_diagnostics.diagnose.ranks.rank_facts import LEAST_SHARED_STEPS, RankFacts
 from perf_diagnostics.diagnose.statistics.intervals import Interval, ratio_interval

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from perf_diagnostics.diagnose.code.code_shares import proportion
+from perf_diagnostics.diagnose.code.phase_looks import proportion
 from perf_diagnostics.diagnose.ranks.lateness import late_ns, noise_ns
 from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.statistics.time_series import Period, lost_ratio, period_of

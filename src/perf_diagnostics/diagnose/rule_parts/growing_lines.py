@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.code.code_shares import LEAST_LOOKS, code_shares, proportion
+from perf_diagnostics.diagnose.code.code_shares import code_shares
+from perf_diagnostics.diagnose.code.phase_looks import LEAST_LOOKS, proportion
 from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.records import CodePath, CodeSamples, Float64, Phase

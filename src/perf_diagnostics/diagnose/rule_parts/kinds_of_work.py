@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from perf_diagnostics.diagnose.code.code_shares import LEAST_LOOKS
 from perf_diagnostics.diagnose.code.code_ways import OURS, Loop, Way, seconds_of
+from perf_diagnostics.diagnose.code.phase_looks import PhaseLooks
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Remedy
 from perf_diagnostics.records import CodePath, CodePlace, Phase
@@ -166,20 +166,18 @@ def kind_of_work(
         phase: by its name.
         leaves_out: looks of which it is known what they are; at least half of the others' time is asked for.
     """
-    code = facts.result.code
-    seen = () if code is None else tuple(path for path in code.paths if path.phase == phase)
-    if code is None or sum(path.looks + path.rare for path in seen) < LEAST_LOOKS:
+    looks = PhaseLooks.of(facts, phase)
+    if looks is None:
         return None
-    whole_s = sum(code.seconds(path) for path in seen)
-    left_s = sum(code.seconds(path) for path in seen if not leaves_out(path))
-    depth = Loop.of(code).depth
+    left_s = looks.seconds(path for path in looks.paths if not leaves_out(path))
+    depth = Loop.of(looks.code).depth
     by_line: defaultdict[CodePlace, list[Way]] = defaultdict(list)
     # Where no loader is watched, the training's own batches are loaded outside of the phases; and what calls a module
     # between a batch and its forward prepares that batch.
     kinds = KINDS if facts.table.host_ns(Phase.DATA_WAIT) is not None else KINDS[:-1]
-    for path in seen:
+    for path in looks.paths:
         if path.places and path.part != PREPARE and not leaves_out(path):
-            way = Way.of(path, code)
+            way = Way.of(path, looks.code)
             by_line[way.lines[min(depth, len(way.lines)) - 1]].append(way)
     by_kind: defaultdict[str, list[tuple[float, CodePlace]]] = defaultdict(list)
     for line, ways in by_line.items():
@@ -190,7 +188,7 @@ def kind_of_work(
         found = by_kind.get(kind.name, [])
         seconds = sum(one for one, _ in found)
         if found and seconds >= LEAST_PART * left_s:
-            return Work(kind, seconds / whole_s, max(found, key=lambda one: one[0])[1])
+            return Work(kind, seconds / looks.whole_s, max(found, key=lambda one: one[0])[1])
     return None
 
 

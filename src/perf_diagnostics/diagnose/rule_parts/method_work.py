@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.code.code_shares import LEAST_LOOKS, proportion
 from perf_diagnostics.diagnose.code.code_ways import OURS
+from perf_diagnostics.diagnose.code.phase_looks import PhaseLooks
 from perf_diagnostics.diagnose.code.slow_idioms import NUMBER_BY_NUMBER, idiom_of
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.diagnose.finding import Remedy
@@ -91,24 +91,22 @@ def method_work(facts: TrialFacts, part: str = "") -> MethodWork | None:
         facts: of the trial.
         part: only what lies in this part of ``other`` (:class:`~perf_diagnostics.records.CodePath`); default: all.
     """
-    code = facts.result.code
-    seen = tuple(path for path in code.paths if path.phase == Phase.OTHER) if code is not None else ()
-    seen = tuple(path for path in seen if not part or path.part == part)
-    if code is None or sum(path.looks + path.rare for path in seen) < LEAST_LOOKS:
+    looks = PhaseLooks.of(facts, Phase.OTHER, part)
+    if looks is None:
         return None
+    code = looks.code
     of_method = is_method(facts)
     by_line: defaultdict[CodePlace, float] = defaultdict(float)
     averaging = 0.0
-    for path in seen:
+    for path in looks.paths:
         if of_method(path):
             by_line[_told_at(path, code)] += code.seconds(path)
             averaging += code.seconds(path) if _averages(path, code) else 0.0
-    whole_s, method_s = sum(code.seconds(path) for path in seen), sum(by_line.values())
-    if not method_s > _LEAST_PART * whole_s:
+    method_s = sum(by_line.values())
+    if not method_s > _LEAST_PART * looks.whole_s:
         return None
-    n = whole_s**2 / sum(path.looks * code.interval_s**2 + path.rare * code.rare_interval_s**2 for path in seen)
     line = max(by_line, key=lambda place: by_line[place])
-    return MethodWork(proportion(method_s / whole_s, n), line, averaging / method_s)
+    return MethodWork(looks.proportion(method_s), line, averaging / method_s)
 
 
 def without(share: Interval, part: Interval) -> Interval:

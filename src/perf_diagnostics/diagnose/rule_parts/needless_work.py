@@ -60,7 +60,7 @@ def answer(
         confidence=confidence(
             Tier.SHARE_AND_CAUSE if sure else Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin
         ),
-        claims=by_phase(found),
+        claims=by_phase(facts, found),
     )
 
 

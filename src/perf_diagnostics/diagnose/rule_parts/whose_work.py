@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from perf_diagnostics.diagnose.code.code_shares import LEAST_LOOKS, proportion
 from perf_diagnostics.diagnose.code.code_ways import OURS, Loop, Way, seconds_of
+from perf_diagnostics.diagnose.code.phase_looks import PhaseLooks
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.diagnose.finding import Remedy
 from perf_diagnostics.diagnose.wording import percent
@@ -72,18 +72,15 @@ def whose_work(
         phase: by its name.
         leaves_out: looks of which it is known what they are; at least half of the others' time is asked for.
     """
-    code = facts.result.code
-    seen = () if code is None else tuple(path for path in code.paths if path.phase == phase)
-    if code is None or sum(path.looks + path.rare for path in seen) < LEAST_LOOKS:
+    looks = PhaseLooks.of(facts, phase)
+    if looks is None:
         return None
-    whole_s = sum(code.seconds(path) for path in seen)
-    left_s = sum(code.seconds(path) for path in seen if not leaves_out(path))
-    squares = sum(path.looks * code.interval_s**2 + path.rare * code.rare_interval_s**2 for path in seen)
-    loop = Loop.of(code)
+    left_s = looks.seconds(path for path in looks.paths if not leaves_out(path))
+    loop = Loop.of(looks.code)
     packages: defaultdict[str, list[Way]] = defaultdict(list)
     functions: defaultdict[tuple[str, str], list[Way]] = defaultdict(list)
-    for path in seen:
-        way = Way.of(path, code)
+    for path in looks.paths:
+        way = Way.of(path, looks.code)
         if not way.lines or way.calls == OURS or leaves_out(path):
             continue
         if way.calls and way.lines[-1] in loop.common:
@@ -93,11 +90,10 @@ def whose_work(
             functions[called.file, called.function].append(way)
     package, own = max(packages.items(), key=lambda item: seconds_of(item[1]), default=("", []))
     _, ways = max(functions.items(), key=lambda item: seconds_of(item[1]), default=(("", ""), []))
-    n = whole_s**2 / squares
     for found in (own, ways):
         if not found or seconds_of(found) < LEAST_PART * left_s:
             continue
-        part = proportion(seconds_of(found) / whole_s, n)
+        part = looks.proportion(seconds_of(found))
         return Framework(package, part) if found is own else _function(ways, loop.depth, part)
     return None
 

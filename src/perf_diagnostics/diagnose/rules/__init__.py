@@ -31,6 +31,7 @@ from perf_diagnostics.diagnose.rules.cmp029_results_never_used import ResultsNev
 from perf_diagnostics.diagnose.rules.cmp030_computed_again import ComputedAgain
 from perf_diagnostics.diagnose.rules.cmp031_arithmetic_with_zeros import ArithmeticWithZeros
 from perf_diagnostics.diagnose.rules.cmp032_computed_each_step import ComputedEachStep
+from perf_diagnostics.diagnose.rules.cmp033_known_answers import KnownAnswers
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -42,6 +43,8 @@ from perf_diagnostics.diagnose.rules.com008_ddp_options import DdpOptions
 from perf_diagnostics.diagnose.rules.com009_exchange_each_micro_batch import ExchangeEachMicroBatch
 from perf_diagnostics.diagnose.rules.com010_pauses_out_of_step import PausesOutOfStep
 from perf_diagnostics.diagnose.rules.com011_gradients_beside_buckets import GradientsBesideBuckets
+from perf_diagnostics.diagnose.rules.com012_collectives_in_the_loop import CollectivesInTheLoop
+from perf_diagnostics.diagnose.rules.com013_more_ranks_than_cores import MoreRanksThanCores
 from perf_diagnostics.diagnose.rules.cpu001_oversubscribed_threads import OversubscribedThreads
 from perf_diagnostics.diagnose.rules.cpu002_far_from_the_device import FarFromTheDevice
 from perf_diagnostics.diagnose.rules.cpu003_cpu_quota_throttled import CpuQuotaThrottled
@@ -189,6 +192,7 @@ RULES: tuple[Rule, ...] = (
     ComputedAgain(),
     ArithmeticWithZeros(),
     ComputedEachStep(),
+    KnownAnswers(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),
@@ -225,4 +229,6 @@ RULES: tuple[Rule, ...] = (
     ExchangeEachMicroBatch(),
     PausesOutOfStep(),
     GradientsBesideBuckets(),
+    CollectivesInTheLoop(),
+    MoreRanksThanCores(),
 )

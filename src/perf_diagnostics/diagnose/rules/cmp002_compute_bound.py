@@ -113,6 +113,8 @@ def _summary(facts: TrialFacts, share: float, forward: float, backward: float) -
             " was blocked there and computed nothing" if surely else " waited there, perhaps for others of its process"
         )
         return f"{whole} lie in forward and backward ({each}), and for at least {waits}."
+    if len(facts.result.steps) > 1 and not facts.on_accelerator:
+        return f"{whole} lie in forward and backward ({each}), what a rank waits there for others included."
     says = f"{whole} is {'the device' if facts.on_accelerator else 'the CPU'}'s own work: {each}"
     threads, cores = ask(facts.number, "threads"), ask(facts.number, "cpu_count")
     if facts.on_accelerator:

@@ -20,7 +20,7 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy,
 from perf_diagnostics.diagnose.rule import Answer, cleared, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.one_step import in_one_step
-from perf_diagnostics.diagnose.wording import counted, percent_between
+from perf_diagnostics.diagnose.wording import and_more_lines, percent_between
 from perf_diagnostics.records import Phase
 
 
@@ -161,7 +161,7 @@ def _saved(between: Interval, lines: Sequence[OperatorsAt], computing: float) ->
 
 def _summary(lines: Sequence[OperatorsAt], between: Interval) -> str:
     first = lines[0]
-    more = "" if len(lines) == 1 else f", and at {counted(len(lines) - 1, 'more line')}"
+    more = and_more_lines(len(lines))
     weights = ", which gives weights that nothing in the step reads" if first.more.get("module") else ""
     return (
         f"Attention is computed step by step{at_line(first.place, with_text=True)}{weights}{more}: what lies between "

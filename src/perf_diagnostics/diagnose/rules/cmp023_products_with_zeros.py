@@ -14,7 +14,7 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy,
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.zeros import zeros_in_words
-from perf_diagnostics.diagnose.wording import counted, percent, percent_between
+from perf_diagnostics.diagnose.wording import and_more_lines, percent, percent_between
 from perf_diagnostics.records import Phase
 
 _LOOK_UP = Remedy(
@@ -121,7 +121,7 @@ class ProductsWithZeros:
 def _summary(products: Sequence[ZeroProduct], operations: float, time: TimeAt | None) -> str:
     first = products[0]
     size = "×".join(str(size) for size in first.shape)
-    more = "" if len(products) == 1 else f", and at {counted(len(products) - 1, 'more line')}"
+    more = and_more_lines(len(products))
     timed = time is not None and time.looks > 0
     took = f"these lines take {percent_between(time.share)} of each step" if time is not None and timed else _NOT_TIMED
     return (

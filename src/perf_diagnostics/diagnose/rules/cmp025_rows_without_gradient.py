@@ -12,7 +12,7 @@ from perf_diagnostics.diagnose.facts.product_facts import IdleRows, rows_without
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.wording import counted, percent
+from perf_diagnostics.diagnose.wording import and_more_lines, percent
 from perf_diagnostics.records import Phase
 
 _SELECT = Remedy(
@@ -155,7 +155,7 @@ def _lost(facts: TrialFacts, idle: Sequence[IdleRows], *, samples: bool) -> Inte
 
 def _summary(idle: Sequence[IdleRows], operations: float) -> str:
     first = idle[0]
-    more = "" if len(idle) == 1 else f", and at {counted(len(idle) - 1, 'more line')}"
+    more = and_more_lines(len(idle))
     rows = f"{percent(first.rows)} of {first.shape[0]:,} rows" if first.shape else f"{percent(first.rows)} of the rows"
     return (
         f"{percent(operations)} of a step's operations are for rows whose result the loss made no use of: "

@@ -12,7 +12,7 @@ from perf_diagnostics.diagnose.facts.operator_facts import OperatorsAt, operator
 from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer
-from perf_diagnostics.diagnose.wording import counted
+from perf_diagnostics.diagnose.wording import and_more_lines
 
 _SQUARES = Remedy(
     "For squared differences torch.cdist(a, b) ** 2, or one product: (a * a).sum(-1)[:, None] + (b * b).sum(-1) - 2 * "
@@ -79,7 +79,7 @@ class BroadcastBlowUp:
 def _what(lines: Sequence[OperatorsAt]) -> str:
     first = lines[0]
     size = "×".join(str(size) for size in first.shape)
-    more = "" if len(lines) == 1 else f", and at {counted(len(lines) - 1, 'more line')}"
+    more = and_more_lines(len(lines))
     return (
         f"a tensor of {size} numbers that is spread out of smaller ones{at_line(first.place, with_text=True)}, and "
         f"of which only sums over its features are used{more}"

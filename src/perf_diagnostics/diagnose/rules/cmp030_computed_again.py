@@ -32,7 +32,8 @@ class ComputedAgain:
         it does, its numbers, and the values of its tensors, where two values are the same if the same operators made
         them of the same values (value numbering). Writing into memory makes a new value, and parameters are compared
         where an optimizer may have changed them. The shorter of both times counts, and that of their gradients where
-        both have them. Random draws give new values, and below a call that draws nothing is told. What a checkpoint
+        both have them. A training of plain tensors that calls no module is followed all step long, but for the loader
+        and the optimizer. Random draws give new values, and below a call that draws nothing is told. What a checkpoint
         computes again in backward does not count, nor what a backward has let go of in between.
 
     Why it matters:

@@ -13,7 +13,7 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer
 from perf_diagnostics.diagnose.rule_parts.zeros import zeros_in_words
-from perf_diagnostics.diagnose.wording import counted
+from perf_diagnostics.diagnose.wording import and_more_lines
 
 _GATHER = Remedy(
     "If the zeros are those of one-hot labels: pick first, compute then. log_softmax(logits, 1).gather(1, "
@@ -78,7 +78,7 @@ class ArithmeticWithZeros:
 def _what(lines: Sequence[OperatorsAt]) -> str:
     first = lines[0]
     size = "×".join(str(size) for size in first.shape)
-    more = "" if len(lines) == 1 else f", and at {counted(len(lines) - 1, 'more line')}"
+    more = and_more_lines(len(lines))
     return (
         f"multiplied by {size} numbers of which {zeros_in_words(_zeros(first))} are zeros, and then added up"
         f"{at_line(first.place, with_text=True)}{more}"

@@ -96,7 +96,7 @@ class CommunicationBound:
             recoverable=recoverable(share, self.family),
             confidence=confidence(Tier.SHARE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.BACKWARD): share.value},
-            symptom_of=("COM003", "COM007", "COM009", "CPU001"),
+            symptom_of=("COM003", "COM007", "COM009", "COM013", "CPU001"),
         )
 
 

@@ -35,15 +35,16 @@ class Straggler:
 
     What it measures:
         For each step that all ranks recorded, when every rank arrives at the exchange of its gradients: its own time
-        for data, copying, forward, and what lies outside the phases; and for what it does in backward, the exchanges
-        that DistributedDataParallel times itself, the first ten and each hundredth: all ranks leave them together, so
-        who waits in them for less arrived later. Where ranks surely differ in backward in these, the middle difference
-        is taken for all steps. Which rank is last, how often, by how much more than the median of the others, and in
-        which phase. A step counts where the rank is later by more than noise: three standard deviations of ties (by the
-        spread of the steps in which the rank is ahead), at most half of what it is usually late by, at least a
-        hundredth of a step. A rank that is late in few steps is named where what the job loses to it there (what it
-        arrives later than the next one) is surely a tenth of all time, and surely most of what is lost to all ranks,
-        counted by occasions.
+        for data, copying, forward, and what lies outside the phases, on the CPU without the waits for collectives in
+        these (a barrier, a reduction, batch normalisation's statistics under DistributedDataParallel); and for what it
+        does in backward, the exchanges that DistributedDataParallel times itself, the first ten and each hundredth: all
+        ranks leave them together, so who waits in them for less arrived later. Where ranks surely differ in backward in
+        these, the middle difference is taken for all steps. Which rank is last, how often, by how much more than the
+        median of the others, and in which phase. A step counts where the rank is later by more than noise: three
+        standard deviations of ties (by the spread of the steps in which the rank is ahead), at most half of what it is
+        usually late by, at least a hundredth of a step. A rank that is late in few steps is named where what the job
+        loses to it there (what it arrives later than the next one) is surely a tenth of all time, and surely most of
+        what is lost to all ranks, counted by occasions.
 
     Why it matters:
         A synchronous job runs at the pace of its slowest rank. All ranks' steps take equally long, and the victims show
@@ -58,8 +59,8 @@ class Straggler:
     When it is wrong:
         Without times of exchanges (another wrapper than DistributedDataParallel, several exchanges a step) a rank that
         is slow in its own backward pass cannot be told from one that waits there; the answer says so. A rank that is
-        slow in backward now and then may be so in few of the timed exchanges: that is not seen. What synchronises
-        ranks before backward (batch normalisation over all ranks) hides who is late there. Pipeline parallel ranks
+        slow in backward now and then may be so in few of the timed exchanges: that is not seen. On a device, what
+        synchronises ranks before backward (batch normalisation) hides who is late there. Pipeline parallel ranks
         differ by design.
     """
 
@@ -103,8 +104,7 @@ class Straggler:
             remedies=(*load.remedies, Remedy(f"On rank {slow}, look at {_LOOK_AT[phase]}.")),
             recoverable=recoverable(excess, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, coverage=facts.coverage, thin=facts.thin),
-            # On the ranks that wait, the seconds are in backward.
-            claims={str(Phase.BACKWARD): excess.value},
+            claims=ranks.seconds_of(slow, by_phase),
         )
 
     def _numbers(self, ranks: RankFacts, slow: int) -> tuple[Evidence, ...]:
@@ -158,7 +158,7 @@ class Straggler:
             remedies=(*load.remedies, Remedy(f"On rank {slow}, look at {look}.")),
             recoverable=recoverable(lost, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, coverage=facts.coverage, thin=facts.thin),
-            claims={str(Phase.BACKWARD): lost.value},
+            claims=ranks.seconds_of(slow, by_phase),
         )
 
     def _load(self, ranks: RankFacts, slow: int, steps: Bools) -> _Load:

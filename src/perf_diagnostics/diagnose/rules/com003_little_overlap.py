@@ -91,6 +91,7 @@ class LittleOverlap:
             recoverable=recoverable(room, self.family, cautious_floor=_by_cores(facts)),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=sure, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.BACKWARD): room.value},
+            symptom_of=("COM013",),
         )
 
 

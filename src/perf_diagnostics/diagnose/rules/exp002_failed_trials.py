@@ -120,12 +120,9 @@ def _summary(facts: SweepFacts) -> str:
     total = len(asked.results) + len(asked.pending)
     parts = [f"{len(asked.completed)} of {counted(total, 'trial')} completed."]
     for group in facts.groups:
-        parts += [
-            _sentence(group, outcome, same) for outcome, same in _by_outcome(group.failures).items() if outcome.failed
-        ]
-        skipped = [result.trial.settings.batch_size for result in group.failures if result.outcome.skipped]
-        if skipped:
-            parts.append(f"{group.label}: batch {listing(sorted(set(skipped)))} skipped.")
+        ended = _by_outcome(group.failures)
+        parts += [_sentence(group, outcome, ended[outcome]) for outcome in ended if outcome.failed]
+        parts += [_sentence(group, outcome, ended[outcome]) for outcome in ended if outcome.skipped]
     if asked.pending:
         parts.append(f"{counted(len(asked.pending), 'planned trial')} did not run.")
     if lost := lost_sentinels(facts.run):
@@ -150,7 +147,7 @@ def _by_outcome(failures: tuple[TrialResult, ...]) -> dict[Outcome, list[TrialRe
 
 def _sentence(group: Group, outcome: Outcome, results: list[TrialResult]) -> str:
     sizes = sorted({result.trial.settings.batch_size for result in results})
-    says = f"{group.label}: batch {listing(sizes)} {_ENDED[outcome]}"
+    says = f"{group.label}: batch {listing(sizes)} {_ENDED.get(outcome, 'skipped')}"
     if outcome.out_of_memory:
         ran = f"the largest size that ran is {group.batch_sizes[-1]}" if group.points else "no size ran"
         return f"{says}; {ran}."

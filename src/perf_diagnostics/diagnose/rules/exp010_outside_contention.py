@@ -125,6 +125,7 @@ class OutsideContention:
                 ),
             ),
             confidence=0.9 if enough or len(showing) > 2 else 0.7 if sure else 0.3,
+            symptom_of=("COM013",),
         )
 
     def _signs(self, facts: TrialFacts) -> Iterator[Sign]:

@@ -37,8 +37,9 @@ class WorkBeforeTheUpdate:
 
     What it measures:
         The host's time from the end of backward to the beginning of the optimizer's own step, and that of a closure
-        outside of forward and backward: unscaling, clipping, reading losses, logging. What most steps show counts, less
-        what clipping all gradients once takes at least. Only of watched loops (``run``, ``attach``), and on the CPU.
+        outside of forward and backward: unscaling, clipping, reading losses, logging; clearing gradients is part of it,
+        wherever ``zero_grad`` stands. What most steps show counts, less what clipping all gradients once takes at
+        least. Only of watched loops (``run``, ``attach``), and on the CPU.
 
     Why it matters:
         It is paid in each step, and looks like the optimizer's: a loop over parameters that clips one by one, a

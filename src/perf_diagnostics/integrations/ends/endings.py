@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TypeAlias
 
 from perf_diagnostics.measure.boards.lost_context import with_what_now
@@ -11,6 +12,9 @@ from perf_diagnostics.records import Outcome
 Ending: TypeAlias = tuple[Outcome, str, str]
 
 _REASON_LIMIT = 400
+
+#: Bold and coloured letters of a terminal, which torch's own messages have.
+_LETTERS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def ending_of(error: BaseException) -> Ending:
@@ -24,7 +28,7 @@ def ending_of(error: BaseException) -> Ending:
     if isinstance(error, SystemExit):
         left = "" if error.code in (None, 0) else f"ended by sys.exit({error.code!r})"
         return Outcome.COMPLETED, left[:_REASON_LIMIT], "exit"
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_REASON_LIMIT]
+    text = f"{type(error).__name__}: {' '.join(_LETTERS.sub('', str(error)).split())}"[:_REASON_LIMIT]
     if type(error).__name__ == "OutOfMemoryError":
         return Outcome.OUT_OF_MEMORY_DEVICE, text, str(Outcome.OUT_OF_MEMORY_DEVICE)
     if isinstance(error, MemoryError):

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import torch
 
-from perf_diagnostics.integrations.model.masks import padding_of
+from perf_diagnostics.integrations.model.texts import count_texts
+from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.measure.boards.devices import model_of
 from perf_diagnostics.measure.boards.float32_products import float32_products
 from perf_diagnostics.measure.environment import usable_cores
@@ -26,8 +27,9 @@ _HALF: dict[torch.dtype, Precision] = {torch.bfloat16: "bfloat16", torch.float16
 def count_batch(batch: Any, *, depth: int = 0) -> BatchCount | None:
     """Samples (and tokens) of a batch by its shapes, None where they cannot be told; never waits for a device.
 
-    The samples are the rows of the first tensor or the length of the first list. Tokens are counted where a mapping
-    has ``input_ids``, padding where its ``attention_mask`` lies on the CPU and is of the same shape.
+    The samples are the rows of the first tensor or the length of the first list; of an object what it says itself
+    (``num_graphs`` and ``batch_size`` of PyTorch Geometric, ``batch_size`` of a TensorDict) or else what its
+    attributes hold. Tokens and padding are those of a mapping's texts, see :func:`.texts.count_texts`.
     """
     if isinstance(batch, torch.Tensor):
         return _rows(batch.size(0)) if batch.ndim else None
@@ -36,19 +38,31 @@ def count_batch(batch: Any, *, depth: int = 0) -> BatchCount | None:
     if depth >= _DEEPEST_BATCH or batch is None or isinstance(batch, str | bytes):
         return None
     if isinstance(batch, Mapping):
-        ids, mask = batch.get("input_ids"), batch.get("attention_mask")
-        if isinstance(ids, torch.Tensor) and ids.ndim:
-            padding: int | None = None
-            if isinstance(mask, torch.Tensor) and mask.device.type == "cpu" and mask.shape == ids.shape:
-                padding = padding_of(mask, marks_padding=False)
-            return BatchCount(ids.shape[0], ids.numel(), padding)
+        texts = count_texts(batch)
+        if texts is not None:
+            return texts
         batch = list(batch.values())
     if isinstance(batch, Sequence) and batch:
         first = batch[0]
         if isinstance(first, str | int | float):
             return BatchCount(len(batch))
         return count_batch(first, depth=depth + 1)
-    return None
+    return _count_object(batch, depth)
+
+
+def _count_object(batch: object, depth: int) -> BatchCount | None:
+    """Of a batch that is an object of its own class."""
+    for name in ("num_graphs", "batch_size"):
+        told: object = None
+        with contextlib.suppress(*FAULTS):  # it may be a property, and is then the object's own code
+            told = getattr(batch, name, None)
+        if isinstance(told, tuple) and told:  # a torch.Size
+            told = told[0]
+        if isinstance(told, int) and not isinstance(told, bool):
+            return BatchCount(told)
+    held = [value for name, value in getattr(batch, "__dict__", {}).items() if not name.startswith("_")]
+    first = next((value for value in held if isinstance(value, torch.Tensor | list | tuple | Mapping)), None)
+    return count_batch(first, depth=depth + 1)
 
 
 @functools.lru_cache
@@ -57,12 +71,38 @@ def _rows(samples: int) -> BatchCount:
 
 
 def count_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
-    """Samples in one call of a model, by its inputs."""
+    """Samples in one call of a model, by its inputs; None where they cannot be told.
+
+    They are the rows of the first tensor. One of shape ``[N]`` may be one sample (its features, the tokens of a
+    sequence) or N of them: N where the model is called with another one of whole numbers of that shape, as with users
+    and their items, and else unknown. Where a recurrent state ``[layers, B, width]`` beside an input ``[T, B, ...]``
+    says that time comes first, they are B.
+    """
     if kwargs and not args:
         ids = kwargs.get("input_ids")
-        args = (ids,) if isinstance(ids, torch.Tensor) else tuple(kwargs.values())
-    found = count_batch(args)
-    return None if found is None else found.samples
+        args, kwargs = (ids,) if isinstance(ids, torch.Tensor) else tuple(kwargs.values()), {}
+    first = args[0] if args else None
+    if not isinstance(first, torch.Tensor) or not first.ndim:
+        found = count_batch(args)
+        return None if found is None else found.samples
+    beside = (*args[1:], *kwargs.values())
+    if first.ndim == 1:
+        return first.size(0) if any(_ids_of_shape(first, one) for one in beside) else None
+    return first.size(1) if any(_state_of_time_first(first, one) for one in beside) else first.size(0)
+
+
+def _ids_of_shape(first: torch.Tensor, beside: object) -> bool:
+    return isinstance(beside, torch.Tensor) and beside.shape == first.shape and not beside.is_floating_point()
+
+
+def _state_of_time_first(first: torch.Tensor, beside: object) -> bool:
+    """Whether this is a recurrent state, or those of an LSTM, of as many samples as the input has columns."""
+    if type(beside) is tuple or type(beside) is list:
+        return bool(beside) and all(_state_of_time_first(first, one) for one in beside)
+    if not isinstance(beside, torch.Tensor) or beside.ndim != 3:
+        return False
+    # An encoder's output, [B, S, width] or [S, B, width], has one of these sizes in front.
+    return beside.size(1) == first.size(1) and beside.size(0) not in first.shape[:2] and first.size(0) != first.size(1)
 
 
 def parameters_of(

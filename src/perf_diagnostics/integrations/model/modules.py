@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import get_ident
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from perf_diagnostics.integrations.model.called_masks import MaskReader, reader_of
@@ -16,7 +18,7 @@ from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import FORWARD, OTHER, TRAINS, LoopProbe
 from perf_diagnostics.integrations.steps.step_state import NOTHING, StepState, nobody
 from perf_diagnostics.measure.model_scan import STANDS_IN_FOR
-from perf_diagnostics.measure.steps.tape import AGAIN, ASKS, ASKS_AGAIN, AT, EVALUATES_AGAIN, LEAVE
+from perf_diagnostics.measure.steps.tape import AGAIN, APART, ASKS, ASKS_AGAIN, AT, EVALUATES_AGAIN, LEAVE
 from perf_diagnostics.workloads.workload import BatchCount
 
 #: torch.nn.Module looks for this on every call and calls it instead; it leaves it out of copies and pickles. Compiling
@@ -31,7 +33,19 @@ CODES = {
 }
 
 _clock = time.perf_counter_ns
-_FORWARD, _OTHER, _LEAVE, _TRAINS, _AGAIN = (AT[code] for code in (FORWARD, OTHER, LEAVE, TRAINS, AGAIN))
+_FORWARD, _OTHER, _LEAVE, _TRAINS, _AGAIN, _APART = (AT[code] for code in (FORWARD, OTHER, LEAVE, TRAINS, AGAIN, APART))
+
+#: Torch's number, in this thread, of the next operation that gradients go through. Where it is the same at two moments
+#: nothing was computed in between that a loss could depend on. A torch that does not tell it gives a new one each time.
+next_operation: Callable[[], int] = (
+    getattr(getattr(torch._C, "_autograd", None), "_get_sequence_nr", None) or itertools.count().__next__
+)
+
+#: Of a sequence that a model is called with so many parts are looked at.
+_MOST_PARTS = 16
+
+#: What no gradients go through, beside tensors.
+_PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, np.ndarray, np.generic)
 
 
 class CalledSteps(Protocol):
@@ -106,12 +120,17 @@ class TimedCalls:
     def replaced(self) -> bool:
         """Whether the module is there, and somebody has replaced what we put in: ``model.compile()`` does."""
         module = self._alive()
-        return module is not None and module.__dict__.get(_CALL) is not self._timed
+        if module is None:
+            return False
+        call = module.__dict__.get(_CALL)
+        while call is not None and call is not self._timed:  # another one of ours may stand in for it meanwhile
+            call = getattr(call, STANDS_IN_FOR, None)
+        return call is None
 
     def __call__(self) -> None:
         """Time them no more."""
         module = self._alive()
-        if module is None or self.replaced:
+        if module is None or module.__dict__.get(_CALL) is not self._timed:
             return
         if self._before is None:
             del module.__dict__[_CALL]
@@ -119,7 +138,7 @@ class TimedCalls:
             module.__dict__[_CALL] = self._before
 
 
-def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
+def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:  # noqa: PLR0915 - with the call inside of it
     """Time every call of a module, until what is returned is called.
 
     Nothing is added to its hooks, so graphs that torch.compile has made or will make of it stay whole: while tracing,
@@ -134,7 +153,7 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
     #: What the model was last called with to be trained; weakly, for a batch must be gone when the loop lets it go.
     trained_on: Callable[[], Any] = nobody
 
-    def timed(*args: Any, **kwargs: Any) -> Any:
+    def timed(*args: Any, **kwargs: Any) -> Any:  # noqa: PLR0912 - each function that it calls is seen in quick steps
         nonlocal trained_on
         module: Any = alive()
         call = module._call_impl if before is None else before
@@ -161,8 +180,10 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
                     steps.count_masked(reader, args, kwargs)
                 elif not batches or (steps.rows_wanted and state.forwards > len(batches)):
                     steps.count_rows(module, args, kwargs)
-                mark = state.mark
-                mark(_clock() + (_AGAIN if again else _TRAINS))
+                mark, now = state.mark, _clock()
+                if next_operation() == state.sequence and not may_give_gradients(args, kwargs):
+                    mark(now + _APART)
+                mark(now + (_AGAIN if again else _TRAINS))
                 state.inside = FORWARD
         except FAULTS as fault:
             watch.fails(fault)
@@ -170,7 +191,9 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
             return call(*args, **kwargs) if kwargs else call(*args)
         finally:
             try:
-                if state.inside != NOTHING:
+                if (ended := state.inside) != NOTHING:
+                    if ended == FORWARD:
+                        state.sequence = next_operation()
                     state.inside = around.pop() if around else NOTHING
                     mark = state.mark
                     mark(_clock() + _LEAVE)
@@ -178,6 +201,27 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
                 watch.fails(fault)
 
     return TimedCalls(module, timed)
+
+
+def may_give_gradients(args: Iterable[Any], kwargs: Mapping[Any, Any]) -> bool:
+    """Whether gradients may go through something that a model is called with, to where it was computed.
+
+    A state that one call gives to the next one, or what lies between an encoder and its decoder: what was done since
+    then led to this call. Of objects whose parts are not known it may be so.
+    """
+    return any(map(_may_give_gradients, itertools.chain(args, kwargs.values())))
+
+
+def _may_give_gradients(given: Any) -> bool:
+    if isinstance(given, torch.Tensor):
+        return given.requires_grad
+    if given is None or isinstance(given, _PLAIN):
+        return False
+    if isinstance(given, Mapping):
+        given = given.values()
+    elif not isinstance(given, tuple | list):
+        return True
+    return any(map(_may_give_gradients, itertools.islice(given, _MOST_PARTS)))
 
 
 def _reader(module: torch.nn.Module, steps: CalledSteps) -> MaskReader | None:
@@ -294,8 +338,11 @@ def stands_in(module: torch.nn.Module) -> Callable[..., Any] | None:
 
 
 def is_compiled(module: torch.nn.Module) -> bool:
-    """Whether this is torch.compile's wrapper, or was compiled in place."""
-    return "_orig_mod" in module._modules or module.__dict__.get(_CALL) is not None
+    """Whether this is torch.compile's wrapper, or was compiled in place; what stands in for it of ours is not meant."""
+    call = stands_in(module)
+    while hasattr(call, STANDS_IN_FOR):
+        call = getattr(call, STANDS_IN_FOR)
+    return "_orig_mod" in module._modules or call is not None
 
 
 def parts_of(module: torch.nn.Module) -> list[torch.nn.Module]:

@@ -16,6 +16,7 @@ from perf_diagnostics.integrations.one_step.dataflow_columns import Columns, Sta
 from perf_diagnostics.integrations.one_step.dataflow_storages import Held, Origin, Storages
 from perf_diagnostics.integrations.one_step.dataflow_told import SIGNALS, told_of
 from perf_diagnostics.integrations.one_step.dense_products import DenseProducts
+from perf_diagnostics.integrations.one_step.known_answers import KnownAnswers
 from perf_diagnostics.integrations.one_step.operator_lines import backward_node, forward_node
 from perf_diagnostics.integrations.one_step.operator_traits import Traits, traits_of
 from perf_diagnostics.integrations.one_step.unchanging import Unchanging
@@ -67,7 +68,7 @@ class StepDataflow(Watcher):
 
     def __init__(self, storages: Storages) -> None:
         self._columns, self._stacks = Columns(), Stacks()
-        self._storages = storages
+        self.storages = self._storages = storages
         self._products = DenseProducts()
         self._traits: dict[Any, Traits] = {}
         #: The first row of each value that an operator gave.
@@ -79,6 +80,8 @@ class StepDataflow(Watcher):
         self._given_out: set[Any] = set()
         self._changing_numbers: set[Any] = set()
         self._in_backward = 0
+        #: Of the tensors that each model was called with, by its number.
+        self.shapes: dict[int, list[tuple[int, ...]]] = {}
         self._why_not = ""
         self._unseen = UnseenReads(self.read)
 
@@ -90,6 +93,22 @@ class StepDataflow(Watcher):
         """What lives here may be read where nothing is shown: what wrote it is used."""
         for held in self._storages.opens():
             self._columns.root[held.writer] = 1
+
+    def called(self, number: int, given: Sequence[torch.Tensor]) -> None:
+        """The model of this number is called with these: what is made of them alone could be kept, sample by sample.
+
+        What comes of the arguments of earlier calls by what never changes stays what it is; what else made them does
+        not matter, for whether the same is handed over again is seen by itself.
+        """
+        shapes = self.shapes.setdefault(number, [])
+        for place, tensor in enumerate(given):
+            shapes.append(tuple(tensor.shape))
+            if tensor.layout is not torch.strided or tensor.requires_grad:
+                continue
+            held = self._storages.of(tensor)
+            if held.writer < 0 or held.given <= 0:
+                held.base = int(tensor.storage_offset())
+                held.is_given(1 << number, hash(("given", number, place)), handed=True)
 
     def read(self, tensor: torch.Tensor) -> None:
         """A tensor's numbers are read by other means than an operator; raises nothing."""
@@ -168,15 +187,21 @@ class StepDataflow(Watcher):
         read_rows = () if traits.shape_only else {held.writer for held, _ in reads if held.writer >= 0}
         row = columns.add(traits.name, seconds, self._stacks.here(), origin, read_rows)
         columns.draws[row], columns.beside[row] = draws, ran.beside
-        fixed = not draws and self._is_fixed(call, reads, met)
+        repeats = not draws and self._repeats(call, met)
+        fixed = repeats and all(held.fixed for held, _ in reads)
+        given, named = self._given(call, reads, met, value) if repeats else (-1, value)
         columns.root[row] = not results or not plain or not traits.known
-        made = self._rewritten(row, call, value, origin, met, fixed=fixed)
+        made = self._rewritten(row, call, value, origin, met, fixed=fixed, given=given)
         for number, tensor in enumerate(results if plain else ()):
             if storages.known(tensor) is None:  # else it is a view of what the operator was given
                 made.append((storages.made(tensor, hash((value, number)), origin, row, fixed=fixed), tensor))
+        for number, (held, _) in enumerate(made):
+            held.is_given(given, hash((named, number)) if given > 0 else held.value)
         columns.views[row] = not made
-        if fixed and made:
-            self._gives_the_same(row, value, reads, made)
+        if given >= 0 and made:
+            columns.fixed[row], columns.value[row] = fixed, value
+            columns.given[row], columns.named[row] = given, named
+            self._remembers(row, reads, made)
         if made and not draws:
             first = self._first.setdefault(value, row)
             columns.again_of[row] = -1 if first == row else first
@@ -192,24 +217,40 @@ class StepDataflow(Watcher):
         self._products.see(row, traits.name, ran.args, reads, made)
         storages.sweep()
 
-    def _is_fixed(self, call: _Call, reads: Sequence[_Met], met: Mapping[int, Held]) -> bool:
-        """Whether it does no more than give the same in each step in which nobody writes into what was there before."""
-        if call.traits.gives_unknown or not all(held.fixed for held, _ in reads):
+    def _repeats(self, call: _Call, met: Mapping[int, Held]) -> bool:
+        """Whether it does no more than give the same for the same, in each step."""
+        if call.traits.gives_unknown:
             return False
         if any(met[id(one)].writer < 0 for one in call.written() if id(one) in met):  # what it writes outlives the step
             return False
         return not (self._changing_numbers and any(one in self._changing_numbers for one in call.numbers()))
 
-    def _gives_the_same(self, row: int, value: int, reads: Sequence[_Met], made: Sequence[_Met]) -> None:
+    def _given(self, call: _Call, reads: Sequence[_Met], met: Mapping[int, Held], value: int) -> tuple[int, int]:
+        """Of which calls' arguments it is made, as ``Held.given`` tells it, and its value by their places."""
+        given = 0
+        for held, _ in reads:
+            if held.given < 0:
+                return -1, value
+            given |= held.given
+        if not given:
+            return 0, value
+        ran, traits = call.ran, call.traits
+        decides = traits.deciding(ran.args), sorted(ran.named.items())
+        return given, hash((ran.operator, *(self._token(one, met, by_place=True) for one in decides)))
+
+    def _remembers(self, row: int, reads: Sequence[_Met], made: Sequence[_Met]) -> None:
+        """What it read from before the step, and how much it made."""
         columns = self._columns
-        columns.fixed[row], columns.value[row] = True, value
         columns.bytes[row] = sum(tensor.untyped_storage().nbytes() for _, tensor in made)
         leaves = tuple(held for held, _ in reads if held.writer < 0)
         if leaves:
             columns.leaves[row] = leaves
+        handed = frozenset(held.writer for held, _ in reads if held.handed)
+        if handed:
+            columns.handed[row] = handed
 
     def _rewritten(
-        self, row: int, call: _Call, value: int, origin: int, met: Mapping[int, Held], *, fixed: bool
+        self, row: int, call: _Call, value: int, origin: int, met: Mapping[int, Held], *, fixed: bool, given: int
     ) -> list[_Met]:
         """What it wrote into, which is noted."""
         made: list[_Met] = []
@@ -220,7 +261,7 @@ class StepDataflow(Watcher):
                     self._columns.root[row] = 1  # what was there before the step outlives it
                 elif held.origin == Origin.CONSTANT and origin != Origin.CONSTANT:
                     self._columns.filled[held.maker] = self._columns.filled[held.writer] = 1
-                if held.fixed and not fixed and held.writer >= 0:
+                if ((held.fixed and not fixed) or (held.given >= 0 and given < 0)) and held.writer >= 0:
                     self._columns.spoiled[held.maker] = self._columns.spoiled[held.writer] = 1
                 self._storages.written(held, tensor, hash((value, "written", number)), origin, row, fixed=fixed)
                 made.append((held, tensor))
@@ -238,14 +279,15 @@ class StepDataflow(Watcher):
                 origin |= held.origin
         return origin or int(Origin.CONSTANT)
 
-    def _token(self, one: Any, met: Mapping[int, Held]) -> Any:
+    def _token(self, one: Any, met: Mapping[int, Held], *, by_place: bool = False) -> Any:
         """What tells an argument from others, with the value of a tensor's memory instead of where it lies."""
         if isinstance(one, torch.Tensor):
             held = met[id(one)]
             turned = one.is_neg(), one.is_complex() and one.is_conj()
-            return held.value, one.storage_offset(), tuple(one.shape), one.stride(), one.dtype, turned
+            value, before = (held.named, held.base) if by_place else (held.value, 0)
+            return value, one.storage_offset() - before, tuple(one.shape), one.stride(), one.dtype, turned
         if isinstance(one, list | tuple):
-            return tuple([self._token(part, met) for part in one])
+            return tuple([self._token(part, met, by_place=by_place) for part in one])
         # Python hashes -1 like -2, and 1 like 1.0 and True.
         return (type(one).__name__, repr(one)) if isinstance(one, int | float | complex) else one
 
@@ -267,6 +309,10 @@ class StepDataflow(Watcher):
         """What may be computed in each step of what never changes; asked once, after :attr:`told`."""
         return Unchanging(self._columns, self._stacks.stacks, self._storages)
 
+    def answers(self) -> KnownAnswers:
+        """What may be the same for a sample whenever it comes; asked as :meth:`unchanging`."""
+        return KnownAnswers(self._columns, self._stacks.stacks, self._storages, self.shapes)
+
     @property
     def fixed_values(self) -> dict[int, float]:
         """The values that depend on nothing but memories from before the step, and how long making them took, in s."""
@@ -276,6 +322,14 @@ class StepDataflow(Watcher):
         return {columns.value[row]: columns.seconds[row] for row in rows if columns.fixed[row]}
 
     @property
+    def named_values(self) -> dict[int, float]:
+        """As :attr:`fixed_values`, those that depend on calls' arguments beside that, by the places of these."""
+        self._ends()
+        columns = self._columns
+        rows = range(len(columns))
+        return {columns.named[row]: columns.seconds[row] for row in rows if columns.given[row] >= 0}
+
+    @property
     def forward_s(self) -> float:
         """What all operators of forward took, in s."""
-        return sum(self._columns.seconds)
+        return self._columns.forward_s

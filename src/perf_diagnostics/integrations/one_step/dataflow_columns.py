@@ -81,14 +81,19 @@ class Columns:
         self.value = array("q")
         #: Whether it gives the same in each step in which nobody writes into what it reads, and has no other effect.
         self.fixed = array("b")
+        #: Of which calls' arguments it is made, and of nothing that changes otherwise, as ``Held.given`` tells it, and
+        #: its value with places in their stead.
+        self.given, self.named = array("q"), array("q")
         #: Whether what it gave is written over by what is not fixed.
         self.spoiled = array("b")
         #: Whether a model asked for it beside those that are trained: it may lie in another phase.
         self.beside = array("b")
         #: The bytes that it wrote or made.
         self.bytes = array("q")
-        #: For rows that are fixed: the memories from before the step that they read.
+        #: For rows that are fixed, or made of calls' arguments: the memories from before the step that they read.
         self.leaves: dict[int, tuple[Held, ...]] = {}
+        #: And the rows that made what they read of calls' arguments.
+        self.handed: dict[int, frozenset[int]] = {}
         #: The row under way when backward first came to it, or -1.
         self.freed_at = array("i")
         self._reads = array("i")
@@ -108,13 +113,21 @@ class Columns:
             column.append(0)
         for column in (self.fixed, self.spoiled, self.beside):
             column.append(0)
-        self.value.append(0)
+        self.given.append(-1)
+        for column in (self.value, self.named):
+            column.append(0)
         self.bytes.append(0)
         for column in (self.again_of, self.freed_at):
             column.append(-1)
         self._reads.extend(reads)
         self._reads_from.append(len(self._reads))
         return len(self.names) - 1
+
+    @property
+    def forward_s(self) -> float:
+        """What the models' operators took, in s: of all, where none is a model's."""
+        own = sum(seconds for seconds, beside in zip(self.seconds, self.beside, strict=True) if not beside)
+        return own or sum(self.seconds)
 
     def read_by(self, row: int) -> array[int]:
         """The rows that wrote what a row read."""

@@ -33,22 +33,33 @@ class Origin(enum.IntFlag):
 class Held:
     """One storage; two with one ``value`` hold the same numbers. ``writer`` is -1 where the step did not make it.
 
-    ``fixed`` is whether the same lies there in each step, as far as is known.
+    ``fixed`` is whether the same lies there in each step, as far as is known. ``given`` says of which calls' arguments
+    it is made beside that, as a number with one bit a call; 0: of none, -1: of what changes otherwise. ``named`` is its
+    value, with places in the stead of what those arguments hold, of which the first begins ``base`` numbers in;
+    ``handed`` is whether it is such an argument itself, whatever made it.
     """
 
-    __slots__ = ("chain", "compared", "fixed", "maker", "origin", "value", "version", "weak", "window", "writer")
+    __slots__ = (
+        *("base", "chain", "compared", "fixed", "given", "handed", "maker", "named", "origin"),
+        *("value", "version", "weak", "window", "writer"),
+    )
 
     def __init__(self, weak: Any, value: int, origin: int, writer: int, window: int, *, fixed: bool) -> None:
         self.weak = weak
         self.value = value
         self.fixed = fixed
         self.origin = origin
+        self.base = 0
+        self.is_given(0 if fixed else -1, value)
         self.maker = self.writer = writer
         self.window = window
         self.version = 0
         self.compared: tuple[Any, ...] = ()
         #: The product of parameters that lies in it, if one does.
         self.chain: Any = None
+
+    def is_given(self, given: int, named: int, *, handed: bool = False) -> None:
+        self.given, self.named, self.handed = given, named, handed
 
 
 class Storages:
@@ -62,6 +73,8 @@ class Storages:
     def __init__(self, parameters: Iterable[int], trained: Iterable[int] = ()) -> None:
         self._parameters = {one for one in parameters if one}
         self._trained = {one for one in trained if one}
+        #: Where the memories begin of those of models that nobody trains, whether they ask for gradients or not.
+        self.untrained: set[int] = set()
         self._held: dict[int, Held] = {}
         self._values = 0
         self._window = 0
@@ -86,7 +99,8 @@ class Storages:
         held = self._held.get(storage._cdata)
         if held is None:
             origin = Origin.PARAMETER if storage.data_ptr() in self._parameters else Origin.UNKNOWN
-            trained = tensor.requires_grad or storage.data_ptr() in self._trained
+            asks = tensor.requires_grad and storage.data_ptr() not in self.untrained
+            trained = asks or storage.data_ptr() in self._trained
             held = self._add(storage, self.new_value(), origin, -1, fixed=not trained)
             held.compared = _some_numbers(tensor, storage)
             held.version = _version(tensor)
@@ -95,6 +109,7 @@ class Storages:
             now = _some_numbers(tensor, storage) if held.writer < 0 else ()
             if held.version != _version(tensor) or held.compared != now:
                 held.value, held.origin, held.fixed = self.new_value(), held.origin | Origin.UNKNOWN, False
+                held.is_given(-1, held.value)
                 held.compared, held.chain = now, None
                 held.version = _version(tensor)
         return held
@@ -115,6 +130,7 @@ class Storages:
     ) -> None:
         """An operator has written into it; autograd counts the version up after the operator has been shown."""
         held.value, held.origin, held.fixed = value, held.origin | origin, fixed
+        held.is_given(0 if fixed else -1, value)
         held.version = _version(tensor) + 1
         if held.writer >= 0:
             held.writer = writer
@@ -131,6 +147,9 @@ class Storages:
         """The step is over: nothing but what is to be kept is known any more."""
         kept = {id(one) for one in keep}
         self._held = {at: held for at, held in self._held.items() if id(held) in kept}
+        for held in self._held.values():
+            held.base = 0
+            held.is_given(0 if held.fixed else -1, held.value)
         self._living = []
 
     def _add(self, storage: Any, value: int, origin: int, writer: int, *, fixed: bool) -> Held:

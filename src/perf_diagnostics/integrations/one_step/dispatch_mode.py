@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -41,6 +41,9 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.in_backward = False
         #: Whether what runs is a model's that is called beside those that are trained.
         self.beside = False
+        #: Whether operators are none that anybody is to be shown, and whether some were none since the last one shown.
+        self.hides: Callable[[], bool] = bool
+        self._hid = False
         #: Why a watcher looks no more, by its place among them, and why there is nothing to tell at all.
         self.problems: dict[int, str] = {}
         self.problem = ""
@@ -74,19 +77,31 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         left after this one, would note for good what is true no more.
         """
         if self.is_open:
+            if self.beside and not beside:
+                self._lap()
+                self.beside = False
             return
         self.beside = beside
+        self._begin_to_show()
+        _INNER._push_on_torch_dispatch_stack(self)
+        self._since = _clock()
+
+    def _begin_to_show(self) -> None:
         for number, watcher in enumerate(self.watchers):
             if number not in self.problems:
                 watcher.opens()
-        _INNER._push_on_torch_dispatch_stack(self)
-        self._since = _clock()
 
     def enter_backward(self) -> None:
         """``torch.autograd.backward`` begins, until :meth:`close`."""
         if self.is_open:
             self._lap()
         self.in_backward = True
+
+    def leave_backward(self) -> None:
+        """``torch.autograd.backward`` is over; operators may be shown on."""
+        if self.is_open:
+            self._lap()
+        self.in_backward = False
 
     def _lap(self) -> None:
         now = _clock()
@@ -107,6 +122,13 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
+        if self.hides():
+            self._hid = True
+            return func(*args, **named)
+        if self._hid:
+            self._hid = False
+            self._begin_to_show()
+            self._since = _clock()
         self._lap()
         result = func(*args, **named)
         took = _clock() - self._since

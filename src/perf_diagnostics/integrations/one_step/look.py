@@ -7,17 +7,21 @@ import sys
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from threading import get_ident
 from typing import Any
 
 import torch
 
-from perf_diagnostics.integrations.model.modules import TimedCalls, stands_in
-from perf_diagnostics.integrations.one_step import unchanging
+from perf_diagnostics.integrations.model.describe import parameters_of
+from perf_diagnostics.integrations.model.modules import TimedCalls, is_compiled, stands_in
+from perf_diagnostics.integrations.one_step import known_answers, unchanging
 from perf_diagnostics.integrations.one_step.dataflow import StepDataflow
 from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.integrations.one_step.every_watcher import watchers_of
-from perf_diagnostics.integrations.one_step.unchanging import Unchanging
+from perf_diagnostics.integrations.one_step.later_looks import LaterLooks
+from perf_diagnostics.integrations.one_step.samples_again import SamplesAgain, arguments_of
+from perf_diagnostics.integrations.one_step.watcher import memory
 from perf_diagnostics.integrations.one_step.zero_products import SIGNAL
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.steps.device_clock import captures
@@ -26,7 +30,15 @@ from perf_diagnostics.records import Json
 #: A step is looked through once so many were measured, and written down.
 STEADY_STEPS = 10
 
+#: So often it is looked again, where other models come to be trained: a teacher first, and then its student.
+_MOST_AGAIN = 3
+
 _INNER: Any = torch._C
+
+#: Whether the operators of forward are all that the step did beside backward, the optimizer and the loader.
+WHOLE_STEP = "operators_of_the_whole_step"
+
+_ENDED = "the training ended before enough steps were looked through to tell what stays the same"
 
 _SEVERAL = "several processes train together, and would wait for the one that looks through a step"
 
@@ -36,14 +48,19 @@ class StepLook:
 
     While it looks, the calls of the models and ``torch.autograd.backward`` go through functions of ours, which come off
     where the step ends. Operators are seen from the first call of a model to the end of the backward that follows, the
-    loss between them included, and inside of calls of other models before that; nothing of what lies around them: not
-    the loader, nor the optimizer. Nothing is put into what is compiled, scripted, or spread over devices, and nothing
-    into the capture of a CUDA graph. What seems to be the same in each step is looked for in a few later ones again.
+    loss between them included, and inside of calls of other models before that. What lies around them is seen only by
+    who follows the data, and nothing of the loader and the optimizer is. Nothing is put into what is compiled,
+    scripted, or spread over devices, and nothing into the capture of a CUDA graph. What seems to be the same in each
+    step, or for a sample whenever it comes, is looked for in a few later ones again.
 
     Args:
         observations: where it is noted why nobody looked.
         models: what is trained: the modules that the loop calls.
         beside: the modules that nobody trains and the loop may call.
+        optimizers: those that train. Where no module is known, as in a training of plain tensors, operators are seen
+            all step long.
+        elsewhere: whether the loader or an optimizer is at work, of which nothing is seen. Where that is known, what
+            the loop does outside of its models is seen by who follows the data.
     """
 
     def __init__(
@@ -51,16 +68,23 @@ class StepLook:
         observations: Observations,
         models: Callable[[], Sequence[torch.nn.Module]],
         beside: Callable[[], Sequence[torch.nn.Module]] = tuple,
+        optimizers: Callable[[], Sequence[torch.optim.Optimizer]] = tuple,
+        elsewhere: Callable[[], bool] | None = None,
     ) -> None:
         self._observations = observations
         self._models = models
         self._beside = beside
+        self._optimizers, self._elsewhere = optimizers, elsewhere
         self._devices: set[torch.device] = set()
         self._undo = ExitStack()
         self._mode: OperatorMode | None = None
         self._over = False
-        #: What a few later looks are for: what seems to be the same in each step.
-        self._unchanging: Unchanging | None = None
+        #: What a few later looks are for: what seems to be the same in each step, or for each sample.
+        self._later: LaterLooks | None = None
+        self._samples = SamplesAgain(lambda: self.under_way)
+        #: What was trained when a step was looked at first, and how often that was others since.
+        self._trained: frozenset[int] = frozenset()
+        self._again = 0
         #: Plain values by the names of ``TrialResult.facts``; none where nobody looked.
         self.facts: dict[str, Json] = {}
 
@@ -70,13 +94,20 @@ class StepLook:
         return self._mode is not None
 
     def may_begin(self, steady_steps: int) -> bool:
-        """Whether a step is to be looked through, after so many that count."""
-        return self._unchanging is not None or (not self._over and steady_steps >= STEADY_STEPS)
+        """Whether a step is to be looked through, after so many that count: again once other models are trained."""
+        if self._over and self._again < _MOST_AGAIN and self._trained_now() != self._trained:
+            self._again += 1
+            self._over = False
+            self._later_fails()
+            self._samples = SamplesAgain(lambda: self.under_way)
+        if self._later is not None:
+            return self._later.goes_on
+        return not self._over and steady_steps >= STEADY_STEPS
 
     @property
     def due_after(self) -> int | None:
         """After how many more steps the next one is to be looked through; None: at leisure, or never."""
-        return None if self._unchanging is None else self._unchanging.due_after
+        return None if self._later is None else self._later.due_after
 
     def begin(self, *, several: bool) -> None:
         """The next step is looked through, if that can be done; between two steps, in the loop's thread.
@@ -85,34 +116,70 @@ class StepLook:
             several: whether other processes train together with this one.
         """
         self._over = True
-        again = self._unchanging
+        again = self._later
         if again is not None:
             again.lets_go()
             if not again.goes_on:
                 self._tell()
                 return
         with self._observations.guard(self._signal) as attempt:
-            models = list(self._models())
-            why_not = _SEVERAL if several else self._why_not(models)
+            models, beside = self._trained_and_beside()
+            self._trained = frozenset(map(id, models))
+            parameters = parameters_of(models, () if models else self._optimizers())
+            why_not = _SEVERAL if several else self._why_not(models, parameters)
             if why_not:
                 self._gives_up(why_not)
                 return
             if again is None:
-                watchers = watchers_of(one for model in models for one in model.parameters())
+                watchers = watchers_of(parameters)
+                untrained = {memory(one) for model in beside for one in model.parameters() if one.is_cpu}
+                for one in watchers:
+                    if isinstance(one, StepDataflow):
+                        one.storages.untrained = untrained
             else:
                 watchers = [StepDataflow(again.storages)]
-            self._mode = mode = OperatorMode(watchers)
-            self._undo.callback(mode.close)
-            _close_in_forks(mode)
-            for model in models:
-                self._stand_in_for_calls(model, mode)
-            for model in self._beside():
-                if not any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
-                    self._stand_in_for_calls_beside(model, mode)
-            self._stand_in_for_backward(mode, shown=again is None)
+            self._begins(OperatorMode(watchers), models, beside, shown=again is None)
         if attempt.failed:
-            self._unchanging = None
+            self._later_fails()
             self._stop()
+
+    def _begins(
+        self,
+        mode: OperatorMode,
+        models: Sequence[torch.nn.Module],
+        beside: Sequence[torch.nn.Module],
+        *,
+        shown: bool,
+    ) -> None:
+        """Put what is needed into torch; backward is ``shown``, or only ends what is."""
+        self._mode = mode
+        self._undo.callback(mode.close)
+        _close_in_forks(mode)
+        for model in models:
+            self._stand_in_for_calls(model, mode)
+        for model in beside:
+            if not any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
+                self._stand_in_for_calls_beside(model, mode)
+        self._stand_in_for_backward(mode, shown=shown, whole=not models)
+        if self._elsewhere is not None:
+            elsewhere, of_models = self._elsewhere, bool(models)
+            # A closure's model and loss are seen, which the optimizer asks for.
+            mode.hides = lambda: (mode.beside or not of_models) and elsewhere()
+        if models:
+            self._opens_around(mode)
+        else:
+            self._opens(mode)
+
+    def _trained_and_beside(self) -> tuple[list[torch.nn.Module], list[torch.nn.Module]]:
+        """Of the models that the loop calls those of which something may be trained, and all others."""
+        models = list(self._models())
+        trained = [one for one in models if any(parameter.requires_grad for parameter in one.parameters())]
+        frozen = [one for one in models if all(one is not other for other in trained)]
+        return trained, [*frozen, *self._beside()]
+
+    def _trained_now(self) -> frozenset[int]:
+        trained, _ = self._trained_and_beside()
+        return frozenset(map(id, trained)) or self._trained
 
     def end(self) -> None:
         """The step is over."""
@@ -121,53 +188,66 @@ class StepLook:
             return
         followed = next((one for one in mode.watchers if isinstance(one, StepDataflow)), None)
         gaps: dict[str, str] = {}
-        if self._unchanging is None:
+        if self._later is None:
             with self._observations.guard(SIGNAL):
                 self.facts, gaps = mode.conclude()
+                self.facts[WHOLE_STEP] = not self._trained
                 for signal, why in gaps.items():
                     self._observations.note(signal, why)
         if followed is not None and unchanging.SIGNAL not in gaps:
             with self._observations.guard(unchanging.SIGNAL) as attempt:
                 self._follow(mode, followed)
             if attempt.failed:
-                self._unchanging = None
+                self._later_fails()
 
     def _follow(self, mode: OperatorMode, followed: StepDataflow) -> None:
         """A step was followed for what is the same in each: the first one, or another one."""
         why_not = mode.why_not or followed.why_not
-        if self._unchanging is None:
-            self._unchanging = followed.unchanging()
+        if self._later is None:
+            self._later = LaterLooks(followed, self._samples, [*chain(*self._trained_and_beside())])
         elif why_not or mode.problems or not mode.seen:
             self._gives_up(why_not or ", ".join(mode.problems.values()) or "another step had no operator to be seen")
             return
         else:
-            self._unchanging.saw(followed.fixed_values, followed.forward_s)
+            self._later.saw(followed)
         self._tell()
 
     def _tell(self) -> None:
         """What is the same in each step, once that is sure."""
-        told = self._unchanging
-        if told is not None and told.sure:
-            self.facts = {**self.facts, unchanging.SIGNAL: [*told.told]}
-        if told is not None and not told.goes_on:
-            self._unchanging = None
+        if self._later is not None:
+            self.facts = {**self.facts, **self._later.sure}
 
     def _gives_up(self, why: str) -> None:
         """Nothing more is looked at; what is sure by now stays."""
-        if self._signal not in self.facts:
-            self._observations.note(self._signal, why)
-        self._unchanging = None
+        signals = (SIGNAL,) if self._later is None else (unchanging.SIGNAL, known_answers.SIGNAL)
+        for signal in signals:
+            if signal not in self.facts:
+                self._observations.note(signal, why)
+        self._later_fails()
+
+    def _later_fails(self) -> None:
+        self._later = None
+        self._samples.stop()
 
     @property
     def _signal(self) -> str:
-        return SIGNAL if self._unchanging is None else unchanging.SIGNAL
+        return SIGNAL if self._later is None else unchanging.SIGNAL
 
     def training_ended(self) -> None:
         """No step comes any more."""
-        if self._stop() is not None and self._unchanging is None:
+        if self._stop() is not None and self._later is None:
             self._observations.note(SIGNAL, "the training ended in the step that was looked through")
-        if self._unchanging is not None:
-            self._gives_up("the training ended before enough steps were looked through to tell what stays the same")
+        later = self._later
+        if later is not None:
+            if unchanging.SIGNAL not in self.facts:
+                self._observations.note(unchanging.SIGNAL, _ENDED)
+            with self._observations.guard(known_answers.SIGNAL):
+                found, why_not = later.answers()
+                if why_not and known_answers.SIGNAL not in self.facts:
+                    self._observations.note(known_answers.SIGNAL, why_not)
+                elif not why_not:
+                    self.facts = {**self.facts, known_answers.SIGNAL: found}
+        self._later_fails()
         self._over = True
 
     def _stop(self) -> OperatorMode | None:
@@ -176,15 +256,15 @@ class StepLook:
             self._undo.close()
         return mode
 
-    def _why_not(self, models: Sequence[torch.nn.Module]) -> str:
-        if not models:
+    def _why_not(self, models: Sequence[torch.nn.Module], parameters: Sequence[torch.Tensor]) -> str:
+        if not parameters:
             return "it was not known what is trained"
         parts = [part for model in models for part in model.modules()]
-        if _has_compiled() or any("_orig_mod" in part._modules for part in parts):
+        if _has_compiled() or any(map(is_compiled, parts)):
             return "the training compiles (torch.compile), and what is compiled is left alone"
         if any(isinstance(part, torch.jit.ScriptModule) for part in parts):
             return "the model is scripted (torch.jit)"
-        tensors = [tensor for model in models for tensor in (*model.parameters(), *model.buffers())]
+        tensors = [*parameters, *(one for model in models for one in model.buffers())]
         if any(type(one) not in (torch.nn.Parameter, torch.Tensor) for one in tensors):
             return "the model's parameters are of a type of their own, such as those spread over devices"
         self._devices = {one.device for one in tensors}
@@ -200,10 +280,28 @@ class StepLook:
         # backward for as long as the thread lives (11,700 instructions a step of two layers, torch 2.13).
         transformed = _INNER._are_functorch_transforms_active()
         alone = not _INNER._len_torch_dispatch_stack() and not transformed and _INNER._get_tracing_state() is None
+        if mode is self._mode and mode.is_open and mode.beside and not beside:
+            mode.open()
+            return False
         if mode is not self._mode or not alone or any(captures(device) for device in self._devices):
             return False
         mode.open(beside=beside)
         return True
+
+    def _shows_call(self, mode: OperatorMode, model: torch.nn.Module, args: Any, named: Any) -> None:
+        """What a model is called with, to whoever follows the data."""
+        if not mode.is_open:
+            return
+        given = arguments_of(args, named)
+        with _INNER._DisableTorchDispatch():
+            for one in mode.watchers:
+                if isinstance(one, StepDataflow):
+                    one.called(self._samples.number(model), given)
+
+    def _opens_around(self, mode: OperatorMode) -> None:
+        """What the loop does outside of its models is seen from here on, where that can be told from the rest."""
+        if self._elsewhere is not None:
+            self._opens(mode, beside=True)
 
     def _stand_in_for_calls(self, model: torch.nn.Module, mode: OperatorMode) -> None:
         before, thread, compiling = stands_in(model), get_ident(), torch.compiler.is_dynamo_compiling
@@ -218,6 +316,7 @@ class StepLook:
                     opened = self._opens(mode)
                 elif not model.training:  # an evaluation, and no backward comes
                     mode.close()
+                self._shows_call(mode, model, args, kwargs)
             try:
                 return call(*args, **kwargs)
             except BaseException:
@@ -236,6 +335,7 @@ class StepLook:
             if not compiling() and get_ident() == thread:
                 with self._observations.guard(SIGNAL):
                     opened = self._opens(mode, beside=True)
+                    self._shows_call(mode, model, args, kwargs)
             try:
                 return call(*args, **kwargs)
             finally:
@@ -244,8 +344,8 @@ class StepLook:
 
         self._undo.callback(TimedCalls(model, looked))
 
-    def _stand_in_for_backward(self, mode: OperatorMode, *, shown: bool) -> None:
-        """Backward is ``shown``, or only ends what is."""
+    def _stand_in_for_backward(self, mode: OperatorMode, *, shown: bool, whole: bool) -> None:
+        """Backward is ``shown``, or only ends what is; after it operators are seen where the ``whole`` step is."""
         original, thread = torch.autograd.backward, get_ident()
 
         def backward(*args: Any, **kwargs: Any) -> Any:
@@ -261,8 +361,13 @@ class StepLook:
                 return original(*args, **kwargs)
             finally:
                 with self._observations.guard(SIGNAL):
-                    mode.close()
-                mode.in_backward = False
+                    if not whole:
+                        mode.close()
+                    mode.leave_backward()
+                    if whole:
+                        self._opens(mode)
+                    else:
+                        self._opens_around(mode)
 
         def undo() -> None:
             if torch.autograd.backward is backward:

@@ -41,7 +41,7 @@ class Unchanging:
     Args:
         columns: the operators of the first step looked at.
         stacks: the ways that led to them.
-        storages: the memories that they read; it is emptied of those that the step made.
+        storages: the memories that they read.
     """
 
     def __init__(self, columns: Columns, stacks: StackTable, storages: Storages) -> None:
@@ -49,11 +49,15 @@ class Unchanging:
         self.storages = storages
         self.looks = 1
         self._total = sum(columns.seconds) + sum(columns.backward)
-        self._forward = sum(columns.seconds)
+        self._forward = columns.forward_s
         #: What each row took, as far as is known by now, and in each look, by the pace of the first one.
         self._seconds = array("d", columns.seconds)
         self._in_looks: dict[int, list[float]] = {}
-        self._left = array("b", columns.fixed)
+        self._left = array("b", (self._seems_so(row) for row in range(len(columns))))
+        #: By row the memories from before the step that it read.
+        self._leaves = {
+            row: tuple(held for held in leaves if self._stays(held)) for row, leaves in columns.leaves.items()
+        }
         self._readers: dict[int, list[int]] = {}
         #: Whether a row's time counts: what is told as made anew, again or for nobody does not.
         self._counts = array("b")
@@ -64,12 +68,34 @@ class Unchanging:
             used, elsewhere = columns.used(), set(constants(columns, stacks))
             rows = range(len(columns))
             self._counts = array(
-                "b", (used[row] and columns.again_of[row] < 0 and row not in elsewhere for row in rows)
+                "b",
+                (
+                    used[row] and columns.again_of[row] < 0 and row not in elsewhere and self._is_counted(row)
+                    for row in rows
+                ),
             )
             self._told = self._tellable()
-        leaves = {id(held): held for row in self._told for held in columns.leaves.get(row, ())}
-        self._marks = {at: _mark(held) for at, held in leaves.items()} if self.goes_on else {}
-        storages.forget_the_step(leaves.values())
+        #: What it needs to know of in later steps.
+        self.leaves = [*{id(held): held for row in self._told for held in self._leaves.get(row, ())}.values()]
+        self._marks = {id(held): _mark(held) for held in self.leaves} if self.goes_on else {}
+
+    def _seems_so(self, row: int) -> bool:
+        return bool(self._columns.fixed[row])
+
+    def _is_counted(self, row: int) -> bool:
+        """Whether a row's seconds are told here, and not as something else."""
+        return bool(self._columns.fixed[row])
+
+    def _value(self, row: int) -> int:
+        return self._columns.value[row]
+
+    def _made_of(self, row: int) -> Iterable[int]:
+        """The rows that have to be the same in each step, so that this one is."""
+        return self._columns.read_by(row)
+
+    def _stays(self, held: Held) -> bool:
+        """Whether what was there before the step has to be the same in the next one."""
+        return held.fixed
 
     def _is_worth(self, rows: Iterable[int]) -> bool:
         return sum(self._seconds[row] for row in rows) >= _LEAST_PART * self._total > 0
@@ -108,31 +134,33 @@ class Unchanging:
         self.looks += 1
         pace = self._forward / forward if forward else 1.0
         columns = self._columns
-        changed = {at for at, held in self._leaves() if self._marks.get(at) != _mark(held)}
-
-        def again(row: int) -> bool:
-            same = columns.value[row] in values
-            return same and not any(id(held) in changed for held in columns.leaves.get(row, ()))
-
-        self._keep(again)
+        changed = self._changed()
+        self._keep(lambda row: self._value(row) in values and not self._reads_one_of(changed, row))
         for row in range(len(columns)):
             if self._left[row]:
                 taken = self._in_looks.setdefault(row, [columns.seconds[row]])
-                taken.append(values[columns.value[row]] * pace)
+                taken.append(values[self._value(row)] * pace)
                 self._seconds[row] = median(taken)
 
-    def _leaves(self) -> Iterable[tuple[int, Held]]:
-        for row, leaves in self._columns.leaves.items():
-            if self._left[row]:
-                yield from ((id(held), held) for held in leaves)
+    def look_at_memories(self) -> None:
+        """What reads a memory that holds something else by now is not the same in each step."""
+        changed = self._changed() if self._told else set()
+        self._keep(lambda row: not self._reads_one_of(changed, row))
+
+    def _changed(self) -> set[int]:
+        left = {id(held): held for row, leaves in self._leaves.items() if self._left[row] for held in leaves}
+        return {at for at, held in left.items() if self._marks.get(at) != _mark(held)}
+
+    def _reads_one_of(self, changed: set[int], row: int) -> bool:
+        return any(id(held) in changed for held in self._leaves.get(row, ()))
 
     def _keep(self, fits: Callable[[int], bool]) -> None:
         """Only what fits is left, reads nothing that is gone, and is made of nothing else."""
         columns, left = self._columns, self._left
         for row in range(len(columns)):
             if left[row]:
-                alive = not any(held.weak.expired() for held in columns.leaves.get(row, ()))
-                left[row] = alive and fits(row) and all(left[read] for read in columns.read_by(row))
+                alive = not any(held.weak.expired() for held in self._leaves.get(row, ()))
+                left[row] = alive and fits(row) and all(left[read] for read in self._made_of(row))
         self._told = self._tellable() if self._told else {}
 
     def _tellable(self) -> dict[int, Line]:
@@ -146,13 +174,17 @@ class Unchanging:
                 continue
             for reader in self._readers.get(row, ()):
                 if reader in told:
-                    told[row] = told[reader]
+                    told[row] = self._line_for(row, reader, told[reader])
                     break
             else:
                 line = self._comes_out(row)
                 if line is not None:
                     told[row] = line
         return told
+
+    def _line_for(self, row: int, reader: int, line: Line) -> Line:
+        """The line that a row is told with which a reader reads that is told with this one."""
+        return line
 
     def _comes_out(self, row: int) -> Line | None:
         """The line to which the row's call gives what it made, if what changes reads it nowhere inside of a library."""
@@ -170,7 +202,7 @@ class Unchanging:
     def _is_cast_of_a_leaf(self, row: int) -> bool:
         """Such as autocast's of a frozen weight: whoever has the model can cast it for good."""
         columns = self._columns
-        return columns.names[row] == "_to_copy" and row in columns.leaves and not columns.read_by(row)
+        return columns.names[row] == "_to_copy" and bool(self._leaves.get(row)) and not columns.read_by(row)
 
     @property
     def told(self) -> list[Json]:
@@ -178,28 +210,40 @@ class Unchanging:
         comes out takes, whether all of it ``casts``, how many ``looks`` have seen it, and ``seconds_outside`` of models
         that were called beside those that are trained, which may lie in another phase.
         """
+        sites = self._sites(self._told) if self.looks > len(_AFTER) else []
+        return Telling(self._total).sites(sites, self._more)
+
+    @property
+    def rows(self) -> set[int]:
+        """The operators that are told."""
+        return {*self._told} if self.looks > len(_AFTER) else set()
+
+    def _sites(self, told: Mapping[int, Line]) -> list[Site]:
         columns, sites = self._columns, dict[Any, Site]()
-        told = self._told if self.looks > len(_AFTER) else {}
         for row, line in told.items():
             site = sites.setdefault(line[0], Site())
+            more = site.more
             if self._counts[row]:
                 site.add(row, self._seconds[row], 0.0, line)
                 outside = self._seconds[row] if columns.beside[row] else 0.0
-                site.more["seconds_outside"] = site.more.get("seconds_outside", 0.0) + outside
-                site.more["casts"] = site.more.get("casts", True) and columns.names[row] == "_to_copy"
+                more["seconds_outside"] = more.get("seconds_outside", 0.0) + outside
+                more["casts"] = more.get("casts", True) and columns.names[row] == "_to_copy"
+                more["given"] = more.get("given", 0) | max(0, columns.given[row])
             readers = self._readers.get(row, ())
-            if not columns.spoiled[row] and (not readers or any(one not in told for one in readers)):
-                site.more["bytes"] = site.more.get("bytes", 0) + columns.bytes[row]
-        return Telling(self._total).sites(
-            (site for site in sites.values() if site.rows),
-            lambda site: {
-                "bytes": site.more.get("bytes", 0),
-                "casts": site.more["casts"],
-                "looks": self.looks,
-                "seconds_forward": site.forward - site.more["seconds_outside"],
-                "seconds_outside": site.more["seconds_outside"],
-            },
-        )
+            inside = next((told[one] for one in readers if one in told), line)[0] is line[0]
+            kept = not inside or not readers or any(one not in told for one in readers)
+            if kept and not columns.spoiled[row]:
+                more["bytes"] = more.get("bytes", 0) + columns.bytes[row]
+        return [site for site in sites.values() if site.rows]
+
+    def _more(self, site: Site) -> dict[str, Json]:
+        return {
+            "bytes": site.more.get("bytes", 0),
+            "casts": site.more["casts"],
+            "looks": self.looks,
+            "seconds_forward": site.forward - site.more["seconds_outside"],
+            "seconds_outside": site.more["seconds_outside"],
+        }
 
 
 def _mark(held: Held) -> int | None:

@@ -42,6 +42,9 @@ _TRAININGS = itertools.count()
 #: only, and nobody will come for the place.
 ALONE_AFTER = 5
 
+#: What torchrun (and Accelerate), Open MPI and Intel's MPI tell each process.
+_LOCAL_WORLD_SIZE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+
 #: Until rank 0 has said where the record lies, the others ask so often.
 ASK_AGAIN_NS = 250_000_000
 
@@ -56,6 +59,12 @@ def world_size() -> int:
     """How many processes the training has."""
     distributed = _initialised()
     return max(1, _number("WORLD_SIZE", 1)) if distributed is None else int(distributed.get_world_size())
+
+
+def local_world_size() -> int | None:
+    """How many of them its launcher has started on this machine; None where it does not say."""
+    told = (_number(variable, 0) for variable in _LOCAL_WORLD_SIZE)
+    return next((count for count in told if count > 0), None)
 
 
 class Meeting:

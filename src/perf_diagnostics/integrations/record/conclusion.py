@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.ends.endings import Ending
 from perf_diagnostics.integrations.ranks.exchanges import Exchanges
+from perf_diagnostics.integrations.ranks.ranks import local_world_size
 from perf_diagnostics.integrations.readings.steady_readings import SteadyReadings
 from perf_diagnostics.integrations.record import not_shown
 from perf_diagnostics.integrations.record.training_folder import TrainingFolder
@@ -110,6 +111,8 @@ class Conclusion:
             return {}
         backend = meeting.backends.get(self.about.device.partition(":")[0])
         known: dict[str, Json] = {} if backend is None else {"backend": backend}
+        here = local_world_size()
+        known |= {} if here is None else {"local_ranks": here}
         return {"ranks": meeting.ranks, **known, **self.exchanges.facts()}
 
     def _began(self, steps: StepTable) -> list[Quantity]:
@@ -145,7 +148,9 @@ class Conclusion:
             why = "what they trained was found only when it was updated, so their forward was not seen"
             gaps.append(Gap("unseen_steps", f"{steps_are} not in the record: {why}"))
         if self.course.unknown_samples:
-            gaps.append(Gap("samples", "the size of some batches could not be told, so throughput is too low"))
+            some = "the size of some batches could not be told, so throughput is too low"
+            none = "by the shapes that were seen nobody can tell how many samples a batch has"
+            gaps.append(Gap("samples", none if self.about.samples is None else some))
         return gaps
 
 

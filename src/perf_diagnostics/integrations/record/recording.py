@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.ranks import ranks
+from perf_diagnostics.integrations.ranks.collective_waits import CollectiveWaits
 from perf_diagnostics.integrations.ranks.exchanges import Exchanges
 from perf_diagnostics.integrations.readings.steady_readings import SteadyReadings
 from perf_diagnostics.integrations.record import not_shown
@@ -77,12 +78,17 @@ class Recording:
         self.clock = clock
         #: What the training's ranks tell beside their steps, where it has several.
         self.exchanges = Exchanges(observations)
+        #: When they wait for each other beside that.
+        self._waits = CollectiveWaits(probe.state, clock)
         #: The profiler window, where one was asked for.
         self.window: WindowBorders | None = None
         #: What looks through one step that does not count, where somebody wants that.
         self.looks: StepLook | None = None
         #: After so many steps another one is to be looked through; 0: none is.
         self._look_due = 0
+        #: After so many measured steps :attr:`when_enough` is called, between two steps; None: never.
+        self.enough: int | None = None
+        self.when_enough: Callable[[], None] = _nothing
         #: Adds to the result what watching cost a step; who starts the watch knows how (:mod:`.own_cost`).
         self.with_own_cost: Callable[[TrialResult, LoopProbe, Callable[[], int]], TrialResult] = _as_it_is
         #: Called before a block's steps are taken from the probe.
@@ -176,7 +182,7 @@ class Recording:
 
     def _border_is_due(self, now: int) -> None:
         """What only some steps need: the first ones, and those at which something is to be written."""
-        if self.probe.capturing:
+        if self.probe.capturing or self._were_enough():
             return  # it stays due
         self.first_ended(now)
         if self.looks is not None and self._at_border_of_look(self.looks):
@@ -216,6 +222,18 @@ class Recording:
             self._look_through(self.looks)
         else:
             self._look_at_window(now)
+
+    def _were_enough(self) -> bool:
+        """Whether no further step is wanted; then somebody else goes on."""
+        enough = self._enough_at is not None and self.steps >= self._enough_at
+        if enough:
+            self.when_enough()
+        return enough
+
+    @property
+    def _enough_at(self) -> int | None:
+        """At how many steps there are enough of them."""
+        return None if self.enough is None or self.probe.warmup else self.warm_up_steps + self.enough
 
     @property
     def profiling(self) -> bool:
@@ -277,7 +295,7 @@ class Recording:
     def _wait_for_steps(self) -> None:
         """The next look is due when the block is full or, before that, when ranks of several have something to tell."""
         exchange = self.exchanges.next_look if self._disk.meeting.several else None
-        due = [step for step in (exchange, self._look_due or None) if step is not None]
+        due = [step for step in (exchange, self._look_due or None, self._enough_at) if step is not None]
         self._times.wait(self.steps, min(due, default=None))
 
     def _look_at_ranks(self) -> None:
@@ -286,6 +304,8 @@ class Recording:
             self._disk.meeting.agree()
         if self._disk.meeting.several:
             self.exchanges.look(self.steps)
+            with self.observations.guard("collective_ns"):
+                self._waits.begin()
 
     def warm_up_until(self, steps: int) -> None:
         """Count steps as warm-up until so many have been seen."""
@@ -355,6 +375,7 @@ class Recording:
         if len(part):
             if self._disk.meeting.several:
                 part = self.exchanges.beside(part, self._disk.parts.steps, self.about.device)
+                part = self._waits.beside(part, probe.origin_ns)
             self._disk.parts.add(part)
             if not probe.warmup:
                 self._course.steady_steps += len(part)
@@ -377,11 +398,13 @@ class Recording:
         """No step comes any more: a profiler that is ours stops, or it would be taken for the training's own."""
         if self.looks is not None:
             self.looks.training_ended()
+            self.about.looked = self.looks.facts
         if self.window is not None and os.getpid() == self._pid:
             self.window.break_off(in_peace=outcome is Outcome.COMPLETED and not reason)
 
     def finish(self, outcome: Outcome, reason: str, stop_reason: str) -> TrialResult | None:
         """Write the result; None if no step was seen, or in a process that was forked off the one that began."""
+        self._waits.end()
         if os.getpid() != self._pid or self.result is not None:
             return self.result
         with self.observations.guard("steps"):

@@ -23,13 +23,13 @@ from perf_diagnostics.measure.steps.tape import (
     BACKWARD,
     BEGUN,
     CALLED,
-    CLOSURE,
     DATA_WAIT,
     FOLDED,
     FORWARD,
     GIVE_BACK,
     LEAVE,
     NEXT_BATCH,
+    NO_STEPS,
     OPTIMIZER,
     OTHER,
     STEPPED,
@@ -149,7 +149,7 @@ class LoopProbe(Probe):
     def entered_so_far(self, code: int) -> int:
         """How often the phase was entered since the last take, steps that have not ended included."""
         _, codes = times_and_codes(self._marks)
-        begins = [mark for mark, phase in BEGUN.items() if phase == code and mark != CLOSURE]
+        begins = [mark for mark, phase in BEGUN.items() if phase == code and mark not in NO_STEPS]
         gone = sum(int(folding.gone[begins].sum()) for folding in self._folds)
         return gone + int(np.count_nonzero(np.isin(codes, begins)))
 
@@ -281,7 +281,7 @@ class LoopProbe(Probe):
 
     def end_block(self) -> None:
         super().end_block()
-        self.state.mark = self._mark_first
+        self.state.mark, self.state.sequence = self._mark_first, -1
 
     def take(self) -> StepTable:
         table = super().take()

@@ -44,6 +44,7 @@ class StepState:
         "mark",
         "plain_steps",
         "same",
+        "sequence",
         "stepped",
         "stepped_id",
         "unused_wait",
@@ -66,6 +67,8 @@ class StepState:
         #: Is called before the next mark, where there are so many on the tape that they may all be of one step.
         self.full: Callable[[], object] = nobody
         self.full_at = 1 << 62
+        #: Torch's number of the next operation that gradients go through, when the last forward ended; -1: not known.
+        self.sequence = -1
         #: Steps of optimizers inside the backward that is under way.
         self.inner_steps = 0
         #: Whether this step waited for a batch that nothing was trained on yet.

@@ -20,6 +20,10 @@ from perf_diagnostics.integrations.watching.fetch_parts import Fetches
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.integrations.watching.watch import Watch
 from perf_diagnostics.measure.steps.tape import AT, LEAVE
+from perf_diagnostics.records import Json
+
+#: Torch's own iterators, without workers and with them.
+_KINDS = ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
 
 #: CPython's flag of a class made by a ``class`` statement; built-in ones cannot be changed.
 _HEAP_TYPE = 1 << 9
@@ -32,7 +36,8 @@ _clock = time.perf_counter_ns
 def watch_loaders(watch: Watch, loaders: tuple[DataLoader[Any], ...] | None, patches: ExitStack) -> None:
     """Time the batches of these DataLoaders, or of every DataLoader in the process (None).
 
-    The classes' own methods are replaced, so an iterator keeps its type, and nothing draws a random number.
+    The classes' own methods are replaced, so an iterator keeps its type, and nothing draws a random number. Of every
+    DataLoader those are a part that are none, and read their data by torch's iterators all the same, as fastai's does.
     """
     make: Callable[..., Any] = DataLoader.__iter__
     base = dataloader._BaseDataLoaderIter
@@ -50,9 +55,42 @@ def watch_loaders(watch: Watch, loaders: tuple[DataLoader[Any], ...] | None, pat
         return iterator
 
     replace(DataLoader, "__iter__", __iter__, patches)
+    if loaders is None:
+        for kind in _KINDS:
+            _watch_others(watch, getattr(dataloader, kind), patches)
     replace(base, counts, False, patches)
     replace(base, trains, False, patches)
     replace(base, "__next__", functools.wraps(fetch)(timed_fetch(watch, fetch, Fetches(watch))), patches)
+
+
+def _watch_others(watch: Watch, kind: type[Any], patches: ExitStack) -> None:
+    """Time the passes that iterators of this class, torch's own, are made for by something that is no DataLoader."""
+    make: Callable[..., Any] = kind.__init__
+    counts, trains = _marks_of(watch)
+
+    @functools.wraps(make)
+    def __init__(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - stands in for the class's own
+        if isinstance(loader, DataLoader):  # its own pass is timed
+            make(self, loader, *args, **kwargs)
+            return
+        _timed_pass(watch, loader, lambda loader: make(self, loader, *args, **kwargs))
+        setattr(self, counts, True)
+        setattr(self, trains, watch.pass_trains)
+        try:
+            if watch.watches() and watch.pass_trains and not watch.about.loader_facts:
+                watch.about.loader_facts |= _workers_of(self)
+        except FAULTS as fault:
+            watch.fails(fault)
+
+    replace(kind, "__init__", __init__, patches)
+
+
+def _workers_of(iterator: Any) -> dict[str, Json]:
+    """How one of torch's own iterators gets its batches, by the names of ``TrialResult.facts``."""
+    facts: dict[str, Json] = {"num_workers": iterator._num_workers, "pin_memory": iterator._pin_memory}
+    if iterator._num_workers:
+        facts |= {"prefetch_factor": iterator._prefetch_factor, "persistent_workers": iterator._persistent_workers}
+    return facts
 
 
 def watch_iterable(watch: Watch, loader: Any, patches: ExitStack) -> bool:

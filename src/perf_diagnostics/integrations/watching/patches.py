@@ -19,16 +19,18 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from perf_diagnostics.integrations.model.modules import next_operation
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, OPTIMIZER
 from perf_diagnostics.integrations.steps.step_state import NOTHING, QUICK_NS
 from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watching.closures import Call, closure_marker
 from perf_diagnostics.integrations.watching.watch import Watch
-from perf_diagnostics.measure.steps.tape import AT, END, KEEPS, LEAVE
+from perf_diagnostics.measure.steps.tape import APART, AT, END, KEEPS, LEAVE
 
 _clock = time.perf_counter_ns
-_BACKWARD, _KEEPS, _OPTIMIZER, _LEAVE, _END = (AT[code] for code in (BACKWARD, KEEPS, OPTIMIZER, LEAVE, END))
+_BACKWARD, _KEEPS, _APART = (AT[code] for code in (BACKWARD, KEEPS, APART))
+_OPTIMIZER, _LEAVE, _END = (AT[code] for code in (OPTIMIZER, LEAVE, END))
 
 #: The parameters of torch.autograd.backward.
 _TAKES = ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")
@@ -70,7 +72,7 @@ def _timed_backward(watch: Watch, original: Callable[..., Any]) -> Callable[...,
     state, around, losses, thread = watch.state, watch.probe.open, watch.steps.losses, watch.thread
     looks, marks = watch.steps.looks, watch.probe.marks
 
-    def backward(  # noqa: PLR0917 - they are torch's
+    def backward(  # noqa: PLR0912, PLR0917 - the parameters are torch's, and calls are dear
         tensors: Any,
         grad_tensors: Any = None,
         retain_graph: bool | None = None,
@@ -90,8 +92,11 @@ def _timed_backward(watch: Watch, original: Callable[..., Any]) -> Callable[...,
         try:
             keeps = retain_graph and not create_graph  # which keeps it for what is computed of the gradients
             if inside == NOTHING and (state.due_ns or not looks.wanted) and len(marks) < state.full_at:
-                mark = state.mark
-                mark(_clock() + (_KEEPS if keeps else _BACKWARD))
+                mark, now = state.mark, _clock()
+                if next_operation() == state.sequence:
+                    state.sequence = -1
+                    mark(now + _APART)
+                mark(now + (_KEEPS if keeps else _BACKWARD))
                 state.inside = BACKWARD
             else:
                 watch.backward_begins(KEEPS if keeps else BACKWARD, tensors)

@@ -13,7 +13,13 @@ from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
 from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.called_masks import MaskReader
-from perf_diagnostics.integrations.model.modules import TimedCalls, watch_beside, watch_calls
+from perf_diagnostics.integrations.model.modules import (
+    TimedCalls,
+    may_give_gradients,
+    next_operation,
+    watch_beside,
+    watch_calls,
+)
 from perf_diagnostics.integrations.model.trained import Trained
 from perf_diagnostics.integrations.one_step.look import StepLook
 from perf_diagnostics.integrations.record.recording import Recording
@@ -27,7 +33,7 @@ from perf_diagnostics.integrations.steps.step_state import NOTHING
 from perf_diagnostics.integrations.watching.optimizer_turns import OptimizerTurns
 from perf_diagnostics.integrations.watching.updates_by_hand import GoesOn, UpdatesByHand
 from perf_diagnostics.integrations.watching.watched_steps import WatchedSteps
-from perf_diagnostics.measure.steps.tape import AT, KEEPS, LEAVE
+from perf_diagnostics.measure.steps.tape import APART, AT, KEEPS, LEAVE
 from perf_diagnostics.records import Outcome, Phase
 
 #: Whose loaders get the next batch before they give out the last one (``DataLoaderShard.__iter__``): a batch counts
@@ -109,7 +115,11 @@ class Watch:
         self._ended = False
         self.recording.exchanges.modules = lambda: self.trained.everything
         self.recording.looks = StepLook(
-            self.observations, lambda: self.trained.modules, lambda: self.trained.beside.modules
+            self.observations,
+            lambda: self.trained.modules,
+            lambda: self.trained.beside.modules,
+            self.trained.all_optimizers,
+            lambda: self.state.inside in {OPTIMIZER, DATA_WAIT},
         )
         try:
             self.trained.watch_models()
@@ -229,6 +239,8 @@ class Watch:
                 self.steps.count_masked(reader, args, kwargs)
             elif not self.batches or (self.steps.rows_wanted and state.forwards > len(self.batches)):
                 self.steps.count_rows(module, args, kwargs)
+            if not may_give_gradients(args, kwargs):
+                self._nothing_since_forward()
             probe.enter(code)
         else:
             state.evaluated = state.unused_wait
@@ -238,10 +250,18 @@ class Watch:
         """The outermost backward begins on this, inside something else or in one of the first steps."""
         if self.state.inside == OPTIMIZER:
             self._update_may_be_over(GoesOn.TRAINS)
+        self._nothing_since_forward()
         self.probe.enter(code)
         if self.steps.looks.wanted:
             with self.observations.guard("gradients"):
                 self.steps.looks.begins(loss, keeps=code == KEEPS)
+
+    def _nothing_since_forward(self) -> None:
+        """Mark it where nothing that gradients go through was computed since the last forward ended."""
+        state = self.state
+        if next_operation() == state.sequence:
+            state.sequence = -1
+            state.mark(self.recording.clock() + AT[APART])
 
     def backward_looked_into(self) -> None:
         """A backward of the first steps has ended."""

@@ -71,4 +71,4 @@ def _undisturbed(function: Callable[[], _T]) -> _T:
         if not given:  # it was off
             any(map(_called, (gc.isenabled, made)))
         if given:
-            return given[0]
+            return given.pop()  # not kept: this very frame may be in it, a cycle that would keep what all frames hold

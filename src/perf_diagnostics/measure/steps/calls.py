@@ -22,6 +22,7 @@ from perf_diagnostics.measure.steps.tape import (
     BACKWARD,
     BEGUN,
     CALLED,
+    CLEARS,
     CLOSURE,
     DATA_WAIT,
     EVALUATES_AGAIN,
@@ -158,6 +159,8 @@ def calls_of(codes: bytes) -> tuple[Calls, tuple[Part, ...]]:
                 inside = {ASKS_AGAIN: (_FORWARDS, 0), EVALUATES_AGAIN: (_EVALUATIONS, 0)}.get(code, _NOTHING)
                 count["forwards_without_gradients"] += 1
                 count["forwards_again"] += code == ASKS_AGAIN
+            elif code == CLEARS:
+                pass  # a part of whatever is called
             elif begun == OPTIMIZER:
                 inside, kept = _NOTHING, False
                 count["updates"] += code != CLOSURE
@@ -186,6 +189,6 @@ def _backward_follows(codes: bytes, number: int) -> bool:
         begun = BEGUN.get(code)
         if begun == BACKWARD:
             return True
-        if begun in (DATA_WAIT, OPTIMIZER) or code in (STEPPED, NEXT_BATCH):
+        if (begun in (DATA_WAIT, OPTIMIZER) and code != CLEARS) or code in (STEPPED, NEXT_BATCH):
             break
     return not any(BEGUN.get(code) == BACKWARD for code in codes)

@@ -17,22 +17,24 @@ from perf_diagnostics.measure.steps.calls import AS_WATCHED
 from perf_diagnostics.measure.steps.tape import (
     ABANDON,
     AGAIN,
+    APART,
     ASKS,
     ASKS_AGAIN,
     BACKWARD,
     BEGINS,
     BEGUN,
     BRIDGES,
+    CLEARS,
     CLOSURE,
     DATA_WAIT,
     EVALUATES_AGAIN,
     FORWARD,
     GIVE_BACK,
-    IN_CLOSURE,
     KEEPS,
     LEAVE,
     NEXT_BATCH,
     NO_TAIL,
+    NO_UPDATE,
     OPTIMIZER,
     OTHER,
     STEPPED,
@@ -44,11 +46,12 @@ from perf_diagnostics.records import ALL_PHASES
 PHASES = len(ALL_PHASES)
 
 #: The sums after those of the phases: waits and copies that may be given back; preparation, and what of it is taken
-#: back with them; what becomes preparation if a forward follows; what is optimizer, but no update.
-WAITS, COPIES, PREPARE, PREPARE_OPEN, SINCE, ASIDE = range(PHASES, PHASES + 6)
+#: back with them; what becomes preparation if a forward follows; what is optimizer, but no update; and of what lies
+#: between two phases that up to where gradients were cleared: it is other if it is not named by what follows.
+WAITS, COPIES, PREPARE, PREPARE_OPEN, SINCE, ASIDE, HELD = range(PHASES, PHASES + 7)
 #: Times of calls on a batch that was trained on: needless for certain; if no backward follows before the loop goes on;
 #: if the step has a backward at all; and in evaluation mode.
-AGAIN_NS, CANDIDATE_NS, SEMI_NS, EVALUATION_NS = range(ASIDE + 1, ASIDE + 5)
+AGAIN_NS, CANDIDATE_NS, SEMI_NS, EVALUATION_NS = range(HELD + 1, HELD + 5)
 #: Counts: of the first three as above, and those of :class:`.calls.Calls`.
 AGAIN_COUNT, CANDIDATES, SEMI, FORWARDS, ASKED, BACKWARDS, KEEPING, REPEATED, UPDATES = range(
     EVALUATION_NS + 1, EVALUATION_NS + 10
@@ -125,7 +128,7 @@ class _Marks:
         """One mark, and the stretch before it."""
         place = self.first + self.stretches
         self.stretches += 1
-        ending, aside = self.phase, self.phase == IN_CLOSURE
+        ending, aside = self.phase, self.phase == NO_UPDATE
         if self.part >= 0:
             self.backwards[self.part].append(place)
         elif self.part != _NONE:
@@ -133,29 +136,47 @@ class _Marks:
         if code in BEGINS:
             index = BEGINS[code]
             if self.tail >= 0:
-                followers, label = BRIDGES[self.tail]
-                if index in followers:
-                    ending, aside = label, label == OPTIMIZER
-                self.tail = NO_TAIL
+                ending, aside = self._between(code, index, ending, aside=aside)
             if self.recomputes and index == FORWARD and self.phase == BACKWARD:
                 index = BACKWARD
             self.phases.append(self.phase)
             self.phase = index
         elif code == LEAVE:
-            if self.phases:
-                self.phase = self.phases.pop()
+            self.phase = self.phases.pop() if self.phases else self.phase
             if self.bridged and ending in BRIDGES:
+                self.no_tail()
                 self.tail = ending
+        elif code == APART:
+            self.no_tail()
         elif code == ABANDON:
-            self.phases, self.phase, self.tail = [], OTHER, NO_TAIL
+            self.phases, self.phase = [], OTHER
+            self.no_tail()
             ending, aside = OTHER, False
-        label = OPTIMIZER if ending == IN_CLOSURE else ending
+        label = OPTIMIZER if ending == NO_UPDATE else ending
         waited = code == LEAVE and label in (DATA_WAIT, TRANSFER)
         self.sums[{DATA_WAIT: WAITS, TRANSFER: COPIES}[label] if waited else label].append(place)
         if aside:
             self.sums[ASIDE].append(place)
         self._prepares(code, label, place)
         self._calls(code if self.bridged else AS_WATCHED[code])
+
+    def _between(self, code: int, index: int, ending: int, *, aside: bool) -> tuple[int, bool]:
+        """A phase begins after another one: what is the stretch between them called, and is it no update?"""
+        if code == CLEARS and self.phase == OTHER:
+            return HELD, False
+        followers, label = BRIDGES[self.tail]
+        if index in followers:
+            ending, aside = label, label == OPTIMIZER
+            if aside:
+                self.sums[ASIDE] += self.sums[HELD]
+            self.move(HELD, label)
+        self.no_tail()
+        return ending, aside
+
+    def no_tail(self) -> None:
+        """What lies between the last phase and the next one is none of either."""
+        self.move(HELD, OTHER)
+        self.tail = NO_TAIL
 
     def _prepares(self, code: int, label: int, place: int) -> None:
         """What of it lies between a batch and its forward, and which waits were for batches that are used."""
@@ -196,6 +217,8 @@ class _Marks:
                 self.part = _IN_CANDIDATE if self.over else _NONE
                 if self.over:
                     self.count(CANDIDATES)
+            elif code == CLEARS:
+                pass  # a part of whatever is called
             elif code in _ASKING:
                 self.part = _ASKING[code]
                 self.count(ASKED)
@@ -205,7 +228,7 @@ class _Marks:
                 self.part = _NONE
         if code in (OPTIMIZER, STEPPED):
             self.count(UPDATES)
-        if begun in (DATA_WAIT, OPTIMIZER) or code in (STEPPED, NEXT_BATCH):
+        if (begun in (DATA_WAIT, OPTIMIZER) and code != CLEARS) or code in (STEPPED, NEXT_BATCH):
             self.kept = self.kept and (begun == DATA_WAIT or code == NEXT_BATCH)
             self.move(CANDIDATES, SEMI)
             self.move(CANDIDATE_NS, SEMI_NS)

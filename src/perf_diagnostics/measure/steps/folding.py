@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perf_diagnostics.measure.steps import effects
-from perf_diagnostics.measure.steps.tape import CODES, DATA_WAIT, TRANSFER, entered
+from perf_diagnostics.measure.steps.tape import CODES, DATA_WAIT, OTHER, TRANSFER, entered
 
 #: So many marks are taken together: what they do is remembered, and after as many of an evaluation's the same come.
 _AT_ONCE = 2048
@@ -81,6 +81,7 @@ class Folding:
         sums[DATA_WAIT] += sums[effects.WAITS]
         sums[TRANSFER] += sums[effects.COPIES]
         sums[effects.PREPARE] += sums[effects.PREPARE_OPEN]
+        sums[OTHER] += sums[effects.HELD]
         if sums[effects.BACKWARDS]:
             sums[effects.AGAIN_COUNT] += sums[effects.SEMI] + sums[effects.CANDIDATES]
             sums[effects.AGAIN_NS] += sums[effects.SEMI_NS] + sums[effects.CANDIDATE_NS]

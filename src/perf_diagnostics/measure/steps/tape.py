@@ -49,6 +49,10 @@ CALLED = {TRAINS: 16, AGAIN: 17, ASKS: 18, ASKS_AGAIN: 19, EVALUATES_AGAIN: 20, 
 STEPPED, NEXT_BATCH = 24, 25
 #: Marks of the step were taken off here, and added up (:mod:`.folding`) with all those before them.
 FOLDED = 26
+#: Gradients are cleared: optimizer, but no step of one, and what lies around it is what it would be without.
+CLEARS = 27
+#: Since the last phase ended nothing was computed that gradients go through: what lies there led to no loss.
+APART = 28
 #: The step ends.
 END = 30
 #: A block of steps begins; what was marked before it and belongs to no ended step is dropped.
@@ -73,18 +77,21 @@ BRIDGES: dict[int, tuple[tuple[int, ...], int]] = {
     FORWARD: ((BACKWARD, FORWARD), FORWARD),
     BACKWARD: ((OPTIMIZER,), OPTIMIZER),
 }
+#: What begins no phase of its own: an optimizer was not seen to step where only these are.
+NO_STEPS = (CLOSURE, CLEARS)
+
 #: No phase has ended after which something may be bridged.
 NO_TAIL = -1
 
-#: What is open inside a closure: optimizer, told apart from the update around it.
-IN_CLOSURE = -2
+#: What is open inside a closure, and while gradients are cleared: optimizer, told apart from the update.
+NO_UPDATE = -2
 #: The phase (an index into ALL_PHASES) that a code begins.
 BEGUN = {
     **{index: index for index in range(len(ALL_PHASES))},
-    **{TRAINS: FORWARD, AGAIN: FORWARD, KEEPS: BACKWARD, CLOSURE: OPTIMIZER},
+    **{TRAINS: FORWARD, AGAIN: FORWARD, KEEPS: BACKWARD, CLOSURE: OPTIMIZER, CLEARS: OPTIMIZER},
     **dict.fromkeys((ASKS, ASKS_AGAIN, EVALUATES_AGAIN), OTHER),
 }
-BEGINS = {**BEGUN, CLOSURE: IN_CLOSURE}
+BEGINS = {**BEGUN, **dict.fromkeys(NO_STEPS, NO_UPDATE)}
 
 
 #: A step with more marks than this (one with an evaluation in it) is long; of the last few it is remembered what they
@@ -117,7 +124,8 @@ def labels_of(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[int, ..
     Args:
         codes: of the step's marks, in their order.
         bridged: the stretch between forward and backward counts as forward (the loss), and between backward and
-            optimizer as optimizer (unscale, clip); without, both are other.
+            optimizer as optimizer (unscale, clip); without, both are other. Clearing gradients cuts such a stretch in
+            two; where APART ends it, it led to no backward, and is other.
         recomputes: a forward inside a backward (activation checkpointing) is backward.
     """
     return _read(codes, bridged=bridged, recomputes=recomputes)[0]
@@ -126,8 +134,8 @@ def labels_of(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[int, ..
 def before_update(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[bool, ...]:
     """For the stretch before each mark of one step: is it optimizer, but no update?
 
-    What a loop does between backward and the optimizer's own step (unscaling, clipping, reading losses), and what a
-    closure that the optimizer calls does outside of forward and backward.
+    What a loop does between backward and the optimizer's own step (unscaling, clipping, reading losses), clearing
+    gradients, and what a closure that the optimizer calls does outside of forward and backward.
     """
     return _read(codes, bridged=bridged, recomputes=recomputes)[1]
 
@@ -140,36 +148,41 @@ def _read(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[tuple[int, 
     phase, tail = OTHER, NO_TAIL
     labels: list[int] = []
     asides: list[bool] = []
+    # Stretches since the tail's phase ended: clearing gradients cuts what lies between two phases into several.
+    held: list[int] = []
+    named: list[tuple[int, int]] = []
     for code in codes:
         ending = phase
-        aside = phase == IN_CLOSURE
+        aside = phase == NO_UPDATE
         if code in BEGINS:
             index, waits = BEGINS[code], [] if code in (TRAINS, AGAIN) else waits
-            if tail >= 0:
+            held.append(len(labels))
+            if tail >= 0 and (code != CLEARS or phase != OTHER):
                 followers, label = BRIDGES[tail]
-                if index in followers:
-                    ending = label  # the stretch that ends now gets this name; the phase around it keeps its own
-                    aside = label == OPTIMIZER
+                # These stretches get this name; the phase around them keeps its own.
+                named += [(number, label) for number in held if index in followers]
                 tail = NO_TAIL
             if recomputes and index == FORWARD and phase == BACKWARD:
                 index = BACKWARD
             stack.append(phase)
             phase = index
         elif code == LEAVE:
-            if stack:
-                phase = stack.pop()
+            phase = stack.pop() if stack else phase
             if ending in (DATA_WAIT, TRANSFER):
                 waits.append(len(labels))
             elif bridged and ending in BRIDGES:
-                tail = ending
+                tail, held = ending, []
+        elif code == APART:
+            tail = NO_TAIL
         elif code == GIVE_BACK:
-            for number in waits:
-                labels[number] = OTHER
+            named += [(number, OTHER) for number in waits]
             waits = []
         elif code == ABANDON:
             stack, phase, tail, ending, aside = [], OTHER, NO_TAIL, OTHER, False
-        labels.append(OPTIMIZER if ending == IN_CLOSURE else ending)
+        labels.append(OPTIMIZER if ending == NO_UPDATE else ending)
         asides.append(aside)
+    for number, label in named:
+        labels[number], asides[number] = label, label == OPTIMIZER
     return tuple(labels), tuple(asides)
 
 
@@ -218,5 +231,5 @@ def times_and_codes(marks: array[int]) -> tuple[Int64, NDArray[np.uint8]]:
 @remembered
 def entered(codes: bytes) -> int:
     """The phases that these codes begin, as bits by their index."""
-    indices = (BEGUN[code] for code in codes if code in BEGUN and code != CLOSURE)
+    indices = (BEGUN[code] for code in codes if code in BEGUN and code not in NO_STEPS)
     return functools.reduce(lambda bits, index: bits | 1 << index, indices, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from perf_diagnostics.diagnose.code.code_words import (
     place,
     places,
     source,
+    why_far_below,
     why_slow,
 )
 from perf_diagnostics.diagnose.code_share import CodeShare
@@ -118,17 +120,25 @@ def code_table(arms: Sequence[Arm], diagnosis: Diagnosis) -> ReportTable:
 
 
 def code_on_a_slide(table: ReportTable) -> ReportTable:
-    """The same table in fewer columns; what a line calls, and why it is slow, goes to the speaker's notes."""
+    """The same table in fewer columns; what a line calls, and why it is slow, goes to the speaker's notes.
+
+    What it calls stays, by its last two names, beside a line that has several rows: they look alike without it.
+    """
     labels = [column.label for column in table.columns]
     kept = ("Phase", "Share of a step", "Line", "Function", "Source", "Called from")
     rows = [dict(zip(labels, row, strict=True)) for row in table.rows]
-    calls = [f"{row['Line']} calls {row['Calls']}." for row in rows if row["Calls"]]
+    calls = dict.fromkeys(f"{row['Line']} calls {row['Calls']}." for row in rows if row["Calls"])
     slow = [f"{row['Line']} is known to be slow: {row[_SLOW]}." for row in rows if row[_SLOW]]
     columns = tuple(table.columns[labels.index(name)] for name in kept)
+    places = Counter(row["Line"] for row in rows)
+    for row in rows:
+        row["Share of a step"] = _with_ends(row)
+        if places[row["Line"]] > 1 and row["Calls"]:
+            row["Line"] = f"{row['Line']} calls {'.'.join(str(row['Calls']).split('.')[-2:])}"
     return replace(
         table,
         columns=tuple(replace(one, numeric=False) for one in columns),
-        rows=tuple(tuple(_with_ends(row) if name == "Share of a step" else row[name] for name in kept) for row in rows),
+        rows=tuple(tuple(row[name] for name in kept) for row in rows),
         note=" ".join([table.note, *calls, *slow]),
     )
 
@@ -147,10 +157,12 @@ def _with_ends(row: dict[str, Cell]) -> str:
 def _note(arms: Sequence[Arm], diagnosis: Diagnosis) -> str:
     told = sum(line.share.value for line in diagnosis.lines)
     waits = any(arm.device != "cpu" for arm in arms)
-    return (
+    parts = (
         f"From {counted(diagnosis.looks, 'sample')} of the training thread's call stack, taken at random moments: the "
         "length of each phase is measured, and the samples say which lines it was spent at. "
         + ("What the host waits for on the device is seen at the line that waits; a" if waits else "A")
-        + " short stretch of pure Python is seen at the operation after it. "
-        f"These lines hold {percent(told)} of a step; smaller ones are left out."
+        + " short stretch of pure Python is seen at the operation after it.",
+        why_far_below(diagnosis.lines),
+        f"These lines hold {percent(told)} of a step; smaller ones are left out.",
     )
+    return " ".join(part for part in parts if part)

@@ -6,7 +6,7 @@ import numpy as np
 
 from perf_diagnostics.diagnose.facts.facts import ask
 from perf_diagnostics.diagnose.ranks.rank_facts import RankFacts
-from perf_diagnostics.records import ALL_PHASES, StepTable, TrialResult
+from perf_diagnostics.records import ALL_PHASES, Float64, Phase, StepTable, TrialResult
 from perf_diagnostics.report.arms import Arm
 from perf_diagnostics.report.model import Cell, ReportTable, TableColumn
 from perf_diagnostics.report.phases import PHASE_NAMES
@@ -28,6 +28,7 @@ def rank_table(arm: Arm, index: int) -> ReportTable | None:
         TableColumn("Samples a step"),
         TableColumn("Step", "ms"),
         *(TableColumn(PHASE_NAMES[phase].capitalize(), "ms") for phase in ALL_PHASES),
+        TableColumn("In collectives", "ms"),
         TableColumn("Ready last", "%"),
     ]
     rows = [_row(rank, table.steady, facts) for rank, table in enumerate(result.steps)]
@@ -51,8 +52,16 @@ def _row(rank: int, steady: StepTable, facts: RankFacts | None) -> list[Cell]:
         _mean(steady.samples),
         _ms(steady.wall_ns),
         *(_ms(values) for values in times),
+        _ms(_in_collectives(steady)),
         None if last is None else 100 * last,
     ]
+
+
+def _in_collectives(steady: StepTable) -> Float64 | None:
+    """What each step waits for collectives outside of backward, in ns; None where nobody looked, or nothing was."""
+    waits = [steady.get(f"collective_{phase}_ns") for phase in ALL_PHASES if phase is not Phase.BACKWARD]
+    known: Float64 = np.sum(np.asarray([each for each in waits if each is not None], dtype=np.float64), axis=0)
+    return known if known.any() else None
 
 
 def _mean(values: object) -> float | None:
@@ -73,6 +82,11 @@ def _note(result: TrialResult, facts: RankFacts | None) -> str:
         "are rank 0's, samples are all ranks'. Under DistributedDataParallel backward ends when the last gradients "
         "have been exchanged: waiting for them is in it."
     )
+    if any(_in_collectives(table.steady) is not None for table in result.steps):
+        words += (
+            " What lies in collectives (barriers, reductions, buffers that are broadcast) is part of the other phases: "
+            "who waits there for longer than another rank waits for that one."
+        )
     waited = None if facts is None else ask(lambda: facts.waited)
     if waited is not None:
         words += (

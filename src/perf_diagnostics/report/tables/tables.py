@@ -154,12 +154,16 @@ def _setting_fields(lines: Sequence[tuple[Arm, TrialFigures]], *, precision: boo
     fields = [_Field(TableColumn("Device", numeric=False), lambda arm, _: arm.device)]
     if not labels <= devices:
         fields = [_Field(TableColumn("Configuration", numeric=False), lambda arm, _: arm.label)]
-    fields.append(_Field(TableColumn("Batch"), lambda _, f: f.trial.settings.batch_size))
+    fields.append(_Field(TableColumn("Batch"), _batch_size))
     if precision:
         fields.append(_Field(TableColumn("Precision", numeric=False), lambda _, f: f.trial.settings.precision))
     if any(figures.trial.repeat for _, figures in lines):
         fields.append(_Field(TableColumn("Repeat"), lambda _, f: f.trial.repeat))
     return fields
+
+
+def _batch_size(arm: Arm, figures: TrialFigures) -> int | None:
+    return None if arm.group.uncounted else figures.trial.settings.batch_size
 
 
 def _time_fields() -> list[_Field]:

@@ -84,6 +84,8 @@ class Confirm:
         seed: of the order within pairs; a run that was begun keeps its own.
         progress: is told what happens.
         launch: how trials are started; None picks the fastest way.
+        own_script: ``launch`` runs the script of the user's own that was measured.
+        refused: what is not tried, and why, to be told beside what is.
         clock: seconds, monotonic.
     """
 
@@ -95,6 +97,8 @@ class Confirm:
     seed: int = 0
     progress: Progress = field(default_factory=Silent)
     launch: Launcher | None = None
+    own_script: bool = False
+    refused: Sequence[LeftOut] = ()
     clock: Callable[[], float] = time.monotonic
     _known: Experiments = field(default_factory=Experiments, init=False)
     _ends_at: float | None = field(default=None, init=False)
@@ -108,14 +112,15 @@ class Confirm:
             InvalidSettings: ``pairs`` or ``steps`` cannot be run, or the run was measured in a loop of the user's own.
             RunError: a sweep or another confirm is writing this run, or its experiments cannot be read.
         """
-        repeatable(candidates, self.folder.header())
+        self._check(candidates)
         if self.time_budget_s is not None:
             self._ends_at = self.clock() + self.time_budget_s
         with self.folder.lock():
             attempts = self._attempts(candidates)
-            if not attempts:
+            if not attempts and not self.refused:
                 return ConfirmEnd(self._known, interrupted=False)
             nested = self._nested_folder()
+            self._put_aside(self.refused)
             workloads = (candidate.base.workload for candidate in candidates)
             launch = Started(self.launch or launcher(preload=preload_for(workloads)), self.clock)
             told = Counted(self.progress, launch, self._took_s)
@@ -134,10 +139,14 @@ class Confirm:
             InvalidSettings: as :meth:`run`.
             RunError: the run's experiments cannot be read.
         """
-        repeatable(candidates, self.folder.header())
+        self._check(candidates)
         standings = self._standings(self._attempts(candidates))
         both = zip(standings, foreseen(standings, self.time_budget_s), strict=True)
         return tuple(Foreseen(standing, pairs) for standing, pairs in both)
+
+    def _check(self, candidates: Sequence[Candidate]) -> None:
+        if not self.own_script:
+            repeatable(candidates, self.folder.header())
 
     def _attempts(self, candidates: Sequence[Candidate]) -> list[Attempt]:
         """The candidates with their experiments, after what earlier calls have left was read."""
@@ -225,9 +234,13 @@ class Confirm:
         both = zip(attempts, self._standings(attempts), strict=True)
         unbegun = [(one, standing) for one, standing in both if not standing.begun and not standing.over]
         left_s = self._left_s()
-        if left_s is None or not unbegun:
+        if left_s is not None:
+            self._put_aside([left_out(one.candidate, standing, left_s) for one, standing in unbegun])
+
+    def _put_aside(self, new: Sequence[LeftOut]) -> None:
+        """Put down what is not tried, in place of what was said about the same before."""
+        if not new:
             return
-        new = [left_out(one.candidate, standing, left_s) for one, standing in unbegun]
         others = [item for item in self._known.left_out if not any(asks_the_same(item, one) for one in new)]
         self._known = dataclasses.replace(self._known, left_out=(*others, *new))
         write_experiments(self.folder.path, self._known)
@@ -256,8 +269,9 @@ def repeatable(candidates: Iterable[Candidate], run: Run) -> None:
         except WorkloadError as error:
             raise InvalidSettings(
                 f"The run's workload {name!r} cannot be run again, so its advice cannot be tried here: {error} "
-                "After PerformanceDiagnostics call profiler.confirm(); a loop of your own (attach, OwnLoop, run) is "
-                "run several times before the change and after it, and compared: "
+                "After PerformanceDiagnostics call profiler.confirm(); a script is run again where you name it at the "
+                "end: perf-diagnostics confirm RUN --rerun train.py ARGUMENTS; any other loop of your own is run "
+                "several times before the change and after it, and compared: "
                 "perf-diagnostics compare before-1,before-2,before-3 after-1,after-2,after-3."
             ) from error
 

@@ -1,0 +1,183 @@
+"""Settings that a script is made to use in place of its own: what its advice would win is tried without editing it.
+
+Each is put in where torch takes it: the arguments of ``DataLoader`` and of the optimizers, the number of threads, the
+precision of float32 products, Python's garbage collector. A setting that met nothing it could change is told.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+import os
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader, IterableDataset
+
+from perf_diagnostics.integrations.again.cached_batches import CachedBatches
+from perf_diagnostics.integrations.again.forcible import FORCIBLE, check_forced
+from perf_diagnostics.integrations.watching.patches import replace
+from perf_diagnostics.measure.boards.float32_products import say_float32_products
+
+_LOADING = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
+
+#: Arguments of DataLoader that workers alone take.
+_WITHOUT_WORKERS: Mapping[str, Any] = {
+    "prefetch_factor": None,
+    "persistent_workers": False,
+    "timeout": 0,
+    "multiprocessing_context": None,
+}
+
+_IMPLEMENTATIONS: Mapping[str, Mapping[str, bool]] = {
+    "single": {"foreach": False, "fused": False},
+    "foreach": {"foreach": True, "fused": False},
+    "fused": {"foreach": False, "fused": True},
+}
+
+#: The warm-up has three steps at least (:data:`~perf_diagnostics.integrations.record.training_folder.WARM_UP_STEPS`).
+_FREEZE_AFTER_STEPS = 2
+
+
+class ForcedSettings:
+    """Puts settings into torch, for the whole process, and knows which of them changed something.
+
+    Args:
+        settings: by name, as :class:`~perf_diagnostics.records.Settings` has them.
+
+    Raises:
+        InvalidSettings: a setting that does not exist, cannot be forced, or with an impossible value.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        check_forced(settings)
+        self.settings = dict(settings)
+        self._effective: set[str] = set()
+        self._pid = os.getpid()
+        self._cached: CachedBatches | None = None
+
+    def install(self, patches: ExitStack) -> None:
+        """Put them in; all but the number of threads and the precision come out with ``patches``."""
+        settings = self.settings
+        if any(name in settings for name in _LOADING):
+            self._force_loaders(patches)
+        if "threads" in settings:
+            self._force_threads(int(settings["threads"]), patches)
+        if "optimizer_implementation" in settings:
+            self._force_optimizers(_IMPLEMENTATIONS[settings["optimizer_implementation"]], patches)
+        if "precision" in settings and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0):
+            say_float32_products("high")
+            self._effective.add("precision")
+        if settings.get("freeze_gc"):
+            self._freeze_after_some_steps(patches)
+        if "ceiling" in settings:
+            self._cached = CachedBatches(patches)
+
+    @property
+    def warm_up_steps(self) -> int:
+        """Steps before which what is forced is not in full effect."""
+        return 0 if self._cached is None else self._cached.kept
+
+    def without_effect(self) -> str:
+        """Which settings met nothing that they could change, in words; empty where all of them did."""
+        effective = self._effective | ({"ceiling"} if self._cached is not None and self._cached.replayed else set())
+        idle = [name for name in self.settings if name not in effective]
+        if not idle:
+            return ""
+        named = " and ".join(f"{name}={self.settings[name]}" for name in idle)
+        return f"{named} changed nothing: the script has nothing that it could be set for ({FORCIBLE[idle[0]]})"
+
+    def _force_loaders(self, patches: ExitStack) -> None:
+        original: Callable[..., None] = DataLoader.__init__
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def __init__(loader: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - stands in for the class's own
+            try:
+                bound = signature.bind(loader, *args, **kwargs)
+            except TypeError:
+                original(loader, *args, **kwargs)  # raises in torch's own words
+                return
+            self._change_loader(bound)
+            original(*bound.args, **bound.kwargs)
+
+        replace(DataLoader, "__init__", __init__, patches)
+
+    def _change_loader(self, bound: inspect.BoundArguments) -> None:
+        given, settings = bound.arguments, self.settings
+        if "num_workers" in settings and not isinstance(given.get("dataset"), IterableDataset):
+            given["num_workers"] = settings["num_workers"]
+            self._effective.add("num_workers")
+            if not settings["num_workers"]:
+                given.update({name: none for name, none in _WITHOUT_WORKERS.items() if name in given})
+        if given.get("num_workers"):
+            self._change(given, ("prefetch_factor", "persistent_workers"))
+        elif settings.get("persistent_workers") is False:
+            self._effective.add("persistent_workers")  # there are none
+        if torch.accelerator.is_available():
+            self._change(given, ("pin_memory",))
+
+    def _change(self, given: dict[str, Any], names: Collection[str]) -> None:
+        for name in names:
+            if name in self.settings:
+                given[name] = self.settings[name]
+                self._effective.add(name)
+
+    def _force_threads(self, threads: int, patches: ExitStack) -> None:
+        original: Callable[[int], None] = torch.set_num_threads
+
+        @functools.wraps(original)
+        def set_num_threads(number: int) -> None:
+            original(number if os.getpid() != self._pid else threads)  # a loader's worker sets its own
+
+        set_num_threads(threads)
+        self._effective.add("threads")
+        replace(torch, "set_num_threads", set_num_threads, patches)
+
+    def _force_optimizers(self, flags: Mapping[str, bool], patches: ExitStack) -> None:
+        kinds = {kind for kind in vars(torch.optim).values() if isinstance(kind, type)}
+        for kind in kinds:
+            if issubclass(kind, torch.optim.Optimizer) and "__init__" in vars(kind):
+                taken = flags.keys() & inspect.signature(kind.__init__).parameters.keys()
+                wanted = {name for name, value in flags.items() if value}
+                if wanted <= taken:
+                    self._force_optimizer(kind, {name: flags[name] for name in taken}, patches)
+
+    def _force_optimizer(
+        self, kind: type[torch.optim.Optimizer], flags: Mapping[str, bool], patches: ExitStack
+    ) -> None:
+        original: Callable[..., None] = kind.__init__
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def __init__(optimizer: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - stands in for the class's own
+            try:
+                bound = signature.bind(optimizer, *args, **kwargs)
+            except TypeError:
+                original(optimizer, *args, **kwargs)
+                return
+            bound.arguments.update(flags)
+            original(*bound.args, **bound.kwargs)
+            self._effective.add("optimizer_implementation")
+
+        replace(kind, "__init__", __init__, patches)
+
+    def _freeze_after_some_steps(self, patches: ExitStack) -> None:
+        steps = 0
+
+        def stepped(*_: Any) -> None:
+            nonlocal steps
+            steps += 1
+            if steps == _FREEZE_AFTER_STEPS:
+                gc.collect()
+                gc.freeze()
+                gc.disable()
+                self._effective.add("freeze_gc")
+                hook.remove()
+
+        hook = register_optimizer_step_post_hook(stepped)
+        patches.callback(hook.remove)

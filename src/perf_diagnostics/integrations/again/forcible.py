@@ -1,0 +1,44 @@
+"""Which settings can be forced on a script that knows nothing of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from perf_diagnostics.errors import InvalidSettings
+from perf_diagnostics.records import Json, Settings
+
+#: Settings that can be forced on a script, and what they change there.
+FORCIBLE: Mapping[str, str] = {
+    "num_workers": "worker processes of each DataLoader over a map-style dataset",
+    "prefetch_factor": "batches ahead of each DataLoader with workers",
+    "persistent_workers": "whether the workers of each DataLoader live on from pass to pass",
+    "pin_memory": "whether each DataLoader pins its batches",
+    "threads": "threads of an operator on the CPU",
+    "optimizer_implementation": "single, foreach or fused, of each optimizer of torch.optim",
+    "freeze_gc": "collect, gc.freeze() and gc.disable() after the second step",
+    "precision": "tf32 only",
+    "ceiling": "cached_batches only: the first 16 batches of the training's DataLoader, again and again",
+}
+
+
+def why_not_forced(change: Mapping[str, Json]) -> str:
+    """Why a change of settings cannot be forced on a script; empty where it can."""
+    for name, value in change.items():
+        if name not in FORCIBLE or (name == "precision" and value != "tf32"):
+            return f"{name} is your script's own to choose: change it there, measure again, and compare the two runs"
+        if name == "ceiling" and value != "cached_batches":
+            return f"{value} cannot be left out of a script from outside"
+    return ""
+
+
+def check_forced(settings: Mapping[str, Json]) -> None:
+    """Make sure that these settings can be forced on a script.
+
+    Raises:
+        InvalidSettings: one that does not exist, cannot be forced, or has an impossible value.
+    """
+    Settings(batch_size=1).replace(**settings)
+    for name, value in settings.items():
+        if value is None or why_not_forced({name: value}):
+            known = "; ".join(f"{known}: {what}" for known, what in FORCIBLE.items())
+            raise InvalidSettings(f"{name}={value} cannot be forced on a script. What can: {known}.")

@@ -1,0 +1,151 @@
+"""``confirm --rerun`` and ``run --with --steps``: a script of the user's own as trials."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perf_diagnostics.cli import main
+from perf_diagnostics.cli.script_to_try import ScriptToTry
+from perf_diagnostics.diagnose.rule_parts.experiments import Candidate
+from perf_diagnostics.errors import InvalidSettings
+from perf_diagnostics.records import OWN_TRAINING, Run
+from perf_diagnostics.store.find import find_run
+from tests.diagnose.tried_runs import waiting_run
+
+#: Waits for each sample; writes what it would save at its end.
+WAITS = """
+import sys, time, torch
+from pathlib import Path
+from torch.utils.data import DataLoader, Dataset
+
+class Data(Dataset):
+    def __len__(self): return 400
+    def __getitem__(self, index):
+        time.sleep(0.003)
+        return torch.full((4,), float(index)), torch.zeros(1)
+
+if __name__ == "__main__":
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    for x, y in DataLoader(Data(), batch_size=4):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    Path(sys.argv[1]).touch()
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(WAITS)
+    return tmp_path
+
+
+def in_a_process(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "perf_diagnostics", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+def own_run(**changed: Any) -> Run:
+    return dataclasses.replace(waiting_run(), notes=(OWN_TRAINING,), **changed)
+
+
+def candidates(run: Run, *changes: dict[str, Any]) -> tuple[Candidate, ...]:
+    base = run.results[0].trial
+    return tuple(Candidate(about=(), says="", change=change, base=base, step_s=0.05, start_s=0.1) for change in changes)
+
+
+def test_what_the_script_alone_can_change_is_told_and_not_tried() -> None:
+    run = own_run()
+    ceilings = {"ceiling": "cached_batches"}, {"ceiling": "no_transfer"}
+    wanted = candidates(run, {"num_workers": 2}, {"batch_size": 64}, *ceilings)
+    script = ScriptToTry.of(["train.py"], run, wanted)
+    assert [dict(one.change) for one in script.possible] == [{"num_workers": 2}, {"ceiling": "cached_batches"}]
+    assert [dict(one.change) for one in script.refused] == [{"batch_size": 64}, {"ceiling": "no_transfer"}]
+    assert "batch_size is your script's own to choose" in script.refused[0].why
+
+
+def test_a_script_is_ended_before_it_would_end_itself() -> None:
+    run = own_run()
+    steps = len(run.results[0].steps[0].steady)
+    assert ScriptToTry.of(["train.py"], run, candidates(run, {"threads": 1})).steps == min(100, int(0.8 * steps))
+
+
+@pytest.mark.parametrize(
+    ("words", "run", "says"),
+    [
+        ([], own_run(), "name the script after --rerun"),
+        (["-m"], own_run(), "name the script after --rerun"),
+        (["python", "train.py"], own_run(), "is left out"),
+        (["gone.py"], own_run(), "there is no script 'gone.py' here"),
+        (["train.py"], waiting_run(), "leave --rerun out"),
+    ],
+)
+def test_wrong_words_are_refused_in_words(words: list[str], run: Run, says: str) -> None:
+    with pytest.raises(InvalidSettings, match=says):
+        ScriptToTry.of(words, run, candidates(run, {"threads": 1}))
+
+
+def test_ranks_cannot_be_run_again_by_one_process() -> None:
+    run = own_run()
+    base = dataclasses.replace(run.results[0].trial, options={"ranks": 2})
+    wanted = [dataclasses.replace(one, base=base) for one in candidates(run, {"threads": 1})]
+    with pytest.raises(InvalidSettings, match="has 2 ranks"):
+        ScriptToTry.of(["train.py"], run, wanted)
+
+
+def test_a_short_run_has_no_steps_to_do_without_its_end() -> None:
+    run = own_run()
+    (result,) = run.results[:1]
+    short = dataclasses.replace(result, steps=(result.steps[0].where(np.arange(len(result.steps[0])) < 8),))
+    with pytest.raises(InvalidSettings, match="Train for longer"):
+        ScriptToTry.of(["train.py"], own_run(results=(short,)), candidates(run, {"threads": 1}))
+
+
+def test_a_setting_that_cannot_be_forced_is_refused_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--with", "batch_size=8", "train.py", "ended"]) == 2
+    assert "batch_size=8 cannot be forced on a script" in capsys.readouterr().err
+    assert not Path("results").exists()
+
+
+@pytest.mark.slow
+def test_workers_are_tried_in_the_script_as_it_is(here: Path) -> None:
+    assert in_a_process("run", "--name", "one", "--quiet", "train.py", "ended").returncode == 0
+    assert (here / "ended").exists()
+    (here / "ended").unlink()
+    tried = in_a_process(
+        "confirm", "one", "--pairs", "3", "--steps", "30", "--only", "INP001", "--rerun", "train.py", "ended"
+    )
+    assert tried.returncode == 0, tried.stderr
+    assert not (here / "ended").exists()
+    told = json.loads(in_a_process("diagnose", "one", "--json").stdout)
+    ways = {tuple(one["change"]): one for one in told["tried"]}
+    ceiling = ways["ceiling",]
+    assert ceiling["verdict"] == "confirmed" and ceiling["gain_share"] > 0.8
+    workers = next(one for change, one in ways.items() if "num_workers" in change)
+    assert workers["verdict"] == "confirmed" and workers["gain_low"] > 0.1
+    nested = find_run(str(here / "results" / "one" / "confirm"), here)
+    for result in nested.results():
+        assert result.stop_reason == "enough_steps"
+        assert not (nested.trial_directory(result.trial) / "own").exists()
+
+
+@pytest.mark.slow
+def test_a_run_of_some_steps_with_a_setting_says_so_in_its_record(here: Path) -> None:
+    ended = in_a_process("run", "--name", "some", "--steps", "20", "--with", "num_workers=1", "train.py", "ended")
+    assert ended.returncode == 0 and not (here / "ended").exists()
+    run = find_run("some", here / "results").read()
+    (result,) = run.results
+    assert len(result.steps[0].columns["warmup"]) >= 23 and result.stop_reason == "enough_steps"
+    assert result.facts["num_workers"] == 1
+    assert any("num_workers=1 in place of its own" in note for note in run.notes)

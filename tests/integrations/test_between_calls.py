@@ -1,0 +1,177 @@
+"""What lies between a watched loop's model calls and its backward: forward, unless nothing there led to a loss."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations.model import modules
+from perf_diagnostics.integrations.watching import patches, watch
+from perf_diagnostics.records import ALL_PHASES, StepTable
+
+STEPS = 6
+PAUSE_S = 0.003
+OTHER = ALL_PHASES[-1]
+
+
+class Line(torch.nn.Linear):
+    """Takes its input in any of the ways in which models are called, and gives out a loss where it is asked to."""
+
+    def forward(self, given: Any, *, loss: bool = False) -> torch.Tensor:
+        x = given["x"] if isinstance(given, dict) else given[0] if isinstance(given, tuple) else given
+        out = super().forward(x)
+        return out.square().mean() if loss else out
+
+
+class Loop:
+    """A training of two models, with pauses in its steps."""
+
+    def __init__(self) -> None:
+        self.first, self.second = Line(4, 4), Line(4, 4)
+        self.optimizer = torch.optim.SGD([*self.first.parameters(), *self.second.parameters()], lr=0.01)
+        self.x = torch.ones(8, 4)
+        #: What was paused in each step, in ns.
+        self.paused: list[int] = []
+
+    def pause(self) -> None:
+        began = time.perf_counter_ns()
+        time.sleep(PAUSE_S)
+        self.paused[-1] += time.perf_counter_ns() - began
+
+    def train(self, folder: Path, loss: Callable[[Loop], torch.Tensor]) -> StepTable:
+        with attach([self.first, self.second], self.optimizer, results_dir=folder, quiet=True) as seen:
+            for _ in range(STEPS):
+                self.paused.append(0)
+                loss(self).backward()
+                self.optimizer.step()
+        assert seen.run is not None
+        table = seen.run.results[0].steps[0]
+        assert len(table) == STEPS
+        return table
+
+
+def the_next_batch_before_backward(one: Loop) -> torch.Tensor:
+    loss: torch.Tensor = one.first(one.x, loss=True)
+    one.pause()
+    one.x = torch.randn(8, 4)
+    return loss
+
+
+def an_environment_between_calls(one: Loop) -> torch.Tensor:
+    for _ in range(2):
+        one.x[0, 0] = one.first(one.x).argmax().item()  # with gradients, which nobody uses
+        one.pause()
+    return one.second(one.x).square().mean()
+
+
+def the_loss(one: Loop) -> torch.Tensor:
+    out = one.first(one.x)
+    one.pause()
+    return out.square().mean()
+
+
+def what_cannot_be_told(one: Loop) -> torch.Tensor:
+    loss = one.first(one.x).square().mean()
+    one.pause()
+    return loss
+
+
+def from_encoder_to_decoder(one: Loop) -> torch.Tensor:
+    hidden = one.first(one.x)
+    one.pause()
+    return one.second(hidden, loss=True)
+
+
+def the_state_of_a_cell_in_a_tuple(one: Loop) -> torch.Tensor:
+    state = one.first(one.x)
+    one.pause()
+    return one.second((state, one.x), loss=True)
+
+
+def the_state_of_a_cell_in_a_dictionary(one: Loop) -> torch.Tensor:
+    state = one.first(one.x)
+    one.pause()
+    return one.second({"x": state, "first": False}, loss=True)
+
+
+def losses_of_tasks(one: Loop) -> torch.Tensor:
+    total = torch.zeros(())
+    for model in (one.first, one.second):
+        total = total + model(one.x).square().mean()
+        one.pause()
+    return total
+
+
+@pytest.mark.parametrize("loss", [the_next_batch_before_backward, an_environment_between_calls])
+def test_what_led_to_no_loss_is_other(tmp_path: Path, loss: Callable[[Loop], torch.Tensor]) -> None:
+    one = Loop()
+    table = one.train(tmp_path, loss)
+    assert (table.host_ns(OTHER) >= one.paused).all()
+    assert np.median(table.host_ns("forward")) < PAUSE_S * 1e9
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        *(the_loss, what_cannot_be_told, from_encoder_to_decoder, losses_of_tasks),
+        *(the_state_of_a_cell_in_a_tuple, the_state_of_a_cell_in_a_dictionary),
+    ],
+)
+def test_what_may_have_led_to_it_is_forward(tmp_path: Path, loss: Callable[[Loop], torch.Tensor]) -> None:
+    one = Loop()
+    table = one.train(tmp_path, loss)
+    assert (table.host_ns("forward") >= one.paused).all()
+    assert np.median(table.host_ns(OTHER)) < PAUSE_S * 1e9
+
+
+def test_where_torch_does_not_number_its_operations_it_is_forward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = itertools.count().__next__
+    for module in (modules, patches, watch):
+        monkeypatch.setattr(module, "next_operation", numbers)
+    one = Loop()
+    table = one.train(tmp_path, the_next_batch_before_backward)
+    assert (table.host_ns("forward") >= one.paused).all()
+
+
+def test_in_a_closure_it_is_told_as_well(tmp_path: Path) -> None:
+    one = Loop()
+    one.optimizer = torch.optim.LBFGS([*one.first.parameters(), *one.second.parameters()], lr=0.01, max_iter=1)
+    backward = []
+
+    def closure() -> torch.Tensor:
+        loss = the_next_batch_before_backward(one)
+        backward.append(loss.backward())
+        return loss
+
+    with attach(one.first, one.optimizer, results_dir=tmp_path, quiet=True) as seen:
+        for _ in range(STEPS):
+            one.paused.append(0)
+            one.optimizer.step(closure)
+    assert seen.run is not None
+    table = seen.run.results[0].steps[0]
+    assert (table.columns["before_update_ns"] >= one.paused).all()  # a closure's own work
+    assert np.median(table.host_ns("forward")) < PAUSE_S * 1e9
+
+
+@pytest.mark.parametrize(
+    ("given", "may"),
+    [
+        ((None, 1, "a", 2.0, np.ones(2), torch.ones(2), [torch.ones(2)], {"x": (1,)}), False),
+        ((torch.ones(2, requires_grad=True),), True),
+        (({"x": [1, torch.ones(2, requires_grad=True)]},), True),
+        ((object(),), True),  # who knows what it holds
+    ],
+)
+def test_what_a_model_is_called_with_tells_whether_it_was_computed_for_it(given: tuple[Any, ...], may: bool) -> None:
+    assert modules.may_give_gradients(given, {}) is may
+    assert modules.may_give_gradients((), dict(enumerate(given))) is may

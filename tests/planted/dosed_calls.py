@@ -68,12 +68,16 @@ def _unused_operators(share: float, seed: int) -> TrialResult:
     return loop(seed, facts=facts | looked)
 
 
-def _micro_batches(micro: int, each_s: float, used: float, seed: int) -> TrialResult:
-    """So many micro-batches of two samples, whose forward and backward take so long for each trained tensor."""
+def _micro_batches(micro: int, each_s: float, used: float, seed: int, operator_s: float | None = None) -> TrialResult:
+    """So many micro-batches of two samples, whose forward and backward take so long for each trained tensor.
+
+    Where a step was looked through, ``operator_s`` is the same for each operator.
+    """
+    seen = {} if operator_s is None else {"operators": max(1, round(_WORK_S / operator_s))}
     return loop(
         seed,
         batch_size=2,
-        facts={"accumulation_steps": micro, "optimizer_tensors": max(1, round(_WORK_S / micro / each_s))},
+        facts={"accumulation_steps": micro, "optimizer_tensors": max(1, round(_WORK_S / micro / each_s))} | seen,
         quantities={"host_memory_peak": min(0.99, used) * 16e9, "host_memory_total": 16e9},
     )
 
@@ -102,6 +106,14 @@ DOSES: tuple[Dose, ...] = (
         scale="falls",
         most=5e-3,
         build=lambda each_s, seed: _micro_batches(16, each_s, 0.02, seed),
+    ),
+    Dose(
+        code="CMP022",
+        limit="short_operator_s",
+        severity=INFO,
+        scale="falls",
+        most=5e-4,
+        build=lambda operator_s, seed: _micro_batches(16, 5e-3, 0.02, seed, operator_s),
     ),
     Dose(
         code="CMP022",

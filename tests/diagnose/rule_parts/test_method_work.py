@@ -71,6 +71,14 @@ def test_what_nothing_reads_or_only_prepares_stays_a_fault(line: int) -> None:
     assert found(looks(line, n=100)).severity is Severity.CRITICAL
 
 
+def test_what_the_trained_model_is_called_with_is_prepared_in_the_same_line() -> None:
+    """``model(rows[index])``: the line is the method's, gathering is not; another model's answer in it is."""
+    trained = looks(TARGET, UNKNOWN, n=80, calls=(MODULE,), phase="forward")
+    assert method_work(facts(looks(TARGET, n=100), trained)) is None
+    assert method_work(facts(looks(TARGET, n=100))) is not None
+    assert method_work(facts(looks(TARGET, n=100, calls=(MODULE,)), trained)) is not None
+
+
 def test_what_nothing_reads_stays_a_fault_inside_of_what_is_needed() -> None:
     assert method_work(facts(looks(TARGET, LOGS, n=100))) is None
 

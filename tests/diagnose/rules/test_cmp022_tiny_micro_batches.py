@@ -13,7 +13,14 @@ GIB = 2**30
 
 
 def ask(
-    *, micro: int = 16, samples: int = 2, each_us: float = 100, used: float | None = 0.03, tensors: int = 50, **more
+    *,
+    micro: int = 16,
+    samples: int = 2,
+    each_us: float = 100,
+    used: float | None = 0.03,
+    tensors: int = 50,
+    operators=None,
+    **more,
 ):
     """Steps of so many micro-batches whose forward and backward take so long for each trained tensor."""
     work_s = micro * tensors * each_us * 1e-6
@@ -25,7 +32,8 @@ def ask(
         other=0.1 * work_s,
         noise=0.01,
         batch_size=samples,
-        facts={"optimizer_tensors": tensors, "accumulation_steps": micro},
+        facts={"optimizer_tensors": tensors, "accumulation_steps": micro}
+        | ({} if operators is None else {"operators": operators}),
         quantities=memory,
         **more,
     )
@@ -57,6 +65,13 @@ def test_where_memory_is_not_known_it_is_to_be_looked_at():
 ])  # fmt: skip
 def test_accumulation_of_a_sensible_size_is_clear(healthy):
     clear(ask(**healthy))
+
+
+def test_a_recurrent_network_has_few_tensors_and_many_operators():
+    finding = found(ask(each_us=1000, operators=16 * 50 * 100))
+    assert number(finding, "the same an operator").value == pytest.approx(9, rel=0.02)
+    clear(ask(each_us=1000))
+    clear(ask(each_us=1000, operators=16 * 50 * 10))
 
 
 def test_without_accumulation_there_is_nothing_to_say():

@@ -2,7 +2,8 @@
 
 By the program's text (:class:`~perf_diagnostics.records.CodeSamples`) a line is the method's if the loss depends on it
 and it on the model: a target network's forward, pseudo-labels, rollouts, a momentum encoder; or if it averages
-parameters. What no loss depends on (logs, evaluations, pictures, saves) is not, nor is what only prepares a batch, nor
+parameters. What no loss depends on (logs, evaluations, pictures, saves) is not, nor is what only prepares a batch (on a
+line that calls what is trained, all that lies outside of that call), nor
 what is known to be slow as it is written (an index into a deque, a tensor gone through number by number in a loop of
 Python): the method wants it, but not so.
 """
@@ -134,6 +135,7 @@ def is_method(facts: TrialFacts) -> Callable[[CodePath], bool]:
         for ways in [_to_first(path, roles)]
         if ways is not None
     }
+    called = {number for path in code.paths if path.phase == Phase.FORWARD for number in path.places}
     usual = _in_most_steps(facts)
     slow = _written_slowly(code)
 
@@ -151,6 +153,8 @@ def is_method(facts: TrialFacts) -> Callable[[CodePath], bool]:
         asks = calls_a_module(path)
         if asks and not usual and _to_first(path, roles) in forwards:
             return False  # the line that is trained on, at times without: an evaluation that shares the training's code
+        if not asks and path.places[-1] in called:
+            return False  # what the trained model is called with, in the same line
         return role == "method" or (role == "preparation" and asks)
 
     return of_method

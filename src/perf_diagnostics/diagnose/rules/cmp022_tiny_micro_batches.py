@@ -49,6 +49,10 @@ class TinyMicroBatches:
         default=300e-6,
         metadata=limit("forward and backward a trained tensor and micro-batch, in s", "ten operators, as HST010"),
     )
+    short_operator_s: float = field(
+        default=30e-6,
+        metadata=limit("forward and backward an operator, in s, where a step was looked through", "as short_s"),
+    )
     small_slice: int = field(
         default=32,
         metadata=limit("samples of a slice up to which a batch is cut small", "judgement: its rest is there already"),
@@ -78,7 +82,16 @@ class TinyMicroBatches:
             evidence("forward and backward a micro-batch", one.scaled(1e3), "ms"),
             evidence("the same a micro-batch and trained tensor", each.scaled(1e6), "µs", limit=self.short_s * 1e6),
         ]
-        if micro < self.least_batches or samples > small or not each.surely_below(self.short_s):
+        short = each.surely_below(self.short_s)
+        # Of a recurrent network, or a function written in many operators, one tensor has more than ten of them.
+        operators = ask(facts.number, "operators")
+        if operators:
+            operator = one.scaled(micro / operators)
+            numbers.append(
+                evidence("the same an operator", operator.scaled(1e6), "µs", limit=self.short_operator_s * 1e6)
+            )
+            short = short or operator.surely_below(self.short_operator_s)
+        if micro < self.least_batches or samples > small or not short:
             each_takes = f"{counted(samples, 'sample')} takes {duration(one.value)}"
             return cleared(self, f"each of {micro} micro-batches of {each_takes}", *numbers)
         used = ask(lambda: facts.host_memory_share)

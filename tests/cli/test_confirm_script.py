@@ -79,6 +79,8 @@ def test_a_script_is_ended_before_it_would_end_itself() -> None:
     run = own_run()
     steps = len(run.results[0].steps[0].steady)
     assert ScriptToTry.of(["train.py"], run, candidates(run, {"threads": 1})).steps == min(100, int(0.8 * steps))
+    ahead = {"num_workers": 2, "prefetch_factor": (int(0.8 * steps) - 20) // 2}
+    assert ScriptToTry.of(["train.py"], run, candidates(run, ahead)).steps in {20, 21}
 
 
 @pytest.mark.parametrize(
@@ -108,8 +110,10 @@ def test_a_short_run_has_no_steps_to_do_without_its_end() -> None:
     run = own_run()
     (result,) = run.results[:1]
     short = dataclasses.replace(result, steps=(result.steps[0].where(np.arange(len(result.steps[0])) < 8),))
-    with pytest.raises(InvalidSettings, match="Train for longer"):
+    with pytest.raises(InvalidSettings, match=r"5 measured steps.*takes 10 of them.*Train for longer"):
         ScriptToTry.of(["train.py"], own_run(results=(short,)), candidates(run, {"threads": 1}))
+    with pytest.raises(InvalidSettings, match="takes 100000 of them"):
+        ScriptToTry.of(["train.py"], run, candidates(run, {"threads": 1}), 100_000)
 
 
 def test_a_setting_that_cannot_be_forced_is_refused_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:

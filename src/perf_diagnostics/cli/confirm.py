@@ -89,7 +89,7 @@ def run(given: argparse.Namespace) -> int:
     if not wanted:
         print(f"{folder.path}: no finding has advice that a change of settings could try.")
         return DONE
-    script = None if given.rerun is None else ScriptToTry.of(given.rerun, records, wanted)
+    script = None if given.rerun is None else ScriptToTry.of(given.rerun, records, wanted, given.steps)
     if script is not None:
         wanted = script.possible
     if given.dry_run:
@@ -154,7 +154,7 @@ def tried(
         end = Confirm(
             folder,
             pairs=_given(given, "pairs", PAIRS),
-            steps=_given(given, "steps", None if script is None else script.steps),
+            steps=_given(given, "steps", None) if script is None else script.steps,
             time_budget_s=_given(given, "time_budget", TIME_BUDGET_S),
             trial_timeout_s=_given(given, "trial_timeout", None),
             seed=_given(given, "seed", 0),
@@ -186,7 +186,7 @@ def _plan_only(
 
     pairs = _given(given, "pairs", PAIRS)
     budget_s = _given(given, "time_budget", TIME_BUDGET_S)
-    steps = _given(given, "steps", None if script is None else script.steps)
+    steps = _given(given, "steps", None) if script is None else script.steps
     confirm = Confirm(folder, pairs=pairs, steps=steps, time_budget_s=budget_s, own_script=script is not None)
     ahead = confirm.foresee(wanted)
     print(planned_text(wanted, ahead))

@@ -10,7 +10,7 @@ from pathlib import Path
 from perf_diagnostics.cli.launchers import in_between
 from perf_diagnostics.diagnose.rule_parts.experiments import Candidate, LeftOut
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.integrations.again.forcible import why_not_forced
+from perf_diagnostics.integrations.again.forcible import steps_until_effect, why_not_forced
 from perf_diagnostics.integrations.again.script_again import ScriptAgain
 from perf_diagnostics.records import Run, StepTable
 from perf_diagnostics.trials.confirm.confirm_order import not_tried
@@ -33,13 +33,14 @@ class ScriptToTry:
     steps: int
 
     @classmethod
-    def of(cls, words: Sequence[str], run: Run, wanted: Sequence[Candidate]) -> ScriptToTry:
+    def of(cls, words: Sequence[str], run: Run, wanted: Sequence[Candidate], steps: int | None = None) -> ScriptToTry:
         """The script with what its run has found.
 
         Args:
             words: the script and its arguments, or ``-m``, a module and its arguments.
             run: what was measured.
             wanted: what of its diagnosis is worth trying.
+            steps: that are wanted of each trial; None: about five seconds of them.
 
         Raises:
             InvalidSettings: no script is named, or there is none of this name; the run is no script's, has several
@@ -57,23 +58,25 @@ class ScriptToTry:
                 "times before a change and after it, and compare: "
                 "perf-diagnostics compare before-1,before-2,before-3 after-1,after-2,after-3."
             )
-        table = run.results[0].steps[0] if run.results and run.results[0].steps else StepTable.empty()
-        most = int(_OF_ITS_STEPS * len(table.steady))
-        if most < LEAST_STEPS:
-            raise InvalidSettings(
-                f"{run.name} has {len(table.steady)} measured steps; to try something takes {LEAST_STEPS} before the "
-                "last fifth of them, so that the script does not come to its end. Train for longer."
-            )
         possible = tuple(
             dataclasses.replace(one, start_s=one.start_s + _BEFORE_FIRST_STEP_S)
             for one in wanted
             if not why_not_forced(one.change)
         )
+        before = max((steps_until_effect(one.change) for one in possible), default=0)
+        table = run.results[0].steps[0] if run.results and run.results[0].steps else StepTable.empty()
+        most = int(_OF_ITS_STEPS * len(table.steady)) - before
+        if most < (steps or LEAST_STEPS):
+            raise InvalidSettings(
+                f"{run.name} has {len(table.steady)} measured steps. To try something takes {steps or LEAST_STEPS} of "
+                f"them, {before} before a change is in full effect, and the last fifth is left, so that the script does not "
+                "come to its end. Train for longer, or try less (--only CODE)."
+            )
         return cls(
             launch=ScriptAgain(words, base.settings),
             possible=possible,
             refused=tuple(not_tried(one, why) for one in wanted if (why := why_not_forced(one.change))),
-            steps=min(most, length_for(wanted[0].step_s).max_steps),
+            steps=min(most, length_for(wanted[0].step_s, steps=steps).max_steps),
         )
 
 

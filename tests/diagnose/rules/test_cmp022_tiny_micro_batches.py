@@ -69,7 +69,7 @@ def test_accumulation_of_a_sensible_size_is_clear(healthy):
 
 def test_a_recurrent_network_has_few_tensors_and_many_operators():
     finding = found(ask(each_us=1000, operators=16 * 50 * 100))
-    assert number(finding, "the same an operator").value == pytest.approx(9, rel=0.02)
+    assert number(finding, "forward and backward an operator").value == pytest.approx(9, rel=0.02)
     clear(ask(each_us=1000))
     clear(ask(each_us=1000, operators=16 * 50 * 10))
 

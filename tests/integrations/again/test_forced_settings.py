@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations.again.again import Again
 from perf_diagnostics.integrations.again.forced_settings import ForcedSettings
-from perf_diagnostics.integrations.again.forcible import FORCIBLE, check_forced, why_not_forced
+from perf_diagnostics.integrations.again.forcible import FORCIBLE, check_forced, steps_until_effect, why_not_forced
 from perf_diagnostics.records import Outcome, Settings
 
 
@@ -51,6 +51,20 @@ def test_loaders_take_the_workers_that_are_forced_and_no_longer_afterwards(patch
     patches.close()
     assert DataLoader.__init__ is original
     assert DataLoader(numbers()).num_workers == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        ({"threads": 2}, 0),
+        ({"num_workers": 4}, 8),
+        ({"num_workers": 4, "prefetch_factor": 3}, 12),
+        ({"num_workers": 0}, 0),
+        ({"ceiling": "cached_batches"}, 16),
+    ],
+)
+def test_what_was_loaded_before_the_first_step_is_no_gain(settings: dict[str, Any], steps: int) -> None:
+    assert steps_until_effect(settings) == steps
 
 
 def test_without_workers_what_only_workers_take_goes_too(patches: ExitStack) -> None:

@@ -88,7 +88,9 @@ class TinyMicroBatches:
         if operators:
             operator = one.scaled(micro / operators)
             numbers.append(
-                evidence("the same an operator", operator.scaled(1e6), "µs", limit=self.short_operator_s * 1e6)
+                evidence(
+                    "forward and backward an operator", operator.scaled(1e6), "µs", limit=self.short_operator_s * 1e6
+                )
             )
             short = short or operator.surely_below(self.short_operator_s)
         if micro < self.least_batches or samples > small or not short:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from perf_diagnostics.integrations.again.forcible import steps_until_effect
 from perf_diagnostics.integrations.ends.endings import Ending
 from perf_diagnostics.records import Outcome
 
@@ -42,7 +43,7 @@ class Again:
             self._forced.install(patches)
             named = ", ".join(f"{name}={value}" for name, value in self._settings.items())
             watch.about.notes.append(f"The script ran with {named} in place of its own.")
-            watch.recording.warm_up_until(watch.recording.warm_up_steps + self._forced.warm_up_steps)
+            watch.recording.warm_up_until(watch.recording.warm_up_steps + steps_until_effect(self._settings))
         if self._steps is not None:
             watch.recording.enough = self._steps
             watch.recording.when_enough = lambda: stop((Outcome.COMPLETED, "", ENOUGH))

@@ -12,10 +12,8 @@ from weakref import WeakKeyDictionary
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import dataloader
 
+from perf_diagnostics.integrations.again.forcible import KEPT_BATCHES
 from perf_diagnostics.integrations.watching.patches import replace
-
-#: As many as in the ceiling experiment of a sweep (:mod:`perf_diagnostics.trials.steps.perfect_fix`).
-KEPT_BATCHES = 16
 
 
 @dataclass
@@ -38,8 +36,6 @@ class CachedBatches:
     """
 
     def __init__(self, patches: ExitStack) -> None:
-        #: Batches that are loaded before the first one comes again.
-        self.kept = KEPT_BATCHES
         #: How many came again so far.
         self.replayed = 0
         self._steps = 0

@@ -77,11 +77,6 @@ class ForcedSettings:
         if "ceiling" in settings:
             self._cached = CachedBatches(patches)
 
-    @property
-    def warm_up_steps(self) -> int:
-        """Steps before which what is forced is not in full effect."""
-        return 0 if self._cached is None else self._cached.kept
-
     def without_effect(self) -> str:
         """Which settings met nothing that they could change, in words; empty where all of them did."""
         effective = self._effective | ({"ceiling"} if self._cached is not None and self._cached.replayed else set())

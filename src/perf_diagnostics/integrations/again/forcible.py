@@ -7,6 +7,13 @@ from collections.abc import Mapping
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.records import Json, Settings
 
+#: Batches that come again and again, as many as in the ceiling experiment of a sweep
+#: (:mod:`perf_diagnostics.trials.steps.perfect_fix`).
+KEPT_BATCHES = 16
+
+#: Batches that DataLoader has each of its workers load ahead when nothing is said.
+_AHEAD = 2
+
 #: Settings that can be forced on a script, and what they change there.
 FORCIBLE: Mapping[str, str] = {
     "num_workers": "worker processes of each DataLoader over a map-style dataset",
@@ -42,3 +49,10 @@ def check_forced(settings: Mapping[str, Json]) -> None:
         if value is None or why_not_forced({name: value}):
             known = "; ".join(f"{known}: {what}" for known, what in FORCIBLE.items())
             raise InvalidSettings(f"{name}={value} cannot be forced on a script. What can: {known}.")
+
+
+def steps_until_effect(settings: Mapping[str, Json]) -> int:
+    """Steps before which what is forced is not in full effect: until what workers have loaded ahead is used up."""
+    workers, ahead = (settings.get(name) for name in ("num_workers", "prefetch_factor"))
+    loaded = (workers if isinstance(workers, int) else 0) * (ahead if isinstance(ahead, int) else _AHEAD)
+    return max(loaded, KEPT_BATCHES if settings.get("ceiling") == "cached_batches" else 0)

@@ -69,8 +69,8 @@ class ScriptToTry:
         if most < (steps or LEAST_STEPS):
             raise InvalidSettings(
                 f"{run.name} has {len(table.steady)} measured steps. To try something takes {steps or LEAST_STEPS} of "
-                f"them, {before} before a change is in full effect, and the last fifth is left, so that the script does "
-                "not come to its end. Train for longer, or try less (--only CODE)."
+                f"them, {before} before a change is in full effect, and the last fifth is left, so that the script "
+                "does not come to its end. Train for longer, or try less (--only CODE)."
             )
         return cls(
             launch=ScriptAgain(words, base.settings),

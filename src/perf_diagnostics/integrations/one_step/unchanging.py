@@ -143,23 +143,28 @@ class Unchanging:
                 self._seconds[row] = median(taken)
 
     def look_at_memories(self) -> None:
-        """What reads a memory that holds something else by now is not the same in each step."""
-        changed = self._changed() if self._told else set()
-        self._keep(lambda row: not self._reads_one_of(changed, row))
+        """What reads a memory that holds something else by now is not the same in each step.
 
-    def _changed(self) -> set[int]:
+        What is gone went with the training: the function it ran in has returned.
+        """
+        changed = self._changed(gone=False) if self._told else set()
+        self._keep(lambda row: not self._reads_one_of(changed, row), gone=True)
+
+    def _changed(self, *, gone: bool = True) -> set[int]:
+        """The memories that hold something else, and those that are gone where ``gone`` is such a change."""
         left = {id(held): held for row, leaves in self._leaves.items() if self._left[row] for held in leaves}
-        return {at for at, held in left.items() if self._marks.get(at) != _mark(held)}
+        now = {at: _mark(held) for at, held in left.items()}
+        return {at for at, mark in now.items() if mark != self._marks.get(at) and (gone or mark is not None)}
 
     def _reads_one_of(self, changed: set[int], row: int) -> bool:
         return any(id(held) in changed for held in self._leaves.get(row, ()))
 
-    def _keep(self, fits: Callable[[int], bool]) -> None:
-        """Only what fits is left, reads nothing that is gone, and is made of nothing else."""
+    def _keep(self, fits: Callable[[int], bool], *, gone: bool = False) -> None:
+        """Only what fits is left, reads nothing that is gone (unless that may be), and is made of nothing else."""
         columns, left = self._columns, self._left
         for row in range(len(columns)):
             if left[row]:
-                alive = not any(held.weak.expired() for held in self._leaves.get(row, ()))
+                alive = gone or not any(held.weak.expired() for held in self._leaves.get(row, ()))
                 left[row] = alive and fits(row) and all(left[read] for read in self._made_of(row))
         self._told = self._tellable() if self._told else {}
 

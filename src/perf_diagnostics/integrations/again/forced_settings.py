@@ -87,20 +87,7 @@ class ForcedSettings:
         return f"{named} changed nothing: the script has nothing that it could be set for ({FORCIBLE[idle[0]]})"
 
     def _force_loaders(self, patches: ExitStack) -> None:
-        original: Callable[..., None] = DataLoader.__init__
-        signature = inspect.signature(original)
-
-        @functools.wraps(original)
-        def __init__(loader: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - stands in for the class's own
-            try:
-                bound = signature.bind(loader, *args, **kwargs)
-            except TypeError:
-                original(loader, *args, **kwargs)  # raises in torch's own words
-                return
-            self._change_loader(bound)
-            original(*bound.args, **bound.kwargs)
-
-        replace(DataLoader, "__init__", __init__, patches)
+        replace(DataLoader, "__init__", _with_arguments(DataLoader.__init__, self._change_loader), patches)
 
     def _change_loader(self, bound: inspect.BoundArguments) -> None:
         given, settings = bound.arguments, self.settings
@@ -145,21 +132,11 @@ class ForcedSettings:
     def _force_optimizer(
         self, kind: type[torch.optim.Optimizer], flags: Mapping[str, bool], patches: ExitStack
     ) -> None:
-        original: Callable[..., None] = kind.__init__
-        signature = inspect.signature(original)
-
-        @functools.wraps(original)
-        def __init__(optimizer: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - stands in for the class's own
-            try:
-                bound = signature.bind(optimizer, *args, **kwargs)
-            except TypeError:
-                original(optimizer, *args, **kwargs)
-                return
+        def change(bound: inspect.BoundArguments) -> None:
             bound.arguments.update(flags)
-            original(*bound.args, **bound.kwargs)
             self._effective.add("optimizer_implementation")
 
-        replace(kind, "__init__", __init__, patches)
+        replace(kind, "__init__", _with_arguments(kind.__init__, change), patches)
 
     def _freeze_after_some_steps(self, patches: ExitStack) -> None:
         steps = 0
@@ -176,3 +153,22 @@ class ForcedSettings:
 
         hook = register_optimizer_step_post_hook(stepped)
         patches.callback(hook.remove)
+
+
+def _with_arguments(
+    original: Callable[..., None], change: Callable[[inspect.BoundArguments], None]
+) -> Callable[..., None]:
+    """A constructor of which ``change`` changes the arguments; wrong ones are refused in its own words."""
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def __init__(*args: Any, **kwargs: Any) -> None:  # noqa: N807 - stands in for the class's own
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError:
+            original(*args, **kwargs)
+            return
+        change(bound)
+        original(*bound.args, **bound.kwargs)
+
+    return __init__

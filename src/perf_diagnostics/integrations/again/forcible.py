@@ -44,11 +44,11 @@ def check_forced(settings: Mapping[str, Json]) -> None:
     Raises:
         InvalidSettings: one that does not exist, cannot be forced, or has an impossible value.
     """
-    Settings(batch_size=1).replace(**settings)
     for name, value in settings.items():
         if value is None or why_not_forced({name: value}):
             known = "; ".join(f"{known}: {what}" for known, what in FORCIBLE.items())
             raise InvalidSettings(f"{name}={value} cannot be forced on a script. What can: {known}.")
+    Settings(batch_size=1).replace(**settings)
 
 
 def steps_until_effect(settings: Mapping[str, Json]) -> int:

@@ -52,6 +52,7 @@ class ScriptAgain:
         """Start the script; returns at once."""
         trial = codec.decode(Trial, request.trial, where="the request")
         directory = Path(request.directory)
+        shutil.rmtree(directory / _RUNS, ignore_errors=True)  # what a killed attempt left, whose name is taken
         command = [sys.executable, "-m", "perf_diagnostics", "run", "--quiet"]
         command += ["--results-dir", str(directory / _RUNS), "--name", _RUN, "--steps", str(trial.length.max_steps)]
         for name, value in self._changed(trial.settings.canonical()).items():

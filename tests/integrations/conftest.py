@@ -16,8 +16,11 @@ import torch
 from perf_diagnostics.integrations import own_cost
 from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
 from perf_diagnostics.integrations.marked import MarkedLoop
+from perf_diagnostics.integrations.model import trained
+from perf_diagnostics.integrations.model.living import Living, living
 from perf_diagnostics.integrations.model.trained import Trained
 from perf_diagnostics.integrations.run_script import Session, run_watched
+from perf_diagnostics.integrations.watching import updates_by_hand
 from perf_diagnostics.records import ALL_PHASES, StepTable, TrialResult
 from perf_diagnostics.store.find import list_runs
 
@@ -119,3 +122,23 @@ def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     if counters is not None:
         monkeypatch.setitem(counters, "stats", Counter())
+
+
+@pytest.fixture
+def nothing_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script has a process of its own, without the models and optimizers that earlier tests have left.
+
+    Where an optimizer lives, nobody is taken to update parameters by hand.
+    """
+    there = living()
+    known = {id(one): one for one in (*there.modules, *there.optimizers)}
+
+    def new() -> Living:
+        now = living()
+        return Living(
+            [one for one in now.modules if id(one) not in known],
+            [one for one in now.optimizers if id(one) not in known],
+        )
+
+    for module in (trained, updates_by_hand):
+        monkeypatch.setattr(module, "living", new)

@@ -47,6 +47,7 @@ class Reader:
             yield batch * 1.0
 
 
+@pytest.mark.usefixtures("nothing_of_other_tests")
 @pytest.mark.parametrize("by_hand", [True, False], ids=["by-hand", "optimizer"])
 def test_their_batches_are_waited_for_and_counted_once(tmp_path: Path, *, by_hand: bool) -> None:
     model, reader = torch.nn.Linear(4, 1), Reader(batches=5)

@@ -15,8 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from perf_diagnostics.diagnose.facts.update_facts import BY_HAND
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations import attach
-from perf_diagnostics.integrations.model import parameter_changes, trained
-from perf_diagnostics.integrations.model.living import Living, living
+from perf_diagnostics.integrations.model import parameter_changes
 from perf_diagnostics.integrations.run_script import Session
 from perf_diagnostics.integrations.watching import updates_by_hand
 from perf_diagnostics.records import Phase, TrialResult
@@ -29,21 +28,7 @@ Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 loss_of = torch.nn.functional.mse_loss
 
 
-@pytest.fixture(autouse=True)
-def nothing_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script has a process of its own, without the models and optimizers that earlier tests have left."""
-    there = living()
-    known = {id(one): one for one in (*there.modules, *there.optimizers)}
-
-    def new() -> Living:
-        now = living()
-        return Living(
-            [one for one in now.modules if id(one) not in known],
-            [one for one in now.optimizers if id(one) not in known],
-        )
-
-    for module in (trained, updates_by_hand):
-        monkeypatch.setattr(module, "living", new)
+pytestmark = pytest.mark.usefixtures("nothing_of_other_tests")
 
 
 def made() -> torch.nn.Module:

@@ -257,6 +257,13 @@ def _stalling(share: float, seed: int, *, every: int = 0) -> TrialResult:
     return loop(seed, steps=steps, added={Phase.OTHER: pulses(share, seed, every=every, chance=0.05, steps=steps)})
 
 
+def _evaluating(share: float, seed: int) -> TrialResult:
+    """Ten calls with gradients, which nothing is trained on, after each pass of 20 of 240 steps."""
+    forward = pulses(share, seed, every=20, chance=0.0, steps=240)
+    columns = {"forwards": 1 + 10 * (forward > 0), "backwards": np.ones(240)}
+    return loop(seed, steps=240, added={Phase.FORWARD: forward}, columns=columns, facts={"batches_a_pass": 20})
+
+
 def _growing(share: float, seed: int) -> TrialResult:
     """600 steps with ever more outside of the phases, of which what lies above the first steps is this share."""
     grown = _STEP_S * share / (1 - share) * 2 * np.linspace(0, 1, 600)
@@ -470,6 +477,7 @@ DOSES: tuple[Dose, ...] = (
     Dose(code="STB003", limit="ratio", build=_jittering, severity=INFO, scale="ratio", firing=(2.0,)),
     Dose(code="STB004", limit="lost_share", build=lambda share, seed: _stalling(share, seed, every=20)),
     Dose(code="STB004", limit="lost_share", says="100 % of it outside of all phases", build=_beating),
+    Dose(code="STB004", limit="each_pass", says="for an evaluation", build=_evaluating),
     Dose(code="STB006", limit="lost_share", build=_growing),
     Dose(code="PWR001", limit="warn_share", build=lambda share, seed: _board(seed, bits=0x20, share=share)),
     Dose(

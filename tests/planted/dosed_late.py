@@ -280,6 +280,15 @@ def _taking_turns(delayed: float, seed: int) -> TrialResult:
     return _ranks(seed, 2, facts=facts, quantities={"process_run_delay_share": delayed})
 
 
+def _uneven_passes(idle: float, seed: int) -> TrialResult:
+    """Two ranks in passes of 40 steps, of which the second one has batches for so many that this part is idle."""
+    whole = _ranks(seed, 2)
+    steps = np.arange(len(whole.steps[0]))
+    passes = (steps // 40, steps // round(40 * (1 - 2 * idle)))
+    tables = (StepTable({**table.columns, "epoch": epoch}) for table, epoch in zip(whole.steps, passes, strict=True))
+    return dataclasses.replace(whole, steps=tuple(tables))
+
+
 def _beside_buckets(size: float, seed: int) -> TrialResult:
     """Two ranks whose gradients hold so many bytes beside their buckets."""
     return exchanging(0.0, seed, facts={"ddp_gradient_as_bucket_view": False, "ddp_gradients_beside_bytes": size})
@@ -450,6 +459,7 @@ DOSES: tuple[Dose, ...] = (
     Dose(code="COM010", limit="warn_share", build=_apart),
     *shares("COM012", _meeting, warn_share=WARNING),
     Dose(code="COM013", limit="warn_delay", build=_taking_turns),
+    Dose(code="COM014", limit="warn_share", build=_uneven_passes),
     Dose(code="COM012", limit="critical_share", severity=CRITICAL, scale="room", most=0.9, build=_meeting),
     Dose(code="COM011", limit="least_bytes", severity=INFO, build=_beside_buckets),
 )

@@ -18,6 +18,10 @@ _LINE: dict[str, Json] = {
 
 _MORE: dict[str, dict[str, Json]] = {
     "broadcast_blow_ups": {"shape": [512, 512, 64], "left": 0.005, "operators": ["sub", "pow", "sum"]},
+    "dearer_orders": {
+        **{"shape": [32, 512, 512], "shapes": [[32, 512, 32], [32, 32, 512]], "left": 0.1},
+        **{"flops": 3_000_000_000, "flops_instead": 200_000_000},
+    },
     "zero_arithmetic": {"shape": [8, 21, 96, 96], "zeros": 0.95},
     "composed_attention": {
         **{"shape": [32, 384, 384], "used": False, "fused": True, "causal": False, "module": "", "dropout": False},
@@ -37,6 +41,15 @@ def _told(name: str, share: float, seed: int, **more: Json) -> TrialResult:
     return loop(seed, facts={**facts, name: [{**one, **more}]})
 
 
+def _prefixes(share: float, seed: int) -> TrialResult:
+    """A rollout before forward, of which a cache would save this share of the step."""
+    seconds = share * _STEP_S
+    told: dict[str, Json] = {**_LINE, "calls": 31, "rows": 16, "longest": 40, "positions": 12896}
+    told |= {"positions_again": 12400, "seconds": seconds}
+    told |= dict.fromkeys(("seconds_again", "seconds_again_least", "seconds_again_most"), seconds)
+    return loop(seed, facts={"prefixes_again": [told]})
+
+
 def _doses(code: str, name: str) -> tuple[Dose, ...]:
     return tuple(
         Dose(code=code, limit=limit, severity=severity, build=lambda share, seed: _told(name, share, seed))
@@ -48,6 +61,9 @@ DOSES: tuple[Dose, ...] = (
     *_doses("CMP009", "composed_attention"),
     *_doses("CMP026", "broadcast_blow_ups"),
     *_doses("CMP031", "zero_arithmetic"),
+    *_doses("CMP034", "dearer_orders"),
+    Dose(code="CMP035", limit="info_share", severity=Severity.INFO, build=_prefixes),
+    Dose(code="CMP035", limit="warn_share", severity=Severity.WARNING, build=_prefixes),
     Dose(
         code="CMP031",
         limit="least_zeros",

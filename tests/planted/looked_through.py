@@ -10,7 +10,10 @@ _OTHERS = ("INP001", "HST005", "HST006", "OPT001", "CMP017", "CMP020", "CMP021")
 _NEEDLESS = ("CMP027", "CMP028", "CMP029", "CMP030", "CMP032", "CMP033")
 
 #: Several operators for what one of torch's does at once, and what they are not to be taken for.
-_COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030", "CMP032")
+_COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030", "CMP032", "CMP034")
+
+#: What generates lies outside of all phases, as HST006 may say.
+_GENERATES = tuple(one for one in _OTHERS if one != "HST006")
 
 
 def _plant(
@@ -24,6 +27,7 @@ def _plant(
     steps: tuple[int, int],
     slower_by: float,
     control: tuple[str, int] | None = None,
+    others: tuple[str, ...] = _OTHERS,
 ) -> Plant:
     # Steps of the fault and of its twin: three seconds of each, for a step is looked through after the first one.
     return Plant(
@@ -36,7 +40,7 @@ def _plant(
         fix=Script(fault=twin, steps=steps[1]),
         expected=(code,),
         top=(code,),
-        must_not=(*_OTHERS, *(one for one in codes if one != code)),
+        must_not=(*others, *(one for one in codes if one != code)),
         tried=(code,),
         check=slower(slower_by),
     )
@@ -134,5 +138,26 @@ PLANTS = (
         dose="768 places, four heads, a causal mask",
         steps=(100, 160),
         slower_by=1.1,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP034",
+        "scores-first",
+        "keys-first",
+        "a script whose attention has no softmax, and multiplies queries and keys first",
+        dose="512 places, four heads of 16",
+        steps=(200, 600),
+        slower_by=1.3,
+    ),
+    _plant(
+        _NEEDLESS,
+        "CMP035",
+        "without-cache",
+        "with-cache",
+        "a script that generates what it learns from, and computes all earlier tokens again for each",
+        dose="24 tokens of 16 rows, one by one",
+        steps=(50, 200),
+        slower_by=1.3,
+        others=_GENERATES,
     ),
 )

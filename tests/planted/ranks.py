@@ -37,6 +37,12 @@ def _both_ranks(check: Check) -> Check:
     return both
 
 
+def _half_of_the_steps(faulty: Seen, control: Seen | None) -> str:
+    assert faulty.run is not None
+    steps = [len(table) for table in faulty.run.results[0].steps]
+    return "" if steps[1] == steps[0] / 2 else f"the ranks took {steps} steps"
+
+
 def _late(faulty: Seen, control: Seen | None) -> str:
     """Rank 1 takes at least 30 of its 40 ms longer than rank 0 for what lies before backward, a fifth of a step."""
     assert faulty.run is not None
@@ -291,6 +297,18 @@ PLANTS = (
         noted=("COM010",),
         must_not=("COM002", "COM003", "COM009", "INP001"),
         check=_both_ranks(_collects_apart),
+    ),
+    Plant(
+        name="uneven-passes",
+        number="-",
+        says="one rank of two has half of the batches in each pass, and waits for the other one at its end",
+        dose="half of the batches",
+        faulty=Torchrun(fault="uneven-passes", steps=80),
+        control=Torchrun(fault="even-passes", steps=80),
+        fix=Torchrun(fault="even-passes", steps=80),
+        expected=("COM014",),
+        must_not=("COM002", "COM004", "INP001"),
+        check=_half_of_the_steps,
     ),
     Plant(
         name="untouched-ranks",

@@ -66,6 +66,28 @@ class Attends(torch.nn.Module):
         return self.last(out.transpose(1, 2).reshape(1, 768, 64).mean(1)).mean(0) + x[:, :10]
 
 
+class Linear(torch.nn.Module):
+    """Attention without softmax over 512 places; ``keys_first``: keys and values are multiplied before queries are."""
+
+    def __init__(self, keys_first):
+        super().__init__()
+        self.keys_first = keys_first
+        self.places = torch.nn.Parameter(torch.randn(512, 64) * 0.1)
+        self.inner = torch.nn.Linear(64, 192)
+        self.last = torch.nn.Linear(64, 10)
+
+    def forward(self, x):
+        places = x[:1, :1, None] * self.places
+        query, key, value = self.inner(places).view(1, 512, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        query, key = functional.elu(query) + 1, functional.elu(key) + 1
+        if self.keys_first:
+            out = query @ (key.transpose(-2, -1) @ value) / (query @ key.sum(-2).unsqueeze(-1))
+        else:
+            scores = query @ key.transpose(-2, -1)
+            out = scores / scores.sum(-1, keepdim=True) @ value
+        return self.last(torch.tanh(out).transpose(1, 2).reshape(1, 512, 64).mean(1)).mean(0) + x[:, :10]
+
+
 MODELS = {
     "spread-pairs": lambda: Prototypes(spread=True),
     "distances": lambda: Prototypes(spread=False),
@@ -73,4 +95,6 @@ MODELS = {
     "picked-first": lambda: Topics(labels=False),
     "written-scores": lambda: Attends(written=True),
     "one-kernel": lambda: Attends(written=False),
+    "scores-first": lambda: Linear(keys_first=False),
+    "keys-first": lambda: Linear(keys_first=True),
 }

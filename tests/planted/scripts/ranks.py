@@ -33,6 +33,8 @@ FAULTS = (
     "slow-network",
     "threads",
     "collects",
+    "uneven-passes",
+    "even-passes",
 )
 given = argparse.ArgumentParser()
 given.add_argument("--fault", choices=FAULTS, default="none")
@@ -54,6 +56,10 @@ LAYERS = {
     "slow-network": 96,
 }.get(args.fault, 24)
 ACCUMULATED = 4 if args.fault.startswith("syncs") else 1
+#: Four passes, of which the second rank has the fewer batches; else one.
+A_PASS = args.steps * ACCUMULATED
+if args.fault.endswith("passes"):
+    A_PASS = args.steps // 4 // (2 if args.fault.startswith("uneven") and RANK == 1 else 1)
 torch.manual_seed(args.seed)
 torch.set_num_threads(16 if args.fault == "threads" else 1)
 
@@ -67,7 +73,7 @@ def rows(batch):
 
 class Batches(IterableDataset):
     def __iter__(self):
-        for batch in range(args.steps * ACCUMULATED):
+        for batch in range(A_PASS):
             if args.fault == "late-for-buffers" and RANK == 1:
                 time.sleep(0.04)
             yield torch.randn(rows(batch), 256)
@@ -138,22 +144,25 @@ heap = [[number] for number in range(200_000)] if args.fault == "collects" else 
 if args.fault == "collects":
     gc.disable()
 
-for number, batch in enumerate(DataLoader(Batches(), batch_size=None)):
-    last = (number + 1) % ACCUMULATED == 0
-    with contextlib.nullcontext() if last or args.fault == "syncs-all" else model.no_sync():
-        loss = model(batch).square().mean()
-        if args.fault == "late-rank" and RANK == 1:
-            time.sleep(0.04)
-        if args.fault == "late-now-and-then" and RANK == 1 and number % 8 == 7:
-            time.sleep(0.25)
-        if args.fault == "late-in-backward" and RANK == 1:
-            loss.register_hook(late)
-        loss.backward()
-    if last:
-        optimizer.step()
-        optimizer.zero_grad()
-    if args.fault.startswith("reduces"):
-        reduced(loss)
-    if args.fault == "collects" and (number + 2 * RANK) % 4 == 0:
-        gc.collect()
+data = DataLoader(Batches(), batch_size=None)
+for _ in range(4 if args.fault.endswith("passes") else 1):
+    with model.join() if args.fault.endswith("passes") else contextlib.nullcontext():
+        for number, batch in enumerate(data):
+            last = (number + 1) % ACCUMULATED == 0
+            with contextlib.nullcontext() if last or args.fault == "syncs-all" else model.no_sync():
+                loss = model(batch).square().mean()
+                if args.fault == "late-rank" and RANK == 1:
+                    time.sleep(0.04)
+                if args.fault == "late-now-and-then" and RANK == 1 and number % 8 == 7:
+                    time.sleep(0.25)
+                if args.fault == "late-in-backward" and RANK == 1:
+                    loss.register_hook(late)
+                loss.backward()
+            if last:
+                optimizer.step()
+                optimizer.zero_grad()
+            if args.fault.startswith("reduces"):
+                reduced(loss)
+            if args.fault == "collects" and (number + 2 * RANK) % 4 == 0:
+                gc.collect()
 dist.destroy_process_group()

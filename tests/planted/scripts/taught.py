@@ -1,4 +1,4 @@
-"""A student that learns from a frozen teacher on the same samples in each pass, and its twins."""
+"""A student of a frozen teacher on the same samples in each pass, and a model that learns from what it generates."""
 
 import itertools
 
@@ -39,8 +39,54 @@ def taught(steps, *, kept, noisy):
                 break
 
 
+class Generator(torch.nn.Module):
+    """Two layers of causal attention over tokens, of which ``kept`` may hold the keys and values of earlier ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.places = torch.nn.Embedding(64, 128), torch.nn.Embedding(64, 128)
+        self.inner = torch.nn.ModuleList(torch.nn.Linear(128, 384) for _ in range(2))
+        self.outer = torch.nn.ModuleList(layers(128, 256, 128) for _ in range(2))
+        self.last = torch.nn.Linear(128, 64)
+
+    def forward(self, tokens, kept=None):
+        first = kept[0][0].shape[2] if kept else 0
+        x = self.tokens(tokens) + self.places(torch.arange(first, first + tokens.shape[1]))
+        earlier = list(kept) if kept else []
+        for number, (inner, outer) in enumerate(zip(self.inner, self.outer, strict=True)):
+            query, key, value = inner(x).view(*tokens.shape, 3, 4, 32).permute(2, 0, 3, 1, 4)
+            if earlier:
+                key, value = (torch.cat(both, 2) for both in zip(earlier[number], (key, value), strict=True))
+            if kept is not None:
+                kept[number:] = [(key, value)]
+            seen = functional.scaled_dot_product_attention(query, key, value, is_causal=not first)
+            x = x + seen.transpose(1, 2).flatten(2)
+            x = x + outer(x)
+        return self.last(x)
+
+
+def generated(steps, *, cached):
+    """Each step generates 24 tokens for 16 rows, with or without what earlier ones left, and learns from these."""
+    model = Generator()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(steps):
+        tokens, kept = torch.zeros(16, 1, dtype=torch.long), []
+        with torch.no_grad():
+            for _ in range(24):
+                scores = model(tokens[:, -1:], kept) if cached else model(tokens)
+                tokens = torch.cat([tokens, torch.multinomial(scores[:, -1].softmax(-1), 1)], 1)
+        reward = (tokens[:, 1:] % 2 == 0).float().mean(1)
+        likely = functional.log_softmax(model(tokens[:, :-1]), -1).gather(-1, tokens[:, 1:, None])
+        loss = -((reward - reward.mean()) * likely.sum((1, 2))).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 TRAININGS = {
     "teacher-asked": lambda steps: taught(steps, kept=False, noisy=False),
     "answers-kept": lambda steps: taught(steps, kept=True, noisy=False),
     "teacher-augmented": lambda steps: taught(steps, kept=False, noisy=True),
+    "without-cache": lambda steps: generated(steps, cached=False),
+    "with-cache": lambda steps: generated(steps, cached=True),
 }

@@ -32,6 +32,8 @@ from perf_diagnostics.diagnose.rules.cmp030_computed_again import ComputedAgain
 from perf_diagnostics.diagnose.rules.cmp031_arithmetic_with_zeros import ArithmeticWithZeros
 from perf_diagnostics.diagnose.rules.cmp032_computed_each_step import ComputedEachStep
 from perf_diagnostics.diagnose.rules.cmp033_known_answers import KnownAnswers
+from perf_diagnostics.diagnose.rules.cmp034_dearer_order import DearerOrder
+from perf_diagnostics.diagnose.rules.cmp035_prefix_computed_again import PrefixComputedAgain
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -45,6 +47,7 @@ from perf_diagnostics.diagnose.rules.com010_pauses_out_of_step import PausesOutO
 from perf_diagnostics.diagnose.rules.com011_gradients_beside_buckets import GradientsBesideBuckets
 from perf_diagnostics.diagnose.rules.com012_collectives_in_the_loop import CollectivesInTheLoop
 from perf_diagnostics.diagnose.rules.com013_more_ranks_than_cores import MoreRanksThanCores
+from perf_diagnostics.diagnose.rules.com014_uneven_passes import UnevenPassesOfRanks
 from perf_diagnostics.diagnose.rules.cpu001_oversubscribed_threads import OversubscribedThreads
 from perf_diagnostics.diagnose.rules.cpu002_far_from_the_device import FarFromTheDevice
 from perf_diagnostics.diagnose.rules.cpu003_cpu_quota_throttled import CpuQuotaThrottled
@@ -193,6 +196,8 @@ RULES: tuple[Rule, ...] = (
     ArithmeticWithZeros(),
     ComputedEachStep(),
     KnownAnswers(),
+    DearerOrder(),
+    PrefixComputedAgain(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),
@@ -231,4 +236,5 @@ RULES: tuple[Rule, ...] = (
     GradientsBesideBuckets(),
     CollectivesInTheLoop(),
     MoreRanksThanCores(),
+    UnevenPassesOfRanks(),
 )

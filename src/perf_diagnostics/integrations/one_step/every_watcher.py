@@ -12,6 +12,7 @@ from perf_diagnostics.integrations.one_step.dataflow import StepDataflow
 from perf_diagnostics.integrations.one_step.dataflow_storages import Storages
 from perf_diagnostics.integrations.one_step.operator_graph import OperatorGraph
 from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
+from perf_diagnostics.integrations.one_step.product_orders import ProductOrders
 from perf_diagnostics.integrations.one_step.single_precision import SinglePrecision
 from perf_diagnostics.integrations.one_step.step_totals import StepTotals
 from perf_diagnostics.integrations.one_step.watcher import Watcher, memory
@@ -32,6 +33,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         BlowUps(graph, lines),
         ZeroArithmetic(graph, at, lines),
         ComposedAttention(graph, lines),
+        ProductOrders(graph, at, lines),
         StepDataflow(Storages(at, trained)),
         SinglePrecision(lines),
     ]

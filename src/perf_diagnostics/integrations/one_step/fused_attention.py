@@ -89,10 +89,15 @@ _LARGEST_MASK, _LEAST_TOKENS = 1 << 22, 16
 _BLOCKS = -1e3
 
 
-def leaves_the_past(mask: torch.Tensor) -> bool:
-    """Whether a mask, of truth values or to be added, is one square that tells each query's past from its future."""
+def leaves_the_past(mask: torch.Tensor, least: int = _LEAST_TOKENS) -> bool:
+    """Whether a mask, of truth values or to be added, is one square that tells each query's past from its future.
+
+    Args:
+        mask: of shape (…, queries, keys).
+        least: the fewest queries of one that is looked at.
+    """
     numbers = stored_numbers(mask)
-    if mask.dim() < 2 or mask.shape[-1] != mask.shape[-2] or mask.shape[-1] < _LEAST_TOKENS:
+    if mask.dim() < 2 or mask.shape[-1] != mask.shape[-2] or mask.shape[-1] < least:
         return False
     if numbers != mask.shape[-1] ** 2 or numbers > _LARGEST_MASK:
         return False

@@ -15,11 +15,12 @@ import torch
 
 from perf_diagnostics.integrations.model.describe import parameters_of
 from perf_diagnostics.integrations.model.modules import TimedCalls, is_compiled, stands_in
-from perf_diagnostics.integrations.one_step import known_answers, unchanging
+from perf_diagnostics.integrations.one_step import known_answers, prefixes_again, unchanging
 from perf_diagnostics.integrations.one_step.dataflow import StepDataflow
 from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.integrations.one_step.every_watcher import watchers_of
 from perf_diagnostics.integrations.one_step.later_looks import LaterLooks
+from perf_diagnostics.integrations.one_step.prefixes_again import PrefixesAgain
 from perf_diagnostics.integrations.one_step.samples_again import SamplesAgain, arguments_of
 from perf_diagnostics.integrations.one_step.watcher import memory
 from perf_diagnostics.integrations.one_step.zero_products import SIGNAL
@@ -82,6 +83,7 @@ class StepLook:
         #: What a few later looks are for: what seems to be the same in each step, or for each sample.
         self._later: LaterLooks | None = None
         self._samples = SamplesAgain(lambda: self.under_way)
+        self._prefixes = PrefixesAgain()
         #: What was trained when a step was looked at first, and how often that was others since.
         self._trained: frozenset[int] = frozenset()
         self._again = 0
@@ -100,6 +102,7 @@ class StepLook:
             self._over = False
             self._later_fails()
             self._samples = SamplesAgain(lambda: self.under_way)
+            self._prefixes = PrefixesAgain()
         if self._later is not None:
             return self._later.goes_on
         return not self._over and steady_steps >= STEADY_STEPS
@@ -191,6 +194,11 @@ class StepLook:
         if self._later is None:
             with self._observations.guard(SIGNAL):
                 self.facts, gaps = mode.conclude()
+                if self._prefixes.why_not:
+                    gaps[prefixes_again.SIGNAL] = self._prefixes.why_not
+                else:
+                    self.facts[prefixes_again.SIGNAL] = self._prefixes.told
+                self._prefixes = PrefixesAgain()
                 self.facts[WHOLE_STEP] = not self._trained
                 for signal, why in gaps.items():
                     self._observations.note(signal, why)
@@ -276,17 +284,21 @@ class StepLook:
         """Operators are seen from here on, unless they are by now, or something else that changes what they do is under
         way, or a graph is being captured.
         """
+        if mode is self._mode and mode.is_open and mode.beside and not beside:
+            mode.open()
+            return False
+        if mode is not self._mode or not self._may_show():
+            return False
+        mode.open(beside=beside)
+        return True
+
+    def _may_show(self) -> bool:
+        """Whether nothing else that changes what operators do is under way, and no graph is being captured."""
         # Not functorch.peek_interpreter_stack(): it makes the thread a stack, which torch then copies with each
         # backward for as long as the thread lives (11,700 instructions a step of two layers, torch 2.13).
         transformed = _INNER._are_functorch_transforms_active()
         alone = not _INNER._len_torch_dispatch_stack() and not transformed and _INNER._get_tracing_state() is None
-        if mode is self._mode and mode.is_open and mode.beside and not beside:
-            mode.open()
-            return False
-        if mode is not self._mode or not alone or any(captures(device) for device in self._devices):
-            return False
-        mode.open(beside=beside)
-        return True
+        return alone and not any(captures(device) for device in self._devices)
 
     def _shows_call(self, mode: OperatorMode, model: torch.nn.Module, args: Any, named: Any) -> None:
         """What a model is called with, to whoever follows the data."""
@@ -297,6 +309,23 @@ class StepLook:
             for one in mode.watchers:
                 if isinstance(one, StepDataflow):
                     one.called(self._samples.number(model), given)
+
+    def _goes_on(self, mode: OperatorMode, model: torch.nn.Module, args: Any, named: Any) -> Callable[[], None] | None:
+        """A call without gradients that may go on from the one before; what ends it, if it does."""
+        if torch.is_grad_enabled() or self._later is not None or mode is not self._mode or mode.in_backward:
+            return None
+        if not (mode.is_open or self._may_show()):
+            return None
+        ends = self._prefixes.call(model, args, named, mode, lambda: mode is self._mode)
+        if ends is None:
+            return None
+        over = ends
+
+        def guarded() -> None:
+            with self._observations.guard(prefixes_again.SIGNAL):
+                over()
+
+        return guarded
 
     def _opens_around(self, mode: OperatorMode) -> None:
         """What the loop does outside of its models is seen from here on, where that can be told from the rest."""
@@ -311,18 +340,23 @@ class StepLook:
             if compiling() or get_ident() != thread:
                 return call(*args, **kwargs)
             opened = False
+            ends: Callable[[], None] | None = None
             with self._observations.guard(SIGNAL):
                 if torch.is_grad_enabled():
                     opened = self._opens(mode)
                 elif not model.training:  # an evaluation, and no backward comes
                     mode.close()
                 self._shows_call(mode, model, args, kwargs)
+                ends = self._goes_on(mode, model, args, kwargs)
             try:
                 return call(*args, **kwargs)
             except BaseException:
                 if opened:
                     mode.close()
                 raise
+            finally:
+                if ends is not None:
+                    ends()
 
         self._undo.callback(TimedCalls(model, looked))
 
@@ -332,13 +366,17 @@ class StepLook:
 
         def looked(*args: Any, **kwargs: Any) -> Any:
             opened = False
+            ends: Callable[[], None] | None = None
             if not compiling() and get_ident() == thread:
                 with self._observations.guard(SIGNAL):
                     opened = self._opens(mode, beside=True)
                     self._shows_call(mode, model, args, kwargs)
+                    ends = self._goes_on(mode, model, args, kwargs)
             try:
                 return call(*args, **kwargs)
             finally:
+                if ends is not None:
+                    ends()
                 if opened:
                     mode.close()
 

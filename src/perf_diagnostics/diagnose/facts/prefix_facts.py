@@ -1,0 +1,87 @@
+"""Calls of a model that begin with all that the call before was given, as one look at a step told them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.recorded import place_of
+from perf_diagnostics.records import CodePlace, Json, Phase
+
+_NOBODY = "no step was looked through operator by operator; in a watched loop one is, after its first second"
+
+#: One step was looked at: in another one it may take so many times as long, or as short.
+_SCATTER = 1.5
+
+
+@dataclass(frozen=True)
+class PrefixCalls:
+    """``calls`` that one line asks for, each with the arguments of the one before and more.
+
+    They went over so many ``positions`` in all, of which the call before had gone over ``again`` ones; the ``longest``
+    had so many, in each of so many ``rows``. ``saved`` is the share of the step that a cache would save, 0…1.
+    """
+
+    place: CodePlace | None
+    calls: int
+    rows: int
+    longest: int
+    positions: int
+    again: int
+    saved: Interval
+
+
+def prefixes_again(facts: TrialFacts) -> tuple[PrefixCalls, ...]:
+    """What the look at one step told, what takes longest first.
+
+    Raises:
+        NotMeasured: no step was looked through, or its calls were not compared.
+    """
+    told = facts.result.facts.get("prefixes_again")
+    if not isinstance(told, list):
+        raise facts.missing("prefixes_again", _NOBODY)
+    step_s = _undisturbed_s(facts)
+    found = (_read(one, step_s, _room(facts)) for one in told if isinstance(one, dict))
+    return tuple(sorted(found, key=lambda one: -one.saved.value))
+
+
+def phase_of(facts: TrialFacts, share: float) -> Phase:
+    """Where such calls lie: outside of the phases, unless there is no room there."""
+    other = ask(facts.share, Phase.OTHER)
+    return Phase.OTHER if other is not None and other.value >= share / 2 else Phase.FORWARD
+
+
+def _undisturbed_s(facts: TrialFacts) -> float:
+    """A step's time, without the part in which others had the cores that its thread was ready to run on: calls were
+    timed by the thread's own time.
+    """
+    ran, delayed = ask(facts.quantity, "loop_cpu_share"), ask(facts.quantity, "loop_run_delay_share")
+    without = ran / (ran + delayed) if ran and delayed is not None else 1.0
+    return facts.step_time_s.value * without
+
+
+def _room(facts: TrialFacts) -> float:
+    """The most of the step that calls without gradients can have taken."""
+    shares = (ask(facts.share, phase) for phase in (Phase.BACKWARD, Phase.OPTIMIZER, Phase.DATA_WAIT))
+    return max(0.0, 1.0 - sum(share.value for share in shares if share is not None))
+
+
+def _read(one: dict[str, Json], step_s: float, room: float) -> PrefixCalls:
+    value, least, most = (
+        min(room, _number(one.get(name)) / step_s)
+        for name in ("seconds_again", "seconds_again_least", "seconds_again_most")
+    )
+    calls, rows, longest = (int(_number(one.get(name))) for name in ("calls", "rows", "longest"))
+    return PrefixCalls(
+        place=place_of(one),
+        calls=calls,
+        rows=rows,
+        longest=longest,
+        positions=int(_number(one.get("positions"))),
+        again=int(_number(one.get("positions_again"))),
+        saved=Interval(value, min(value, least) / _SCATTER, max(value, most), 1),
+    )
+
+
+def _number(told: Json) -> float:
+    return float(told) if isinstance(told, int | float) and not isinstance(told, bool) and told >= 0 else 0.0

@@ -11,6 +11,7 @@ from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Family, Finding, Severity, Unchecked
 from perf_diagnostics.records import OWN_TRAINING, Gap, Length, Outcome, Phase, Quantity, Run, StepTable
 from perf_diagnostics.report.build import build_report
+from perf_diagnostics.report.formats.html import render_html
 from perf_diagnostics.report.gains import saving
 from perf_diagnostics.report.model import ChartKind, Report, ReportTable
 from perf_diagnostics.report.summary import summary_text
@@ -56,7 +57,7 @@ def test_without_a_verdict_the_headline_says_why():
 def test_where_nobody_could_count_samples_no_batch_size_is_named():
     trial = trial_of(batch_size=1, columns={"samples": 0})
     report = report_of(trial, notes=(OWN_TRAINING,))
-    assert report.subtitle == "cpu · 1 of 1 trial completed"
+    assert report.subtitle == "cpu · completed"
     assert "Batch" not in [column.label for column in table(report, "trials").columns]
     assert "Batch" in [column.label for column in table(report_of(trial_of(batch_size=1)), "trials").columns]
 
@@ -327,7 +328,7 @@ def test_one_size_of_a_sweep_that_lost_the_others_is_told_so():
     lost = trial_of(batch_size=16, steps=0, warmup_steps=0, outcome=Outcome.SKIPPED_OVER_TIME_BUDGET)
     told = report_of(trial_of(batch_size=8, forward=0.5), lost).answer[0]
     assert "only one of 2 batch sizes can be judged: 8, at 16.0 samples/s" in told  # 8 in 0.5 s
-    assert "The others: 16 (skipped, out of time);" in told and "A sweep would say" not in told
+    assert "The others: 16 (skipped, out of time);" in told and "Whether another is faster was not" not in told
 
 
 def test_a_size_of_too_few_steps_is_shown_and_not_recommended():
@@ -492,6 +493,28 @@ def test_rules_that_looked_and_found_nothing():
     assert "No rule could look for what would help." in report_of(cpu_result(8)).answer
 
 
+def test_where_nothing_completed_nothing_is_explained_that_is_not_there() -> None:
+    lost = [trial_of(outcome=Outcome.CRASHED, reason="no data", batch_size=n, steps=0, warmup_steps=0) for n in (8, 16)]
+    report = build_report(run_of(*lost), diagnose(run_of(*lost)), generated_at=GENERATED_AT)
+    assert report.answer[0].startswith("Mend this first: cpu batch 8 crashed: no data. ") and not report.key_figures
+    assert not any(table.key == "sizes" for table in report.tables)
+    page = render_html(report)
+    assert "Two numbers in brackets" not in page and "Doubts about the measuring" not in page
+    some = build_report(run_of(*lost, trial_of()), diagnose(run_of(*lost, trial_of())), generated_at=GENERATED_AT)
+    assert any(table.key == "sizes" for table in some.tables) and "Two numbers in brackets" in render_html(some)
+
+
+def test_a_script_that_broke_off_says_so_in_the_answer() -> None:
+    broken = trial_of(outcome=Outcome.CRASHED, reason="ValueError: label 12", steps=30)
+    run = dataclasses.replace(run_of(broken), notes=(OWN_TRAINING,))
+    report = build_report(run, diagnose(run), generated_at=GENERATED_AT)
+    assert report.answer[0].startswith("The training crashed (ValueError: label 12); ")
+    assert report.subtitle.endswith(" · crashed") and report.key_figures[-1].value == "crashed"
+    whole = dataclasses.replace(run_of(trial_of(steps=30)), notes=(OWN_TRAINING,))
+    told = build_report(whole, diagnose(whole), generated_at=GENERATED_AT)
+    assert not any("crashed" in sentence for sentence in told.answer) and told.subtitle.endswith(" · completed")
+
+
 def test_a_sentinel_that_did_not_run_is_counted_apart() -> None:
     skipped = trial_of(outcome=Outcome.SKIPPED_OVER_TIME_BUDGET, reason="no time was left", steps=0, warmup_steps=0)
     sentinel = dataclasses.replace(skipped, trial=dataclasses.replace(skipped.trial, role="sentinel"))
@@ -503,5 +526,5 @@ def test_a_sentinel_that_did_not_run_is_counted_apart() -> None:
     assert report.incomplete == ("sentinel synthetic cpu batch 8: skipped, out of time. No time was left",)
     lost = run_of(sentinel, dataclasses.replace(skipped, outcome=Outcome.CRASHED))
     told = build_report(lost, diagnose(lost), generated_at=GENERATED_AT)
-    assert told.answer[0].startswith("None of 1 trial completed (1 crashed)")
+    assert told.answer[0].startswith("Mend this first: cpu batch 8 crashed: no time was left. Nothing was measured, so")
     assert told.headline == "No verdict: the only trial did not complete (crashed)"

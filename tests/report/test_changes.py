@@ -63,10 +63,10 @@ def test_what_to_write_instead_of_a_line_known_to_be_slow_goes_before_a_general_
     assert saying(0.1) == saying(0.3, num_workers=2) == "Do it for many at once."
 
 
-def test_a_training_of_the_users_own_is_told_no_settings() -> None:
+def test_a_training_of_the_users_own_is_told_what_to_write_and_no_settings() -> None:
     same = finding(2, remedies=(Remedy("In other words.", {"num_workers": 1}),))
     own = Diagnosis(verdict=None, findings=(finding(), same), takes_settings=False)
-    assert [(change.says, change.code) for change in changes_of(own)] == [("Do 1.", "")]
+    assert [(change.says, change.code) for change in changes_of(own)] == [("Do 1.", "DataLoader(…, num_workers=1)")]
 
 
 def test_a_count_has_no_decimals() -> None:

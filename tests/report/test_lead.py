@@ -56,7 +56,7 @@ def with_trial(report: Report, summary: str, tried: str) -> Report:
 def test_what_the_change_says_of_its_trial_is_not_said_twice(report: Report) -> None:
     summary = f"It waits. The same holds at batch 4. {TRIED} It changes the optimisation."
     told = with_trial(report, summary, "tried in 4 pairs of trials: confirmed")
-    assert lead_of(told) == ("It waits.", "The same holds at batch 4. What was tried changes the optimisation.")
+    assert lead_of(told) == ("It waits.", "The same holds at batch 4.")
     assert lead_of(with_trial(report, f"It waits. {TRIED}", "tried: confirmed")) == ("It waits.", "")
     assert lead_of(with_trial(report, summary, ""))[1].endswith(f"{TRIED} It changes the optimisation.")
 

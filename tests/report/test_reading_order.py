@@ -10,8 +10,10 @@ import pptx
 import pytest
 
 from perf_diagnostics.cli.diagnosis_text import diagnosis_text
+from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Family, Finding, Remedy, Severity, Share, Verdict
 from perf_diagnostics.diagnose.verdict_place import verdict_finding
+from perf_diagnostics.records import Outcome
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.formats.html import render_html
 from perf_diagnostics.report.formats.json import report_json
@@ -88,6 +90,14 @@ def test_of_two_findings_of_the_verdicts_rule_the_one_it_quotes_is_meant() -> No
 
 def test_what_is_only_to_be_known_about_the_measuring_is_no_doubt() -> None:
     assert [one.code for one in FOUND if doubts_measuring(one)] == ["EXP008", "EXP007"]
+
+
+def test_that_nothing_completed_is_a_failure_and_no_doubt_about_numbers() -> None:
+    lost = [trial_of(outcome=Outcome.CRASHED, reason="no data", steps=0, warmup_steps=0)]
+    for results, doubted in ((lost, []), ([*lost, trial_of(batch_size=16)], ["EXP002"])):
+        found = diagnose(run_of(*results)).findings
+        assert "EXP002" in codes(Diagnosis(verdict=None, findings=found))
+        assert [one.code for one in found if one.code == "EXP002" and doubts_measuring(one)] == doubted
 
 
 def places(text: str) -> list[str]:

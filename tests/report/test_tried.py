@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -15,7 +16,7 @@ from perf_diagnostics.report.formats.markdown import render_markdown
 from perf_diagnostics.report.model import Report, ReportTable, TableColumn
 from perf_diagnostics.report.slides.pptx import render_pptx
 from perf_diagnostics.report.summary import summary_text
-from perf_diagnostics.report.tried import tried_frame, tried_on_a_slide
+from perf_diagnostics.report.tried import told_briefly, tried_frame, tried_on_a_slide
 from perf_diagnostics.report.words import cell
 from perf_diagnostics.testing import run_of, trial_of
 from tests.diagnose.tried_runs import CACHED, WORKERS, experiment, results, tried, waiting_run
@@ -165,6 +166,25 @@ def test_a_slide_has_in_its_notes_what_its_columns_cut() -> None:
     shown = {head.text: cell.text for head, cell in zip(grid.rows[0].cells, grid.rows[1].cells, strict=True)}
     assert shown["Gain\n%"].startswith("50.0 (49.") and shown["Base to changed\nsamples/s"] == "8.00 to 16.0"
     assert "Note" not in shown and "at least\n%" not in shown
+
+
+def test_what_won_warns_of_the_loss_where_its_advice_does_not() -> None:
+    halved = {"batch_size": 16}
+    for says, warned in (("Try it.", True), ("Try it. This changes the optimisation.", False)):
+        one = dataclasses.replace(experiment(halved), says=says)
+        (change,) = report_of(tried((one, HALF))).changes
+        assert change.says == says and change.tried.endswith("so look at the loss, too") is warned
+    (loader,) = report_of(tried((experiment(WORKERS), HALF))).changes
+    assert "the loss" not in loader.tried
+
+
+def test_where_all_was_tried_in_one_place_that_is_said_once() -> None:
+    several = tried((experiment(WORKERS, number=1), HALF), (experiment(CACHED), HALF))
+    brief = told_briefly(table_of(report_of(several)))
+    assert "Where" not in [column.label for column in brief.columns]
+    assert brief.note.endswith("All are about cpu, batch 8.") and len(brief.rows) == 2
+    alone = told_briefly(table_of(report_of(tried((experiment(WORKERS), HALF)))))
+    assert alone.columns[1].label == "Where" and "All are about" not in alone.note
 
 
 def test_what_the_slide_leaves_out_stands_in_its_notes() -> None:

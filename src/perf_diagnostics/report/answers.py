@@ -9,13 +9,14 @@ from perf_diagnostics.diagnose.facts.facts import Interval, Point, ask
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Finding, Severity
 from perf_diagnostics.diagnose.statistics.intervals import quotient
 from perf_diagnostics.records import Outcome, Run
-from perf_diagnostics.report.arms import OUTCOME_WORDS, Arm, clock_of, throughput
+from perf_diagnostics.report.arms import OUTCOME_WORDS, Arm, clock_of, only_training, throughput
 from perf_diagnostics.report.changes import finding_key, worthwhile
 from perf_diagnostics.report.charts.charts import throughput_key
 from perf_diagnostics.report.charts.phase_charts import largest_phases
 from perf_diagnostics.report.gains import gain
 from perf_diagnostics.report.model import Basis
 from perf_diagnostics.report.phases import PHASE_NAMES
+from perf_diagnostics.report.reading_order import FAILED_TRIALS
 from perf_diagnostics.report.tried import another_pace, in_vain
 from perf_diagnostics.report.words import between, counted, listing, number, percent, plain, time_unit
 
@@ -58,7 +59,8 @@ def answer_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[Sent
         return _UNCOUNTED, *_what_would_help(diagnosis), *_doubts(diagnosis)
     if not drawn:
         return (_nothing_completed(run),)
-    sentences = [_batch_size(arm, throughput_key(drawn, arm)) for arm in drawn[:ARMS_TOLD]]
+    sentences = _broken_off(run, diagnosis)
+    sentences += [_batch_size(arm, throughput_key(drawn, arm)) for arm in drawn[:ARMS_TOLD]]
     if len(drawn) > ARMS_TOLD:
         sentences.append(
             (f"The other {len(drawn) - ARMS_TOLD} configurations stand in the table.", Basis("", "trials"))
@@ -80,22 +82,34 @@ def _nothing_completed(whole: Run) -> Sentence:
     if run.pending:
         told.append(f"{len(run.pending)} not run")
     planned = counted(len(run.results) + len(run.pending), "trial")
-    outcome = f" ({listing(told)})" if told else ""
+    # That all ended in one way is said by the headline.
+    why = f"None of {planned} completed ({listing(told)})" if len(told) > 1 else "Nothing was measured"
     return (
-        f"None of {planned} completed{outcome}, so there is no throughput, no breakdown and no advice to give. "
-        f"{_first_failure(run)}",
+        f"{_first_failure(run)} {why}, so there is no throughput, no breakdown and no advice to give.",
         Basis("outcomes of the trials", "incomplete"),
     )
 
 
+def _broken_off(run: Run, diagnosis: Diagnosis) -> list[Sentence]:
+    """That a training of the user's own did not end by itself, and why: the numbers are those of what it did."""
+    training = only_training(run)
+    if training is None or training.outcome is Outcome.COMPLETED:
+        return []
+    failed = next((finding for finding in diagnosis.findings if finding.code == FAILED_TRIALS), None)
+    return [] if failed is None else [(plain(failed.summary, 600), Basis("how it ended", finding_key(failed)))]
+
+
 def _first_failure(run: Run) -> str:
     """Why the first trial failed, which is what has to be mended first; where no reason was recorded, where to look."""
+    if not run.results:
+        return f"None of {counted(len(run.pending), 'planned trial')} has run."
     first = next((result for result in run.results if result.outcome.failed and result.reason), None)
     if first is None:
         return "The reasons are listed under what is incomplete."
     settings = first.trial.settings
     where = f"{plain(settings.device, 40)} batch {settings.batch_size}"
-    return f"The first to fail, {where}, {OUTCOME_WORDS[first.outcome]}: {plain(first.reason, 300)}"
+    told = f"Mend this first: {where} {OUTCOME_WORDS[first.outcome]}: {plain(first.reason, 300)}"
+    return told if told.endswith((".", "!", "?", "…")) else f"{told}."
 
 
 def _batch_size(arm: Arm, chart: str) -> Sentence:
@@ -125,7 +139,7 @@ def _the_others(arm: Arm) -> str:
     lost = [f"{size} ({words})" for size in arm.sizes if (words := arm.loss(size) or aside.get(size, ""))]
     if lost:
         return f"The others: {_some(lost)}; whether one of them is faster is not known."
-    return "A sweep would say whether another is faster."
+    return "Whether another is faster was not measured."
 
 
 def _rank(arm: Arm, chosen: Point, best: Point) -> str:

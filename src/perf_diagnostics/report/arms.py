@@ -36,6 +36,11 @@ OUTCOME_WORDS: Mapping[Outcome, str] = {
 }
 
 
+def only_training(run: Run) -> TrialResult | None:
+    """What a run that was measured inside a training of the user's own holds, where that is all; else None."""
+    return run.results[0] if run.of_own_training and len(run.results) == 1 and not run.pending else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialFigures:
     """What one trial measured. ``clock`` says whose time the phases are: ``host`` or ``device``."""

@@ -8,7 +8,7 @@ from perf_diagnostics.diagnose.facts.asked_for import asked_for, lost_sentinels
 from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.records import Run
 from perf_diagnostics.report.answers import answer_of, headline
-from perf_diagnostics.report.arms import Arm, arms_of
+from perf_diagnostics.report.arms import OUTCOME_WORDS, Arm, arms_of, only_training
 from perf_diagnostics.report.changes import changes_of
 from perf_diagnostics.report.charts.charts import charts_of
 from perf_diagnostics.report.data import data_of
@@ -79,7 +79,9 @@ def _subtitle(run: Run, arms: Sequence[Arm]) -> str:
     where = listing(labels) if 0 < len(labels) <= 3 else counted(len(labels), "configuration")
     sizes = len({size for arm in arms if not arm.group.uncounted for size in arm.sizes})
     parts = [counted(sizes, "batch size") if sizes else "", where] if arms else []
-    asked = asked_for(run)
+    training, asked = only_training(run), asked_for(run)
+    if training is not None:
+        return " · ".join([*filter(None, parts), OUTCOME_WORDS[training.outcome]])
     parts.append(f"{len(asked.completed)} of {counted(len(asked.results) + len(asked.pending), 'trial')} completed")
     parts.append(lost_sentinels(run))
     return " · ".join(part for part in parts if part)

@@ -9,6 +9,7 @@ from perf_diagnostics.diagnose.evidence_words import sentence, unit_words
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding, Remedy, Severity, Tried, Trying
 from perf_diagnostics.diagnose.tried.outcomes import UNSURE, better
 from perf_diagnostics.records import Json
+from perf_diagnostics.report.in_code import in_code
 from perf_diagnostics.report.model import Change
 from perf_diagnostics.report.words import between, change_in_code, counted, number, plain
 
@@ -63,13 +64,13 @@ def _change(
         says = _of_its_line(finding) or says
     return Change(
         says=says,
-        code="" if advice is None else plain(change_in_code(diagnosis.setting_of(advice)), 200),
+        code="" if advice is None else plain(in_code(advice, diagnosis), 200),
         where=plain(finding.scope, 80),
         because=because(finding),
         gain=finding.recoverable,
         confidence=finding.confidence,
         key=finding_key(finding),
-        tried="" if result is None else _result(result),
+        tried="" if result is None else _result(result) + _caution(result, says),
     )
 
 
@@ -124,6 +125,13 @@ def _result(one: Tried) -> str:
     if one.as_predicted is None:
         return told
     return f"{told}: the prediction {'held' if one.as_predicted else 'did not hold'}"
+
+
+def _caution(result: Tried, says: str) -> str:
+    """That what won changes more than the speed, where the advice does not say so itself."""
+    if result.verdict is not Trying.CONFIRMED or not result.changes_training or "This changes" in says:
+        return ""
+    return "; it changes the optimisation, so look at the loss, too"
 
 
 def because(finding: Finding) -> str:

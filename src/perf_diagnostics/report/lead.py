@@ -12,7 +12,7 @@ from perf_diagnostics.report.words import below_its_label
 
 #: A sentence ends at a stop before a capital, or behind a word before a number.
 _NEXT_SENTENCE = re.compile(r"(?<=[\w%)\]”`’][.?!]) (?=[A-Z“])|(?<=[a-z]{2}\.) (?=\d)")
-_OF_A_TRIAL = re.compile(r"(?:^| )Tried: .*? pairs? of trials\.( It changes)?")
+_OF_A_TRIAL = re.compile(r"(?:^| )Tried: .*? pairs? of trials\.(?: It changes the optimisation\.)?")
 
 
 def lead(headline: str) -> tuple[str, str]:
@@ -30,8 +30,9 @@ def lead(headline: str) -> tuple[str, str]:
 def lead_of(report: Report) -> tuple[str, str]:
     """A report's headline in two, without what the change below it says of its trial."""
     first, rest = lead(below_its_label(report.headline))
+    first = first if first.endswith((".", "!", "?", "…")) else f"{first}."
     if any(change.tried and about_verdict(change, report.diagnosis) for change in report.changes):
-        rest = _OF_A_TRIAL.sub(lambda found: " What was tried changes" if found[1] else "", rest).strip()
+        rest = _OF_A_TRIAL.sub("", rest).strip()
     return first, rest
 
 

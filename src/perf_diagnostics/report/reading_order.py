@@ -7,6 +7,9 @@ import dataclasses
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Finding, Severity
 from perf_diagnostics.diagnose.verdict_place import verdict_finding
 
+#: The rule that says how trials ended; critical where none completed, which is no matter of less sure numbers.
+FAILED_TRIALS = "EXP002"
+
 
 def in_reading_order(diagnosis: Diagnosis) -> Diagnosis:
     """The same diagnosis with its findings as a reader needs them.
@@ -21,8 +24,9 @@ def in_reading_order(diagnosis: Diagnosis) -> Diagnosis:
 
 
 def doubts_measuring(finding: Finding) -> bool:
-    """Whether a finding says why the numbers are less sure, and not why the training is slow."""
-    return finding.family is Family.EXPERIMENT and finding.severity is not Severity.INFO
+    """Whether a finding says why the numbers are less sure, and not why the training is slow, or that it failed."""
+    of_measuring = finding.family is Family.EXPERIMENT and finding.severity is not Severity.INFO
+    return of_measuring and not (finding.code == FAILED_TRIALS and finding.severity is Severity.CRITICAL)
 
 
 def _place(finding: Finding) -> int:

@@ -10,7 +10,7 @@ from perf_diagnostics.diagnose.facts.facts import Interval
 from perf_diagnostics.diagnose.finding import Diagnosis, Tried, Trying
 from perf_diagnostics.diagnose.tried.outcomes import LEAST_PAIRS, tells
 from perf_diagnostics.report.arms import Arm, throughput
-from perf_diagnostics.report.model import Basis, Cell, ReportTable, TableColumn
+from perf_diagnostics.report.model import Basis, Cell, ReportTable, TableColumn, told_once
 from perf_diagnostics.report.words import between, change_in_code, counted, figure, listing, number, percent, plain
 
 if TYPE_CHECKING:
@@ -66,16 +66,33 @@ _NOTE = (
 def tried_on_a_slide(table: ReportTable) -> ReportTable:
     """The same table in fewer columns, so that none is cut; what they say besides goes to the speaker's notes."""
     labels = [column.label for column in table.columns]
+    changes = [row[labels.index("Change")] for row in table.rows]
+    said = [f"{change}: {words}" for change, words in zip(changes, notes_of(table), strict=True) if words]
+    brief = told_briefly(table)
+    return replace(brief, note=" ".join([brief.note, *(f"{words}." for words in said)]))
+
+
+def told_briefly(table: ReportTable) -> ReportTable:
+    """The same table as wide as a page: the interval beside its gain, without the notes (:func:`notes_of`).
+
+    Where all were tried in one place, that is told in the table's note.
+    """
+    labels = [column.label for column in table.columns]
     rows = [dict(zip(labels, row, strict=True)) for row in table.rows]
     kept = ("Finding", "Where", "Change", "Result", "Predicted", "Gain", "Base to changed", "Pairs")
     columns = tuple(table.columns[labels.index(name)] for name in kept)
-    said = [f"{row['Change']}: {row['Note']}" for row in rows if row["Note"]]
-    return replace(
+    brief = replace(
         table,
         columns=tuple(replace(one, numeric=False) if one.label == "Gain" else one for one in columns),
         rows=tuple(tuple(_ends(row) if name == "Gain" else row[name] for name in kept) for row in rows),
-        note=" ".join([table.note, *(f"{words}." for words in said)]),
     )
+    return told_once(brief, "Where", words="All are about {}")
+
+
+def notes_of(table: ReportTable) -> tuple[str, ...]:
+    """What is said besides of each row, "" where nothing is."""
+    column = [column.label for column in table.columns].index("Note")
+    return tuple(str(row[column] or "") for row in table.rows)
 
 
 def _ends(row: Mapping[str, Cell]) -> str | None:

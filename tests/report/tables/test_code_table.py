@@ -29,7 +29,7 @@ from perf_diagnostics.report.slides.pptx import render_pptx
 from perf_diagnostics.report.summary import summary_text
 from perf_diagnostics.report.tables.code_table import CODE, code_on_a_slide, code_rows
 from perf_diagnostics.testing import run_of, trial_of
-from tests.code_lines import CELL, ITEM, LOOPING, TRAINER_CALL, WAITING, diagnosis_of, share, waiting
+from tests.code_lines import CELL, ITEM, LOOPING, READ, TRAINER_CALL, WAITING, diagnosis_of, share, waiting
 from tests.report.conftest import GENERATED_AT
 from tests.report.formats.test_html import Page
 
@@ -94,6 +94,23 @@ def test_without_lines_there_is_nothing_of_it() -> None:
     assert "Where in the code" not in page and 'class="seen"' not in page and ">Code</a>" not in page
     for text in (render_markdown(bare), summary_text(bare)):
         assert "Where in the code" not in text and "Seen at" not in text and "At train" not in text
+
+
+def test_several_lines_of_a_finding_stand_in_a_small_table() -> None:
+    near = dataclasses.replace(READ, share=ITEM.share.scaled(0.5))
+    page = render_html(report_of(diagnosis_of(waiting(ITEM, near), ITEM, near)))
+    table = page[page.index('<caption class="spoken">Lines of INP') :].partition("</table>")[0]
+    # 23 % of a step at the first line, half of that at the second.
+    assert re.findall(r'<td class="number">([^<]+)</td>', table) == ["23\u00a0%", "12\u00a0%"]
+    assert table.count('<span class="place">train.py:9</span>') == 1 and "Also at" not in page
+    assert '<p class="seen">Seen at' not in page
+
+
+def test_a_slide_has_no_column_in_which_nothing_stands() -> None:
+    alone = share("x = f(y)", callers=())
+    labels = [c.label for c in code_on_a_slide(code_table(report_of(diagnosis_of(waiting(alone), alone)))).columns]
+    assert labels == ["Phase", "Share of a step", "Line", "Function", "Source"]
+    assert "Called from" in [c.label for c in code_on_a_slide(code_table(report_of(WAITING))).columns]
 
 
 def test_the_page_says_where_under_the_verdict_and_the_finding_and_in_a_section(report: Report) -> None:

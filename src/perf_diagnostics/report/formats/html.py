@@ -20,12 +20,14 @@ from perf_diagnostics.report.drawing.signs import gain_bar, severity_sign, share
 from perf_diagnostics.report.drawing.svg import svg
 from perf_diagnostics.report.formats.json import as_json
 from perf_diagnostics.report.formats.templates import templates_dir
+from perf_diagnostics.report.in_code import in_code
 from perf_diagnostics.report.lead import about_verdict, explained_by, lead_of
 from perf_diagnostics.report.method import beside_not_checked
 from perf_diagnostics.report.model import Basis, Chart, ChartKind, Report, ReportTable
 from perf_diagnostics.report.reading_order import doubts_measuring
 from perf_diagnostics.report.tables.code_table import CODE, code_rows
 from perf_diagnostics.report.tables.sizes_table import SIZES
+from perf_diagnostics.report.tried import TRIED, notes_of, told_briefly
 from perf_diagnostics.report.where import SOURCES
 
 Medium = Literal["screen", "print"]
@@ -67,7 +69,7 @@ def environment() -> Environment:
         "explained": explained_by,
         "cell": words.cell,
         "tie": words.tie,
-        "change": words.change_in_code,
+        "in_code": in_code,
         "moment": words.moment,
         "beside": lambda why, signal: words.without_its_name(signal, why),
     }
@@ -75,7 +77,7 @@ def environment() -> Environment:
 
 
 #: Tables with a place of their own on the page, or none because a chart shows the same; all others stand in a grid.
-_OF_THEIR_OWN = ("trials", "findings", "tried", SIZES)
+_OF_THEIR_OWN = ("trials", "findings", TRIED, SIZES)
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,8 @@ def _context(report: Report, medium: Medium) -> dict[str, Any]:
         "js": (folder / "report.js").read_text(encoding="utf-8"),
         "data": embedded_json(as_json(report)),
         "tables": {key: tables.get(key) for key in _OF_THEIR_OWN},
+        "tried_briefly": told_briefly(tables[TRIED]) if TRIED in tables else None,
+        "tried_notes": notes_of(tables[TRIED]) if TRIED in tables else (),
         "other_tables": [item for item in placed if not item.table.section],
         "sections": _sections(report, drawn, placed, medium),
         "sources_title": SOURCES,
@@ -225,7 +229,7 @@ def _targets(report: Report, placed: list[_Placed]) -> dict[str, _Target]:
         "incomplete": _Target("incomplete", "Incomplete"),
         "checks": _Target("checks", "What was checked"),
         "findings": _Target("findings", "Findings"),
-        "trials": _Target("trials", "All trials"),
+        "trials": _Target("trials", "The trial" if _trials_of(report) == 1 else "All trials"),
         "tried": _Target("tried", "What was tried"),
     }
     for index, chart in enumerate(report.charts):
@@ -234,6 +238,10 @@ def _targets(report: Report, placed: list[_Placed]) -> dict[str, _Target]:
     for index, finding in enumerate(report.diagnosis.findings):
         targets[finding_key(finding)] = _Target(f"finding-{index + 1}", f"Evidence of {finding.code}")
     return targets
+
+
+def _trials_of(report: Report) -> int:
+    return next((len(table.rows) for table in report.tables if table.key == "trials"), 0)
 
 
 def _numbers(chart: Chart) -> list[list[str]]:

@@ -9,6 +9,7 @@ from perf_diagnostics.diagnose.finding import Diagnosis, Finding
 from perf_diagnostics.diagnose.verdict_place import verdict_note, verdict_seen
 from perf_diagnostics.report.formats.markdown_text import md, md_code
 from perf_diagnostics.report.gains import IN_BRACKETS, fix, saving
+from perf_diagnostics.report.in_code import in_code
 from perf_diagnostics.report.lead import explained_by, lead
 from perf_diagnostics.report.method import beside_not_checked
 from perf_diagnostics.report.model import Change, Report, ReportTable
@@ -20,7 +21,6 @@ from perf_diagnostics.report.words import (
     EVIDENCE_HEADS,
     EVIDENCE_NUMERIC,
     cell,
-    change_in_code,
     clean,
     could_not_look,
     counted,
@@ -92,10 +92,10 @@ def _opening(report: Report) -> Iterator[str]:
 
 
 def _change(place: int, change: Change) -> Iterator[str]:
-    code = f" ({change.code})" if change.code else ""
+    code = f" {md_code(change.code)}" if change.code else ""
     sure = f"confidence {100 * change.confidence:.0f} %"
     saved = saving(change.gain)
-    yield f"{place}. **{md(change.says + code)}** {md(saved[:1].upper() + saved[1:])}; {sure}."
+    yield f"{place}. **{md(change.says)}**{code} {md(saved[:1].upper() + saved[1:])}; {sure}."
     if change.tried:
         yield f"   {md(change.tried[0].upper() + change.tried[1:])}."
     yield f"   Because: {md(change.because)}; {md(change.where)}."
@@ -189,9 +189,8 @@ def _finding(finding: Finding, diagnosis: Diagnosis) -> Iterator[str]:
         yield from _grid(_only(EVIDENCE_HEADS, told), [_only(row, told) for row in rows], numeric)
         yield ""
     for remedy in finding.remedies:
-        setting = diagnosis.setting_of(remedy)
-        change = f" (change: {change_in_code(setting)})" if setting else ""
-        yield f"- Try: {md(remedy.says + change)}"
+        code = in_code(remedy, diagnosis)
+        yield f"- Try: {md(remedy.says)}{f' {md_code(code)}' if code else ''}"
     yield from (f"- Confidence: {100 * finding.confidence:.0f} %", "")
 
 

@@ -9,6 +9,7 @@ from perf_diagnostics.diagnose.code.code_words import seen_at
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding
 from perf_diagnostics.diagnose.verdict_place import verdict_finding
 from perf_diagnostics.report.gains import fix
+from perf_diagnostics.report.in_code import in_code
 from perf_diagnostics.report.lead import explained_by
 from perf_diagnostics.report.slides.paged_slides import text_slides
 from perf_diagnostics.report.slides.slide_layout import BODY, Box, Grid, Line, height_in, paged
@@ -17,7 +18,6 @@ from perf_diagnostics.report.words import (
     DASH,
     EVIDENCE_HEADS,
     EVIDENCE_NUMERIC,
-    change_in_code,
     evidence_cells,
     plain,
 )
@@ -38,8 +38,8 @@ def finding_slides(deck: Deck, finding: Finding, diagnosis: Diagnosis) -> None:
     if explained := explained_by(finding, diagnosis):
         lines.append(Line(explained, 15, space_after=8))
     for remedy in finding.remedies:
-        setting = diagnosis.setting_of(remedy)
-        change = f"  [{change_in_code(setting)}]" if setting else ""
+        code = in_code(remedy, diagnosis)
+        change = f"  [{code}]" if code else ""
         lines.append(Line(f"{remedy.says}{change}", 15, bullet=True, space_after=4))
     lines = [
         Line(plain(line.text, 420), line.size, line.colour, line.bold, line.bullet, line.space_after) for line in lines

@@ -125,8 +125,9 @@ def code_on_a_slide(table: ReportTable) -> ReportTable:
     What it calls stays, by its last two names, beside a line that has several rows: they look alike without it.
     """
     labels = [column.label for column in table.columns]
-    kept = ("Phase", "Share of a step", "Line", "Function", "Source", "Called from")
     rows = [dict(zip(labels, row, strict=True)) for row in table.rows]
+    all_kept = ("Phase", "Share of a step", "Line", "Function", "Source", "Called from")
+    kept = tuple(name for name in all_kept if any(row[name] for row in rows))
     calls = dict.fromkeys(f"{row['Line']} calls {row['Calls']}." for row in rows if row["Calls"])
     slow = [f"{row['Line']} is known to be slow: {row[_SLOW]}." for row in rows if row[_SLOW]]
     columns = tuple(table.columns[labels.index(name)] for name in kept)

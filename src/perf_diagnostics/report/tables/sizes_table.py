@@ -41,7 +41,7 @@ def sizes_table(arms: Sequence[Arm]) -> ReportTable:
             key=SIZES,
             title="Batch sizes side by side",
             columns=columns,
-            rows=tuple(rows) if len(rows) > 1 else (),
+            rows=tuple(rows) if len(rows) > 1 and any(arm.points for arm in arms) else (),
             note="“Recommended” is the smallest batch size that reaches 95 % of the configuration's fastest. "
             "“At least” and “at most” are the ends of the 95 % interval."
             + (

@@ -170,3 +170,27 @@ def test_a_deadline_within_the_steps_is_a_timeout(tmp_path: Path) -> None:
     result = cut_off(tmp_path, Outcome.INTERRUPTED)
     assert (result.outcome, len(result.steps[0])) == (Outcome.TIMEOUT, 7)
     assert result.gap("afterwards") is None
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (1, "exited with code 1 without a result; it raised a.Error: no compiler"),
+        (2, "its last line was: Set VERBOSE=1."),
+    ],
+)
+def test_a_trial_without_a_result_says_what_it_raised(code: int, says: str, tmp_path: Path) -> None:
+    printed = (
+        "old.Error: 1\n\nTraceback (most recent call last):\n  File\n    ^^\na.Error: no compiler\n\nSet VERBOSE=1.\n"
+    )
+    (tmp_path / "output.txt").write_text(printed)
+    watched = Watched(
+        ending=Ending(code),
+        readings=((), ()),
+        observations=Observations(),
+        began_ns=0,
+        started_at=datetime.now(UTC),
+        oom_kills=None,
+    )
+    result = collect(trial_of().trial, TrialFolder(tmp_path), watched)
+    assert result.outcome is Outcome.CRASHED and result.reason.endswith(says)

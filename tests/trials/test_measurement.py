@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -48,6 +51,36 @@ def test_the_room_for_shared_memory_is_recorded_where_workers_need_it(workers: i
         assert None not in room and room[0] >= room[1] > 0 and room[0] >= room[2] > 0
     else:
         assert room == [None] * 3 and result.gap("shared_memory_total") is None
+
+
+class Counting:
+    """Batches without end, and how many were taken."""
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self.batches = itertools.cycle(batches)
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.batches:
+            self.taken += 1
+            yield batch
+
+
+@pytest.mark.parametrize(("facts", "dropped"), [({}, 0), ({"num_workers": 3, "prefetch_factor": 2}, 6)])
+def test_what_workers_have_ready_is_dropped_before_steps_count(facts: dict[str, Any], dropped: int) -> None:
+    trial = Trial(
+        workload="mlp",
+        settings=Settings(batch_size=8),
+        options={"width": 8, "depth": 1, "samples": 64},
+        length=Length.exactly(4, warmup_steps=2),
+        role="sentinel",
+    )
+    built = find("mlp").build(trial.settings, options=trial.options, seed=0)
+    batches = Counting(list(built.batches))
+    training = dataclasses.replace(built, batches=batches, facts=built.facts | facts)
+    (table,) = measure(trial, lambda _settings: training).result.steps
+    assert len(table.steady) == 4
+    assert batches.taken == len(table) + dropped
 
 
 @pytest.mark.parametrize("samples", [16, 64])

@@ -183,6 +183,13 @@ def test_what_runs_out_of_memory_as_a_sentinel_need_not_be_tried_again() -> None
     assert skipped(planned[-1], [large], None) is None
 
 
+def test_trials_skipped_for_lack_of_time_have_one_reason_however_long_ago_it_ended() -> None:
+    trial = plan(Axes(workload="mlp", batch_sizes=(8,)))[0]
+    ended = [skipped(trial, [], left_s) for left_s in (0.0, -3.2, -60.0)]
+    assert {one and one.reason for one in ended} == {"the sweep's time budget was used up"}
+    assert skipped(trial, [], 0.1) is None
+
+
 def test_a_spent_budget_skips_what_is_left(tmp_path: Path, warm: Launcher) -> None:
     folder, end = sweep(tmp_path, warm, trial(), trial(batch_size=16), time_budget_s=-1.0)
     assert {result.outcome for result in folder.read().results} == {Outcome.SKIPPED_OVER_TIME_BUDGET}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -20,6 +20,9 @@ from perf_diagnostics.store.files.whole_files import read_json
 from perf_diagnostics.store.trial_folder import TrialFolder
 from perf_diagnostics.trials.launch.supervise import Ending
 from perf_diagnostics.trials.outcome import killed
+
+#: With this Python ends after an exception, which it prints below this line.
+_EXCEPTION, _TRACEBACK = 1, "Traceback (most recent call last):"
 
 #: Sampled peaks, and the series that they are the largest value of.
 _PEAK_OF = {"host_tree_memory_peak": "host_memory", "device_memory_process_peak": "gpu_memory_process"}
@@ -64,8 +67,13 @@ def collect(trial: Trial, folder: TrialFolder, watched: Watched) -> TrialResult:
     steps, step_gaps = folder.read_steps()
     if measured is None:
         outcome, reason = _died(watched)
+        raised = watched.ending.exit_code == _EXCEPTION
         known = TrialResult(
-            trial=trial, outcome=outcome, reason=_with_last_words(reason, folder), steps=steps, steady=False
+            trial=trial,
+            outcome=outcome,
+            reason=_with_last_words(reason, folder, raised=raised),
+            steps=steps,
+            steady=False,
         )
         windows = Windows()
     else:
@@ -190,14 +198,23 @@ def _died(watched: Watched) -> tuple[Outcome, str]:
     return killed(-code, oom_kills=watched.oom_kills, memory_share=share)
 
 
-def _with_last_words(reason: str, folder: TrialFolder) -> str:
-    """The reason, with the last line the trial printed, which is where an interpreter says what killed it."""
+def _with_last_words(reason: str, folder: TrialFolder, *, raised: bool) -> str:
+    """The reason, with what the trial printed last: that is where an interpreter says what killed it."""
     try:
         lines = (folder.path / "output.txt").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return reason
+    if raised and (exception := _exception_in(lines)):
+        return f"{reason}; it raised {exception[:200]}"
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     return f"{reason}; its last line was: {last[:200]}" if last else reason
+
+
+def _exception_in(lines: Sequence[str]) -> str:
+    """The line below the last traceback that names the exception, of whose message others may follow."""
+    begins = [number for number, line in enumerate(lines) if line == _TRACEBACK]
+    after = lines[begins[-1] + 1 :] if begins else ()
+    return next((line for line in after if line.strip() and not line[0].isspace()), "")
 
 
 def _iso(moment: datetime) -> str:

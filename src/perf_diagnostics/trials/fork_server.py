@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from perf_diagnostics.measure.host.parent import die_with_parent
 from perf_diagnostics.trials.launch.launcher import Channel
 
 #: What every trial would import by itself, which takes long: torch's compiler comes with the first optimizer, and
@@ -148,16 +149,6 @@ def _device_is_out_of_reach() -> bool:
     torch: Any = sys.modules.get("torch")
     kinds = () if torch is None else (getattr(torch, "cuda", None), getattr(torch, "xpu", None))
     return any(kind is not None and kind._is_in_bad_fork() for kind in kinds)
-
-
-def die_with_parent() -> None:
-    """Ask Linux to kill this process when its parent dies, so that a killed sweep leaves nothing running."""
-    if sys.platform != "linux":
-        return
-    import ctypes
-
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 if __name__ == "__main__":

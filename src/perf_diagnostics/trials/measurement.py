@@ -162,7 +162,7 @@ class _Measuring:
         probe = Probe(clock=_CLOCK, events=event_source(device, _CLOCK), memory=step_memory)
         training_step = TrainingStep(training, trial.settings, device, probe)
         peaks = WarmUpPeaks(training_step, probe, device, notes.observations)
-        loop = self._loop(training_step, probe, peaks, between_blocks, prefetched=_prefetched(training))
+        loop = self._loop(training_step, probe, peaks, between_blocks, ahead=_ahead(training))
         between_blocks()
         self.measured = loop.measured
         code = CodeWatch(_CLOCK, notes.observations) if self.own_code else None
@@ -184,7 +184,7 @@ class _Measuring:
         peaks: WarmUpPeaks,
         between_blocks: Callable[[], None],
         *,
-        prefetched: int,
+        ahead: dict[str, int],
     ) -> Loop:
         """The loop with what is left of the budgets."""
 
@@ -203,7 +203,8 @@ class _Measuring:
             self.trial.length,
             budget_s=None if self.budget_s is None else self.budget_s - spent_s,
             floor_budget_s=None if self.floor_budget_s is None else self.floor_budget_s - spent_s,
-            prefetched=prefetched,
+            **ahead,
+            take_batch=training_step.take_batch,
             stop_requested=self.stop_requested,
             on_block=block_ended,
             clock=_CLOCK,
@@ -249,10 +250,10 @@ class _Measuring:
         return Measurement(result, measured.parts, measured.window_ns, measured.window_steps, self.idle_window_ns)
 
 
-def _prefetched(training: Training) -> int:
-    """How many batches the workers of the workload's loader fetch ahead; none where its facts tell of no workers."""
+def _ahead(training: Training) -> dict[str, int]:
+    """The loader's workers and the batches that each of them fetches ahead; nothing where the facts tell of none."""
     workers, each = training.facts.get("num_workers"), training.facts.get("prefetch_factor")
-    return workers * each if isinstance(workers, int) and isinstance(each, int) else 0
+    return {"workers": workers, "prefetched": each} if isinstance(workers, int) and isinstance(each, int) else {}
 
 
 def _clocks(probe: Probe, notes: Notes) -> None:

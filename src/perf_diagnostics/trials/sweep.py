@@ -224,6 +224,6 @@ def skipped(trial: Trial, results: Sequence[TrialResult], left_s: float | None) 
         reason = f"batch {min(smaller)} already ran out of memory"
         return TrialResult(trial=trial, outcome=Outcome.SKIPPED_LARGER_THAN_OOM, reason=reason)
     if left_s is not None and left_s <= 0:
-        reason = f"the sweep's time budget was spent {-left_s:.0f} s ago" if left_s < 0 else "no time was left"
+        reason = "the sweep's time budget was used up"
         return TrialResult(trial=trial, outcome=Outcome.SKIPPED_OVER_TIME_BUDGET, reason=reason)
     return None

@@ -47,6 +47,13 @@ def test_less_of_it_or_in_evaluation_mode_it_is_mentioned(times):
     assert ("in evaluation mode" in finding.summary) is ("evaluating_ms" in times)
 
 
+def test_the_training_outputs_are_no_answer_for_evaluation_mode():
+    evaluated, trained = found(ask(evaluating_ms=300, without=1)), found(ask(training_ms=70, again=1))
+    assert "once in many steps" in evaluated.remedies[0].says and "neither dropout" in evaluated.remedies[1].says
+    assert "Without dropout and batch norm" in evaluated.summary
+    assert trained.remedies[0].says.startswith("Take what the training's own call") and "dropout" not in trained.summary
+
+
 def test_what_evaluation_mode_would_win_is_a_guess():
     finding = found(ask(evaluating_ms=300, without=1))
     assert finding.recoverable.low == pytest.approx(0.2 * 0.3, rel=0.05)

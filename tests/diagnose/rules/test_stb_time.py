@@ -189,6 +189,64 @@ def test_a_rhythm_is_found_after_and_within_a_slow_start(lasts, beat_s):
     assert number(finding, "period").value == 5 and finding.severity is Severity.WARNING
 
 
+def evaluating(*, calls=10, each=40, seconds=0.3, longer_backward=False, a_pass=40, **columns):
+    """Steps of 0.03 s in forward and 0.06 s in backward; each 40th calls the model more often, with gradients."""
+    beats = np.arange(240) % each == 17
+    base = 1e7 * QUIET
+    backward = 6 * base + np.where(beats & longer_backward, seconds * 1e9, 0.0)
+    forward = 3 * base + np.where(beats, seconds * 1e9, 0.0)
+    given = {
+        "wall_ns": forward + backward,
+        "host_forward_ns": forward,
+        "host_backward_ns": backward,
+        "forwards": 1.0 + calls * beats,
+        "backwards": np.ones(240),
+    }
+    return ask_trial(PeriodicWork(), steps=240, columns=given | columns, facts={"batches_a_pass": a_pass})
+
+
+def test_an_evaluation_after_each_pass_is_mentioned_and_one_with_gradients_is_told_to_go_without():
+    # 0.3 s of 40 x 0.09 + 0.3 s: 7.7 %.
+    finding = found(evaluating())
+    assert finding.severity is Severity.INFO
+    assert "for an evaluation after a pass over the data" in finding.summary
+    (remedy,) = finding.remedies
+    assert "called 10 times" in remedy.says and "30.0 ms a call" in remedy.says
+    assert "model.eval()" in remedy.says and "hooks" not in remedy.says
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"each": 20},  # twice a pass
+        {"a_pass": None},  # who knows how often
+        {"seconds": 0.8},  # 18 % of all time
+        {"calls": 0},  # something else in the forward pass
+        {"longer_backward": True},  # what is called is trained on
+    ],
+)
+def test_what_is_no_usual_evaluation_is_a_warning(other):
+    finding = found(evaluating(**other))
+    assert finding.severity is Severity.WARNING
+    if other.keys() & {"calls", "longer_backward"}:
+        assert "hooks" in finding.remedies[0].says and "evaluation" not in finding.summary
+
+
+def test_an_evaluation_without_gradients_after_each_pass_is_mentioned():
+    calls = 10.0 * (np.arange(240) % 40 == 17)
+    base = 1e8 * QUIET
+    columns = {
+        "wall_ns": base + 0.03e9 * calls,  # 0.3 s of 40 x 0.1 + 0.3 s
+        "host_forward_ns": base,
+        "forwards": np.ones(240),
+        "forwards_without_gradients": calls,
+    }
+    usual = found(ask_trial(PeriodicWork(), steps=240, columns=columns, facts={"batches_a_pass": 40}))
+    often = found(ask_trial(PeriodicWork(), steps=240, columns=columns, facts={"batches_a_pass": 41}))
+    assert usual.severity is Severity.INFO and often.severity is Severity.WARNING
+    assert "10 times" in usual.remedies[0].says and "gradients" not in usual.remedies[0].says
+
+
 def test_no_rhythm_is_no_periodic_work():
     clear(stalling(PeriodicWork(), IRREGULAR))
     clear(stalling(PeriodicWork(), []))

@@ -32,8 +32,13 @@ def test_about_five_seconds_of_steps(step_s: float, steps: int) -> None:
     assert (length.min_steps, length.max_steps, length.half_width) == (steps, steps, 0.0)
 
 
+def test_whole_rounds_of_the_workers_are_measured() -> None:
+    assert length_for(60.0, workers=4).max_steps == 12  # 10 would be two rounds and a half
+    assert length_for(60.0, workers=5).max_steps == LEAST_STEPS
+
+
 def test_steps_that_are_asked_for_are_taken() -> None:
-    assert length_for(0.1, steps=7).max_steps == 7
+    assert length_for(0.1, steps=7, workers=4).max_steps == 7
 
 
 def test_what_a_trial_costs() -> None:

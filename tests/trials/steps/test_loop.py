@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from perf_diagnostics.diagnose.rules.exp004_unsteady import GIVEN_UP
 from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.records import Length, Outcome
 from perf_diagnostics.trials.outcome import NonFiniteLoss
@@ -81,25 +82,57 @@ def test_slow_steps_get_a_shorter_warm_up_and_at_least_three_steps() -> None:
     assert int(measured.table.columns["warmup"].sum()) == 2
 
 
-def wait_for_two_workers(step: int) -> float:
-    """The first step takes so long that the workers have four batches ready; afterwards one comes every 20 ms."""
-    return {0: 500.0, **dict.fromkeys(range(1, 5), 5.0)}.get(step, 20.0)
+class Fed(Program):
+    """Steps of 100 ms, the first of 2 s, fed by workers of which each loads a batch in ``load_ms`` and holds two."""
+
+    def __init__(self, workers: int, load_ms: float) -> None:
+        super().__init__(lambda step: 100 if step else 2000)
+        self.workers = workers
+        self.load_ms = load_ms
+        self.ready_ns: list[float] = []
+        self.taken_ns: list[float] = []
+
+    def take(self) -> None:
+        """Wait for the next batch, which its worker began when it was ordered and the one before was done."""
+        number = len(self.taken_ns)
+        ordered = self.taken_ns[number - 2 * self.workers] if number >= 2 * self.workers else 1e9
+        free = self.ready_ns[number - self.workers] if number >= self.workers else 1e9
+        self.ready_ns.append(max(ordered, free) + self.load_ms * 1e6)
+        self.host.now_ns = max(self.host.now_ns, int(self.ready_ns[-1]))
+        self.taken_ns.append(self.host.now_ns)
+
+    def __call__(self) -> None:
+        with self.probe.data_wait():
+            self.take()
+        super().__call__()
+
+    def measured(self, length: Length, **arguments: object) -> Measured:
+        return self.loop(length, workers=self.workers, prefetched=2, take_batch=self.take, **arguments).run()
 
 
-def test_batches_fetched_ahead_during_the_first_step_are_used_up_before_measuring_begins() -> None:
-    # With a warm-up of 3, two of 15 steps would be fed from the queue: 18 ms a step instead of 20.
-    measured = Program(wait_for_two_workers).loop(Length.exactly(15, warmup_steps=3), prefetched=4).run()
-    assert int(measured.table.columns["warmup"].sum()) == 5
-    assert set(measured.table.steady.wall_ns) == {20_000_000}
-    assert "ahead" not in measured.warmup_ended
+def mean_ms(measured: Measured) -> float:
+    return float(measured.table.steady.wall_ns.mean()) / 1e6
 
 
-def test_where_time_is_short_batches_fetched_ahead_are_left_and_that_is_said() -> None:
-    program = Program(lambda step: 1000)
-    measured = program.loop(Length(warmup_steps=3), budget_s=20, prefetched=16).run()
-    # 17 steps would use them up; a quarter of the budget after the least steps is 5 s: three times two steps.
-    assert int(measured.table.columns["warmup"].sum()) == 9
-    assert "up to 8 batches fetched ahead" in measured.warmup_ended and measured.steady
+def test_batches_that_workers_had_ready_do_not_make_a_slow_loader_look_fast() -> None:
+    # Four workers give a batch every 480 / 4 = 120 ms. Eight ready ones feed 8 / (1 - 100 / 120) = 48 steps of 100 ms.
+    measured = Fed(4, load_ms=480).measured(Length.exactly(12))
+    assert mean_ms(measured) == pytest.approx(120)
+    assert int(measured.table.columns["warmup"].sum()) == 3 + 4
+
+
+def test_a_loader_that_keeps_up_is_not_waited_for_once_it_has_its_pace_again() -> None:
+    measured = Fed(6, load_ms=480).measured(Length.exactly(12))  # a batch every 80 ms
+    assert mean_ms(measured) == pytest.approx(100)
+    assert measured.steady and not measured.warmup_ended.startswith(GIVEN_UP)
+
+
+def test_where_time_is_too_short_to_use_up_ready_batches_the_trial_is_not_steady() -> None:
+    measured = Fed(4, load_ms=3000).measured(Length(), budget_s=12)
+    # Four batches each arrive at 3, 6 and 9 s. From 5.2 s on eight are to be taken, for 12 / 4 = 3 s: six of them are.
+    assert not measured.steady and measured.outcome is Outcome.COMPLETED
+    assert measured.warmup_ended.startswith(GIVEN_UP)
+    assert "use up 2 of the batches that workers may have had ready" in measured.warmup_ended
 
 
 def test_a_step_beyond_the_budget_is_skipped_with_the_reason() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Remedy
@@ -18,18 +20,23 @@ _SMALLER = 0.25
 #: From so many calls on that are made now and then it is worth saying what one takes.
 _LEAST_CALLS = 3
 
+#: A backward that takes so many times the middle one may be that of several calls.
+_LONGER = 2.0
+
 
 @dataclass(frozen=True)
 class ModelAsked:
-    """Calls without gradients, or in evaluation mode, in a step that has them beyond what most steps have.
+    """Calls that are not trained on, in a step that has them beyond what most steps have.
 
-    ``call_s`` is the most that one of them takes, in s: what such steps take longer outside of the phases, over their
-    calls. ``forward_s`` is what a call takes that is trained on.
+    ``call_s`` is the most that one of them takes, in s: what such steps take longer where these calls lie, over their
+    calls. ``forward_s`` is what a call takes that is trained on. ``with_gradients`` is set where they are made in
+    training mode with gradients, and no backward follows.
     """
 
     calls: float
     call_s: float
     forward_s: float
+    with_gradients: bool = False
 
     @property
     def in_small_batches(self) -> bool:
@@ -40,6 +47,12 @@ class ModelAsked:
     def remedy(self) -> Remedy:
         """What to try, by how many samples a call has."""
         times = f"Each time the model is called {self.calls:,.0f} times without training on it"
+        if self.with_gradients:
+            return Remedy(
+                f"{times}, up to {duration(self.call_s)} a call, in training mode and with gradients: if it evaluates, "
+                "call model.eval() before and model.train() after it, and do it under torch.inference_mode(): dropout "
+                "and batch norm then do as they will in use, and nothing is kept for a backward."
+            )
         if self.in_small_batches:
             return Remedy(
                 f"{times}, at most {duration(self.call_s)} a call, where a forward of a training batch takes "
@@ -49,21 +62,44 @@ class ModelAsked:
 
 
 def model_asked(facts: TrialFacts) -> ModelAsked | None:
-    """Of a trial on the CPU whose calls were seen; None where such calls do not come now and then."""
+    """Calls without gradients, or in evaluation mode, of a trial on the CPU; None where none come now and then."""
     calls, trained = ask(facts.column, "forwards_without_gradients"), ask(facts.column, "forwards")
     forward, other = facts.table.host_ns(Phase.FORWARD), facts.table.host_ns(Phase.OTHER)
     if calls is None or trained is None or forward is None or other is None or facts.on_accelerator:
         return None
+    if not float(trained.sum()) > 0:
+        return None
+    return _asked(calls, other, forward_s=float(forward.sum()) / float(trained.sum()) / 1e9)
+
+
+def asked_with_gradients(facts: TrialFacts) -> ModelAsked | None:
+    """Calls in training mode with gradients that no backward follows, of a trial on the CPU, now and then.
+
+    They lie in the forward pass. Steps with more or longer backwards than most train on what they call.
+    """
+    calls, backwards = ask(facts.column, "forwards"), ask(facts.column, "backwards")
+    forward, backward = facts.table.host_ns(Phase.FORWARD), facts.table.host_ns(Phase.BACKWARD)
+    if calls is None or backwards is None or forward is None or backward is None or facts.on_accelerator:
+        return None
+    trained = (backwards > np.median(backwards)) | (backward > _LONGER * np.median(backward))
+    untrained = np.where(trained, np.median(calls), calls)
+    usual = untrained <= np.median(calls)
+    if not float(calls[usual].sum()) > 0:
+        return None
+    forward_s = float(forward[usual].sum()) / float(calls[usual].sum()) / 1e9
+    return _asked(untrained, forward, forward_s=forward_s, with_gradients=True)
+
+
+def _asked(
+    calls: NDArray[Any], times_ns: NDArray[Any], *, forward_s: float, with_gradients: bool = False
+) -> ModelAsked | None:
+    """By the calls of each step and the time of the phase that they lie in, both of shape ``(steps,)``."""
     usual = float(np.median(calls))
     beats = calls >= usual + _LEAST_CALLS
     count = float((calls[beats] - usual).sum())
-    if not beats.any() or beats.mean() > 1 / 2 or not float(trained.sum()) > 0:
+    if not beats.any() or beats.mean() > 1 / 2:
         return None
-    longer = float((other[beats] - np.median(other[~beats])).sum())
+    longer = float((times_ns[beats] - np.median(times_ns[~beats])).sum())
     if not longer > 0:
         return None
-    return ModelAsked(
-        calls=count / int(beats.sum()),
-        call_s=longer / count / 1e9,
-        forward_s=float(forward.sum()) / float(trained.sum()) / 1e9,
-    )
+    return ModelAsked(count / int(beats.sum()), longer / count / 1e9, forward_s, with_gradients)

@@ -16,7 +16,7 @@ from perf_diagnostics.diagnose.facts.outliers import Cause
 from perf_diagnostics.diagnose.finding import Remedy
 from perf_diagnostics.diagnose.rule_parts.excess import beyond_neighbours, claims_of, phase_parts
 from perf_diagnostics.diagnose.rule_parts.kinds_of_work import kind_of_work
-from perf_diagnostics.diagnose.rule_parts.model_asked import model_asked
+from perf_diagnostics.diagnose.rule_parts.model_asked import asked_with_gradients, model_asked
 from perf_diagnostics.diagnose.rule_parts.whose_work import whose_work
 from perf_diagnostics.diagnose.statistics.stability import course, excess
 from perf_diagnostics.diagnose.statistics.time_series import Period, lost_ratio, period_of
@@ -170,6 +170,8 @@ def against(facts: TrialFacts, phase: Phase | None) -> tuple[Remedy, ...]:
     """What to try against long steps in a phase."""
     if phase is Phase.DATA_WAIT:
         return _against_waits(facts)
+    if phase is Phase.FORWARD and (asked := asked_with_gradients(facts)) is not None:
+        return (asked.remedy,)
     if phase in (Phase.TRANSFER, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
         return (
             Remedy(

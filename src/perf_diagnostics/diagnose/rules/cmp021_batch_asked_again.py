@@ -23,7 +23,15 @@ from perf_diagnostics.records import Phase
 _OUTPUT = Remedy(
     "Take what the training's own call of the model gave: outputs.detach() for accuracies, metrics and logging."
 )
+_OUTPUT_ALIKE = Remedy(
+    "Where the model has neither dropout nor batch norm, evaluation mode changes nothing: take outputs.detach() of the "
+    "training's own call."
+)
 _SELDOM = Remedy("Where the model after the update is to be asked, ask it once in many steps.")
+_EVALUATED_SELDOM = Remedy(
+    "Where the model is to be asked as it will be used, ask it once in many steps, on batches that it was not trained "
+    "on: they tell more."
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,8 @@ class BatchAskedAgain:
         keeps activations for nothing, and in training mode it moves the statistics of batch normalisation once more.
 
     What to try:
-        ``outputs.detach()`` of the training's own call.
+        ``outputs.detach()`` of the training's own call. In evaluation mode that is the same only for a model with
+        neither dropout nor batch norm; others are asked once in many steps, on batches that were not trained on.
 
     When it is wrong:
         Who wants to know the model after its update on the same batch, or without dropout, has to call it: then once in
@@ -114,7 +123,7 @@ class BatchAskedAgain:
             summary=_summary(share, again, training=training),
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=(_OUTPUT, _SELDOM),
+            remedies=(_OUTPUT, _SELDOM) if training else (_EVALUATED_SELDOM, _OUTPUT_ALIKE),
             recoverable=gain,
             confidence=confidence(
                 Tier.SHARE_AND_CAUSE if training else Tier.SHARE, sure=sure, coverage=facts.coverage, thin=facts.thin
@@ -127,7 +136,9 @@ def _summary(share: Interval | None, again: float, *, training: bool) -> str:
     often = "once" if again == 1 else f"{again:.3g} times"
     how = f"called {often} a step in training mode" if training else "called in evaluation mode"
     took = "how long that takes was not measured" if share is None else f"{percent_between(share)} of each step"
-    return (
-        f"The model is {how} on a batch that it was trained on just before: {took}. The training's own call has given "
-        "its outputs on it already."
+    knows = (
+        "The training's own call has given its outputs on it already."
+        if training
+        else "Without dropout and batch norm in it, the training's own call has given the same outputs already."
     )
+    return f"The model is {how} on a batch that it was trained on just before: {took}. {knows}"

@@ -10,6 +10,7 @@ from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.ranks.exchange_facts import ExchangeFacts
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.tiny_buckets import larger_buckets
 from perf_diagnostics.diagnose.wording import percent, percent_between
 from perf_diagnostics.records import Phase
 
@@ -36,8 +37,9 @@ class CommunicationBound:
         grows with the job.
 
     What to try:
-        Start the exchange earlier (COM003), exchange once a step where batches are accumulated (COM009), send less
-        (compress gradients to half precision by a communication hook, shard the optimizer), or use a faster network.
+        Start the exchange earlier (COM003), in larger buckets where many are tiny, exchange once a step where
+        batches are accumulated (COM009), send less (compress gradients to half precision by a communication hook, shard
+        the optimizer), or use a faster network.
 
     When it is wrong:
         With ranks that share a machine's processors, an exchange also takes long because they take turns. Models that
@@ -71,6 +73,7 @@ class CommunicationBound:
             (Severity.CRITICAL, self.critical_share),
         )
         graded = grade(share, levels)
+        larger = larger_buckets(facts)
         waits = "" if exchange.waited.value < self.info_share else _wait(exchange)
         if graded is None:
             return cleared(self, f"exposed communication takes {percent_between(share)} of a step{waits}", *numbers)
@@ -84,6 +87,7 @@ class CommunicationBound:
             scope=facts.label,
             evidence=numbers,
             remedies=(
+                *(() if larger is None else (larger,)),
                 Remedy(
                     "Send less: compress gradients (torch.distributed.algorithms.ddp_comm_hooks), shard the optimizer."
                 ),

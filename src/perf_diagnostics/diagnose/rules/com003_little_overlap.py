@@ -10,6 +10,7 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy,
 from perf_diagnostics.diagnose.ranks.exchange_facts import ExchangeFacts
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.tiny_buckets import ENOUGH_BUCKETS, larger_buckets
 from perf_diagnostics.diagnose.wording import percent
 from perf_diagnostics.records import Phase
 
@@ -127,7 +128,7 @@ def _by_cores(facts: TrialFacts) -> float:
 
 def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
     known = facts.result.facts
-    found = [_smaller_buckets(facts)]
+    found = [_other_buckets(facts)]
     if known.get("ddp_find_unused_parameters") is True and known.get("ddp_buckets_rebuilt") is not True:
         says = (
             "Leave find_unused_parameters out if no parameter is unused, or where the same ones are in every step add"
@@ -139,15 +140,13 @@ def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
     return tuple(found)
 
 
-#: In so many buckets all but a quarter of equal ones can leave early; each costs a latency of its own. A judgement.
-_BUCKETS = 4
-
-
-def _smaller_buckets(facts: TrialFacts) -> Remedy:
-    """A size of buckets that makes several of all gradients, where they are in one."""
+def _other_buckets(facts: TrialFacts) -> Remedy:
+    """Larger buckets where they are tiny; a size that makes several of all gradients where they are in one."""
+    if (larger := larger_buckets(facts)) is not None:
+        return larger
     count, size = ask(facts.number, "ddp_buckets"), ask(facts.number, "ddp_largest_bucket_bytes")
     if count != 1 or not size:
         return Remedy("Make the buckets smaller, so that the first ones leave early: bucket_cap_mb, 25 by default.")
     return Remedy(
-        f"Make several buckets of the one that all gradients are in: bucket_cap_mb={size / 2**20 / _BUCKETS:.2g}."
+        f"Make several buckets of the one that all gradients are in: bucket_cap_mb={size / 2**20 / ENOUGH_BUCKETS:.2g}."
     )

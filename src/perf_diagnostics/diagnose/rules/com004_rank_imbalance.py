@@ -105,7 +105,7 @@ class RankImbalance:
                 thin=facts.thin,
             ),
             claims={str(Phase.BACKWARD): waited.value},
-            symptom_of=("COM013",),
+            symptom_of=("COM013", "COM014"),
         )
 
     @staticmethod

@@ -94,7 +94,7 @@ class ScalingEfficiency:
             ),
             recoverable=measured_gain(efficiency),
             confidence=confidence(Tier.BOTH_MEASURED, sure=sure),
-            symptom_of=("COM001", "COM002", "COM003", "COM004", "COM009", "CPU001", "INP001"),
+            symptom_of=("COM001", "COM002", "COM003", "COM004", "COM009", "COM014", "CPU001", "INP001"),
         )
 
 

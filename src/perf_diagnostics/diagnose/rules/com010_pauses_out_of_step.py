@@ -82,4 +82,5 @@ class PausesOutOfStep:
             ),
             recoverable=recoverable(apart.within(0.0, 1.0), self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            symptom_of=("COM014",),
         )

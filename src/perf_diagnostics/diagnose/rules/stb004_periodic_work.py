@@ -10,8 +10,9 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severit
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.excess import with_aftermath
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.rule_parts.kinds_of_work import kind_of_work
+from perf_diagnostics.diagnose.rule_parts.kinds_of_work import Work, kind_of_work
 from perf_diagnostics.diagnose.rule_parts.method_work import is_method, method_work, without
+from perf_diagnostics.diagnose.rule_parts.model_asked import asked_with_gradients, model_asked
 from perf_diagnostics.diagnose.rule_parts.stalls import (
     PLACES,
     Stalls,
@@ -49,9 +50,10 @@ class PeriodicWork:
         your own that is none of these: what it does one by one, for many at once.
 
     When it is wrong:
-        The work may be wanted as often as it is done; then this is its price. What a framework's own loop does is only
-        mentioned, and so is what the method itself asks for outside of the phases (HST006): rollouts, clusters. A trial
-        of few rounds says little about how long one takes.
+        The work may be wanted as often as it is done; then this is its price. An evaluation once a pass over the data
+        is usual, and only mentioned up to a price of 10 %; so is what a framework's own loop does, and what the method
+        itself asks for outside of the phases (HST006): rollouts, clusters. A trial of few rounds says little about how
+        long one takes.
     """
 
     code: ClassVar[str] = "STB004"
@@ -61,6 +63,13 @@ class PeriodicWork:
 
     lost_share: float = field(
         default=0.05, metadata=limit("time lost every so many steps to warn from", "pilot: 21 to 25 % planted saves")
+    )
+    each_pass: float = field(
+        default=0.10,
+        metadata=limit(
+            "time of an evaluation once a pass over the data, or more rarely, to warn from",
+            "what 30 % of the data take, held out: a forward is a third of a step",
+        ),
     )
     explained: float = field(default=0.5, metadata=limit("R² from which batch length explains long steps", "as STB001"))
 
@@ -82,7 +91,7 @@ class PeriodicWork:
             )
         if explained_by_length(facts, self.explained) is not None:
             return cleared(self, "the length of the batch explains the long steps (STB001)", *numbers)
-        where, remedies, whose, wanted = "", against(facts, None), None, False
+        where, remedies, whose, wanted, usual = "", against(facts, None), None, False, False
         won = with_aftermath(facts, found.steps, share)
         if (won.high or 0.0) > (share.high or 1.0):
             numbers.append(Evidence(metric=_AFTERMATH, value=(won.high or 0.0) * 100, unit="%"))
@@ -106,11 +115,14 @@ class PeriodicWork:
             whose = whose_work(facts, phase, known) if outside and work is None else None
             if whose is not None:
                 where += f"; {whose.says.replace(' of that ', ' of what is outside ', 1)}"
+            if not wanted and _evaluates(facts, phase, work) and _at_most_once_a_pass(facts, period.steps):
+                usual = not share.surely_at_least(self.each_pass)
+                where += ", for an evaluation after a pass over the data"
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=Severity.INFO if wanted or isinstance(whose, Framework) else graded.severity,
+            severity=Severity.INFO if wanted or usual or isinstance(whose, Framework) else graded.severity,
             summary=f"Every {period.steps} steps one takes {duration(found.typical_s)} longer: "
             f"{percent_between(share)} of all time{where}.",
             scope=facts.label,
@@ -121,6 +133,20 @@ class PeriodicWork:
             claims=found.claims,
             symptom_of=("COM002", "INP004", "INP005", "HST003", "HST005", "HST007"),
         )
+
+
+def _evaluates(facts: TrialFacts, phase: Phase, work: Work | None) -> bool:
+    """Whether what beats in a phase is to call the model without training on it."""
+    if phase is Phase.FORWARD:
+        return asked_with_gradients(facts) is not None
+    if phase is not Phase.OTHER:
+        return False
+    return work.kind.asks_a_model if work is not None else model_asked(facts) is not None
+
+
+def _at_most_once_a_pass(facts: TrialFacts, steps: int) -> bool:
+    batches = ask(facts.number, "batches_a_pass")
+    return batches is not None and steps * (ask(facts.number, "accumulation_steps") or 1) >= batches
 
 
 def _heard(long: Stalls, outside: Stalls | None) -> Stalls:

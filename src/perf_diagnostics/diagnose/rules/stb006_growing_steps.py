@@ -29,11 +29,11 @@ class GrowingSteps:
     """Each step takes a little longer than the one before.
 
     What it measures:
-        The medians of ten equal parts of the trial, of each phase's time and of the time outside of all phases: where a
-        parabola through them surely rises, goes on rising at the end, and describes them better than two levels do.
-        What it lost is the time above the level of the first steps, over all time, with the interval that the medians'
-        scatter leaves. Where the thread's stack was looked at, the lines that take more of the step in the last third
-        of the time than in the first, and which part of the phase's growth each of them has.
+        The lower quartiles of ten equal parts of the trial, of each phase's time and of the time outside of all phases:
+        where a parabola through them surely rises, goes on rising at the end, and describes them better than two levels
+        do. What it lost is the time above the level of the first steps, over all time, with the interval that the
+        quartiles' scatter leaves. Where the thread's stack was looked at, the lines that take more of the step in the
+        last third of the time than in the first, and which part of the phase's growth each of them has.
 
     Why it matters:
         Twice the steps take four times as long. What looks harmless in a trial of a thousand steps is most of a
@@ -115,7 +115,7 @@ def _last_step_s(facts: TrialFacts) -> float:
 def _how(one: GrowingPhase) -> str:
     rise = one.rise
     return (
-        f"The time {PLACES[one.phase]} grows with every step, by {duration(rise.per_value)} each, from "
+        f"The time {PLACES[one.phase]} grows with every step, by {duration(rise.per_value)} on average, from "
         f"{duration(rise.first)} to {duration(rise.last)}"
     )
 

@@ -164,7 +164,7 @@ class Confirm:
             if known is not None:
                 planned.append(dataclasses.replace(known, pairs=max(known.pairs, self.pairs)))
                 continue
-            length = length_for(candidate.step_s, steps=self.steps)
+            length = length_for(candidate.step_s, steps=self.steps, workers=candidate.settings.num_workers or 0)
             planned.append(experiment_of(candidate, number=number + place, pairs=self.pairs, length=length))
         return planned
 

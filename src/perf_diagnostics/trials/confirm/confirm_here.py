@@ -96,7 +96,7 @@ def _attempts(candidates: Sequence[Candidate], known: Experiments, *, pairs: int
     number = next_number(known.planned)
     attempts = []
     for place, candidate in enumerate(candidates):
-        length = length_for(candidate.step_s, steps=steps)
+        length = length_for(candidate.step_s, steps=steps, workers=candidate.settings.num_workers or 0)
         one = experiment_of(candidate, number=number + place, pairs=pairs, length=length)
         one = begun.get(same_question(candidate.base, candidate.change), one)
         attempts.append(Attempt.of(candidate, dataclasses.replace(one, pairs=max(one.pairs, pairs)), around_s=0.0))

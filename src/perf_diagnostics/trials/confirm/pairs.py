@@ -29,11 +29,16 @@ REPEATS_APART = 1000
 AROUND_S = 1.0
 
 
-def length_for(step_s: float, *, steps: int | None = None) -> Length:
-    """Both arms of an experiment measure the same number of steps, every one of which counts."""
+def length_for(step_s: float, *, steps: int | None = None, workers: int = 0) -> Length:
+    """Both arms of an experiment measure the same number of steps, every one of which counts.
+
+    Workers that are waited for give their batches in rounds, of which whole ones are measured: 12 steps and not 10 with
+    four workers, or the part of a round makes the mean wrong by several percent.
+    """
     if steps is None:
         wanted = MEASURED_S / step_s if step_s > 0 else MOST_STEPS
         steps = min(MOST_STEPS, max(LEAST_STEPS, math.ceil(wanted)))
+        steps += -steps % max(1, workers)
     return Length.exactly(steps, warmup_steps=WARMUP_STEPS)
 
 

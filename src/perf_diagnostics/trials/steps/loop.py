@@ -58,7 +58,9 @@ class Loop:
         budget_s: seconds from the call of :meth:`run` after which no further step is begun; None or infinite: no end.
         floor_budget_s: seconds that the least number of steps may take where ``budget_s`` does not hold them; default:
             ``budget_s``. A trial that does not fit into this either is skipped.
-        prefetched: how many batches the loader's workers hold ready at most.
+        workers: how many workers the loader has.
+        prefetched: how many batches each of them holds ready at most.
+        take_batch: takes the next batch and drops it; called between blocks of the warm-up.
         stop_requested: asked between steps; a reason (``timeout``, ``interrupted``) ends the loop.
         on_block: called between blocks with what was measured so far, for example to write it down.
         clock: host clock in ns.
@@ -72,7 +74,9 @@ class Loop:
         *,
         budget_s: float | None = None,
         floor_budget_s: float | None = None,
+        workers: int = 0,
         prefetched: int = 0,
+        take_batch: Callable[[], None] = lambda: None,
         stop_requested: Callable[[], Outcome | None] = lambda: None,
         on_block: Callable[[Measured], None] = lambda _measured: None,
         clock: Callable[[], int] = time.perf_counter_ns,
@@ -82,13 +86,14 @@ class Loop:
         self._length = length
         self._budget_s = _counted(budget_s)
         self._floor_budget_s = self._budget_s if floor_budget_s is None else _counted(floor_budget_s)
-        self._prefetched = prefetched
+        self._workers = workers
+        self._prefetched = workers * prefetched
+        self._take_batch = take_batch
         self._stop_requested = stop_requested
         self._on_block = on_block
         self._clock = clock
         self._began = clock()
         self._step_s = 0.0
-        self._still_prefetched = 0
         self.measured = Measured()
         #: Called once, when the warm-up is over and the first measured step is about to begin.
         self.on_measuring: Callable[[], None] = lambda: None
@@ -120,7 +125,7 @@ class Loop:
             self._block(min(left, self._block_limit()) if self._steps_done() > 1 else 1)
             if self._asked_to_stop():
                 return False
-        if not (self._use_up_prefetched() and self._settle()):
+        if not (self._settle() and self._drop_prefetched()):
             return False
         if self._steps_within(self._floor_budget_s) < self._length.floor_steps:
             self.measured.outcome = Outcome.SKIPPED_OVER_TIME_BUDGET
@@ -129,37 +134,45 @@ class Loop:
             return False
         return True
 
-    def _use_up_prefetched(self) -> bool:
-        """Go on until the batches are used that workers fetched during the long first step; false if it ends here.
-
-        A window that begins with them lets a loader that is too slow look faster than it can be for long. It may cost
-        as much of the budget as settling may; where that is not enough, ``warmup_ended`` says so.
-        """
-        settled_by_ns = self._settled_by_ns(self._clock())
-        # The first step had the first batch.
-        while (left := 1 + self._prefetched - self._steps_done()) > 0 and self._clock() < settled_by_ns:
-            self._block(min(left, QUIET_STEPS))
-            if self._asked_to_stop():
-                return False
-        self._still_prefetched = max(0, left)
-        return True
-
     def _settle(self) -> bool:
         """Go on warming up while one of its causes still acts, within a cap; false if the trial ends here."""
         measured, began, most = self.measured, self._clock(), self._steps_done() + SETTLING_STEPS
         while growing := still_growing(measured.table):
             if self._steps_done() >= most or self._clock() >= self._settled_by_ns(began):
-                measured.steady = False
-                whys = " and ".join(CAUSES[name] for name in growing)
-                measured.warmup_ended = f"given up after {self._steps_done()} steps: {whys}"
+                self._give_up(" and ".join(CAUSES[name] for name in growing))
                 return True
             self._block(QUIET_STEPS)
             if self._asked_to_stop():
                 return False
         measured.warmup_ended = "its least steps were done and nothing compiled or allocated any more"
-        if left := self._still_prefetched:
-            measured.warmup_ended += f"; up to {left} batches fetched ahead were still unused, for which time was short"
         return True
+
+    def _drop_prefetched(self) -> bool:
+        """Take out of the way what workers fetched during the first steps; false if the trial ends here.
+
+        The first step compiles and allocates, and the workers fill their queue meanwhile. Steps that are fed from it
+        hide a loader that is a little too slow for as long as the queue lasts, which is far longer than it holds
+        batches: eight of them feed 48 steps of 100 ms while another one arrives every 120 ms. Taken without a step,
+        they are gone at once, and the steps behind them wait as they would for as long as the training lasts.
+        """
+        settled_by_ns = self._settled_by_ns(self._clock())
+        for left in range(self._prefetched, 0, -1):
+            if self._clock() >= settled_by_ns:
+                self._give_up(f"time was short to use up {left} of the batches that workers may have had ready")
+                return True
+            self._take_batch()
+            if self._asked_to_stop():
+                return False
+        if self._prefetched:
+            # One batch of each worker: until then a loader that keeps up may be waited for once.
+            self._block(max(QUIET_STEPS, self._workers))
+        return not self._asked_to_stop()
+
+    def _give_up(self, why: str) -> None:
+        measured = self.measured
+        before = f"given up after {self._steps_done()} steps: " if measured.steady else f"{measured.warmup_ended} and "
+        measured.warmup_ended = before + why
+        measured.steady = False
 
     def _settled_by_ns(self, began_ns: int) -> int:
         """When waiting for the warm-up's causes to end is given up, for the steps that must be left time for."""

@@ -87,6 +87,10 @@ class TrainingStep:
             loss=total,
         )
 
+    def take_batch(self) -> None:
+        """Take the next batch and drop it."""
+        next(self._batches)
+
     def mark_on(self, phases: Phases) -> None:
         """Mark the phases of the next steps there."""
         phases.epoch = self._probe.epoch

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.cli import main
-from perf_diagnostics.cli.script_to_try import ScriptToTry
+from perf_diagnostics.cli.script_to_try import ScriptToTry, given_to_the_script
 from perf_diagnostics.diagnose.rule_parts.experiments import Candidate
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.records import OWN_TRAINING, Run
+from perf_diagnostics.records import OWN_TRAINING, Outcome, Run
 from perf_diagnostics.store.find import find_run
 from tests.diagnose.tried_runs import waiting_run
 
@@ -88,7 +88,9 @@ def test_a_script_is_ended_before_it_would_end_itself() -> None:
     [
         ([], own_run(), "name the script after --rerun"),
         (["-m"], own_run(), "name the script after --rerun"),
-        (["python", "train.py"], own_run(), "is left out"),
+        (["python", "train.py", "--lr"], own_run(), "python is left out: --rerun train.py --lr"),
+        (["torchrun", "train.py"], own_run(), "torchrun starts several ranks. --rerun starts one process"),
+        (["-m", "torch.distributed.run", "train.py"], own_run(), "starts several ranks"),
         (["gone.py"], own_run(), "there is no script 'gone.py' here"),
         (["train.py"], waiting_run(), "leave --rerun out"),
     ],
@@ -96,6 +98,38 @@ def test_a_script_is_ended_before_it_would_end_itself() -> None:
 def test_wrong_words_are_refused_in_words(words: list[str], run: Run, says: str) -> None:
     with pytest.raises(InvalidSettings, match=says):
         ScriptToTry.of(words, run, candidates(run, {"threads": 1}))
+
+
+def test_a_flag_in_the_place_of_the_script_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["confirm", "--rerun", "--results-dir", "here", "train.py"]) == 2
+    assert "--results-dir stands behind --rerun" in capsys.readouterr().err
+    assert given_to_the_script(["-m", "train", "--lr"], {"--pairs"}) == ""
+
+
+def test_a_rank_of_several_tries_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["confirm", "--rerun", "train.py"]) == 2
+    assert "one of 2 ranks (torchrun, srun): start it alone" in capsys.readouterr().err
+
+
+def test_flags_of_ours_that_go_to_the_script_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["confirm", "--rerun", "train.py", "--lr", "1", "--results-dir=here", "--dry-run"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("--results-dir=here, --dry-run: given to the script")
+    assert "There is no run" in told
+
+
+def test_a_script_that_compiles_is_not_compiled_again() -> None:
+    run = own_run()
+    (result, *others) = run.results
+    steps = result.steps[0]
+    wanted = candidates(run, {"threads": 1}, {"compile_mode": "default"})
+    assert len(ScriptToTry.of(["train.py"], run, wanted).possible) == 2
+    made = dataclasses.replace(steps, columns={**steps.columns, "graphs": np.full(len(steps), 3.0)})
+    compiles = dataclasses.replace(result, steps=(made,))
+    script = ScriptToTry.of(["train.py"], own_run(results=(compiles, *others)), wanted)
+    assert [dict(one.change) for one in script.possible] == [{"threads": 1}]
+    assert "the script compiles by itself" in script.refused[0].why
 
 
 def test_ranks_cannot_be_run_again_by_one_process() -> None:
@@ -142,6 +176,49 @@ def test_workers_are_tried_in_the_script_as_it_is(here: Path) -> None:
     for result in nested.results():
         assert result.stop_reason == "enough_steps"
         assert not (nested.trial_directory(result.trial) / "own").exists()
+
+
+#: A chain of tiny layers; after ``compiled`` it compiles itself.
+TINY = """
+import sys, torch
+from torch.utils.data import DataLoader, TensorDataset
+
+layers = [part for _ in range(3) for part in (torch.nn.Linear(8, 8), torch.nn.GELU())]
+model = torch.nn.Sequential(*layers, torch.nn.Linear(8, 1))
+if "compiled" in sys.argv:
+    model = torch.compile(model, backend="eager")
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+for x, y in DataLoader(TensorDataset(torch.randn(400, 8), torch.randn(400, 1)), batch_size=4):
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_a_model_is_compiled_from_outside_before_steps_count(here: Path) -> None:
+    (here / "tiny.py").write_text(TINY)
+    words = "run", "--steps", "20", "--with", "compile_mode=default", "--name"
+    assert in_a_process(*words, "plain", "tiny.py").returncode == 0
+    (plain,) = find_run("plain", here / "results").read().results
+    steps = plain.steps[0]
+    assert plain.outcome is Outcome.COMPLETED and plain.facts["compiled"] is True
+    assert len(steps.steady) == 20
+    assert steps.columns["graphs"][-1] > 0
+    assert set(steps.steady.columns["graphs"]) == {steps.columns["graphs"][-1]}
+    assert in_a_process(*words, "own", "tiny.py", "compiled").returncode == 0
+    (own,) = find_run("own", here / "results").read().results
+    assert own.outcome is Outcome.INVALID_SETTINGS and "the script compiles by itself" in own.reason
+
+
+@pytest.mark.slow
+def test_a_model_computes_in_16_bits_from_outside(here: Path) -> None:
+    (here / "tiny.py").write_text(TINY)
+    assert in_a_process("run", "--name", "16", "--with", "precision=bfloat16", "tiny.py").returncode == 0
+    run = find_run("16", here / "results").read()
+    (result,) = run.results
+    assert (result.outcome, result.trial.settings.precision) == (Outcome.COMPLETED, "bfloat16")
+    assert any("rounded more coarsely" in note for note in run.notes)
 
 
 @pytest.mark.slow

@@ -59,7 +59,8 @@ def add(commands: Any) -> None:
         help="the script that `run` has measured, or -m MODULE, with its arguments, all at the end: it is run again "
         "and again, each time for some steps and then ended at once; what it writes until then, it writes again",
     )
-    command.set_defaults(run=run)
+    flags = frozenset(option for action in command._actions for option in action.option_strings)
+    command.set_defaults(run=run, flags=flags)
 
 
 def add_budget(command: argparse.ArgumentParser) -> None:
@@ -73,12 +74,14 @@ def add_budget(command: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    from perf_diagnostics.cli.script_to_try import ScriptToTry
+    from perf_diagnostics.cli.script_to_try import ScriptToTry, given_to_the_script
     from perf_diagnostics.cli.tried_text import tried_text
     from perf_diagnostics.diagnose.engine import diagnose
     from perf_diagnostics.diagnose.tried.candidates import candidates
     from perf_diagnostics.diagnose.tried.outcomes import tried_of
 
+    if note := given_to_the_script(given.rerun or (), given.flags):
+        print(note, file=sys.stderr)
     folder = _one_run(given)
     records = folder.read()
     wanted = candidates(

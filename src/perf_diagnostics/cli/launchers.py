@@ -31,7 +31,7 @@ def in_between(words: Sequence[str], *, as_module: bool) -> str:
         as_module: it was named after ``-m``.
     """
     target = words[0]
-    program = target if as_module else PurePath(target).name
+    program = _program(target, as_module=as_module)
     if not as_module and _PYTHON.fullmatch(program):
         meant = shlex.join(["perf-diagnostics", "run", *words[1:]])
         return f"{target} is left out, for `run` is in its place: {meant}"
@@ -41,3 +41,12 @@ def in_between(words: Sequence[str], *, as_module: bool) -> str:
             f"SCRIPT has its own arguments after it: {_STARTS_RANKS[program]}"
         )
     return ""
+
+
+def starts_ranks(target: str, *, as_module: bool) -> bool:
+    """Whether this is no script, but a program or a module that starts the processes that train."""
+    return _program(target, as_module=as_module) in _STARTS_RANKS
+
+
+def _program(target: str, *, as_module: bool) -> str:
+    return target if as_module else PurePath(target).name

@@ -30,7 +30,7 @@ REPORT_IT = (
 if TYPE_CHECKING:
     from perf_diagnostics.diagnose.finding import Diagnosis
     from perf_diagnostics.integrations.again.again import Again
-    from perf_diagnostics.integrations.record.recording import Recording
+    from perf_diagnostics.integrations.record.telling import Recorded
     from perf_diagnostics.integrations.run_script import Session
 
 
@@ -80,6 +80,7 @@ def add(commands: Any) -> None:
         metavar="N",
         help="end the process after so many measured steps, at once: what the script does at its end does not happen",
     )
+    command.add_argument("--parent", type=int, help=argparse.SUPPRESS)  # a trial's, which ends with who measures it
     command.add_argument(
         "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as python -m does"
     )
@@ -91,6 +92,10 @@ def run(given: argparse.Namespace) -> int:
     from perf_diagnostics.errors import InvalidSettings
     from perf_diagnostics.integrations.run_script import print_traceback, run_watched
 
+    if given.parent is not None:
+        from perf_diagnostics.measure.host.parent import die_with
+
+        die_with(given.parent)
     as_module = given.module is not None
     words = given.module if as_module else given.script
     if not as_module and words[:1] == ["--"]:
@@ -196,20 +201,25 @@ def tell(session: Session, words: Sequence[str]) -> None:
 
 def _tell(session: Session, words: Sequence[str]) -> None:
     """The run and the verdict, what to change first, and what says more."""
+    from perf_diagnostics.integrations.ranks.started_trainings import notes_on_processes
     from perf_diagnostics.integrations.record.telling import say, tell
 
-    if session.watch is None and session.faults.gaps:
+    recorded: list[Recorded] = [*session.started]
+    if session.watch is not None and (session.watch.recording.run is not None or not recorded):
+        recorded.insert(0, session.watch.recording)
+    if recorded:
+        observations = session.faults if session.watch is None else session.watch.observations
+        diagnosis = tell(recorded[0], observations, notes_on_processes(recorded))
+        if diagnosis is not None:
+            _tell_more(diagnosis, recorded[0], words)
+    elif session.faults.gaps:
         why = " ".join(session.faults.gaps[0].why.split())
         say(f"nothing was measured, for watching failed: {why} ({REPORT_IT})")
-    elif session.watch is None:
-        say("no training step was measured: torch was not imported")
     else:
-        diagnosis = tell(session.watch.recording, session.watch.observations)
-        if diagnosis is not None:
-            _tell_more(diagnosis, session.watch.recording, words)
+        say("no training step was measured: torch was not imported")
 
 
-def _tell_more(diagnosis: Diagnosis, recording: Recording, words: Sequence[str]) -> None:
+def _tell_more(diagnosis: Diagnosis, recording: Recorded, words: Sequence[str]) -> None:
     """What to change first and what it would win, and the commands that say more, or measure it."""
     from perf_diagnostics.integrations.record.telling import say
     from perf_diagnostics.report.changes import changes_of
@@ -225,7 +235,7 @@ def _tell_more(diagnosis: Diagnosis, recording: Recording, words: Sequence[str])
         say(f"Evidence: {typed('diagnose', where)}; to pass on: {typed('report', where)}")
 
 
-def _can_be_tried(diagnosis: Diagnosis, recording: Recording) -> bool:
+def _can_be_tried(diagnosis: Diagnosis, recording: Recorded) -> bool:
     """Whether some of the advice is a setting that can be forced on the script."""
     from perf_diagnostics.diagnose.tried.candidates import candidates
     from perf_diagnostics.integrations.again.forcible import why_not_forced

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perf_diagnostics.cli.launchers import in_between
+from perf_diagnostics.cli.launchers import in_between, starts_ranks
+from perf_diagnostics.cli.own_name import typed
 from perf_diagnostics.diagnose.rule_parts.experiments import Candidate, LeftOut
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations.again.forcible import steps_until_effect, why_not_forced
 from perf_diagnostics.integrations.again.script_again import ScriptAgain
-from perf_diagnostics.records import Run, StepTable
+from perf_diagnostics.integrations.ranks.ranks import world_size
+from perf_diagnostics.records import Json, Run, StepTable
 from perf_diagnostics.trials.confirm.confirm_order import not_tried
 from perf_diagnostics.trials.confirm.pairs import LEAST_STEPS, length_for
 
@@ -21,6 +24,14 @@ _BEFORE_FIRST_STEP_S = 5.0
 
 #: A script is ended before it comes to its own end, where it would save what it has trained.
 _OF_ITS_STEPS = 0.8
+
+_NO_RANKS = (
+    "--rerun starts one process, which cannot run them again. Start them several times before a change and after it, "
+    "and compare: perf-diagnostics compare before-1,before-2,before-3 after-1,after-2,after-3. What confirm would try "
+    "is put in by --with: torchrun OPTIONS -m perf_diagnostics run --with num_workers=4 --name after-1 train.py."
+)
+
+_OURS_IN_FRONT = "What is for confirm itself comes before --rerun"
 
 
 @dataclass(frozen=True)
@@ -53,18 +64,14 @@ class ScriptToTry:
             )
         base = wanted[0].base
         if base.options.get("ranks"):
-            raise InvalidSettings(
-                f"{run.name} has {base.options['ranks']} ranks, which one process cannot run again. Start them several "
-                "times before a change and after it, and compare: "
-                "perf-diagnostics compare before-1,before-2,before-3 after-1,after-2,after-3."
-            )
+            raise InvalidSettings(f"{run.name} has {base.options['ranks']} ranks. {_NO_RANKS}")
+        table = run.results[0].steps[0] if run.results and run.results[0].steps else StepTable.empty()
         possible = tuple(
             dataclasses.replace(one, start_s=one.start_s + _BEFORE_FIRST_STEP_S)
             for one in wanted
-            if not why_not_forced(one.change)
+            if not _why_not(one.change, table)
         )
         before = max((steps_until_effect(one.change) for one in possible), default=0)
-        table = run.results[0].steps[0] if run.results and run.results[0].steps else StepTable.empty()
         most = int(_OF_ITS_STEPS * len(table.steady)) - before
         if most < (steps or LEAST_STEPS):
             raise InvalidSettings(
@@ -75,9 +82,40 @@ class ScriptToTry:
         return cls(
             launch=ScriptAgain(words, base.settings),
             possible=possible,
-            refused=tuple(not_tried(one, why) for one in wanted if (why := why_not_forced(one.change))),
+            refused=tuple(not_tried(one, why) for one in wanted if (why := _why_not(one.change, table))),
             steps=min(most, length_for(wanted[0].step_s, steps=steps).max_steps),
         )
+
+
+def _why_not(change: Mapping[str, Json], steps: StepTable) -> str:
+    """Why a change is not forced on a script with these steps; empty where it can be."""
+    graphs = steps.get("graphs")
+    if change.get("compile_mode") is not None and graphs is not None and graphs.any():
+        return "the script compiles by itself (torch.compile): what is left to compile is for you to see"
+    return why_not_forced(change)
+
+
+def given_to_the_script(words: Sequence[str], flags: Collection[str]) -> str:
+    """What to say where flags of ours stand behind ``--rerun``; empty where none does.
+
+    Args:
+        words: what stands there: the script and its arguments.
+        flags: ours. A script may have some of the same name, which is why they are only told.
+
+    Raises:
+        InvalidSettings: a flag stands where the script should, or this process is one of several ranks.
+    """
+    if words and world_size() > 1:
+        raise InvalidSettings(
+            f"confirm was started as one of {world_size()} ranks (torchrun, srun): start it alone. {_NO_RANKS}"
+        )
+    if words and words[0].startswith("-") and words[0] != "-m":
+        raise InvalidSettings(
+            f"{words[0]} stands behind --rerun, where the script comes first. {_OURS_IN_FRONT}: "
+            f"{typed('confirm', 'RUN', words[0], '...', '--rerun', 'train.py', '--lr', '0.1')}"
+        )
+    ours = [word for word in words if word.partition("=")[0] in flags]
+    return f"{', '.join(ours)}: given to the script, for it stands behind it. {_OURS_IN_FRONT}." if ours else ""
 
 
 def _check_words(words: Sequence[str]) -> None:
@@ -85,8 +123,10 @@ def _check_words(words: Sequence[str]) -> None:
     named = words[1:] if as_module else words
     if not named:
         raise InvalidSettings("name the script after --rerun, with its arguments: --rerun train.py --lr 0.1")
-    if wrong := in_between(named, as_module=as_module):
-        raise InvalidSettings(wrong)
+    if starts_ranks(named[0], as_module=as_module):
+        raise InvalidSettings(f"{named[0]} starts several ranks. {_NO_RANKS}")
+    if in_between(named, as_module=as_module):
+        raise InvalidSettings(f"{named[0]} is left out: --rerun {shlex.join(named[1:])}".rstrip())
     if not as_module and not Path(named[0]).exists():
         raise InvalidSettings(
             f"there is no script {named[0]!r} here; call confirm from the folder from which it was run before."

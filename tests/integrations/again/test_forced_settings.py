@@ -14,7 +14,13 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations.again.again import Again
 from perf_diagnostics.integrations.again.forced_settings import ForcedSettings
-from perf_diagnostics.integrations.again.forcible import FORCIBLE, check_forced, steps_until_effect, why_not_forced
+from perf_diagnostics.integrations.again.forcible import (
+    FORCIBLE,
+    check_forced,
+    note_of,
+    steps_until_effect,
+    why_not_forced,
+)
 from perf_diagnostics.records import Outcome, Settings
 
 
@@ -61,6 +67,8 @@ def test_loaders_take_the_workers_that_are_forced_and_no_longer_afterwards(patch
         ({"num_workers": 4, "prefetch_factor": 3}, 12),
         ({"num_workers": 0}, 0),
         ({"ceiling": "cached_batches"}, 16),
+        ({"compile_mode": "default"}, 5),
+        ({"precision": "bfloat16"}, 0),
     ],
 )
 def test_what_was_loaded_before_the_first_step_is_no_gain(settings: dict[str, Any], steps: int) -> None:
@@ -154,7 +162,7 @@ def test_the_collector_is_frozen_after_two_steps(patches: ExitStack, monkeypatch
 
 @pytest.mark.parametrize(
     "settings",
-    [{"batch_size": 4}, {"num_workers": -1}, {"workers": 2}, {"precision": "bfloat16"}, {"ceiling": "no_optimizer"}],
+    [{"batch_size": 4}, {"num_workers": -1}, {"workers": 2}, {"precision": "float16"}, {"ceiling": "no_optimizer"}],
 )
 def test_what_cannot_be_forced_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidSettings, match=next(iter(settings))):
@@ -179,3 +187,38 @@ def test_a_run_in_which_nothing_could_be_changed_is_no_trial_of_it(patches: Exit
     assert again.judged(crashed) == crashed
     DataLoader(numbers())
     assert again.judged(whole) == whole
+
+
+def test_what_is_forced_on_models_is_told_where_no_model_was_called(patches: ExitStack) -> None:
+    made = forced(patches, threads=torch.get_num_threads(), precision="bfloat16")
+    put_into = made.install_in_calls(lambda _dtype: None, patches)
+    assert put_into is not None
+    assert made.without_effect() == "precision=bfloat16 changed nothing: no call of a trained model was met"
+    model = torch.nn.Linear(2, 2)
+    put_into(model)
+    model(torch.ones(1, 2))
+    assert not made.without_effect()
+
+
+def test_models_stay_as_they_are_where_nothing_is_forced_on_them(patches: ExitStack) -> None:
+    assert forced(patches, num_workers=0).install_in_calls(lambda _dtype: None, patches) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"threads": 2}, "The script ran with threads=2 in place of its own."),
+        (
+            {"compile_mode": "default", "threads": 2},
+            "with compile_mode=default, threads=2 in place of its own. What is ",
+        ),
+        ({"precision": "tf32"}, "Its products are rounded more coarsely than the script's own."),
+    ],
+)
+def test_a_run_says_what_was_forced_and_what_that_does_to_its_numbers(settings: dict[str, Any], says: str) -> None:
+    assert says in note_of(settings)
+
+
+def test_half_precision_that_needs_a_scaler_is_the_scripts_own() -> None:
+    assert "GradScaler" in why_not_forced({"precision": "float16"})
+    assert not why_not_forced({"precision": "bfloat16"})

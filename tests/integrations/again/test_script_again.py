@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
+import signal
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +25,22 @@ class Asked:
 
     trial: dict[str, Json]
     directory: str
+
+
+#: Starts a script as a trial, says as which process, and waits for it.
+STARTS = """
+import sys
+from types import SimpleNamespace
+from perf_diagnostics.integrations.again.script_again import ScriptAgain
+from perf_diagnostics.records import Settings, Trial
+from perf_diagnostics.store.files import codec
+
+base = Settings(batch_size=8)
+trial = codec.encode(Trial(workload="train", settings=base))
+process = ScriptAgain(["train.py"], base).start(SimpleNamespace(trial=trial, directory="."))
+print(process.pid, flush=True)
+process.wait(1000)
+"""
 
 
 @dataclass
@@ -46,6 +67,7 @@ def test_only_what_differs_from_the_script_is_forced_on_it(tmp_path: Path, start
     trial = Trial(workload="train", settings=base.replace(num_workers=2, pin_memory=True), length=Length.exactly(30))
     ScriptAgain(["-m", "pkg.train", "--lr", "0.1"], base).start(Asked(codec.encode(trial), str(tmp_path)))
     (command,) = started.commands
+    assert command[command.index("--parent") + 1] == str(os.getpid())
     assert command[-4:] == ["-m", "pkg.train", "--lr", "0.1"]
     assert command[command.index("--steps") + 1] == "30"
     forced = [command[at + 1] for at, word in enumerate(command) if word == "--with"]
@@ -59,3 +81,23 @@ def test_what_a_killed_attempt_left_does_not_stand_in_the_way(tmp_path: Path, st
     base = Settings(batch_size=8)
     ScriptAgain(["train.py"], base).start(Asked(codec.encode(Trial(workload="train", settings=base)), str(tmp_path)))
     assert len(started.commands) == 1 and not left.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing tells a process that its parent is gone")
+def test_a_script_does_not_outlive_who_measures_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "runs")
+    (tmp_path / "train.py").write_text("import signal\nopen('runs', 'w').write('it does')\nsignal.pause()\n")
+    with subprocess.Popen([sys.executable, "-c", STARTS], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as measures:
+        assert measures.stdout is not None
+        script = int(measures.stdout.readline())
+        ended = os.pidfd_open(script)
+        try:
+            assert (tmp_path / "runs").read_text() == "it does"
+            measures.kill()
+            assert select.select([ended], [], [], 30)[0]
+        finally:
+            measures.kill()
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(ended, signal.SIGKILL)
+            os.close(ended)

@@ -7,18 +7,26 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from perf_diagnostics.integrations.again.forcible import steps_until_effect
+from perf_diagnostics.integrations.again.forcible import note_of, steps_until_effect
 from perf_diagnostics.integrations.ends.endings import Ending
+from perf_diagnostics.measure.steps.beside_steps import CompiledGraphs
+from perf_diagnostics.measure.steps.steady import QUIET_STEPS
 from perf_diagnostics.records import Outcome
 
 if TYPE_CHECKING:
     from perf_diagnostics.integrations.again.forced_settings import ForcedSettings
+    from perf_diagnostics.integrations.record.recording import Recording
     from perf_diagnostics.integrations.watching.watch import Watch
 
 #: Why a trial stopped that has measured what it was asked for.
 ENOUGH = "enough_steps"
+
+#: The warm-up waits for so many steps more at most where they go on compiling, as in a sweep
+#: (:data:`perf_diagnostics.trials.steps.loop.SETTLING_STEPS`).
+_MOST_COMPILING_STEPS = 40
 
 
 class Again:
@@ -41,9 +49,13 @@ class Again:
         if self._settings:
             self._forced = ForcedSettings(self._settings)
             self._forced.install(patches)
-            named = ", ".join(f"{name}={value}" for name, value in self._settings.items())
-            watch.about.notes.append(f"The script ran with {named} in place of its own.")
+            put_into = self._forced.install_in_calls(partial(setattr, watch.trained, "autocast"), patches)
+            if put_into is not None:
+                watch.before_timed = put_into
+            watch.about.notes.append(note_of(self._settings))
             watch.recording.warm_up_until(watch.recording.warm_up_steps + steps_until_effect(self._settings))
+            if "compile_mode" in self._settings:
+                _warm_up_while_compiling(watch.recording, patches)
         if self._steps is not None:
             watch.recording.enough = self._steps
             watch.recording.when_enough = lambda: stop((Outcome.COMPLETED, "", ENOUGH))
@@ -54,6 +66,22 @@ class Again:
         if without_effect and ending[0] is Outcome.COMPLETED:
             return Outcome.INVALID_SETTINGS, without_effect, ending[2]
         return ending
+
+
+def _warm_up_while_compiling(recording: Recording, patches: ExitStack) -> None:
+    """A step that compiles says nothing about the others: the warm-up goes on until some have compiled nothing."""
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    graphs, seen = CompiledGraphs(), 0
+    most = recording.warm_up_steps + _MOST_COMPILING_STEPS
+
+    def steps(*_: Any) -> None:
+        nonlocal seen
+        if recording.probe.warmup and (now := graphs()) > seen:
+            seen = now
+            recording.warm_up_until(min(most, recording.steps + 1 + QUIET_STEPS))
+
+    patches.callback(register_optimizer_step_pre_hook(steps).remove)
 
 
 def leave_now() -> None:

@@ -1,7 +1,8 @@
 """Settings that a script is made to use in place of its own: what its advice would win is tried without editing it.
 
 Each is put in where torch takes it: the arguments of ``DataLoader`` and of the optimizers, the number of threads, the
-precision of float32 products, Python's garbage collector. A setting that met nothing it could change is told.
+precision of float32 products, the calls of the models that are trained, Python's garbage collector. A setting that met
+nothing it could change is told.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset
 
+from perf_diagnostics.integrations.again.autocast_calls import AutocastCalls
 from perf_diagnostics.integrations.again.cached_batches import CachedBatches
+from perf_diagnostics.integrations.again.compiled_calls import CompiledCalls
 from perf_diagnostics.integrations.again.forcible import FORCIBLE, check_forced
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.measure.boards.float32_products import say_float32_products
@@ -59,6 +62,7 @@ class ForcedSettings:
         self._effective: set[str] = set()
         self._pid = os.getpid()
         self._cached: CachedBatches | None = None
+        self._calls: dict[str, CompiledCalls | AutocastCalls] = {}
 
     def install(self, patches: ExitStack) -> None:
         """Put them in; all but the number of threads and the precision come out with ``patches``."""
@@ -69,7 +73,7 @@ class ForcedSettings:
             self._force_threads(int(settings["threads"]), patches)
         if "optimizer_implementation" in settings:
             self._force_optimizers(_IMPLEMENTATIONS[settings["optimizer_implementation"]], patches)
-        if "precision" in settings and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0):
+        if settings.get("precision") == "tf32" and _computes_in_tf32():
             say_float32_products("high")
             self._effective.add("precision")
         if settings.get("freeze_gc"):
@@ -77,10 +81,32 @@ class ForcedSettings:
         if "ceiling" in settings:
             self._cached = CachedBatches(patches)
 
+    def install_in_calls(
+        self, computes_in: Callable[[torch.dtype], None], patches: ExitStack
+    ) -> Callable[[torch.nn.Module], None] | None:
+        """What has to be called with each trained model before its calls are timed; None where they stay as they are.
+
+        Args:
+            computes_in: is told the type of the autocast region that the models are called in.
+            patches: takes out what is put in beside the models, which stay changed.
+        """
+        if "compile_mode" in self.settings:
+            self._calls["compile_mode"] = CompiledCalls(self.settings["compile_mode"])
+        if self.settings.get("precision") == "bfloat16":
+            self._calls["precision"] = AutocastCalls(torch.bfloat16, computes_in, patches)
+        return self._put_into if self._calls else None
+
+    def _put_into(self, model: torch.nn.Module) -> None:
+        for calls in self._calls.values():
+            calls.put_into(model)
+
     def without_effect(self) -> str:
         """Which settings met nothing that they could change, in words; empty where all of them did."""
+        why = {name: without for name, calls in self._calls.items() if (without := calls.without_effect)}
+        if why:
+            return "; ".join(f"{name}={self.settings[name]} changed nothing: {said}" for name, said in why.items())
         effective = self._effective | ({"ceiling"} if self._cached is not None and self._cached.replayed else set())
-        idle = [name for name in self.settings if name not in effective]
+        idle = [name for name in self.settings if name not in {*effective, *self._calls}]
         if not idle:
             return ""
         named = " and ".join(f"{name}={self.settings[name]}" for name in idle)
@@ -153,6 +179,10 @@ class ForcedSettings:
 
         hook = register_optimizer_step_post_hook(stepped)
         patches.callback(hook.remove)
+
+
+def _computes_in_tf32() -> bool:
+    return torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
 
 
 def _with_arguments(

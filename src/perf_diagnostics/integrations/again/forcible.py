@@ -14,6 +14,18 @@ KEPT_BATCHES = 16
 #: Batches that DataLoader has each of its workers load ahead when nothing is said.
 _AHEAD = 2
 
+#: Steps of which some compile: the first one, one with another shape or another mode, and those that make sure.
+_COMPILING_STEPS = 5
+
+#: What settings do to what a training computes, beside its speed.
+_CHANGES_NUMBERS: Mapping[str, str] = {
+    "precision": "Its products are rounded more coarsely than the script's own.",
+    "compile_mode": "What is compiled rounds in another order, and draws other random numbers (dropout's).",
+    "ceiling": "It saw only some of the script's batches.",
+}
+
+_PRECISIONS = ("tf32", "bfloat16")
+
 #: Settings that can be forced on a script, and what they change there.
 FORCIBLE: Mapping[str, str] = {
     "num_workers": "worker processes of each DataLoader over a map-style dataset",
@@ -23,7 +35,8 @@ FORCIBLE: Mapping[str, str] = {
     "threads": "threads of an operator on the CPU",
     "optimizer_implementation": "single, foreach or fused, of each optimizer of torch.optim",
     "freeze_gc": "collect, gc.freeze() and gc.disable() after the second step",
-    "precision": "tf32 only",
+    "precision": "tf32, or bfloat16 by an autocast region around the calls of the trained models",
+    "compile_mode": "compiles the trained models in place",
     "ceiling": "cached_batches only: the first 16 batches of the training's DataLoader, again and again",
 }
 
@@ -31,7 +44,9 @@ FORCIBLE: Mapping[str, str] = {
 def why_not_forced(change: Mapping[str, Json]) -> str:
     """Why a change of settings cannot be forced on a script; empty where it can."""
     for name, value in change.items():
-        if name not in FORCIBLE or (name == "precision" and value != "tf32"):
+        if name == "precision" and value == "float16":
+            return "float16 needs a GradScaler in your script's own loop: put it there, measure again, and compare"
+        if name not in FORCIBLE or (name == "precision" and value not in _PRECISIONS):
             return f"{name} is your script's own to choose: change it there, measure again, and compare the two runs"
         if name == "ceiling" and value != "cached_batches":
             return f"{value} cannot be left out of a script from outside"
@@ -51,8 +66,20 @@ def check_forced(settings: Mapping[str, Json]) -> None:
     Settings(batch_size=1).replace(**settings)
 
 
+def note_of(settings: Mapping[str, Json]) -> str:
+    """What a run says that was made with these settings, and what they do to its numbers."""
+    named = ", ".join(f"{name}={value}" for name, value in settings.items())
+    changed = [what for name, what in _CHANGES_NUMBERS.items() if settings.get(name) is not None]
+    return " ".join([f"The script ran with {named} in place of its own.", *changed])
+
+
 def steps_until_effect(settings: Mapping[str, Json]) -> int:
-    """Steps before which what is forced is not in full effect: until what workers have loaded ahead is used up."""
+    """Steps before which what is forced is not in full effect.
+
+    That is until what workers have loaded ahead is used up, and until nothing is compiled any more, as far as is known
+    beforehand.
+    """
     workers, ahead = (settings.get(name) for name in ("num_workers", "prefetch_factor"))
     loaded = (workers if isinstance(workers, int) else 0) * (ahead if isinstance(ahead, int) else _AHEAD)
-    return max(loaded, KEPT_BATCHES if settings.get("ceiling") == "cached_batches" else 0)
+    kept = KEPT_BATCHES if settings.get("ceiling") == "cached_batches" else 0
+    return max(loaded, kept, 0 if settings.get("compile_mode") is None else _COMPILING_STEPS)

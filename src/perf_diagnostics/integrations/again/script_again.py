@@ -53,7 +53,7 @@ class ScriptAgain:
         trial = codec.decode(Trial, request.trial, where="the request")
         directory = Path(request.directory)
         shutil.rmtree(directory / _RUNS, ignore_errors=True)  # what a killed attempt left, whose name is taken
-        command = [sys.executable, "-m", "perf_diagnostics", "run", "--quiet"]
+        command = [sys.executable, "-m", "perf_diagnostics", "run", "--quiet", "--parent", str(os.getpid())]
         command += ["--results-dir", str(directory / _RUNS), "--name", _RUN, "--steps", str(trial.length.max_steps)]
         for name, value in self._changed(trial.settings.canonical()).items():
             command += ["--with", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]

@@ -128,7 +128,7 @@ def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 def nothing_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A script has a process of its own, without the models and optimizers that earlier tests have left.
 
-    Where an optimizer lives, nobody is taken to update parameters by hand.
+    Where one lives that may be the training's, nobody is taken to update parameters by hand.
     """
     there = living()
     known = {id(one): one for one in (*there.modules, *there.optimizers)}

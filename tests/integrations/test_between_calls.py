@@ -14,10 +14,12 @@ import torch
 
 from perf_diagnostics.integrations import attach
 from perf_diagnostics.integrations.model import modules
-from perf_diagnostics.integrations.watching import patches, watch
+from perf_diagnostics.integrations.watching import between_calls, patches, watch
 from perf_diagnostics.records import ALL_PHASES, StepTable
 
-STEPS = 6
+pytestmark = pytest.mark.usefixtures("nothing_compiled")
+
+STEPS = 10
 PAUSE_S = 0.003
 OTHER = ALL_PHASES[-1]
 
@@ -40,6 +42,8 @@ class Loop:
         self.x = torch.ones(8, 4)
         #: What was paused in each step, in ns.
         self.paused: list[int] = []
+        #: What the record tells of what lies between calls.
+        self.notes: list[str] = []
 
     def pause(self) -> None:
         began = time.perf_counter_ns()
@@ -53,6 +57,7 @@ class Loop:
                 loss(self).backward()
                 self.optimizer.step()
         assert seen.run is not None
+        self.notes = [gap.why for gap in seen.run.results[0].gaps if gap.signal == between_calls.SIGNAL]
         table = seen.run.results[0].steps[0]
         assert len(table) == STEPS
         return table
@@ -78,10 +83,44 @@ def the_loss(one: Loop) -> torch.Tensor:
     return out.square().mean()
 
 
-def what_cannot_be_told(one: Loop) -> torch.Tensor:
+def messages_before_backward(one: Loop) -> torch.Tensor:
     loss = one.first(one.x).square().mean()
     one.pause()
     return loss
+
+
+def an_environment_after_each_choice(one: Loop) -> torch.Tensor:
+    chosen = []
+    for _ in range(3):
+        chosen.append(one.first(one.x).log_softmax(-1)[:, 0])
+        one.pause()
+    return torch.stack(chosen).sum()
+
+
+def gradients_cleared_before_backward(one: Loop) -> torch.Tensor:
+    loss = messages_before_backward(one)
+    one.optimizer.zero_grad()
+    return loss
+
+
+class Square(torch.autograd.Function):
+    """An operation of the user's own, which is none of torch's functions."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return 2 * gradient * ctx.saved_tensors[0]
+
+
+def a_loss_of_ones_own(one: Loop) -> torch.Tensor:
+    out = one.first(one.x, loss=True) + 1
+    one.pause()
+    made: torch.Tensor = Square.apply(out)
+    return made
 
 
 def from_encoder_to_decoder(one: Loop) -> torch.Tensor:
@@ -121,7 +160,7 @@ def test_what_led_to_no_loss_is_other(tmp_path: Path, loss: Callable[[Loop], tor
 @pytest.mark.parametrize(
     "loss",
     [
-        *(the_loss, what_cannot_be_told, from_encoder_to_decoder, losses_of_tasks),
+        *(the_loss, a_loss_of_ones_own, from_encoder_to_decoder),
         *(the_state_of_a_cell_in_a_tuple, the_state_of_a_cell_in_a_dictionary),
     ],
 )
@@ -129,14 +168,61 @@ def test_what_may_have_led_to_it_is_forward(tmp_path: Path, loss: Callable[[Loop
     one = Loop()
     table = one.train(tmp_path, loss)
     assert (table.host_ns("forward") >= one.paused).all()
-    assert np.median(table.host_ns(OTHER)) < PAUSE_S * 1e9
+    assert np.median(table.host_ns(OTHER)) < PAUSE_S * 1e9 and not one.notes
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        *(messages_before_backward, gradients_cleared_before_backward),
+        *(losses_of_tasks, an_environment_after_each_choice),
+    ],
+)
+def test_what_follows_the_loss_is_other_as_far_as_a_few_steps_tell(
+    tmp_path: Path, loss: Callable[[Loop], torch.Tensor]
+) -> None:
+    one = Loop()
+    table = one.train(tmp_path, loss)
+    steady = ~table.columns["warmup"]
+    paused = np.array(one.paused)[steady]
+    # The shortest pauses of the first steps are taken for what all have at least.
+    assert np.median(table.host_ns(OTHER)[steady] / paused) > 0.6
+    assert np.median(table.host_ns("forward")[steady] / paused) < 0.6
+    (note,) = one.notes
+    assert "an estimate" in note and torch._C._len_torch_function_stack() == 0
+
+
+def test_what_is_compiled_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(between_calls, "compiled_graphs", lambda: 1)
+    one = Loop()
+    table = one.train(tmp_path, messages_before_backward)
+    assert (table.host_ns("forward") >= one.paused).all() and not one.notes
+
+
+def test_modes_of_the_users_stay_as_they_are(tmp_path: Path) -> None:
+    """Around the calls, and from one call to the next."""
+    seen = []
+
+    def loss(one: Loop) -> torch.Tensor:
+        with torch.device("meta"):
+            out = one.first(one.x)
+        seen.append(torch.ones(1).device.type)
+        total = out.square().mean()
+        with torch.device("meta"):
+            total = total + one.second(one.x).square().mean()
+            seen.append(torch.ones(1).device.type)
+        seen.append(torch.ones(1).device.type)
+        return total
+
+    Loop().train(tmp_path, loss)
+    assert seen == ["cpu", "meta", "cpu"] * STEPS
 
 
 def test_where_torch_does_not_number_its_operations_it_is_forward(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = itertools.count().__next__
-    for module in (modules, patches, watch):
+    for module in (modules, patches, watch, between_calls):
         monkeypatch.setattr(module, "next_operation", numbers)
     one = Loop()
     table = one.train(tmp_path, the_next_batch_before_backward)

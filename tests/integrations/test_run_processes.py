@@ -125,30 +125,6 @@ def test_a_signal_before_any_training_leaves_no_run_and_says_nothing(tmp_path: P
 
 
 @pytest.mark.slow
-def test_spawned_children_train_as_they_would_and_are_not_measured(tmp_path: Path) -> None:
-    parent = """
-    import multiprocessing
-
-    def child(queue):
-        queue.put(train(20))
-
-    if __name__ == "__main__":
-        context = multiprocessing.get_context("spawn")
-        queue = context.Queue()
-        process = context.Process(target=child, args=(queue,))
-        process.start()
-        print(queue.get(), train(20))
-        process.join()
-        sys.exit(process.exitcode + 4)
-    """
-    plain, watched = both(tmp_path, script(tmp_path, parent))
-    assert watched.stdout == plain.stdout and watched.returncode == plain.returncode == 4
-    (folder,) = list_runs(tmp_path / "results")
-    (result,) = folder.read().results
-    assert len(result.steps[0]) + unseen(result) == 20
-
-
-@pytest.mark.slow
 def test_trainings_one_after_another_and_loops_of_our_own_in_the_script_are_counted_once(tmp_path: Path) -> None:
     several = """
     from perf_diagnostics.integrations import OwnLoop

@@ -277,6 +277,64 @@ def test_an_inner_loop_is_a_part_of_its_step(tmp_path: Path) -> None:
     assert table.columns["forwards"].tolist() == table.columns["backwards"].tolist() == [3] * (BATCHES - 2)
 
 
+def test_of_the_first_order_its_inner_steps_are_none(tmp_path: Path) -> None:
+    """What gradients are taken to was computed from the parameters, and is made anew by each of three inner steps."""
+    model = made()
+    with run_here(tmp_path) as session:
+        for x, y in loader():
+            fast = {name: p.clone() for name, p in model.named_parameters()}
+            for _ in range(3):
+                gradients = torch.autograd.grad(loss_of(functional_call(model, fast, (x,)), y), tuple(fast.values()))
+                fast = {name: p - 0.1 * g for (name, p), g in zip(fast.items(), gradients, strict=True)}
+            loss_of(functional_call(model, fast, (x,)), y).backward()
+            for p in model.parameters():
+                p.data.add_(p.grad, alpha=-0.1)
+            model.zero_grad()
+    result = result_of(session)
+    table = result.steps[0]
+    assert table.samples.tolist() == [SIZE] * (BATCHES - 2) and unseen(result) == 2
+    assert table.columns["forwards"].tolist() == table.columns["backwards"].tolist() == [4] * (BATCHES - 2)
+
+
+def test_copies_of_what_an_optimizer_holds_are_an_inner_loops(tmp_path: Path) -> None:
+    """A learner begins as a copy of the model, whose optimizer has not stepped yet; no loader has told of it either."""
+    model, batches = made(), list(loader())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with run_here(tmp_path) as session:
+        for x, y in batches:
+            learner = copy.deepcopy(model)
+            of_data(learner, [(x, y)] * 3)
+            loss_of(learner(x), y).backward()
+            for p, own in zip(model.parameters(), learner.parameters(), strict=True):
+                p.grad = own.grad
+            optimizer.step()
+    result = result_of(session)
+    table = result.steps[0]
+    assert len(table) + unseen(result) == BATCHES and result.facts["optimizer"] == "SGD"
+    assert table.columns["backwards"].tolist() == [4] * len(table)
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("source", [loader, lambda: list(loader())], ids=["loader", "list"])
+def test_an_optimizer_of_something_else_is_no_reason_against_it(named: bool, source: Callable, tmp_path: Path) -> None:
+    """A notebook keeps those of its earlier cells, here of a model that has the same form."""
+    torch.manual_seed(3)
+    left_over = torch.optim.SGD(torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Linear(5, 1)).parameters(), lr=0.1)
+    model, batches = made(), source()
+    if named:
+        with attach(model, results_dir=tmp_path, quiet=True) as diagnostics:
+            of_data(model, batches)
+        assert diagnostics.run is not None
+        (result,) = diagnostics.run.results
+    else:
+        with run_here(tmp_path) as session:
+            of_data(model, batches)
+        result = result_of(session)
+    # Without a loader nobody can tell where the last step ends.
+    assert len(result.steps[0]) + unseen(result) == BATCHES - isinstance(batches, list)
+    assert result.facts["optimizer"] == BY_HAND and left_over.param_groups
+
+
 def test_an_optimizer_that_comes_later_ends_the_steps_from_then_on(tmp_path: Path) -> None:
     model = made()
     with run_here(tmp_path) as session:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 import runpy
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -17,13 +18,14 @@ from typing import TYPE_CHECKING
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations.ends.endings import Ending, ending_of
 from perf_diagnostics.integrations.ranks.ranks import rank
+from perf_diagnostics.integrations.ranks.started_trainings import StartedTraining, StartedTrainings
 from perf_diagnostics.integrations.shield import LoopObservations
 from perf_diagnostics.integrations.watching.after_import import AfterImport
 from perf_diagnostics.records import Outcome
 
 if TYPE_CHECKING:
     from perf_diagnostics.integrations.again.again import Again
-    from perf_diagnostics.integrations.ranks.spawned_ranks import SpawnedRanks
+    from perf_diagnostics.integrations.ranks.started_processes import StartedProcesses
     from perf_diagnostics.integrations.watching.watch import Watch
 
 _OURS = str(Path(__file__).parents[1])
@@ -39,8 +41,9 @@ class Session:
         results_dir: where runs lie, fixed now, for a script may change its folder.
         deep: record a profiler window.
         tell: says what was measured, at the end; or None.
-        index: of the process, where the script has started several as its ranks.
         again: what is different in this run; None: nothing is.
+        process: the name of a process that the script has started, where this is one.
+        others: where such processes leave word of what they have recorded.
     """
 
     def __init__(
@@ -51,8 +54,9 @@ class Session:
         results_dir: Path,
         deep: bool = False,
         tell: Callable[[Session], None] | None = None,
-        index: int = 0,
         again: Again | None = None,
+        process: str | None = None,
+        others: StartedTrainings | None = None,
     ) -> None:
         self.watch: Watch | None = None
         self._workload = workload
@@ -60,16 +64,19 @@ class Session:
         self._results_dir = results_dir.absolute()
         self._deep = deep
         self._tell = tell
-        self._index = index
         self._again = again
-        self._of_rank = _OfRank(workload=workload, name=name, results_dir=self._results_dir, deep=deep, tell=tell)
-        self._ranks: SpawnedRanks | None = None
+        self._again_in_others = copy.copy(again)  # as it is before anything was put into this process
+        self._process = process
+        self._others = others or StartedTrainings()
+        self._processes: StartedProcesses | None = None
+        #: What the processes have recorded that the script has started, once it is to be told.
+        self.started: list[StartedTraining] = []
         self._installed = ExitStack()
         self._pid = os.getpid()
         self.begun = False
         #: What kept the watch from being put into torch.
         self.faults = LoopObservations()
-        self._import = AfterImport("torch", self._attach)
+        self._imports = AfterImport("torch", self._attach), AfterImport("multiprocessing.util", self._follow)
 
     @property
     def here(self) -> bool:
@@ -79,19 +86,18 @@ class Session:
     @property
     def speaks(self) -> bool:
         """Whether this process says what was measured: of several of one training, rank 0 does."""
-        if self.watch is None:
-            return rank() == 0
-        others_say = self._index > 0 or (self._ranks is not None and self._ranks.started)
-        return self.watch.recording.speaks and not (others_say and self.watch.recording.result is None)
+        return rank() == 0 if self.watch is None else self.watch.recording.speaks
 
     def begin(self) -> None:
         """Wait for torch."""
         self.begun = True
-        self._import.install()
+        for awaited in self._imports:
+            awaited.install()
 
     def end(self, ending: Ending) -> None:
         """Take everything off and write the result."""
-        self._import.remove()
+        for awaited in self._imports:
+            awaited.remove()
         self._installed.close()
         if self.watch is not None:
             with self.faults.guard("steps"):
@@ -103,14 +109,46 @@ class Session:
 
         try:
             self.end(ending)
-            self.say()
+            self._say_now()
         finally:
             leave_now()
 
     def say(self) -> None:
-        """Say what was measured, if it is for this process to say."""
-        if self._tell is not None and self.begun and self.here and self.speaks:
+        """Say what was measured, if it is for this process to say; while others still train, when they have ended."""
+        if self._processes is None or not self._processes.after_them(self._say_now):
+            self._say_now()
+
+    def _say_now(self) -> None:
+        if self._process is not None or not (self.begun and self.here):
+            return
+        self.started = self._others.take()  # in any case, for word of them is not to lie about
+        if self._tell is not None and self.speaks:
             self._tell(self)
+
+    def _follow(self) -> None:
+        """The script may start processes."""
+        with self.faults.guard("steps"):
+            from perf_diagnostics.integrations.ranks.started_processes import StartedProcesses
+
+            of_process = partial(
+                Session,
+                workload=self._workload,
+                name=self._name,
+                results_dir=self._results_dir,
+                deep=self._deep,
+                again=self._again_in_others,
+                others=self._others,
+            )
+            self._processes = StartedProcesses(of_process, self._left)
+            self._processes.install(self._installed)
+
+    def _left(self) -> bool:
+        """In a process that was forked off: what watches the first one comes off, unless that has begun to train."""
+        watch = self.watch
+        if watch is not None and (watch.recording.steps or watch.recording.unseen_steps):
+            return False  # what is under way there, threads and locks among it, is best left alone
+        self.end((Outcome.COMPLETED, "", "forked"))
+        return True
 
     def _attach(self) -> None:
         """Torch is there. This runs inside the script's own ``import torch``, where nothing of ours may raise."""
@@ -120,7 +158,6 @@ class Session:
     def _watch_torch(self) -> None:
         from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
         from perf_diagnostics.integrations.own_cost import with_own_cost
-        from perf_diagnostics.integrations.ranks.spawned_ranks import SpawnedRanks, watch_spawned
         from perf_diagnostics.integrations.readings.boards_at_rest import boards_at_rest
         from perf_diagnostics.integrations.watching import checkpoints, loader_patches, patches, transfers, updates
         from perf_diagnostics.integrations.watching.watch import Watch
@@ -141,34 +178,11 @@ class Session:
             loader_patches.watch_loaders(watch, None, self._installed)
             if self._again is not None:
                 self._again.begin(watch, self._installed, self._stop)
-            self._ranks = SpawnedRanks(self._of_rank)
-            watch_spawned(self._ranks, self._installed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _OfRank:
-    """Makes what measures one of the processes that a script starts as ranks.
-
-    Which rank a process has is known only when it has made a process group; usually the first one has rank 0.
-    """
-
-    workload: str
-    name: str | None
-    results_dir: Path
-    deep: bool
-    tell: Callable[[Session], None] | None
-
-    def __call__(self, index: int) -> Session:
-        first = index == 0
-        named = first and self.name is not None and not (self.results_dir / self.name).exists()
-        return Session(
-            workload=self.workload,
-            name=self.name if named else None,
-            results_dir=self.results_dir,
-            deep=self.deep and first,
-            tell=self.tell,
-            index=index,
-        )
+            if self._process is None:
+                watch.recording.share_name()
+            else:
+                watch.recording.share_name(partial(self._others.add, self._process))
+                watch.about.notes.append(f"This is the training of {self._process}, a process that the script started.")
 
 
 def run_watched(target: str, arguments: Sequence[str], *, as_module: bool, session: Session | None) -> int | None:

@@ -162,14 +162,14 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:  # noq
         try:
             given: Any = args[0] if args else next(iter(kwargs.values()), None)
             again = given is not None and trained_on() is given
-            trains = not (evaluates := not module.training) and grad_enabled()
+            trains = module.training and grad_enabled()
             if trains and not again and type(given) is tensor:
                 trained_on = reference(given)
             if state.inside != NOTHING or not state.called or len(marks) >= state.full_at:
-                watch.call_begins(module, args, kwargs, reader, CODES[again, trains, evaluates])
+                watch.call_begins(module, args, kwargs, reader, CODES[again, trains, not module.training])
             elif not trains:
                 state.evaluated = state.unused_wait
-                state.mark(_clock() + AT[CODES[again, trains, evaluates]])
+                state.mark(_clock() + AT[CODES[again, trains, not module.training]])
                 state.inside = OTHER
             else:
                 if beside:
@@ -335,6 +335,11 @@ def _without_graphs(found: Sequence[torch.nn.Module]) -> list[torch.nn.Module]:
 def stands_in(module: torch.nn.Module) -> Callable[..., Any] | None:
     """What is called instead of the module's own call by now; None where nothing is."""
     return module.__dict__.get(_CALL)
+
+
+def stand_in(module: torch.nn.Module, call: Callable[..., Any]) -> None:
+    """Have this called instead of the module's own call, as ``model.compile()`` does; no copy of the module has it."""
+    module.__dict__[_CALL] = call
 
 
 def is_compiled(module: torch.nn.Module) -> bool:

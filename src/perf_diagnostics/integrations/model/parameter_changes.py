@@ -55,6 +55,16 @@ class _Watched:
             return False
         return _values(tensor, self.index) != self.values
 
+    def was(self, tensor: torch.Tensor) -> bool:
+        """Whether it had the values that another tensor has, as far as they are known."""
+        if self.values is None or inside_transforms():
+            return False
+        if self.index:
+            alike = len(self.index) == tensor.dim() and all(map(int.__lt__, self.index, tensor.shape))
+        else:
+            alike = tensor.nbytes == len(self.values)
+        return alike and _values(tensor, self.index) == self.values
+
     def renew(self, tensor: torch.Tensor) -> None:
         """This is what it is like now, as far as nothing waits for that."""
         self.version, self.pointer = tensor._version, tensor.data_ptr()
@@ -90,6 +100,10 @@ class ParameterChanges:
         """They are looked at as they are now, as far as nothing waits for that."""
         for one, tensor in self._alive():
             one.renew(tensor)
+
+    def were_copies_of(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Whether each of them had the values that one of these has."""
+        return bool(self._watched) and all(any(map(one.was, tensors)) for one in self._watched)
 
     @property
     def tensors(self) -> list[torch.Tensor]:

@@ -17,7 +17,7 @@ from perf_diagnostics.integrations.readings.steady_readings import SteadyReading
 from perf_diagnostics.integrations.record import not_shown
 from perf_diagnostics.integrations.record.conclusion import Conclusion, Course
 from perf_diagnostics.integrations.record.flush_times import FlushTimes
-from perf_diagnostics.integrations.record.training_folder import WARM_UP_STEPS, TrainingFolder
+from perf_diagnostics.integrations.record.training_folder import WARM_UP_STEPS, TrainingFolder, nobody
 from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
 from perf_diagnostics.measure.code.code_watch import CodeWatch
 from perf_diagnostics.measure.observation import Observations
@@ -126,6 +126,15 @@ class Recording:
                 place=self._place,
                 clock=self.clock,
             )
+
+    def share_name(self, made: Callable[[Path], None] = nobody) -> None:
+        """The script may train in several processes: the first of them gets the run's name, the others other ones.
+
+        Args:
+            made: told the run's folder when it is made.
+        """
+        self._disk.made = made
+        self._disk.shares_name = True
 
     def use_events(self, events: EventSource) -> None:
         """Time the device from here on; call it between steps. The steps so far are dropped: they lack its clock."""
@@ -275,6 +284,8 @@ class Recording:
 
     def _look_at_window(self, now: int) -> None:
         """Begin the profiler window, or look again in time; the steps so far are written."""
+        if self._disk.meeting.rank:
+            self.window = None  # a process may have become a rank since a window was asked for
         if self.window is not None:
             again_ns = self.window.look(self._ended_ns)
             if again_ns:

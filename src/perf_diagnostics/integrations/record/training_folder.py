@@ -6,9 +6,11 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from perf_diagnostics import __version__
+from perf_diagnostics.errors import RunError
 from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.ranks import ranks
 from perf_diagnostics.integrations.record.parts import RankFiles, StepParts
@@ -37,6 +39,10 @@ WARM_UP_STEPS = 3
 
 def _no_boards() -> RankEnergy | None:
     return None
+
+
+def nobody(_folder: Path) -> None:
+    """Nobody wants to know."""
 
 
 class TrainingFolder:
@@ -72,6 +78,10 @@ class TrainingFolder:
         self.meeting = ranks.Meeting(results_dir)
         #: Of a rank of several: what its boards have used so far.
         self.rank_energy: Callable[[], RankEnergy | None] = _no_boards
+        #: Told the run's folder when it is made.
+        self.made: Callable[[Path], None] = nobody
+        #: Whether another training of the script may have taken the name; this one gets another one, then.
+        self.shares_name = False
         self.parts = StepParts()
         self.folder: RunFolder | None = None
         self.trial: Trial | None = None
@@ -133,23 +143,29 @@ class TrainingFolder:
         options: dict[str, Json] = {"ranks": self.meeting.ranks} if self.meeting.several else {}
         self.trial = Trial(workload=about.workload, settings=settings, options=options, length=length)
         self.environment = environment.capture()
-        now = datetime.now(UTC)
-        folder = RunFolder.create(
+        create = partial(
+            RunFolder.create,
             self._results_dir,
-            self._name,
             planned=[self.trial],
             command=str(self.environment.command.get("line", "")),
             environment=self.environment,
             tool_version=__version__,
-            now=now,
+            now=datetime.now(UTC),
             notes=self.notes,
         )
+        try:
+            folder = create(self._name)
+        except RunError:
+            if not self.shares_name:
+                raise
+            folder = create()
         self._held.enter_context(folder.lock())
         folder.begin(self.trial, now=self.started_at)
         self.folder = folder
         self._place = folder.trial_directory(self.trial)
         with self._observations.guard("ranks"):
             self.meeting.tell(self._place)
+        self.made(folder.path)
 
     def put_down(self, known: TrialResult) -> None:
         """What is known beside the steps, for the case that the process is ended and nobody writes a result."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence, Sized
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from perf_diagnostics.measure.steps.folding import Folding
 from perf_diagnostics.measure.steps.long_step import MOST_MARKS, LongStep, long_step
 from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.measure.steps.reading import TapeSteps
+from perf_diagnostics.measure.steps.tails import Tails, with_tails
 from perf_diagnostics.measure.steps.tape import (
     ABANDON,
     AT,
@@ -100,6 +102,8 @@ class LoopProbe(Probe):
         #: What writes the marks, and what a watch knows of the step.
         self.state = StepState(self._mark_first, thread_cpu)
         self.state.full, self.state.full_at = self.fold, MOST_MARKS
+        #: What is known of the ends of stretches between forwards and what follows them.
+        self.tails: Tails = {}
         #: What was read so far of a long step on the device's clock.
         self._device_folding: Folding | None = None
 
@@ -108,7 +112,7 @@ class LoopProbe(Probe):
         return self._running
 
     @property
-    def marks(self) -> Sized:
+    def marks(self) -> Sequence[int]:
         """The tape, which is always the same object: who marks by itself looks how long it is (``StepState.full``)."""
         return self._marks
 
@@ -293,6 +297,10 @@ class LoopProbe(Probe):
         if calls["forwards"].any() or calls["forwards_without_gradients"].any():
             self._seen |= 1 << CALLS_SEEN
         return calls
+
+    def _told_marks(self) -> array[int]:
+        # A device's times lie beside the marks, one by one.
+        return with_tails(self._marks, self.tails) if self.tails and self._device is None else self._marks
 
     def _labels(self) -> tuple[Sequence[int], Sequence[float]]:
         # A call inside a phase that the loop marks has no border on the device.

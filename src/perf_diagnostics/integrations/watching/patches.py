@@ -116,10 +116,11 @@ def _timed_backward(watch: Watch, original: Callable[..., Any]) -> Callable[...,
                     mark = state.mark
                     mark(_clock() + _LEAVE)
                 # Where a step may be ended as a plain one (due_ns) nothing is looked at in it.
-                if not state.due_ns and losses.wanted:
-                    losses.backward(tensors)
-                if not state.due_ns and looks.wanted:
-                    watch.backward_looked_into()
+                if not state.due_ns:
+                    if losses.wanted:
+                        losses.backward(tensors)
+                    if looks.wanted:
+                        watch.backward_looked_into()
                 if state.inner_steps:
                     watch.turns.backward_stepped()
             except FAULTS as fault:
@@ -162,7 +163,6 @@ def _step_begins(
         inside = state.inside
         if not state.active or (get_ident() != thread and not (inside == BACKWARD and turns.computes_gradients())):
             return None
-        changed: Call | None = None
         try:
             stepped = state.stepped
             if stepped() is optimizer:
@@ -173,20 +173,21 @@ def _step_begins(
                 if known is None or known() is not optimizer:
                     turns.meet(optimizer, sys._getframe(1))
                 state.stepped = met[this]
-            if inside == BACKWARD:
-                around.append(BACKWARD)
-                state.inner_steps += 1
-            elif inside != NOTHING:
-                turns.step_begins_inside()
+            if inside != NOTHING:
+                if inside == BACKWARD:
+                    around.append(BACKWARD)
+                    state.inner_steps += 1
+                else:
+                    turns.step_begins_inside()
             mark = state.mark
             mark(_clock() + _OPTIMIZER)
             state.inside = OPTIMIZER
             stepping.append(this)
             if len(args) > 1 or kwargs:
-                changed = mark_closure(args, kwargs)
+                return mark_closure(args, kwargs)
         except FAULTS as fault:
             watch.fails(fault)
-        return changed
+        return None
 
     return begins
 
@@ -208,8 +209,9 @@ def _step_ends(watch: Watch) -> Callable[[Any, Any, Any], None]:
             if not state.due_ns and looks.wanted:
                 looks.stepped(this)
             now = _clock()
-            state.inside = around.pop() if around else NOTHING
-            if state.inside != NOTHING:
+            state.inside = NOTHING
+            if around:
+                state.inside = around.pop()
                 mark = state.mark
                 mark(now + _LEAVE)
             elif cycle.alone != this and not (cycle.decided and cycle.stepped(this, batches)):

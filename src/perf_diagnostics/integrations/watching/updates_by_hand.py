@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from enum import Enum, auto
 from threading import get_ident
@@ -117,9 +117,12 @@ class UpdatesByHand:
     def begin(self) -> dict[str, Callable[..., Any]]:
         """Look for updates from here on, until an optimizer steps: what is to stand in for torch.autograd's functions.
 
-        Nothing, where an optimizer is known.
+        Nothing, where an optimizer was named, or holds what was.
         """
-        if self._trained.all_optimizers() or not hasattr(torch.autograd, _ENGINE):
+        trained = self._trained
+        if trained.optimizers or self._is_held(parameters_of(trained.everything, ())):
+            return {}
+        if not hasattr(torch.autograd, _ENGINE):
             return {}
         self._off = False
         self._follows = bool(self._trained.everything)  # a model was named, and no optimizer
@@ -252,7 +255,7 @@ class UpdatesByHand:
         self.backwards += not self._inner
         if self._told is not None or self._inner:
             return
-        if self.backwards > _MOST_BACKWARDS or self._trained.all_optimizers():
+        if self.backwards > _MOST_BACKWARDS or self._is_held(_near(outputs)):
             self.stop()
             return
         if self._changes.any(waits=True):
@@ -294,6 +297,9 @@ class UpdatesByHand:
     def _are_trained(self, changed: Sequence[torch.Tensor], outputs: Any) -> bool:
         """Whether what has changed between two backwards are parameters that nobody else is there to update.
 
+        An optimizer of something else is no reason against it. One that has not stepped yet may be that of an outer
+        loop (meta-learning), whose parameters an inner one begins with copies of.
+
         Args:
             changed: what has, or what it was replaced by.
             outputs: what the backward that is under way begins at.
@@ -301,13 +307,13 @@ class UpdatesByHand:
         if self._doubts >= _MOST_DOUBTS:
             return False
         there = living()
-        if there.optimizers:
+        every = reached([plain(one) for one in outputs], nodes=_MOST_NODES, leaves=_MOST_NODES)
+        if any(self._may_be_trained_by(one, [*changed, *every]) for one in there.optimizers):
             self.stop()
             return False
-        trained: list[torch.Tensor] = [one for one in changed if isinstance(one, torch.nn.Parameter)]
+        trained = _parameters(changed)
         if trained:
-            every = reached(outputs, nodes=_MOST_NODES, leaves=_MOST_NODES)
-            trained = [one for one in every if isinstance(one, torch.nn.Parameter)] or trained
+            trained = _parameters(every) or trained
         else:
             models = modules_of(changed, there.modules)
             if not models and any(next(one.parameters(), None) is not None for one in there.modules):
@@ -316,6 +322,19 @@ class UpdatesByHand:
             trained = [*parameters_of(models, ())] if models else list(changed)
         self._trained.begin_by_hand(trained)
         return True
+
+    def _is_held(self, tensors: Iterable[torch.Tensor]) -> bool:
+        """Whether an optimizer that is known holds one of these."""
+        held = {id(one) for one in parameters_of((), self._trained.all_optimizers())}
+        return bool(held) and any(id(one) in held for one in tensors)
+
+    def _may_be_trained_by(self, optimizer: torch.optim.Optimizer, tensors: Iterable[torch.Tensor]) -> bool:
+        """Whether an optimizer holds one of these, or what those that are looked at are copies of."""
+        held = parameters_of((), [optimizer])
+        known = {id(one) for one in held}
+        if any(id(one) in known for one in tensors):
+            return True
+        return self._changes.were_copies_of([one for one in held if _is_comparable(one)])
 
     def _follow(self, *, told: bool) -> None:
         """The parameters were updated by hand before this backward: the step until then is over, and was not seen."""
@@ -373,12 +392,24 @@ class UpdatesByHand:
 
 
 def _reached(outputs: Any, inputs: Any) -> list[torch.Tensor]:
-    """What the engine gives gradients to: parameters where there are any among it, else all."""
+    """What the engine gives gradients to: parameters where there are any among it, else all.
+
+    Of what was computed from parameters it is these: what an inner loop makes of them is an update of none.
+    """
     tensors = [one for one in inputs or () if isinstance(one, torch.Tensor)]
     if not tensors:
-        tensors = reached([plain(one) for one in outputs], nodes=_NEAR, leaves=_ENOUGH)
+        tensors = _near(outputs)
     tensors = [one for one in map(plain, tensors) if _is_comparable(one)]
-    return [one for one in tensors if isinstance(one, torch.nn.Parameter)] or tensors
+    return _parameters(tensors) or _parameters([one for one in _near(tensors) if _is_comparable(one)]) or tensors
+
+
+def _near(outputs: Iterable[Any]) -> list[torch.Tensor]:
+    """What a backward from these gives gradients to, next to them."""
+    return reached([plain(one) for one in outputs], nodes=_NEAR, leaves=_ENOUGH)
+
+
+def _parameters(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    return [one for one in tensors if isinstance(one, torch.nn.Parameter)]
 
 
 def _is_comparable(tensor: torch.Tensor) -> bool:

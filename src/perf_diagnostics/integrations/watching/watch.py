@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -30,6 +30,7 @@ from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER
 from perf_diagnostics.integrations.steps.passes import Passes
 from perf_diagnostics.integrations.steps.step_state import NOTHING
+from perf_diagnostics.integrations.watching.between_calls import BetweenCalls
 from perf_diagnostics.integrations.watching.optimizer_turns import OptimizerTurns
 from perf_diagnostics.integrations.watching.updates_by_hand import GoesOn, UpdatesByHand
 from perf_diagnostics.integrations.watching.watched_steps import WatchedSteps
@@ -90,6 +91,8 @@ class Watch:
         self._shield = Shield(self.observations, self._trip)
         #: The only thread that is watched.
         self.thread = get_ident()
+        #: Called with each trained model before its calls are timed; what is to be changed about them is.
+        self.before_timed: Callable[[torch.nn.Module], None] = lambda _model: None
         self.trained = Trained(models, optimizers, self._watch_calls, self._watch_beside)
         cycle = Cycle(id(optimizer) for optimizer in optimizers)
         self.steps = WatchedSteps(self.probe, self.recording, self.trained, self.about, self.observations, cycle=cycle)
@@ -104,6 +107,8 @@ class Watch:
             fails=self.fails,
         )
         self.turns.when_met = self.by_hand.optimizer_steps
+        self.between = BetweenCalls(self.probe, self.trained, self.observations)
+        self.steps.when_ended = self.between.step_ends
         self.state.full = self.many_marks
         #: Whether the pass over a loader that began last is for training, and all such passes.
         self.pass_trains = False
@@ -250,6 +255,7 @@ class Watch:
         """The outermost backward begins on this, inside something else or in one of the first steps."""
         if self.state.inside == OPTIMIZER:
             self._update_may_be_over(GoesOn.TRAINS)
+        self.between.backward_begins()
         self._nothing_since_forward()
         self.probe.enter(code)
         if self.steps.looks.wanted:
@@ -270,6 +276,7 @@ class Watch:
 
     def looks_end(self) -> None:
         """What looks through a step comes off."""
+        self.between.stop()
         if self.recording.looks is not None:
             self.recording.looks.training_ended()
 
@@ -324,6 +331,7 @@ class Watch:
         return torch.is_grad_enabled() and self.trained.in_training_mode
 
     def _watch_calls(self, module: torch.nn.Module) -> TimedCalls:
+        self.before_timed(module)
         return watch_calls(module, self)
 
     def _watch_beside(self, module: torch.nn.Module) -> TimedCalls:

@@ -84,6 +84,8 @@ class WatchedSteps:
         self.unseen = False
         #: Called once, where the training turns out not to run on the CPU.
         self.when_on_device: Callable[[], None] = _nothing
+        #: Called at the end of each step that is told of in full.
+        self.when_ended: Callable[[], None] = _nothing
         #: Whether it is known what is trained, and where.
         self.settled = False
         self._known = False
@@ -238,6 +240,7 @@ class WatchedSteps:
         if not self._known:
             self.learn(samples, micro_steps or calls)
         self._row_calls = 0
+        self.when_ended()
         state.ended_ns = self.recording.clock()
         if state.ended_ns >= self.trained.beside.due_ns and not (self.probe.capturing or self.recording.profiling):
             self.recording.aside(self.trained.look_beside)

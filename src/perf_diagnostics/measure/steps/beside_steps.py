@@ -91,6 +91,12 @@ class SpacedMemory:
         return {name: values for name, values in columns.items() if name in self._had}
 
 
+def compiled_graphs() -> int:
+    """How many graphs torch.compile has made in this process, by its own counter; imports nothing."""
+    counters: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None) or {}
+    return int(counters.get("stats", {}).get("unique_graphs", 0))
+
+
 class CompiledGraphs:
     """How many graphs torch.compile has made since this was made, by torch's own counter; imports nothing.
 

@@ -279,7 +279,7 @@ class Probe:
     def phases_at(self, times_ns: Sequence[int]) -> list[tuple[str, str] | None]:
         """Where moments of the steps since the last take lie, as :func:`.moments.phases_at` says it."""
         how = {"bridged": self._bridged, "recomputes": self._recomputes}
-        return phases_at(self._marks, times_ns, folds=self._folds, **how)
+        return phases_at(self._told_marks(), times_ns, folds=self._folds, **how)
 
     def read_memory_every(self, interval_ns: int) -> None:
         """From now on read the memory at the ends of steps that lie so far apart (0: of every step)."""
@@ -327,7 +327,7 @@ class Probe:
         """The steps since the last take, as a table; call it between blocks. Device scalars are read here."""
         if self._running:
             raise RuntimeError("Probe.take() inside a block would wait for the device; call end_block() first.")
-        tape = TapeSteps.of(self._marks, self._folds)
+        tape = TapeSteps.of(self._told_marks(), self._folds)
         stretches = read_tape(tape, bridged=self._bridged, recomputes=self._recomputes)
         self._seen |= stretches.seen
         columns: dict[str, NDArray[Any]] = {
@@ -365,6 +365,10 @@ class Probe:
         return StepTable(columns)
 
     # -- inside
+
+    def _told_marks(self) -> array[int]:
+        """The tape, with what is known of it beside its marks."""
+        return self._marks
 
     def _calls(self, _tape: TapeSteps) -> Mapping[str, NDArray[Any]]:
         """What the steps called, where that is known."""

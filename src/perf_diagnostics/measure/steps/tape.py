@@ -53,6 +53,9 @@ FOLDED = 26
 CLEARS = 27
 #: Since the last phase ended nothing was computed that gradients go through: what lies there led to no loss.
 APART = 28
+#: Since the last phase ended all was computed that a loss is made of: what follows until the next phase led to none.
+#: It is on no tape, but put in when one is read (:mod:`.tails`).
+LOSS_MADE = 29
 #: The step ends.
 END = 30
 #: A block of steps begins; what was marked before it and belongs to no ended step is dropped.
@@ -172,7 +175,9 @@ def _read(codes: bytes, *, bridged: bool, recomputes: bool) -> tuple[tuple[int, 
                 waits.append(len(labels))
             elif bridged and ending in BRIDGES:
                 tail, held = ending, []
-        elif code == APART:
+        elif code in (APART, LOSS_MADE):
+            led_to_loss = (*held, len(labels)) if code == LOSS_MADE and tail == FORWARD else ()
+            named += [(number, FORWARD) for number in led_to_loss]
             tail = NO_TAIL
         elif code == GIVE_BACK:
             named += [(number, OTHER) for number in waits]

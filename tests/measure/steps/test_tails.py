@@ -1,0 +1,98 @@
+"""Where losses were made, put into a tape by what a few stretches have in common."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perf_diagnostics.measure.steps.folding import Folding
+from perf_diagnostics.measure.steps.reading import read_tape
+from perf_diagnostics.measure.steps.tails import Tail, with_tails
+from perf_diagnostics.measure.steps.tape import (
+    AGAIN,
+    APART,
+    AT,
+    BACKWARD,
+    CLEARS,
+    END,
+    FOLDED,
+    FORWARD,
+    KEEPS,
+    LEAVE,
+    LOSS_MADE,
+    OTHER,
+    START,
+    TRAINS,
+    code_of,
+    new_tape,
+    time_of,
+)
+
+TAILS = {TRAINS: Tail(made_after_ns=20, least_ns=70), BACKWARD: Tail(made_after_ns=30, least_ns=10)}
+
+
+def tape(*marks: tuple[int, int]):
+    """A tape of these codes, each so long after the one before."""
+    made, now = new_tape(), 0
+    for took_ns, code in marks:
+        now += took_ns
+        made.append(now + AT[code])
+    return made
+
+
+def put_in(*marks: tuple[int, int]) -> list[int]:
+    """When LOSS_MADE is put into a tape of these."""
+    before = tape(*marks)
+    after = with_tails(before, TAILS)
+    assert [mark for mark in after if code_of(mark) != LOSS_MADE] == list(before)
+    assert [*map(time_of, after)] == sorted(map(time_of, after))
+    return [time_of(mark) for mark in after if code_of(mark) == LOSS_MADE]
+
+
+def phases_ns(*marks: tuple[int, int]) -> tuple[int, int]:
+    """Forward and other of the only step, with what is put in."""
+    stretches = read_tape(with_tails(tape(*marks), TAILS), bridged=True)
+    return int(stretches.phases_ns[0, FORWARD]), int(stretches.phases_ns[0, OTHER])
+
+
+def test_what_a_few_stretches_have_in_common() -> None:
+    made, took = np.array([10, 30, 20]), np.array([90, 150, 80])
+    assert Tail.of(made, took) == Tail(20, 60)  # tails of 80, 120 and 60
+    many = np.arange(100)
+    assert Tail.of(np.zeros(100), many) == Tail(0, 9)  # nine of a hundred are shorter
+
+
+def test_a_loss_is_made_as_late_as_it_may_be() -> None:
+    call, back = ((0, START), (5, TRAINS), (5, LEAVE)), ((5, LEAVE), (0, END))
+    assert put_in(*call, (100, TRAINS), (5, LEAVE), (50, BACKWARD), *back) == [10 + 30, 115 + 40]
+    assert put_in(*call, (80, AGAIN), (5, LEAVE), (35, KEEPS), *back) == [10 + 20, 95 + 30]
+    assert put_in(*call, (20, TRAINS), (5, LEAVE), (30, BACKWARD), *back) == []  # they are over with their losses
+    assert put_in(*call, (100, APART), (0, BACKWARD), *back) == []
+    assert put_in(*call, (100, END)) == []
+
+
+def test_clearing_gradients_lies_behind_it() -> None:
+    step = (0, START), (5, TRAINS), (5, LEAVE), (50, CLEARS), (7, LEAVE), (3, BACKWARD), (5, LEAVE), (0, END)
+    assert put_in(*step) == [10 + 40]
+    assert phases_ns(*step) == (5 + 40, 5 + 10 + 3)
+    assert put_in(*step[:4], (7, LEAVE), (3, TRAINS), (5, LEAVE), (0, END)) == []
+
+
+def test_what_follows_a_loss_is_other() -> None:
+    step = (0, START), (5, TRAINS), (5, LEAVE), (100, TRAINS), (5, LEAVE), (50, BACKWARD), (5, LEAVE), (0, END)
+    assert phases_ns(*step) == (5 + 30 + 5 + 40, 5 + 70 + 10)
+
+
+def test_a_step_with_folded_marks_stays_as_it_is() -> None:
+    call = (5, TRAINS), (5, LEAVE), (100, BACKWARD), (5, LEAVE)
+    assert put_in((0, START), (5, FOLDED), *call, (0, END), *call, (0, END)) == [5 + 115 + 10 + 90]
+    folded = Folding(bridged=True, recomputes=True)
+    folded.add(bytes((TRAINS,)), np.array([5]))
+    marks = with_tails(tape((0, START), (5, FOLDED), (5, LEAVE), (100, BACKWARD), (5, LEAVE), (0, END)), TAILS)
+    assert read_tape(marks, bridged=True, recomputes=True, folds=[folded]).phases_ns[0, FORWARD] == 5 + 100
+
+
+def test_an_empty_tape_and_one_that_goes_on() -> None:
+    assert not with_tails(new_tape(), TAILS)
+    assert put_in((0, START)) == []
+    assert put_in((0, START), (5, TRAINS), (5, LEAVE)) == []
+    assert put_in((0, START), (5, TRAINS), (5, LEAVE), (50, CLEARS), (1, LEAVE)) == []

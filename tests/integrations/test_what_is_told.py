@@ -107,6 +107,17 @@ def test_without_a_step_the_reason_is_told(tmp_path: Path, capsys, how: str, why
     assert f"no training step was measured: {why}" in capsys.readouterr().err
 
 
+def test_a_training_that_breaks_off_in_its_first_step_is_to_be_mended_first(tmp_path: Path, capsys) -> None:
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(Stopped), attach(model, optimizer, results_dir=tmp_path):
+        model(torch.randn(2, 4)).mean().backward()
+        raise Stopped("no such file")
+    told = capsys.readouterr().err
+    assert "the training broke off before its first step was over (Stopped: no such file" in told
+    assert "mend that, and run it again" in told and "by hand" not in told
+
+
 def test_a_loop_inside_a_watched_one_shows_it_none_of_our_own_steps(tmp_path: Path) -> None:
     outer = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(outer.parameters(), lr=0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import pytest
@@ -55,6 +56,14 @@ def test_the_reason_names_the_place_and_stays_short() -> None:
     reason = outcome_of(caught.value)[1]
     assert "test_outcome.py:" in reason
     assert len(reason) < 500
+
+
+def test_where_a_library_raises_the_own_line_that_led_there_is_named() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.nn.Linear(3, 2)(torch.ones(1, 4))
+    line = caught.value.__traceback__.tb_lineno  # type: ignore[union-attr]
+    reason = outcome_of(caught.value)[1]
+    assert re.search(rf"\(linear\.py:\d+, from test_outcome\.py:{line}\)$", reason)
 
 
 def test_a_killed_process() -> None:

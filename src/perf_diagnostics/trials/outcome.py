@@ -6,6 +6,7 @@ import signal
 import traceback
 
 from perf_diagnostics.errors import InvalidSettings, PerfDiagnosticsError
+from perf_diagnostics.measure.code.own_code import Kind, OwnCode
 from perf_diagnostics.records import Outcome
 
 _REASON_LIMIT = 400
@@ -53,16 +54,29 @@ def outcome_of(error: BaseException) -> tuple[Outcome, str]:
 def one_line(error: BaseException) -> str:
     """``ValueError: text (train.py:12)``: the error's type, its text on one line, and where it was raised.
 
-    Of our own errors, which say what is wrong and what now, the text alone.
+    Where that is in a library, the user's own line that led there stands beside it. Of our own errors, which say what
+    is wrong and what now, the text alone.
     """
     text = " ".join(str(error).split())
     if len(text) > _REASON_LIMIT:
         text = text[:_REASON_LIMIT] + "…"
     if isinstance(error, PerfDiagnosticsError):
         return text
+    return f"{type(error).__name__}: {text}{_place(error)}"
+
+
+def _place(error: BaseException) -> str:
+    """`` (linear.py:134, from train.py:12)``; empty for an error that was not raised."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {text}{place}"
+    if not frames:
+        return ""
+    code = OwnCode()
+    own = next((frame for frame in reversed(frames) if code.kind_of(frame.filename) is Kind.OWN), frames[-1])
+    return f" ({_line(frames[-1])}{'' if own is frames[-1] else f', from {_line(own)}'})"
+
+
+def _line(frame: traceback.FrameSummary) -> str:
+    return f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
 
 
 def killed(signal_number: int, *, oom_kills: int | None, memory_share: float | None) -> tuple[Outcome, str]:

@@ -29,7 +29,7 @@ _NOTED: Mapping[str, tuple[str, ...]] = {
     "git": ("commit", "dirty"),
 }
 #: Facts about the course of a trial, not about where it ran; and the device's name, which must agree.
-_NOT_SURROUNDINGS = ("device_name", "warmup_ended", "passes")
+_NOT_SURROUNDINGS = ("device_name", "warmup_ended", "passes", "backwards_looked_into")
 _NOTED_OF_DEVICES = ("driver", "power_limit_w", "memory_bytes", "capability")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from perf_diagnostics.records import Run
@@ -24,6 +24,8 @@ class StartedTraining:
     #: The process' name in ``multiprocessing``.
     process: str
     folder: RunFolder
+    #: There is a record of it.
+    broke_off: ClassVar[bool] = False
 
     @cached_property
     def run(self) -> Run:

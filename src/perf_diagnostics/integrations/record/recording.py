@@ -84,6 +84,8 @@ class Recording:
         self.window: WindowBorders | None = None
         #: What looks through one step that does not count, where somebody wants that.
         self.looks: StepLook | None = None
+        #: Whether an error ended the training.
+        self.broke_off = False
         #: After so many steps another one is to be looked through; 0: none is.
         self._look_due = 0
         #: After so many measured steps :attr:`when_enough` is called, between two steps; None: never.
@@ -407,6 +409,7 @@ class Recording:
 
     def break_off(self, outcome: Outcome, reason: str) -> None:
         """No step comes any more: a profiler that is ours stops, or it would be taken for the training's own."""
+        self.broke_off = outcome is Outcome.CRASHED
         if self.looks is not None:
             self.looks.training_ended()
             self.about.looked = self.looks.facts

@@ -27,6 +27,10 @@ class Recorded(Protocol):
         """The records; None where no step was seen."""
 
     @property
+    def broke_off(self) -> bool:
+        """Whether an error ended the training."""
+
+    @property
     def folder(self) -> RunFolder | None:
         """Where they lie; None where they could not be written."""
 
@@ -55,7 +59,8 @@ def _verdict(recording: Recorded, observations: Observations) -> tuple[str, Diag
     if run is None:
         gaps = sorted(observations.gaps, key=lambda gap: gap.signal != "steps")
         why = next((f": {gap.why}" for gap in gaps), "")
-        return f"no training step was measured{why}; steps can be marked by hand, too ({_MARKS})", None
+        by_hand = "" if recording.broke_off else f"; steps can be marked by hand, too ({_MARKS})"
+        return f"no training step was measured{why}{by_hand}", None
     where = "not written" if recording.folder is None else os.path.relpath(recording.folder.path)
     diagnosis = diagnose(run, traces=None if recording.folder is None else recording.folder.traces())
     told = f"{'no verdict: ' if diagnosis.verdict is None else ''}{verdict_words(diagnosis)}"

@@ -310,6 +310,8 @@ class Watch:
         if unseen := self.recording.unseen_steps:
             first = f"{unseen} step{'s were' if unseen > 1 else ' was'} seen"
             return f"{first}, in which it was found what is trained; train for some more"
+        if fault:
+            return f"the training broke off before its first step was over ({fault}); mend that, and run it again"
         if self.turns.met and self.probe.entered_so_far(OPTIMIZER):
             return "the training ended before the first step of an optimizer did"
         ends = "steps end where optimizer.step() ends"
@@ -321,8 +323,6 @@ class Watch:
         calls = self.probe.entered_so_far(FORWARD)
         if calls:
             return f"no optimizer stepped and backward was not called; a model was called {_times(calls)} ({ends})"
-        if fault:
-            return f"the training broke off before its first step ({fault})"
         seen = "neither backward nor an optimizer's step was seen in the thread that was watched"
         return f"{seen}; other threads and processes are not watched ({ends})"
 

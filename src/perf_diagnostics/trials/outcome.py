@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-import traceback
 
 from perf_diagnostics.errors import InvalidSettings, PerfDiagnosticsError
-from perf_diagnostics.measure.code.own_code import Kind, OwnCode
+from perf_diagnostics.measure.code.raised_at import raised_at
 from perf_diagnostics.records import Outcome
 
 _REASON_LIMIT = 400
@@ -62,21 +61,7 @@ def one_line(error: BaseException) -> str:
         text = text[:_REASON_LIMIT] + "…"
     if isinstance(error, PerfDiagnosticsError):
         return text
-    return f"{type(error).__name__}: {text}{_place(error)}"
-
-
-def _place(error: BaseException) -> str:
-    """`` (linear.py:134, from train.py:12)``; empty for an error that was not raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    if not frames:
-        return ""
-    code = OwnCode()
-    own = next((frame for frame in reversed(frames) if code.kind_of(frame.filename) is Kind.OWN), frames[-1])
-    return f" ({_line(frames[-1])}{'' if own is frames[-1] else f', from {_line(own)}'})"
-
-
-def _line(frame: traceback.FrameSummary) -> str:
-    return f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
+    return f"{type(error).__name__}: {text}{raised_at(error)}"
 
 
 def killed(signal_number: int, *, oom_kills: int | None, memory_share: float | None) -> tuple[Outcome, str]:

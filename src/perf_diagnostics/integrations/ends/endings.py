@@ -6,6 +6,7 @@ import re
 from typing import TypeAlias
 
 from perf_diagnostics.measure.boards.lost_context import with_what_now
+from perf_diagnostics.measure.code.raised_at import raised_at
 from perf_diagnostics.records import Outcome
 
 #: Outcome, reason in words, and stop reason.
@@ -29,6 +30,7 @@ def ending_of(error: BaseException) -> Ending:
         left = "" if error.code in (None, 0) else f"ended by sys.exit({error.code!r})"
         return Outcome.COMPLETED, left[:_REASON_LIMIT], "exit"
     text = f"{type(error).__name__}: {' '.join(_LETTERS.sub('', str(error)).split())}"[:_REASON_LIMIT]
+    text += raised_at(error)
     if type(error).__name__ == "OutOfMemoryError":
         return Outcome.OUT_OF_MEMORY_DEVICE, text, str(Outcome.OUT_OF_MEMORY_DEVICE)
     if isinstance(error, MemoryError):

@@ -92,7 +92,7 @@ def _opening(report: Report) -> Iterator[str]:
 
 
 def _change(place: int, change: Change) -> Iterator[str]:
-    code = f" {md_code(change.code)}" if change.code else ""
+    code = f" ({md_code(change.code)})" if change.code else ""
     sure = f"confidence {100 * change.confidence:.0f} %"
     saved = saving(change.gain)
     yield f"{place}. **{md(change.says)}**{code} {md(saved[:1].upper() + saved[1:])}; {sure}."
@@ -190,7 +190,7 @@ def _finding(finding: Finding, diagnosis: Diagnosis) -> Iterator[str]:
         yield ""
     for remedy in finding.remedies:
         code = in_code(remedy, diagnosis)
-        yield f"- Try: {md(remedy.says)}{f' {md_code(code)}' if code else ''}"
+        yield f"- Try: {md(remedy.says)}{f' ({md_code(code)})' if code else ''}"
     yield from (f"- Confidence: {100 * finding.confidence:.0f} %", "")
 
 

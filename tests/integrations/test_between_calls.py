@@ -192,6 +192,12 @@ def test_what_follows_the_loss_is_other_as_far_as_a_few_steps_tell(
     assert "an estimate" in note and torch._C._len_torch_function_stack() == 0
 
 
+def test_what_looking_itself_takes_is_no_tail(tmp_path: Path) -> None:
+    one = Loop()
+    one.train(tmp_path, lambda loop: loop.second(loop.first(loop.x)).mean())
+    assert not one.notes
+
+
 def test_what_is_compiled_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(between_calls, "compiled_graphs", lambda: 1)
     one = Loop()

@@ -13,8 +13,9 @@ loader = DataLoader(TensorDataset(x, y), batch_size=8)
 
 def train(batches):
     for x, y in batches:
-        loss = torch.nn.functional.mse_loss(model(x), y)
+        answers = model(x)
         time.sleep(0.003)
+        loss = torch.nn.functional.mse_loss(answers, y)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for p in model.parameters():

@@ -122,6 +122,9 @@ def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     if counters is not None:
         monkeypatch.setitem(counters, "stats", Counter())
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    if frames is not None:
+        monkeypatch.setattr(frames, "cached_backends", {})
 
 
 @pytest.fixture

@@ -198,6 +198,27 @@ def test_what_looking_itself_takes_is_no_tail(tmp_path: Path) -> None:
     assert not one.notes
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's own, as it traces what is no leaf
+@pytest.mark.parametrize("when", ["before", "in the loop"])
+def test_a_loss_that_is_traced_whole_in_the_third_step_is_as_without_us(tmp_path: Path, when: str) -> None:
+    """With ``fullgraph=True`` any function of ours that torch cannot trace would end the training."""
+
+    def loss(out: torch.Tensor) -> torch.Tensor:
+        return (out.sin() * out.cos()).mean()
+
+    def compiled() -> Callable[..., torch.Tensor]:
+        return torch.compile(loss, backend="eager", fullgraph=True)
+
+    early = compiled() if when == "before" else None
+
+    def mixed(one: Loop) -> torch.Tensor:
+        out = one.second(one.first(one.x))
+        return (early or compiled())(out) if len(one.paused) == 3 else loss(out)
+
+    Loop().train(tmp_path, mixed)
+    assert torch._C._len_torch_function_stack() == 0
+
+
 def test_what_is_compiled_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(between_calls, "compiled_graphs", lambda: 1)
     one = Loop()

@@ -28,7 +28,7 @@ from perf_diagnostics.integrations.model.trained import Trained
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, TRAINS, LoopProbe
 from perf_diagnostics.integrations.steps.step_state import NOTHING
 from perf_diagnostics.measure.observation import Observations
-from perf_diagnostics.measure.steps.beside_steps import compiled_graphs
+from perf_diagnostics.measure.steps.beside_steps import compiled_graphs, compiles
 from perf_diagnostics.measure.steps.tails import Tail
 from perf_diagnostics.measure.steps.tape import CLEARS, LEAVE, code_of, time_of
 
@@ -68,6 +68,8 @@ class _LastOperation(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
+        if torch.compiler.is_dynamo_compiling():
+            return made  # traced, all of this is nothing but that call
         number = next_operation()
         if number != self.number:
             self.number, self.over_ns = number, _clock()
@@ -139,9 +141,9 @@ class BetweenCalls:
         """The next steps are looked at, where that changes nothing."""
         models = self._trained.modules
         parts = [part for model in models for part in model.modules()]
-        compiles = compiled_graphs() or any(map(is_compiled, parts))
+        compiled = compiled_graphs() or compiles() or any(map(is_compiled, parts))
         # After the warm-up nothing is slowed down, and not each end of a step is told.
-        if not models or not self._probe.warmup or compiles or self._trained.device.type != "cpu":
+        if not models or not self._probe.warmup or compiled or self._trained.device.type != "cpu":
             self._left = 0
             return
         self._left = LOOKED_STEPS
@@ -182,9 +184,12 @@ class BetweenCalls:
         self._undo.callback(TimedCalls(model, looked))
 
     def _open(self) -> None:
-        """A call has ended, and a stretch begins, where no mode of the user's is around it that may end in it."""
+        """A call has ended, and a stretch begins, where no mode of the user's is around it that may end in it.
+
+        What torch.compile may trace in it would have our mode among its guards.
+        """
         self._close()
-        if _INNER._len_torch_function_stack() or len(self._seen[TRAINS][0]) >= _MOST_STRETCHES:
+        if _INNER._len_torch_function_stack() or len(self._seen[TRAINS][0]) >= _MOST_STRETCHES or compiles():
             return
         mode = self._mode
         self._since_mark = len(self._probe.marks)

@@ -97,6 +97,16 @@ def compiled_graphs() -> int:
     return int(counters.get("stats", {}).get("unique_graphs", 0))
 
 
+def compiles() -> bool:
+    """Whether torch.compile was called in this process, by the backends that it has put down; imports nothing.
+
+    They are in ``torch._dynamo.eval_frame.cached_backends``, where torch's own functions that are not to be compiled
+    leave None. What was compiled is traced with its first call, which may come much later.
+    """
+    backends: Any = getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", None) or {}
+    return any(backend is not None for backend in backends.values())
+
+
 class CompiledGraphs:
     """How many graphs torch.compile has made since this was made, by torch's own counter; imports nothing.
 

@@ -70,7 +70,7 @@ def test_the_numbers_of_the_front_page_are_those_of_the_exemplar() -> None:
     assert told is not None
     rates, gain, interval, predicted = told.groups()
     assert (
-        f"confirmed, from {rates} samples/s; predicted were {predicted} % less time a sample, measured are {gain} % "
+        f"confirmed, from {rates} samples/s; predicted {predicted} % less time a sample, measured {gain} % "
         f"({interval} %): the prediction held." in report
     )
     assert "four interleaved pairs" in readme and "Tried in 4 pairs of trials" in report

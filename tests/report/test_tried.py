@@ -95,7 +95,7 @@ def test_a_gain_outside_the_prediction_says_so() -> None:
     told = row(report_of(tried((experiment(WORKERS), (0.2, 0.201, 0.199, 0.2, 0.2)))))
     assert told["Result"] == "confirmed, not as predicted"  # 80 % where 10 to 60 % were predicted
     (change,) = report_of(tried((experiment(WORKERS), (0.2, 0.201, 0.199, 0.2, 0.2)))).changes
-    assert ", measured are 80 % (" in change.tried and change.tried.endswith("the prediction did not hold")
+    assert ", measured 80 % (" in change.tried and change.tried.endswith("the prediction did not hold")
 
 
 def test_the_answer_says_what_was_won_and_what_was_tried_in_vain() -> None:
@@ -104,7 +104,7 @@ def test_the_answer_says_what_was_won_and_what_was_tried_in_vain() -> None:
     # The rules would propose 3 workers here; the gain that was measured is that of the 2 that were tried.
     assert change.code == "num_workers=2, persistent_workers=True"
     assert change.tried.startswith("tried in 5 pairs of trials: confirmed, from ")
-    assert " samples/s; predicted were 10 to 60 % less time a sample, measured are 50 % (49" in change.tried
+    assert " samples/s; predicted 10 to 60 % less time a sample, measured 50 % (49" in change.tried
     assert change.tried.endswith(" %): the prediction held")
     assert change.tried in " ".join(summary_text(report_of(tried((experiment(WORKERS), HALF)))).split())
     assert report_of(None).changes[0].tried == ""

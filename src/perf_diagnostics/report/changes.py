@@ -106,8 +106,8 @@ def _undecided(finding: Finding, change: Mapping[str, Json], tried: Sequence[Tri
 def _result(one: Tried) -> str:
     """What was predicted, what was measured and whether the prediction held.
 
-    ``tried in 5 pairs of trials: confirmed, from 14.7 to 30.5 samples/s; predicted were 17 to 64 % less time a sample,
-    measured are 52 % (44 to 58 %): the prediction held``
+    ``tried in 5 pairs of trials: confirmed, from 14.7 to 30.5 samples/s; predicted 17 to 64 % less time a sample,
+    measured 52 % (44 to 58 %): the prediction held``
     """
     if one.verdict is Trying.NOT_TRIED:
         return f"{one.verdict}: {plain(one.why, 300)}"
@@ -118,10 +118,10 @@ def _result(one: Tried) -> str:
         told += f", from {number(1 / one.base_s)} to {number(1 / one.new_s)} samples/s"
     if one.predicted is None or one.verdict in UNSURE:
         return told  # the prediction stands, and is what the change is said to save
-    told += f"; predicted were {between(100 * one.predicted.low, 100 * one.predicted.high)} % less time a sample"
+    told += f"; predicted {between(100 * one.predicted.low, 100 * one.predicted.high)} % less time a sample"
     if one.gain is None or one.gain.low is None or one.gain.high is None:
         return told
-    told += f", measured are {100 * one.gain.value:.0f} % ({between(100 * one.gain.low, 100 * one.gain.high)} %)"
+    told += f", measured {100 * one.gain.value:.0f} % ({between(100 * one.gain.low, 100 * one.gain.high)} %)"
     if one.as_predicted is None:
         return told
     return f"{told}: the prediction {'held' if one.as_predicted else 'did not hold'}"

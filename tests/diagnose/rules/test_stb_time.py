@@ -131,6 +131,16 @@ def test_long_steps_with_a_rhythm_are_periodic_work_and_no_stalls():
     assert "STB004" in clear(stalling(LongSteps(), at, seconds=0.8)).summary
 
 
+@pytest.mark.parametrize("where", ["other", "forward"])
+def test_a_step_that_does_not_count_among_the_others_does_not_shift_the_beat(where):
+    """Every 20th step takes longer; after half of these beats one step was looked through."""
+    at, looked_through = np.arange(19, 240, 20), {"warmup": np.arange(240) == 125}
+    finding = found(stalling(PeriodicWork(), at, where=where, warmup_steps=0, columns=looked_through))
+    assert number(finding, "period").value == 20
+    assert number(finding, "of what is lost on this beat").value == 100
+    clear(stalling(LongSteps(), at, where=where, warmup_steps=0, columns=looked_through))
+
+
 def test_others_long_steps_between_the_beats_do_not_hide_a_rhythm():
     """Every 20th step stands outside of the phases for 0.4 s, and six others are held up while they compute."""
     at, held = np.arange(19, 240, 20), np.array([8, 47, 90, 133, 171, 214])

@@ -28,7 +28,7 @@ def test_the_period_of_losses_is_found(steps, offset):
     lost = np.zeros(160)
     lost[offset::steps] = 1.0
     period = period_of(lost)
-    assert period is not None and (period.steps, period.offset, period.part) == (steps, offset, 1.0)
+    assert period is not None and (period.steps, period.beats[0], period.part) == (steps, offset, 1.0)
 
 
 def test_a_missed_beat_and_a_little_noise_do_not_hide_the_period():
@@ -39,6 +39,17 @@ def test_a_missed_beat_and_a_little_noise_do_not_hide_the_period():
     period = period_of(lost)
     assert period is not None and period.steps == 20
     assert period.part == pytest.approx(9 / 9.5)
+
+
+def test_steps_that_are_left_out_among_the_others_do_not_shift_the_beat():
+    """Of 200 steps one is looked through, after half of the beats, and a beat lies in a warm-up of three steps."""
+    lost = np.zeros(200)
+    lost[5::20] = 1.0
+    kept = np.flatnonzero(~np.isin(np.arange(200), [97, 144, 145, 146]))
+    assert period_of(lost[kept]) is None
+    period = period_of(lost[kept], kept)
+    assert period is not None and (period.steps, period.part) == (20, 1.0)
+    assert kept[period.beats].tolist() == [5, 25, 45, 65, 85, 105, 125, 165, 185]
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -96,7 +107,7 @@ def test_three_beats_that_agree_say_what_they_take():
     """Three of 120 steps of 1 s take 8, 8.2 and 7.8 s more: 24 of 144 s, with t(2) x 0.2 x sqrt(3) / 144 either way."""
     lost = np.zeros(120)
     lost[[20, 60, 100]] = 8.0, 8.2, 7.8
-    share = lost_ratio(lost, 1 + lost, Period(40, 20, 1.0))
+    share = lost_ratio(lost, 1 + lost, Period(40, 1.0, np.array([20, 60, 100])))
     assert share.value == pytest.approx(24 / 144)
     assert share.low == pytest.approx(24 / 144 - 4.303 * 0.2 * 3**0.5 / 144, rel=1e-3)
     assert share.high == pytest.approx(24 / 144 + 4.303 * 0.2 * 3**0.5 / 144, rel=1e-3)

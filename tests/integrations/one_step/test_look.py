@@ -222,11 +222,12 @@ def test_of_a_large_operand_some_rows_are_counted(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("how", ["attach", "marks"])
+@pytest.mark.parametrize("steady", [1, 5])  # the second: steps are so long that few have ended when it is time to write
 def test_the_step_that_was_looked_through_is_none_that_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, steady: int
 ) -> None:
     monkeypatch.setattr(flush_times, "FIRST_FLUSH_NS", 0)
-    monkeypatch.setattr(look_module, "STEADY_STEPS", 1)
+    monkeypatch.setattr(look_module, "STEADY_STEPS", steady)
     model = OneHot()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
@@ -252,4 +253,5 @@ def test_the_step_that_was_looked_through_is_none_that_counts(
     assert one["function"] == "OneHot.forward"
     warmup = result.steps[0].columns["warmup"].tolist()
     assert len(warmup) == 10 and warmup[:3] == [True] * 3 and sum(warmup) == 4 and not warmup[-1]
+    assert warmup[3:].index(True) >= steady
     assert "_compiled_call_impl" not in model.__dict__

@@ -64,7 +64,7 @@ class OwnShares(StepFacts):
         wall, lost = self._time_line[1], _sum(self._pauses.tagged.values(), self.steps)[self._timed]
         if not wall.sum() > 0:
             raise NotMeasured("wall_ns", "what it is a share of is zero")
-        return lost_ratio(lost, wall, period_of(lost)).within(0.0, 1.0)
+        return lost_ratio(lost, wall, period_of(lost, self.step_numbers[self._timed])).within(0.0, 1.0)
 
     @cached_property
     def outliers(self) -> Outliers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -59,6 +60,12 @@ class Recorded:
     def steps(self) -> int:
         """Steady steps, warm-up excluded; 0 where there are none."""
         return len(self.table)
+
+    @cached_property
+    def step_numbers(self) -> NDArray[np.intp]:
+        """Which of the recorded steps the steady ones are: steps that do not count may lie among them, too."""
+        steady = np.flatnonzero(~self.result.steps[0].columns["warmup"]) if self.result.steps else np.arange(0)
+        return steady if steady.size == self.steps else np.arange(self.steps)
 
     def number(self, fact: str) -> float:
         """A plain number among the trial's facts, such as ``num_workers``."""

@@ -55,8 +55,9 @@ def excess_of(facts: TrialFacts, chosen: Bools, cycles: NDArray[np.intp] | None 
             "steps", f"{int(chosen.sum())} of {wall.size} steps; that leaves nothing to compare them with"
         )
     lost = beyond_neighbours(wall, chosen)
+    share = _share(facts, lost, wall, chosen) if cycles is None else cycle_ratio(lost, wall, cycles)
     return Excess(
-        share=(_share(lost, wall, chosen) if cycles is None else cycle_ratio(lost, wall, cycles)).within(0.0, 1.0),
+        share=share.within(0.0, 1.0),
         among=facts.ratio("steps", chosen.astype(np.float64), np.ones(wall.size)).within(0.0, 1.0),
         by_phase=phase_parts(facts, chosen),
     )
@@ -102,11 +103,11 @@ def beyond_neighbours(wall: Float64, chosen: Bools) -> Float64:
     return lost
 
 
-def _share(lost: Float64, wall: Float64, chosen: Bools) -> Interval:
+def _share(facts: TrialFacts, lost: Float64, wall: Float64, chosen: Bools) -> Interval:
     """By whole cycles where the chosen steps have a rhythm, by counting them where they are few, else by batches."""
-    period, value = period_of(chosen), float(lost.sum() / wall.sum())
+    period, value = period_of(chosen, facts.step_numbers), float(lost.sum() / wall.sum())
     if period is not None:
-        return cycle_ratio(lost, wall, np.arange(period.offset, wall.size, period.steps))
+        return cycle_ratio(lost, wall, period.beats)
     if float(np.mean(chosen)) > RARE or not value > 0:
         return cycle_ratio(lost, wall, np.flatnonzero(chosen))
     # Counting leaves out what chosen steps were shorter by: only how wide the interval is comes from it.

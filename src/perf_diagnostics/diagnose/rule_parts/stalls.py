@@ -8,6 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import ndimage
 
 from perf_diagnostics.diagnose.facts import run_delay
@@ -49,12 +50,14 @@ _COMPUTE = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 
 @dataclass(frozen=True, eq=False)
 class Stalls:
-    """The stalls among a trial's steady steps; ``lost_ns`` is 0 in all other steps, both of shape ``(steps,)``.
+    """The stalls among a trial's steady steps; ``lost_ns`` is 0 in all other steps, all of shape ``(steps,)``.
 
-    ``placed_ns`` is the part of it in the phase that holds most of it.
+    ``numbers`` say which steps of the training these are; ``placed_ns`` is the part of ``lost_ns`` in the phase that
+    holds most of it.
     """
 
     wall_ns: Float64
+    numbers: NDArray[np.intp]
     lost_ns: Float64
     placed_ns: Float64
     by_phase: Mapping[Phase, float]
@@ -84,7 +87,7 @@ class Stalls:
 
         On a machine with other users, their long steps between the beats would hide a rhythm of the loop's own.
         """
-        return period_of(self.lost_ns) or period_of(self.placed_ns)
+        return period_of(self.lost_ns, self.numbers) or period_of(self.placed_ns, self.numbers)
 
     @property
     def place(self) -> tuple[Phase, float] | None:
@@ -108,7 +111,7 @@ def stalls_of(facts: TrialFacts) -> Stalls:
     lost = np.zeros(wall.size)
     lost[long.steps] = np.where(unowned >= LEAST_UNOWNED * long.excess_s, unowned, 0.0) * 1e9
     by_phase = phase_parts(facts, lost > 0)
-    return Stalls(wall, lost, _placed(facts, lost, by_phase), by_phase)
+    return Stalls(wall, facts.step_numbers, lost, _placed(facts, lost, by_phase), by_phase)
 
 
 def _placed(facts: TrialFacts, lost: Float64, by_phase: Mapping[Phase, float]) -> Float64:
@@ -137,12 +140,13 @@ def rhythm_outside(facts: TrialFacts) -> Stalls | None:
     compiled = np.zeros(wall.size, dtype=bool) if graphs is None else np.diff(graphs, prepend=graphs[:1]) > 0
     # Where every second step has more, the running median is high at these; right beside them it is not.
     usual = ndimage.minimum_filter(course(own), size=3, mode="nearest")
-    period = period_of(np.where(compiled, 0.0, np.maximum(0.0, own - usual)))
+    period = period_of(np.where(compiled, 0.0, np.maximum(0.0, own - usual)), facts.step_numbers)
     if period is None:
         return None
-    beats = np.arange(wall.size) % period.steps == period.offset
+    beats = np.zeros(wall.size, dtype=bool)
+    beats[period.beats] = True
     lost: Float64 = np.where(compiled, 0.0, np.maximum(0.0, beyond_neighbours(own, beats)))
-    return Stalls(wall, lost, lost, {Phase.OTHER: 1.0})
+    return Stalls(wall, facts.step_numbers, lost, lost, {Phase.OTHER: 1.0})
 
 
 def others_part(facts: TrialFacts, phase: Phase) -> float:

@@ -71,7 +71,7 @@ class CollectorPauses:
 
     def check(self, facts: TrialFacts) -> Answer:
         pauses = exposed_ns(facts)
-        share = lost_ratio(pauses, facts.column("wall_ns"), period_of(pauses)).within(0.0, 1.0)
+        share = lost_ratio(pauses, facts.column("wall_ns"), period_of(pauses, facts.step_numbers)).within(0.0, 1.0)
         own = _own(facts, pauses, share)
         most = float(pauses.max()) / float(np.median(facts.table.wall_ns))
         numbers = (

@@ -58,7 +58,8 @@ class Recompiles:
         if not count:
             return cleared(self, "nothing was compiled in the steady steps", *numbers)
         chosen = new > 0
-        often = lost_ratio(chosen, np.ones(facts.steps), period_of(chosen)).surely_at_least(self.step_share)
+        period = period_of(chosen, facts.step_numbers)
+        often = lost_ratio(chosen, np.ones(facts.steps), period).surely_at_least(self.step_share)
         cost = ask(excess_of, facts, chosen)
         graded = None
         if cost is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
@@ -155,5 +157,5 @@ def _heard(long: Stalls, outside: Stalls | None) -> Stalls:
         return long
     if long.period is None:
         return outside
-    same = (long.period.steps, long.period.offset) == (outside.period.steps, outside.period.offset)
+    same = long.period.steps == outside.period.steps and np.intersect1d(long.period.beats, outside.period.beats).size
     return outside if same and outside.count > long.count else long

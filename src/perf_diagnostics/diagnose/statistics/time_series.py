@@ -26,13 +26,16 @@ HEARD = 0.1
 ON_THE_BEAT = 0.8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Period:
-    """Events every ``steps`` steps, the first at ``offset``; ``part`` of everything that is lost lies on this beat."""
+    """Events every ``steps`` steps; ``part`` of everything that is lost lies on this beat.
+
+    ``beats`` are the places in the series of the steps on it, shape ``(beats,)``, ascending.
+    """
 
     steps: int
-    offset: int
     part: float
+    beats: NDArray[np.intp]
 
 
 def autocorrelation(values: ArrayLike, lag: int) -> float | None:
@@ -48,34 +51,41 @@ def autocorrelation(values: ArrayLike, lag: int) -> float | None:
     return None if energy == 0 else float(np.dot(around[lag:], around[:-lag])) / energy
 
 
-def period_of(lost: ArrayLike) -> Period | None:
+def period_of(lost: ArrayLike, numbers: NDArray[np.intp] | None = None) -> Period | None:
     """The distance at which losses return, from what each step lost (0: nothing); None where there is no rhythm.
 
     At least three beats, at least 80 % of what is lost on them, and a tenth of their mean lost on at least 80 % of
     them. The longest such distance is the rhythm: what returns every 40 steps also does so every 20, with every second
     beat missing.
+
+    Args:
+        lost: what each step lost, shape ``(steps,)``.
+        numbers: of these steps in the training, ascending, shape ``(steps,)``; None: they follow each other. Where
+            steps between them are left out (warm-up again, a step that was looked through), the beat goes on.
     """
     series = np.asarray(lost, dtype=np.float64)
     total, struck = float(series.sum()), np.flatnonzero(series)
     if not total > 0:
         return None
-    losses = series[struck]
+    at = np.arange(series.size) if numbers is None else numbers - numbers[0]
+    losses, struck_at, size = series[struck], at[struck], int(at[-1]) + 1
     # A beat is one step: so many of them, the heaviest, it takes to hold 80 % of what is lost, and at least 80 % of the
     # beats are among the steps that lost something. Few distances lie between the two, however long the series is.
     needed = 1 + int(np.searchsorted(np.cumsum(np.sort(losses)[::-1]), ON_THE_BEAT * total))
-    longest = min(series.size // LEAST_CYCLES, (series.size - 1) // max(1, needed - 1))
+    longest = min(size // LEAST_CYCLES, (size - 1) // max(1, needed - 1))
     shortest = max(2, int(ON_THE_BEAT * series.size / struck.size) - 1)
     for steps in range(longest, shortest - 1, -1):
-        positions, which = np.unique(struck % steps, return_inverse=True)
+        offsets, which = np.unique(struck_at % steps, return_inverse=True)
         sums = np.bincount(which, weights=losses)
         best = int(np.argmax(sums))
-        offset = int(positions[best])
-        beats = -(-(series.size - offset) // steps)
-        if beats < LEAST_CYCLES or sums[best] < ON_THE_BEAT * total:
+        if sums[best] < ON_THE_BEAT * total:
             continue
-        heard = np.count_nonzero(losses[which == best] > HEARD * float(sums[best]) / beats)
-        if heard >= ON_THE_BEAT * beats:
-            return Period(steps, offset, float(sums[best]) / total)
+        beats = np.flatnonzero(at % steps == offsets[best])
+        if beats.size < LEAST_CYCLES:
+            continue
+        heard = np.count_nonzero(losses[which == best] > HEARD * float(sums[best]) / beats.size)
+        if heard >= ON_THE_BEAT * beats.size:
+            return Period(steps, float(sums[best]) / total, beats)
     return None
 
 
@@ -117,7 +127,7 @@ def lost_ratio(lost: ArrayLike, wall: ArrayLike, period: Period | None = None) -
     """
     x, w = np.maximum(0.0, np.asarray(lost, dtype=np.float64)), np.asarray(wall, dtype=np.float64)
     if period is not None:
-        return _of_beats(x, w, np.arange(period.offset, x.size, period.steps))
+        return _of_beats(x, w, period.beats)
     common = np.minimum(x, float(np.quantile(x, 1 - RARE, method="lower"))) if x.size else x
     rare = event_interval(x - common, w)
     if not common.any():

@@ -112,6 +112,10 @@ class StepLook:
         """After how many more steps the next one is to be looked through; None: at leisure, or never."""
         return None if self._later is None else self._later.due_after
 
+    def too_early_by(self, steady_steps: int) -> int:
+        """How many more steps than so many have to count before the first look; 0 where it is not that it waits for."""
+        return 0 if self._over or self._later is not None else max(0, STEADY_STEPS - steady_steps)
+
     def begin(self, *, several: bool) -> None:
         """The next step is looked through, if that can be done; between two steps, in the loop's thread.
 

@@ -227,10 +227,16 @@ class Recording:
             self._times.at_ns = now + ranks.ASK_AGAIN_NS
             return
         self._times.written(now)
+        self._look_from_now_on(now)
+
+    def _look_from_now_on(self, now: int) -> None:
+        """The steps so far are written: one may be looked through, or a window begin, which goes first if asked for."""
+        looks = None if self.window is not None and not self.window.window.over else self.looks
+        if looks is not None and (more := looks.too_early_by(self._course.steady_steps)):
+            self._look_due = self.steps + more  # of long steps there are few in the first second
         self._wait_for_steps()
-        before = self.window is not None and not self.window.window.over  # who asked for a window gets it first
-        if self.looks is not None and not before and self.looks.may_begin(self._course.steady_steps):
-            self._look_through(self.looks)
+        if looks is not None and looks.may_begin(self._course.steady_steps):
+            self._look_through(looks)
         else:
             self._look_at_window(now)
 

@@ -49,13 +49,14 @@ class Work:
         layers = (torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 1))
         self.model = torch.nn.Sequential(*layers)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6)
+        self.data = _Same(self.asked_ns)
+        self.loader = DataLoader(self.data, batch_size=None)
         self.resize(self.rows)
 
     def resize(self, rows: int) -> None:
-        """From now on batches have so many rows."""
+        """From now on batches have so many rows; the loader stays, for a tool may know it by now."""
         self.rows = rows
-        self.data = _Same(torch.randn(rows, WIDTH), torch.randn(rows, 1), self.asked_ns)
-        self.loader = DataLoader(self.data, batch_size=None)
+        self.data.batch = torch.randn(rows, WIDTH), torch.randn(rows, 1)
 
     def batches(self, steps: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         return itertools.islice(self.loader, steps)
@@ -76,15 +77,15 @@ class _Same(IterableDataset[Any]):
     The first batches of each pass, ``settling`` of them, are asked for without a note.
     """
 
-    def __init__(self, x: torch.Tensor, y: torch.Tensor, asked_ns: array[int]) -> None:
-        self._batch = x, y
+    def __init__(self, asked_ns: array[int]) -> None:
+        self.batch: tuple[torch.Tensor, torch.Tensor] | None = None
         self._asked_ns = asked_ns
         self.settling = 0
         #: CPU time of the thread when the first batch was asked for that is noted.
         self.cpu_began_ns = 0
 
     def __iter__(self) -> Iterator[Any]:
-        note, clock, batch = self._asked_ns.append, time.perf_counter_ns, self._batch
+        note, clock, batch = self._asked_ns.append, time.perf_counter_ns, self.batch
         for _ in range(self.settling):
             yield batch
         self.cpu_began_ns = time.thread_time_ns()
@@ -216,7 +217,8 @@ class PutIn:
         iterators = [
             kind for name, kind in vars(dataloader).items() if name.endswith("LoaderIter") and isinstance(kind, type)
         ]
-        return [torch.autograd, torch.Tensor, DataLoader, *iterators, self._work.model.__dict__, *hooks]
+        classes = [torch.Tensor, torch.nn.Module, torch.optim.Optimizer, DataLoader, *iterators]
+        return [torch.autograd, *classes, self._work.model.__dict__, *hooks]
 
     @staticmethod
     def _entries(place: Any) -> Any:

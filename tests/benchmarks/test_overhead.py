@@ -271,7 +271,7 @@ def test_a_stall_in_few_turns_moves_the_mean_and_not_the_figure_by_turns(overhea
 
 def test_what_a_tool_has_put_in_is_out_of_torch_in_plain_stretches_and_the_same_again_afterwards(overhead) -> None:
     work = contenders().Work(2)
-    places = (torch.autograd, DataLoader, dataloader._BaseDataLoaderIter)
+    places = (torch.autograd, torch.nn.Module, torch.optim.Optimizer, DataLoader, dataloader._BaseDataLoaderIter)
 
     def found() -> list[Any]:
         hooks = (work.optimizer._optimizer_step_pre_hooks, work.optimizer._optimizer_step_post_hooks)
@@ -293,6 +293,14 @@ def test_what_a_tool_has_put_in_is_out_of_torch_in_plain_stretches_and_the_same_
         bench.off()
         assert bench.recorded() == 9
     assert found() == before
+
+
+def test_batches_of_another_size_come_from_the_loader_that_a_tool_knows_by_now(overhead) -> None:
+    work = contenders().Work(2)
+    loader = work.loader
+    work.resize(5)
+    assert work.loader is loader
+    assert [len(x) for x, _ in work.batches(3)] == [5, 5, 5]
 
 
 def test_nothing_is_left_out_by_its_value(overhead) -> None:

@@ -199,10 +199,10 @@ def test_a_loop_that_marks_its_waits_is_timed_alike(tmp_path: Path) -> None:
     assert told["sampler"]["place"]["function"] == "Draws.__iter__"
 
 
-def test_of_a_long_training_one_batch_of_seven_is_timed(tmp_path: Path) -> None:
-    data = DataLoader(Data(), batch_sampler=[[0]] * (1 + MOST_ROWS + 21), collate_fn=collate)
+def test_of_a_long_training_one_batch_of_29_is_timed(tmp_path: Path) -> None:
+    data = DataLoader(Data(), batch_sampler=[[0]] * (1 + MOST_ROWS + 3 * 29), collate_fn=collate)
     told = trained(tmp_path, data)
-    # All of the first that make the rows, then every seventh; a list's indices take no time here.
+    # All of the first that make the rows, then every 29th; a list's indices take no time here.
     assert sums(told["rows"])[0] == MOST_ROWS + 2 and told["first"][0] == 1
 
 

@@ -75,6 +75,17 @@ def plain(folder: Path, step_ended: Calls) -> None:
         sys.setprofile(None)
 
 
+def without_loader(folder: Path, step_ended: Calls) -> None:
+    model, optimizer, _ = parts(400)
+    with attach(model, optimizer, results_dir=folder):
+        for _ in range(100):
+            loss_of(model, (torch.randn(4, 4), torch.randn(4, 1))).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            step_ended()
+        sys.setprofile(None)
+
+
 def accumulating(folder: Path, step_ended: Calls) -> None:
     model, optimizer, loader = parts(1200)
     with attach(model, optimizer, loader, results_dir=folder):
@@ -132,8 +143,9 @@ def stepping_in_backward(folder: Path, step_ended: Calls) -> None:
 
 
 #: A fetch and a call of the model are one call of ours each, and so are a backward and clearing gradients; an
-#: optimizer's step is two.
-ALWAYS = {"__next__": 1, "timed": 1, "backward": 1, "begins": 1, "ends": 1}
+#: optimizer's step is two. What does not come next in a plain step takes one more.
+ONCE = {"timed": 1, "backward": 1, "begins": 1, "ends": 1}
+ALWAYS = {"__next__": 1, **ONCE}
 LEADS_ON = {"may_give_gradients": 1, "_may_give_gradients": 1}
 PASS = {
     "__init__": 1,
@@ -152,14 +164,28 @@ PASS = {
     ("loop", "calls"),
     [
         (plain, {**ALWAYS, "zero_grad": 1}),
+        # The rows that the model is given are looked at in the call of ours: are they those of the last step?
+        (without_loader, {**ONCE, "is_like_last": 1, "zero_grad": 1}),
         (accumulating, {**ALWAYS, "__next__": 3, "timed": 3, "backward": 3, "zero_grad": 1}),
         # Five calls of models, one of them without gradients; whose turn it is is asked twice. Between two of them
         # nothing is computed: does what the second one is called with lead on from the first one?
-        (taking_turns, {**ALWAYS, **LEADS_ON, "timed": 5, "backward": 2, "begins": 2, "ends": 2, "stepped": 2}),
+        (
+            taking_turns,
+            {**ALWAYS, **LEADS_ON, "timed": 5, "backward": 2, "begins": 2, "ends": 2, "stepped": 2}
+            | {"begins_otherwise": 5, "ends_otherwise": 2, "ended_plainly": 1},
+        ),
         # Ten batches more, and the end of the pass over them: 11 fetches and 10 calls; a pass begins.
-        (evaluating, {**ALWAYS, **PASS, "__next__": 12, "timed": 11, "enter": 1, "leave": 1}),
+        (
+            evaluating,
+            {**ALWAYS, **PASS, "__next__": 12, "timed": 11, "enter": 1, "leave": 1}
+            | {"begins_otherwise": 23, "ends_otherwise": 1, "ended_plainly": 1},
+        ),
         # Four parameters.
-        (stepping_in_backward, {**ALWAYS, "begins": 4, "ends": 4, "backward_stepped": 1, "_ends_plainly": 1}),
+        (
+            stepping_in_backward,
+            {**ALWAYS, "begins": 4, "ends": 4, "ends_otherwise": 1}
+            | {"backward_stepped": 1, "_ends_plainly": 1, "ended_plainly": 1},
+        ),
     ],
 )
 def test_a_step_is_measured_in_these_calls(
@@ -268,3 +294,60 @@ def test_a_step_that_is_compiled_as_a_whole_has_no_graphs_of_ours(tmp_path: Path
     assert len(result.steps[0]) == 8 and result.gap("unseen_steps").why.startswith("2 steps are")
     # torch breaks the graph at the backward and around the optimizer's step anyway, there perhaps one line earlier.
     assert made[1] <= made[0] + 1 and broken[1] <= broken[0]
+
+
+@pytest.mark.usefixtures("quick")
+def test_without_a_loader_a_step_with_other_rows_is_told_with_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patches, "QUICK_NS", 10**15)
+    model, optimizer, _ = parts()
+    rows = [4] * 12 + [8] + [4] * 6 + [2, 2] + [4] * 12
+    plain = 0
+    with attach(model, optimizer, results_dir=tmp_path) as seen:
+        for number, many in enumerate(rows):
+            if number == 16:
+                model.eval()
+                with torch.no_grad():
+                    model(torch.randn(16, 4))
+                model.train()
+            if number == 24:
+                model(torch.randn(3, 4))  # called twice
+            loss_of(model, (torch.randn(many, 4), torch.randn(many, 1))).backward()
+            optimizer.step()
+            plain += seen._watch is not None and seen._watch.state.plain_steps > 0
+    table = seen.run.results[0].steps[0]
+    rows[24] += 3
+    warmup = table.columns["warmup"]
+    assert plain > 3
+    assert table.samples[~warmup].tolist() == [many for many, cold in zip(rows, warmup, strict=True) if not cold]
+    assert table.columns["forwards"].tolist() == [2 if number == 24 else 1 for number in range(len(rows))]
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_comes_in_another_order_is_told_as_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among plain steps: a batch is skipped, a call fails, the model is asked twice, backward runs twice."""
+    monkeypatch.setattr(patches, "QUICK_NS", 10**15)
+    model, optimizer, loader = parts(120)
+    with attach(model, optimizer, loader, results_dir=tmp_path) as seen:
+        for number, batch in enumerate(loader):
+            if number == 8:
+                continue
+            if number == 12:
+                with pytest.raises(RuntimeError):
+                    model(torch.randn(4, 5))
+            if number == 16:
+                (loss_of(model, batch) + loss_of(model, batch)).backward()
+            elif number == 20:
+                loss = loss_of(model, batch)
+                loss.backward(retain_graph=True)
+                loss.backward()
+            else:
+                loss_of(model, batch).backward()
+            optimizer.step()
+    columns = seen.run.results[0].steps[0].columns
+    steps = [number for number in range(30) if number != 8]
+    assert columns["samples"].tolist() == [8 if number == 9 else 4 for number in steps]
+    assert columns["forwards"].tolist() == [2 if number in {12, 16} else 1 for number in steps]
+    assert columns["backwards"].tolist() == [2 if number == 20 else 1 for number in steps]
+    assert columns["backwards_keeping"].tolist() == [number == 20 for number in steps]

@@ -208,7 +208,7 @@ def _watched(model: StandIn, optimizer: torch.optim.Optimizer, probe: LoopProbe,
     batches = iter(loader)
 
     def sees(whether: bool) -> None:
-        watch.state.active = whether
+        watch.state.see(whether)
 
     return _Seen(_Loop(batches), watch.probe, watch.recording, sees)
 

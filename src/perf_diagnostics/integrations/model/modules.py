@@ -16,7 +16,15 @@ from perf_diagnostics.integrations.model.called_masks import MaskReader, reader_
 from perf_diagnostics.integrations.model.living import living
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import FORWARD, OTHER, TRAINS, LoopProbe
-from perf_diagnostics.integrations.steps.step_state import NOTHING, StepState, nobody
+from perf_diagnostics.integrations.steps.step_state import (
+    BEGUN_ALONE,
+    CALLED,
+    HAS_BATCH,
+    NOTHING,
+    UNSURE,
+    StepState,
+    nobody,
+)
 from perf_diagnostics.measure.model_scan import STANDS_IN_FOR
 from perf_diagnostics.measure.steps.tape import AGAIN, APART, ASKS, ASKS_AGAIN, AT, EVALUATES_AGAIN, LEAVE
 from perf_diagnostics.workloads.workload import BatchCount
@@ -149,9 +157,12 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:  # noq
     compiling, grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
     state, around, steps, thread = watch.state, watch.probe.open, watch.steps, watch.thread
     batches, beside, reader, marks = steps.batches, steps.beside, _reader(module, steps), watch.probe.marks
-    tensor, reference = torch.Tensor, weakref.ref
+    tensor, reference, this = torch.Tensor, weakref.ref, id(module)
     #: What the model was last called with to be trained; weakly, for a batch must be gone when the loop lets it go.
     trained_on: Callable[[], Any] = nobody
+
+    def is_like_last(given: Any) -> bool:
+        return type(given) is tensor and given.shape == state.shape
 
     def timed(*args: Any, **kwargs: Any) -> Any:  # noqa: PLR0912 - each function that it calls is seen in quick steps
         nonlocal trained_on
@@ -159,32 +170,25 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:  # noq
         call = module._call_impl if before is None else before
         if compiling() or not state.active or get_ident() != thread:
             return call(*args, **kwargs)
+        expect = UNSURE
         try:
             given: Any = args[0] if args else next(iter(kwargs.values()), None)
             again = given is not None and trained_on() is given
             trains = module.training and grad_enabled()
             if trains and not again and type(given) is tensor:
                 trained_on = reference(given)
-            if state.inside != NOTHING or not state.called or len(marks) >= state.full_at:
-                watch.call_begins(module, args, kwargs, reader, CODES[again, trains, not module.training])
-            elif not trains:
-                state.evaluated = state.unused_wait
-                state.mark(_clock() + AT[CODES[again, trains, not module.training]])
-                state.inside = OTHER
-            else:
-                if beside:
-                    steps.trained_on()
-                state.evaluated = state.unused_wait = False
+            expect, state.expect = state.expect, UNSURE
+            if trains and reader is None and (expect == HAS_BATCH or (expect == BEGUN_ALONE and is_like_last(given))):
+                if expect == BEGUN_ALONE:
+                    state.given_to = this
+                state.unused_wait = False
                 state.forwards += 1
-                if reader is not None:
-                    steps.count_masked(reader, args, kwargs)
-                elif not batches or (steps.rows_wanted and state.forwards > len(batches)):
-                    steps.count_rows(module, args, kwargs)
-                mark, now = state.mark, _clock()
-                if next_operation() == state.sequence and not may_give_gradients(args, kwargs):
-                    mark(now + _APART)
-                mark(now + (_AGAIN if again else _TRAINS))
+                mark = state.mark
+                mark(_clock() + (_AGAIN if again else _TRAINS))
                 state.inside = FORWARD
+            else:
+                expect = UNSURE
+                begins_otherwise(module, args, kwargs, again=again, trains=trains)
         except FAULTS as fault:
             watch.fails(fault)
         try:
@@ -194,11 +198,41 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:  # noq
                 if (ended := state.inside) != NOTHING:
                     if ended == FORWARD:
                         state.sequence = next_operation()
-                    state.inside = around.pop() if around else NOTHING
                     mark = state.mark
                     mark(_clock() + _LEAVE)
+                    if around:
+                        state.inside = around.pop()
+                    else:
+                        state.inside = NOTHING
+                        if expect:
+                            state.expect = CALLED
             except FAULTS as fault:
                 watch.fails(fault)
+
+    def begins_otherwise(
+        module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, again: bool, trains: bool
+    ) -> None:
+        """A call that is not what comes next in a plain step."""
+        if state.inside != NOTHING or not state.called or len(marks) >= state.full_at:
+            watch.call_begins(module, args, kwargs, reader, CODES[again, trains, not module.training])
+        elif not trains:
+            state.evaluated = state.unused_wait
+            state.mark(_clock() + AT[CODES[again, trains, not module.training]])
+            state.inside = OTHER
+        else:
+            if beside:
+                steps.trained_on()
+            state.evaluated = state.unused_wait = False
+            state.forwards += 1
+            if reader is not None:
+                steps.count_masked(reader, args, kwargs)
+            elif not batches or (steps.rows_wanted and state.forwards > len(batches)):
+                steps.count_rows(module, args, kwargs)
+            mark, now = state.mark, _clock()
+            if next_operation() == state.sequence and not may_give_gradients(args, kwargs):
+                mark(now + _APART)
+            mark(now + (_AGAIN if again else _TRAINS))
+            state.inside = FORWARD
 
     return TimedCalls(module, timed)
 
@@ -248,6 +282,7 @@ def watch_beside(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
         if compiling() or not state.unused_wait or state.inside != NOTHING or not state.active or get_ident() != thread:
             return call(*args, **kwargs)
         try:
+            state.expect = UNSURE
             if module.training and grad_enabled():
                 mark = state.mark
                 mark(_clock() + _FORWARD)

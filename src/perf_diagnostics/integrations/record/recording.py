@@ -341,7 +341,8 @@ class Recording:
     def _between_blocks(self) -> Iterator[None]:
         """A block has ended and the next one begins; a signal's handler that trains meanwhile is not seen."""
         state = self.probe.state
-        active, state.active = state.active, False
+        active = state.active
+        state.see(False)
         try:
             self._close_block()
             yield
@@ -349,7 +350,7 @@ class Recording:
                 self._readings.block_begins()
             self.probe.start()
         finally:
-            state.active = active
+            state.see(active)
         # Not a later reading: what somebody else did between the two would be missing from the time around the steps.
         self._began_ns = self._ended_ns = self.probe.block_began_ns
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perf_diagnostics.integrations.steps.step_state import NOTHING, StepState
+from perf_diagnostics.integrations.steps.step_state import NOTHING, UNSURE, StepState
 from perf_diagnostics.measure.steps.beside_steps import MemoryReading, SpacedMemory
 from perf_diagnostics.measure.steps.calls import read_calls
 from perf_diagnostics.measure.steps.device_clock import DeviceClock, EventSource
@@ -166,7 +166,7 @@ class LoopProbe(Probe):
         if len(self._marks) >= self.state.full_at:
             self.state.full()
         self.state.mark(self._clock() + AT[code])
-        inside = self.state.inside
+        inside, self.state.expect = self.state.inside, UNSURE
         code = BEGUN[code]
         if code == FORWARD and inside == BACKWARD:
             code = BACKWARD
@@ -285,7 +285,7 @@ class LoopProbe(Probe):
 
     def end_block(self) -> None:
         super().end_block()
-        self.state.mark, self.state.sequence = self._mark_first, -1
+        self.state.mark, self.state.sequence, self.state.expect = self._mark_first, -1, UNSURE
 
     def take(self) -> StepTable:
         table = super().take()
@@ -363,7 +363,7 @@ class LoopProbe(Probe):
         self.state.mark(self._clock() + AT[code_of(mark)])
 
     def _close_all(self) -> None:
-        self.state.inside = NOTHING
+        self.state.inside, self.state.expect = NOTHING, UNSURE
         self.open.clear()
 
     def _mark_both(self, mark: int) -> None:

@@ -14,6 +14,11 @@ QUICK_NS = 2_000_000
 #: No phase is open.
 NOTHING = -1
 
+#: What is known of a step that is plain so far (:attr:`StepState.expect`): nothing for sure; its model was called; it
+#: has a batch; the optimizer's step is under way; it has begun, in a loop without a loader; it has begun; backward has
+#: run. From BEGUN on the next batch may be fetched.
+UNSURE, CALLED, HAS_BATCH, UPDATES, BEGUN_ALONE, BEGUN, GONE_BACK = range(7)
+
 
 def nobody() -> None:
     """No model is known yet."""
@@ -34,17 +39,21 @@ class StepState:
         "due_ns",
         "ended_ns",
         "evaluated",
+        "expect",
         "fetches_ahead",
         "forwards",
         "full",
         "full_at",
+        "given_to",
         "inner_steps",
         "inside",
         "main",
         "mark",
         "plain_steps",
+        "rows",
         "same",
         "sequence",
+        "shape",
         "stepped",
         "stepped_id",
         "unused_wait",
@@ -81,6 +90,15 @@ class StepState:
         self.ended_ns = self.due_ns = 0
         #: What the batches of the last step held; None where the next one's end is to be told in full anyway.
         self.same: list[int | BatchCount | None] | None = None
+        #: Where no batch is seen: the shape of what the model was called with, the only time in the last step, and the
+        #: rows that it was; None where there was no such call.
+        self.shape: tuple[int, ...] | None = None
+        self.rows = 0
+        #: The model, by identity, that was called with that shape in this step, and its rows are not counted yet; or 0.
+        self.given_to = 0
+        #: How far the step that is under way is one that is plain, and where UNSURE, not known. What stands in a call
+        #: looks at this first: as long as all comes as it came in the last step, nothing else has to be looked at.
+        self.expect = UNSURE
         #: Steps that ended since, and were like the last one.
         self.plain_steps = 0
         #: The optimizer that stepped last, and its identity: asking for that takes a quarter of a mark.
@@ -89,6 +107,19 @@ class StepState:
         #: The thread's CPU clock in ns, read around waits; None where they are too short for that.
         self.wait_cpu: Callable[[], int] | None = wait_cpu
         _STATES.add(self)
+
+    def ended_plainly(self, now: int, batches: list[int | BatchCount | None]) -> None:
+        """The step that held these has ended and is like the one before it; the next one begins."""
+        self.ended_ns = now
+        self.plain_steps += 1
+        self.forwards = self.given_to = 0
+        self.unused_wait = False
+        self.expect = BEGUN if batches else BEGUN_ALONE
+        batches.clear()
+
+    def see(self, whether: bool) -> None:
+        """Calls are seen from here on, or go straight through."""
+        self.active, self.expect = whether, UNSURE
 
 
 #: Those of all watches in this process: a script under ``run`` may mark a loop of its own, or attach to it.
@@ -100,9 +131,9 @@ def unseen() -> Iterator[None]:
     """What is trained in here is ours: the watches that there are by now see nothing of it, later ones do."""
     watching = [state for state in _STATES if state.active]
     for state in watching:
-        state.active = False
+        state.see(False)
     try:
         yield
     finally:
         for state in watching:
-            state.active = True
+            state.see(True)

@@ -32,7 +32,7 @@ MOST_ROWS = 64
 
 #: Once there are rows enough, one batch of so many is timed: a sampler that works for several batches at a time does so
 #: for a rounder number of them.
-_ONE_OF = 7
+_ONE_OF = 29
 
 _clock = time.perf_counter_ns
 
@@ -43,7 +43,7 @@ class FetchParts:
     ``rows`` are sums of as many batches each, in their order: how many, and in ns how long they were waited for, of
     that how long their indices were drawn, and how long their samples were collated. The first batch of a pass is not
     among them, for with it a sampler may draw the order of them all: ``first`` holds the same four sums of those. With
-    the first :data:`MOST_ROWS` batches there are rows enough, and one of seven is timed from then on.
+    the first :data:`MOST_ROWS` batches there are rows enough, and one of 29 is timed from then on.
     """
 
     __slots__ = ("collated_ns", "drawn_ns", "first", "row", "row_batches", "rows", "told")

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, dataloader
 
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import DATA_WAIT, OTHER
-from perf_diagnostics.integrations.steps.step_state import NOTHING
+from perf_diagnostics.integrations.steps.step_state import BEGUN, HAS_BATCH, NOTHING, UNSURE
 from perf_diagnostics.integrations.watching.fetch_parts import Fetches
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.integrations.watching.watch import Watch
@@ -114,7 +114,9 @@ def watch_iterable(watch: Watch, loader: Any, patches: ExitStack) -> bool:
     return True
 
 
-def timed_fetch(watch: Watch, fetch: Callable[[Any], Any], fetches: Fetches | None = None) -> Callable[[Any], Any]:
+def timed_fetch(  # noqa: PLR0915 - with the fetch inside of it
+    watch: Watch, fetch: Callable[[Any], Any], fetches: Fetches | None = None
+) -> Callable[[Any], Any]:
     """A function that gets an iterator's next batch as ``fetch`` does, and times that where its batches count.
 
     Args:
@@ -127,27 +129,24 @@ def timed_fetch(watch: Watch, fetch: Callable[[Any], Any], fetches: Fetches | No
     grad_enabled, tensor = torch.is_grad_enabled, torch.Tensor
     counts, of_training = _marks_of(watch)
 
-    def __next__(self: Any) -> Any:  # noqa: N807 - stands in for a class's own
+    def __next__(self: Any) -> Any:  # noqa: N807, PLR0912 - stands in for a class's own, and calls are dear
         if not state.active or get_ident() != thread or not getattr(self, counts):
             return fetch(self)
         batch: Any = None
-        cpu, cpu_ns, taken_apart = state.wait_cpu, 0, False
+        cpu, cpu_ns, taken_apart, expect = state.wait_cpu, 0, False, UNSURE
         try:
+            expect, state.expect = state.expect, UNSURE
             main: Any = state.main()
             trains = grad_enabled()
-            if (
-                state.inside != NOTHING
-                # A batch that nothing was trained on; where that goes on the tape may be full, and in an evaluation.
-                or (state.unused_wait and (state.evaluated or len(marks) >= state.full_at))
-                or main is None
-                or (not main.training if trains else len(marks) >= state.full_at)
-            ):
-                watch.fetch_begins(trains=getattr(self, of_training))
-            else:
-                state.inside = DATA_WAIT if trains else OTHER
+            if expect >= BEGUN and trains and main is not None and main.training:
                 mark = state.mark
-                mark(_clock() if trains else _clock() + _OTHER)  # AT[DATA_WAIT] is 0
-            cpu_ns = 0 if cpu is None else cpu()
+                mark(_clock())  # AT[DATA_WAIT] is 0
+                state.inside = DATA_WAIT
+            else:
+                expect = UNSURE
+                begins_otherwise(self, main, trains=trains)
+            if cpu is not None:
+                cpu_ns = cpu()
             taken_apart = (
                 fetches is not None
                 and (next(fetches.due) or not self._num_yielded)
@@ -162,7 +161,8 @@ def timed_fetch(watch: Watch, fetch: Callable[[Any], Any], fetches: Fetches | No
             try:
                 if taken_apart and fetches is not None:
                     fetches.ends(came=batch is not None)
-                cpu_ns = 0 if cpu is None else cpu() - cpu_ns
+                if cpu is not None:
+                    cpu_ns = cpu() - cpu_ns
                 phase = state.inside
                 if phase != NOTHING:
                     mark = state.mark
@@ -177,9 +177,26 @@ def timed_fetch(watch: Watch, fetch: Callable[[Any], Any], fetches: Fetches | No
                             batches.append(shape[0])
                         else:
                             watch.batch_came(batch, cpu_ns)
+                        if expect and batch is not None:
+                            state.expect = HAS_BATCH
             except FAULTS as fault:
                 watch.fails(fault)
         return batch
+
+    def begins_otherwise(iterator: Any, main: Any, *, trains: bool) -> None:
+        """A fetch that is not what comes next in a plain step."""
+        if (
+            state.inside != NOTHING
+            # A batch that nothing was trained on; where that goes on the tape may be full, and in an evaluation.
+            or (state.unused_wait and (state.evaluated or len(marks) >= state.full_at))
+            or main is None
+            or (not main.training if trains else len(marks) >= state.full_at)
+        ):
+            watch.fetch_begins(trains=getattr(iterator, of_training))
+        else:
+            state.inside = DATA_WAIT if trains else OTHER
+            mark = state.mark
+            mark(_clock() if trains else _clock() + _OTHER)
 
     return __next__
 

@@ -158,11 +158,7 @@ class OptimizerTurns:
         ):
             return False
         state.mark(now + AT[END])
-        state.ended_ns = now
-        state.plain_steps += 1
-        state.forwards = 0
-        state.unused_wait = False
-        self._steps.batches.clear()
+        state.ended_plainly(now, self._steps.batches)
         return True
 
     def first_turn_ends(self, optimizer: int) -> None:

@@ -22,7 +22,16 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from perf_diagnostics.integrations.model.modules import next_operation
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, OPTIMIZER
-from perf_diagnostics.integrations.steps.step_state import NOTHING, QUICK_NS
+from perf_diagnostics.integrations.steps.step_state import (
+    BEGUN,
+    BEGUN_ALONE,
+    CALLED,
+    GONE_BACK,
+    NOTHING,
+    QUICK_NS,
+    UNSURE,
+    UPDATES,
+)
 from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watching.closures import Call, closure_marker
 from perf_diagnostics.integrations.watching.watch import Watch
@@ -67,7 +76,9 @@ def _as_called(watch: Watch, original: Callable[..., Any]) -> Callable[..., Any]
     return backward
 
 
-def _timed_backward(watch: Watch, original: Callable[..., Any]) -> Callable[..., Any]:
+def _timed_backward(  # noqa: PLR0915 - with the backward inside of it
+    watch: Watch, original: Callable[..., Any]
+) -> Callable[..., Any]:
     """The backward, timed. It has torch's own parameters by name: tuples and dictionaries of them are dear."""
     state, around, losses, thread = watch.state, watch.probe.open, watch.steps.losses, watch.thread
     looks, marks = watch.steps.looks, watch.probe.marks
@@ -80,17 +91,39 @@ def _timed_backward(watch: Watch, original: Callable[..., Any]) -> Callable[...,
         grad_variables: Any = None,
         inputs: Any = None,
     ) -> Any:
+        if state.expect == CALLED and not retain_graph and get_ident() == thread:
+            try:
+                mark, now = state.mark, _clock()
+                if next_operation() == state.sequence:
+                    mark(now + _APART)
+                mark(now + _BACKWARD)
+                state.sequence, state.inside, state.expect = -1, BACKWARD, UNSURE
+            except FAULTS as fault:
+                watch.fails(fault)
+            try:
+                return original(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
+            except BaseException:
+                state.inner_steps = 0  # half a step is none
+                raise
+            finally:
+                if state.inside == BACKWARD and not around and not state.inner_steps:
+                    try:
+                        mark = state.mark
+                        mark(_clock() + _LEAVE)
+                        state.inside, state.expect = NOTHING, GONE_BACK
+                    except FAULTS as fault:
+                        watch.fails(fault)
+                else:
+                    ends_otherwise(tensors)
         inside = state.inside
-        if (
-            not state.active
-            or get_ident() != thread
-            or (
-                inside != NOTHING and (inside == BACKWARD or BACKWARD in around)
-            )  # where no phase is open none is around
-        ):
+        # Where no phase is open none is around.
+        within = inside != NOTHING and (inside == BACKWARD or BACKWARD in around)
+        if within or not state.active or get_ident() != thread:
             return original(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
         try:
-            keeps = retain_graph and not create_graph  # which keeps it for what is computed of the gradients
+            state.expect = UNSURE
+            # With create_graph it is kept for what is computed of the gradients.
+            keeps = retain_graph and not create_graph
             if inside == NOTHING and (state.due_ns or not looks.wanted) and len(marks) < state.full_at:
                 mark, now = state.mark, _clock()
                 if next_operation() == state.sequence:
@@ -108,24 +141,28 @@ def _timed_backward(watch: Watch, original: Callable[..., Any]) -> Callable[...,
             state.inner_steps = 0  # half a step is none
             raise
         finally:
-            try:
-                if state.inside == OPTIMIZER:
-                    watch.turns.forget_lost_steps()  # one raised inside this backward
-                elif state.inside != NOTHING:
-                    state.inside = around.pop() if around else NOTHING
-                    mark = state.mark
-                    mark(_clock() + _LEAVE)
-                # Where a step may be ended as a plain one (due_ns) nothing is looked at in it.
-                if not state.due_ns:
-                    if losses.wanted:
-                        losses.backward(tensors)
-                    if looks.wanted:
-                        watch.backward_looked_into()
-                if state.inner_steps:
-                    watch.turns.backward_stepped()
-            except FAULTS as fault:
-                watch.fails(fault)
+            ends_otherwise(tensors)
 
+    def ends_otherwise(tensors: Any) -> None:
+        try:
+            if state.inside == OPTIMIZER:
+                watch.turns.forget_lost_steps()  # one raised inside this backward
+            elif state.inside != NOTHING:
+                state.inside = around.pop() if around else NOTHING
+                mark = state.mark
+                mark(_clock() + _LEAVE)
+            # Where a step may be ended as a plain one (due_ns) nothing is looked at in it.
+            if not state.due_ns:
+                if losses.wanted:
+                    losses.backward(tensors)
+                if looks.wanted:
+                    watch.backward_looked_into()
+            if state.inner_steps:
+                watch.turns.backward_stepped()
+        except FAULTS as fault:
+            watch.fails(fault)
+
+    untraced(ends_otherwise, and_what_they_call=True)
     return backward
 
 
@@ -157,13 +194,27 @@ def _step_begins(
 ) -> Callable[[Any, Any, Any], Call | None]:
     """What torch calls before an optimizer's step."""
     state, around, thread = watch.state, watch.probe.open, watch.thread
-    turns, met, stepping = watch.turns, watch.turns.met, watch.steps.stepping
+    turns, met, stepping, cycle = watch.turns, watch.turns.met, watch.steps.stepping, watch.turns.cycle
 
     def begins(optimizer: Any, args: Any, kwargs: Any) -> Call | None:
         inside = state.inside
         if not state.active or (get_ident() != thread and not (inside == BACKWARD and turns.computes_gradients())):
             return None
         try:
+            this = state.stepped_id
+            if (
+                state.expect == GONE_BACK
+                and cycle.alone == this
+                and state.stepped() is optimizer
+                and len(args) == 1
+                and not kwargs
+            ):
+                mark = state.mark
+                mark(_clock() + _OPTIMIZER)
+                state.inside, state.expect = OPTIMIZER, UPDATES
+                stepping.append(this)
+                return None
+            state.expect = UNSURE
             stepped = state.stepped
             if stepped() is optimizer:
                 this = state.stepped_id
@@ -195,12 +246,30 @@ def _step_begins(
 def _step_ends(watch: Watch) -> Callable[[Any, Any, Any], None]:
     """What torch calls after an optimizer's step."""
     state, probe, around, steps, turns = watch.state, watch.probe, watch.probe.open, watch.steps, watch.turns
-    cycle, batches, stepping, looks = turns.cycle, steps.batches, steps.stepping, steps.looks
+    cycle, batches, stepping, looks, marks = turns.cycle, steps.batches, steps.stepping, steps.looks, probe.marks
 
     def ends(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if not state.active:
             return
         try:
+            if state.expect == UPDATES and state.stepped() is optimizer:
+                now = _clock()
+                if (
+                    now < state.due_ns
+                    and now - state.ended_ns < QUICK_NS
+                    and batches == state.same
+                    and len(marks) < state.full_at
+                ):
+                    mark = state.mark
+                    mark(now + _END)
+                    state.ended_ns, state.inside = now, NOTHING
+                    state.plain_steps += 1
+                    state.forwards = state.given_to = 0
+                    state.expect = BEGUN if batches else BEGUN_ALONE
+                    stepping.clear()
+                    batches.clear()
+                    return
+            state.expect = UNSURE
             stepped = state.stepped
             this = state.stepped_id if stepped() is optimizer else id(optimizer)
             if not stepping or stepping[-1] != this:
@@ -230,11 +299,7 @@ def _step_ends(watch: Watch) -> Callable[[Any, Any, Any], None]:
             ):
                 mark = state.mark
                 mark(now + _END)
-                state.ended_ns = now
-                state.plain_steps += 1
-                state.forwards = 0
-                state.unused_wait = False
-                batches.clear()
+                state.ended_plainly(now, batches)
             else:
                 steps.end(this)
         except FAULTS as fault:

@@ -41,7 +41,9 @@ def _timed(watch: Watch, original: Callable[..., Any]) -> Callable[..., Any]:
 
     def zero_grad(*args: Any, **kwargs: Any) -> Any:
         # It never starts the clock: setting a training up may clear gradients long before the first step.
-        if compiling() or not state.active or state.inside == OPTIMIZER or not probe._running or get_ident() != thread:
+        if compiling() or not state.active or state.inside == OPTIMIZER or get_ident() != thread:
+            return original(*args, **kwargs)
+        if not state.expect and not probe._running:
             return original(*args, **kwargs)
         try:
             mark = state.mark

@@ -141,7 +141,7 @@ class Watch:
         self._shield.take(fault)
 
     def _trip(self) -> None:
-        self.state.active = False
+        self.state.see(False)
 
     def _describe(self) -> None:
         self.steps.describe()
@@ -289,7 +289,8 @@ class Watch:
         if self._ended:
             return
         self._ended = True
-        whole, self.state.active = self.state.active, False
+        whole = self.state.active
+        self.state.see(False)
         self.recording.break_off(outcome, reason)
         with self.observations.guard("steps"):
             self.turns.settle()

@@ -22,6 +22,7 @@ from perf_diagnostics.integrations.record.recording import Recording
 from perf_diagnostics.integrations.steps.cycle import IN_BACKWARD, Cycle
 from perf_diagnostics.integrations.steps.hindsight import Held, HindsightProbe
 from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
+from perf_diagnostics.integrations.steps.step_state import BEGUN, BEGUN_ALONE, UNSURE
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.steps.device_clock import captures, event_source
 from perf_diagnostics.records import Phase
@@ -111,13 +112,18 @@ class WatchedSteps:
 
     def count_rows(self, model: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """No loader: the samples are the rows given to the model, those of a closure or of several models once."""
-        rows = describe.count_call(args, kwargs) or 0
+        self._count(id(model), describe.count_call(args, kwargs) or 0)
+        given = args[0] if args else None
+        self.state.shape = given.shape if type(given) is torch.Tensor else None
+        self.state.same = None  # with what the call was given, the step is told of in full
+
+    def _count(self, model: int, rows: int) -> None:
         self._most_rows = max(self._most_rows, rows)
         if self.stepping:
             self._rows, self._row_calls = max(self._rows, rows), 1
         else:
             self._rows, self._row_calls = self._rows + rows, self._row_calls + 1
-            self._called_with[id(model), rows] += 1
+            self._called_with[model, rows] += 1
 
     @property
     def rows(self) -> tuple[int, int]:
@@ -205,12 +211,16 @@ class WatchedSteps:
             with self._observations.guard("gradients"):
                 self.trained.look_at_gradients(ALONE if self._cycle.alone == optimizer else optimizer)
 
-    def end(self, optimizer: int = IN_BACKWARD) -> None:
+    def end(self, optimizer: int = IN_BACKWARD) -> None:  # noqa: PLR0915 - it is called once a step
         """The loop's step ends with what its last optimizer has just done, given by identity if it has a turn."""
         state, batches = self.state, self.batches
         if state.evaluated:
             self.give_back_batch()
         self._catch_up()
+        if state.given_to:
+            self._count(state.given_to, state.rows)
+        alone = self._is_alone
+        state.rows, state.given_to = self._rows if alone else 0, 0
         samples, tokens, padding = self.add_up(batches)
         calls = 1 if len(self._cycle) > 1 else self._trained_rows[1]
         self._look_for_slices(samples)
@@ -226,7 +236,7 @@ class WatchedSteps:
             self.losses.look()
         self.trained.micro_steps[micro_steps] += 1
         self._micro_steps = micro_steps
-        state.same = batches.copy() or None  # what begins a block of steps takes it back
+        state.same = batches.copy() if batches or alone else None  # what begins a block of steps takes it back
         self._calls_seen = self._calls_seen or state.forwards > 0
         self._count_batch(samples, micro_steps or calls)  # with its end the warm-up may be written
         if self.unseen:
@@ -250,10 +260,21 @@ class WatchedSteps:
         # However alike the steps are, when a loss and the memory are both due one is ended in full, and the next one.
         beside_ns = max(self.losses.due_ns, self.probe.memory_due_ns)
         state.due_ns = min(self.recording.quiet_until_ns, beside_ns) if may_be_plain else 0
+        state.expect = UNSURE
+        if state.same is not None and state.due_ns and self._cycle.alone == optimizer:
+            state.expect = BEGUN_ALONE if alone else BEGUN
         state.forwards = 0
         state.unused_wait = False
         batches.clear()
         self.folded_batches = 0
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether no batch was seen in the step that ends, and one call of a model tells the rows that it held."""
+        had = self.batches or self.folded_batches or self._masked or len(self._cycle) != 1
+        return (
+            not had and self.state.forwards == self._row_calls == 1 and self._rows > 0 and self.state.shape is not None
+        )
 
     def _look_for_slices(self, samples: int | None) -> None:
         """Whether the calls of the step that ends were on slices of its batches, and how many of one batch.

@@ -14,7 +14,7 @@ import torch
 
 from perf_diagnostics.integrations import attach
 from perf_diagnostics.integrations.model import modules
-from perf_diagnostics.integrations.watching import between_calls, patches, watch
+from perf_diagnostics.integrations.watching import between_calls, function_modes, patches, watch
 from perf_diagnostics.records import ALL_PHASES, StepTable
 
 pytestmark = pytest.mark.usefixtures("nothing_compiled")
@@ -220,7 +220,7 @@ def test_a_loss_that_is_traced_whole_in_the_third_step_is_as_without_us(tmp_path
 
 
 def test_what_is_compiled_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(between_calls, "compiled_graphs", lambda: 1)
+    monkeypatch.setattr(function_modes, "compiled_graphs", lambda: 1)
     one = Loop()
     table = one.train(tmp_path, messages_before_backward)
     assert (table.host_ns("forward") >= one.paused).all() and not one.notes

@@ -17,7 +17,7 @@ from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations import attach
 from perf_diagnostics.integrations.model import parameter_changes
 from perf_diagnostics.integrations.run_script import Session
-from perf_diagnostics.integrations.watching import updates_by_hand
+from perf_diagnostics.integrations.watching import update_ends, updates_by_hand
 from perf_diagnostics.records import Phase, TrialResult
 from perf_diagnostics.store.find import list_runs
 from tests.integrations.test_first_turns import run_here
@@ -200,16 +200,18 @@ def test_batches_that_are_added_up_are_one_step(tmp_path: Path) -> None:
     assert result.facts["accumulation_steps"] == 3
 
 
-def test_without_a_loader_the_update_cannot_be_told_from_making_the_batch(tmp_path: Path) -> None:
+def test_without_a_loader_an_update_that_is_not_seen_cannot_be_told_from_making_the_batch(tmp_path: Path) -> None:
+    """Nothing is written into a parameter: they are made anew."""
     model, batches = made(), list(loader())
     with run_here(tmp_path) as session:
-        of_data(model, batches)
+        functional(model, batches)
     result = result_of(session)
     # Where the last step ends nobody can tell.
     assert len(result.steps[0]) + unseen(result) == BATCHES - 1
     assert result.steps[0].host_ns(Phase.OPTIMIZER) is None
     gap = result.gap("host_optimizer_ns")
     assert gap is not None and "updated by hand" in gap.why and "in other" in gap.why
+    assert result.gap(update_ends.SIGNAL) is None
 
 
 def test_tensors_of_no_module_are_trained_where_there_is_none(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from perf_diagnostics.measure.steps.folding import Folding
 from perf_diagnostics.measure.steps.reading import read_tape
-from perf_diagnostics.measure.steps.tails import Tail, with_tails
+from perf_diagnostics.measure.steps.tails import UPDATED, Tail, Update, with_tails
 from perf_diagnostics.measure.steps.tape import (
     AGAIN,
     APART,
@@ -19,6 +19,7 @@ from perf_diagnostics.measure.steps.tape import (
     KEEPS,
     LEAVE,
     LOSS_MADE,
+    OPTIMIZER,
     OTHER,
     START,
     TRAINS,
@@ -96,3 +97,25 @@ def test_an_empty_tape_and_one_that_goes_on() -> None:
     assert put_in((0, START)) == []
     assert put_in((0, START), (5, TRAINS), (5, LEAVE)) == []
     assert put_in((0, START), (5, TRAINS), (5, LEAVE), (50, CLEARS), (1, LEAVE)) == []
+
+
+def test_what_a_few_updates_by_hand_have_in_common() -> None:
+    updated, took = np.array([10, 30, 20]), np.array([40, 40, 60])  # a quarter, three quarters and a third
+    assert Update.of(updated, took) == Update(share=1 / 3, most_ns=30)
+
+
+def optimizer_and_other_ns(*marks: tuple[int, int]) -> tuple[int, int]:
+    """Of the only step, with what is put in: the half of what follows its backward is the update, but 30 ns at most."""
+    by_hand = with_tails(tape(*marks), {**TAILS, UPDATED: Update(share=0.5, most_ns=30)})
+    stretches = read_tape(by_hand, bridged=True)
+    return int(stretches.phases_ns[0, OPTIMIZER]), int(stretches.phases_ns[0, OTHER])
+
+
+def test_an_update_by_hand_is_optimizer_and_what_follows_is_other() -> None:
+    step = (0, START), (5, BACKWARD), (5, LEAVE), (3, OTHER)
+    assert optimizer_and_other_ns(*step, (40, LEAVE), (2, END)) == (3 + 20, 5 + 20 + 2)
+    assert optimizer_and_other_ns(*step, (100, LEAVE), (2, END)) == (3 + 30, 5 + 70 + 2)
+    # Something else is marked in it, or no update follows this backward.
+    assert optimizer_and_other_ns(*step, (9, OTHER), (9, LEAVE), (9, LEAVE), (2, END)) == (0, 5 + 3 + 27 + 2)
+    assert optimizer_and_other_ns(*step, (40, LEAVE), (2, BACKWARD), (5, LEAVE), (0, END)) == (0, 5 + 3 + 40 + 2)
+    assert optimizer_and_other_ns((0, START), (5, FOLDED), *step[1:], (40, LEAVE), (2, END))[0] == 0

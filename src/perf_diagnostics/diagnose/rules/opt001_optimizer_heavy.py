@@ -78,7 +78,8 @@ class OptimizerHeavy:
     When it is wrong:
         Where the loop marks its phases itself, in a sweep and on a device, the phase also holds gradient clipping, the
         scheduler and ``zero_grad``; in a watched loop on the CPU it is the optimizer's own step (OPT006 has the rest).
-        Where a watched loop updates its parameters by hand, it is all that lies between backward and the next batch.
+        Where a watched loop updates its parameters by hand, it is all that lies between backward and the next batch, or
+        without a DataLoader until the last write into a parameter, an estimate.
         Not every optimizer has a fused implementation on every device.
     """
 

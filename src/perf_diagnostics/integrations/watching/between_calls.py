@@ -15,11 +15,9 @@ from threading import get_ident
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from perf_diagnostics.integrations.model.modules import (
     TimedCalls,
-    is_compiled,
     may_give_gradients,
     next_operation,
     stands_in,
@@ -27,8 +25,8 @@ from perf_diagnostics.integrations.model.modules import (
 from perf_diagnostics.integrations.model.trained import Trained
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, TRAINS, LoopProbe
 from perf_diagnostics.integrations.steps.step_state import NOTHING
+from perf_diagnostics.integrations.watching.function_modes import OwnMode, may_be_traced, put_on, take_off
 from perf_diagnostics.measure.observation import Observations
-from perf_diagnostics.measure.steps.beside_steps import compiled_graphs, compiles
 from perf_diagnostics.measure.steps.tails import Tail
 from perf_diagnostics.measure.steps.tape import CLEARS, LEAVE, code_of, time_of
 
@@ -47,7 +45,6 @@ _LEAST_SHARE = 0.05
 _LEAST_NS = {TRAINS: 20_000, BACKWARD: 100_000}
 
 _clock = time.perf_counter_ns
-_INNER: Any = torch._C
 
 
 def note(share: float) -> str:
@@ -59,7 +56,7 @@ def note(share: float) -> str:
     )
 
 
-class _LastOperation(TorchFunctionMode):
+class _LastOperation(OwnMode):
     """Notes when the last function of torch was over in which something was computed that gradients go through."""
 
     def __init__(self) -> None:
@@ -140,10 +137,8 @@ class BetweenCalls:
     def _begin(self) -> None:
         """The next steps are looked at, where that changes nothing."""
         models = self._trained.modules
-        parts = [part for model in models for part in model.modules()]
-        compiled = compiled_graphs() or compiles() or any(map(is_compiled, parts))
         # After the warm-up nothing is slowed down, and not each end of a step is told.
-        if not models or not self._probe.warmup or compiled or self._trained.device.type != "cpu":
+        if not models or not self._probe.warmup or may_be_traced(models) or self._trained.device.type != "cpu":
             self._left = 0
             return
         self._left = LOOKED_STEPS
@@ -184,18 +179,13 @@ class BetweenCalls:
         self._undo.callback(TimedCalls(model, looked))
 
     def _open(self) -> None:
-        """A call has ended, and a stretch begins, where no mode of the user's is around it that may end in it.
-
-        What torch.compile may trace in it would have our mode among its guards.
-        """
+        """A call has ended, and a stretch begins."""
         self._close()
-        if _INNER._len_torch_function_stack() or len(self._seen[TRAINS][0]) >= _MOST_STRETCHES or compiles():
-            return
         mode = self._mode
-        self._since_mark = len(self._probe.marks)
-        mode.began_at = mode.number = next_operation()
-        _INNER._push_on_torch_function_stack(mode)
-        self._since_ns = _clock()
+        if len(self._seen[TRAINS][0]) < _MOST_STRETCHES and put_on(mode):
+            self._since_mark = len(self._probe.marks)
+            mode.began_at = mode.number = next_operation()
+            self._since_ns = _clock()
 
     def _ends(self, follower: int) -> None:
         """The stretch ends, if one was looked at; it counts where there was nothing else in it that is marked."""
@@ -218,19 +208,9 @@ class BetweenCalls:
             took.append(now - self._since_ns)
 
     def _close(self) -> None:
-        """See no functions any more; modes of the user's that were entered since, and not left yet, stay.
-
-        ``Tensor.backward`` is a function that is seen: meanwhile the mode is taken off by torch, which puts it back.
-        """
+        """See no functions any more."""
         self._mode.began_at = 0
-        stack = [_INNER._get_function_stack_at(at) for at in range(_INNER._len_torch_function_stack())]
-        if all(one is not self._mode for one in stack):
-            return
-        for _ in stack:
-            _INNER._pop_torch_function_stack()
-        for one in stack:
-            if one is not self._mode:
-                _INNER._push_on_torch_function_stack(one)
+        take_off(self._mode)
 
     def _conclude(self) -> None:
         """Enough was seen; with the next call all comes off."""
@@ -242,5 +222,5 @@ class BetweenCalls:
             1, self._looked_ns
         )
         if share >= _LEAST_SHARE:
-            self._probe.tails = tails
+            self._probe.tails = {**self._probe.tails, **tails}
             self._observations.note(SIGNAL, note(share))

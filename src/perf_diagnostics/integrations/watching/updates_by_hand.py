@@ -34,6 +34,7 @@ from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, OPTIMIZER
 from perf_diagnostics.integrations.steps.step_state import NOTHING
 from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watching.optimizer_turns import OptimizerTurns
+from perf_diagnostics.integrations.watching.update_ends import UpdateEnds
 from perf_diagnostics.integrations.watching.watched_steps import WatchedSteps
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Phase
@@ -93,6 +94,7 @@ class UpdatesByHand:
         self._turns = turns
         self._about, self._observations = about, observations
         self._leave, self._take_fault = leave, fails
+        self._ends = UpdateEnds(self._probe, self._trained, observations)
         #: The only thread that is watched.
         self._thread = get_ident()
         self._changes = ParameterChanges()
@@ -138,6 +140,7 @@ class UpdatesByHand:
         """Nobody updates by hand, or the training is over."""
         self._off = True
         self.patches.close()
+        self._ends.stop()
         if self.tail_is_open:
             self._tail = False
             self._leave()
@@ -158,12 +161,15 @@ class UpdatesByHand:
         """The loop goes on after a backward: were the parameters updated by then?"""
         asks = how is GoesOn.ASKS or not torch.is_grad_enabled()
         if asks and not self._has_updated:
+            self._ends.give_up()
             return  # what is asked for in between is no part of an update that may still come
         self._tail = False
         self._leave()
         updated = self._updated()
         # Without a loader the next batch is made here as well, which is no update.
-        if not updated or not (how is GoesOn.FETCHES or self._steps.batches):
+        loads = how is GoesOn.FETCHES or bool(self._steps.batches)
+        self._ends.ends(updated=updated and not loads)
+        if not updated or not loads:
             self._probe.no_update()
         if updated:
             self._turns.step_by_hand_ends()
@@ -389,6 +395,8 @@ class UpdatesByHand:
         if self._state.inside == NOTHING and not self._inner and not self._off:
             self._probe.enter(OPTIMIZER)
             self._tail = True
+            if not self._steps.batches:
+                self._ends.begins()
 
 
 def _reached(outputs: Any, inputs: Any) -> list[torch.Tensor]:

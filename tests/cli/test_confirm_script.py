@@ -81,6 +81,8 @@ def test_a_script_is_ended_before_it_would_end_itself() -> None:
     assert ScriptToTry.of(["train.py"], run, candidates(run, {"threads": 1})).steps == min(100, int(0.8 * steps))
     ahead = {"num_workers": 2, "prefetch_factor": (int(0.8 * steps) - 20) // 2}
     assert ScriptToTry.of(["train.py"], run, candidates(run, ahead)).steps in {20, 21}
+    some = ScriptToTry.of(["train.py"], run, candidates(run, {"threads": 1}), 30)
+    assert (some.steps, some.spare_steps) == (30, int(0.8 * steps) - 30)
 
 
 @pytest.mark.parametrize(
@@ -223,10 +225,12 @@ def test_a_model_computes_in_16_bits_from_outside(here: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_of_some_steps_with_a_setting_says_so_in_its_record(here: Path) -> None:
-    ended = in_a_process("run", "--name", "some", "--steps", "20", "--with", "num_workers=1", "train.py", "ended")
+    options = "--steps", "20", "--warm-up-steps", "9", "--with", "num_workers=1"
+    ended = in_a_process("run", "--name", "some", *options, "train.py", "ended")
     assert ended.returncode == 0 and not (here / "ended").exists()
     run = find_run("some", here / "results").read()
     (result,) = run.results
-    assert len(result.steps[0].columns["warmup"]) >= 23 and result.stop_reason == "enough_steps"
+    assert len(result.steps[0].steady) == 20 and np.count_nonzero(result.steps[0].columns["warmup"]) >= 9
+    assert result.stop_reason == "enough_steps"
     assert result.facts["num_workers"] == 1
     assert any("num_workers=1 in place of its own" in note for note in run.notes)

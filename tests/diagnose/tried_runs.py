@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from perf_diagnostics.diagnose.finding import Share
 from perf_diagnostics.diagnose.rule_parts.experiments import About, Experiment, Experiments
@@ -11,6 +13,7 @@ from perf_diagnostics.testing import run_of, trial_of
 
 FACTS: dict[str, Json] = {"num_workers": 0, "cpu_count": 8, "threads": 1}
 GROUP = "synthetic on cpu"
+STILL_COMPILING = "given up after 43 steps: torch.compile was still compiling"
 WORKERS: dict[str, Json] = {"num_workers": 2, "persistent_workers": True}
 CACHED: dict[str, Json] = {"ceiling": "cached_batches"}
 
@@ -46,11 +49,15 @@ def experiment(
     )
 
 
-def measured(trial: Trial, step_s: float) -> TrialResult:
+def measured(trial: Trial, step_s: float, **of_trial: Any) -> TrialResult:
     """A result of exactly this trial, whose every step takes so long."""
-    import dataclasses
+    made = trial_of(forward=step_s, batch_size=trial.settings.batch_size, **of_trial)
+    return dataclasses.replace(made, trial=trial)
 
-    return dataclasses.replace(trial_of(forward=step_s, batch_size=trial.settings.batch_size), trial=trial)
+
+def unsettled(trial: Trial, step_s: float) -> TrialResult:
+    """Likewise, of a trial that still compiled when it was measured."""
+    return measured(trial, step_s, facts={"warmup_ended": STILL_COMPILING}, steady=False)
 
 
 def results(one: Experiment, new_s: Sequence[float], *, base_s: float = 1.0) -> tuple[TrialResult, ...]:

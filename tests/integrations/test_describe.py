@@ -83,6 +83,34 @@ def test_samples_of_a_call(args: tuple[torch.Tensor, ...], kwargs: dict[str, tor
     assert describe.count_call(args, kwargs) == samples
 
 
+IMAGES = [torch.zeros(3, 8 + n, 8) for n in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("batch", "samples"),
+    [
+        ((tuple(IMAGES), tuple({"boxes": torch.zeros(n, 4)} for n in range(5))), 5),  # a detector's
+        ([IMAGES, [torch.zeros(n, 4) for n in range(5)]], 5),
+        ({"images": IMAGES, "masks": [torch.zeros(1, 8, 8)] * 5}, 5),
+        ((IMAGES, torch.zeros(5)), 5),
+        ((IMAGES, ["a cat"] * 5), 5),
+        (((torch.zeros(12, 4), torch.zeros(12, 6)), torch.zeros(12)), 12),  # two inputs with a row a sample
+        (((torch.zeros(12, 4), torch.zeros(12, 6)), (torch.zeros(12), torch.zeros(12))), 12),
+        (((torch.zeros(2, 4), torch.zeros(2, 6)), torch.zeros(2)), 2),
+        (((torch.zeros(12, 4), torch.zeros(2, 12, 6)), torch.zeros(12)), 12),  # and a recurrent state
+        (((torch.zeros(12, 4), torch.zeros(12, 6)),), 12),
+    ],
+)
+def test_a_list_with_a_tensor_for_each_sample_is_as_many_as_it_is_long(batch: object, samples: int) -> None:
+    count = describe.count_batch(batch)
+    assert count is not None
+    assert count.samples == samples
+
+
+def test_a_call_with_an_image_for_each_sample() -> None:
+    assert describe.count_call((IMAGES, [{"boxes": torch.zeros(1, 4)}] * 5), {}) == 5
+
+
 class Graphs:
     """As a batch of PyTorch Geometric: everything it holds is behind properties."""
 

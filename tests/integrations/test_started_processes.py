@@ -32,6 +32,11 @@ pools_worker: Any = vars(pool)["worker"]
 torchs: Any = importlib.import_module("torch.multiprocessing.spawn")
 
 HEARD: list[object] = []
+FAILED: list[tuple[str, str]] = []
+
+
+def failed(process: str, why: str) -> None:
+    FAILED.append((process, why))
 
 
 class Ear:
@@ -90,7 +95,7 @@ def test_a_started_process_is_measured_up_to_how_its_function_ends(
     ):
         HEARD.clear()
         with ExitStack() as installed:
-            StartedProcesses(Ear, lambda: False).install(installed)
+            StartedProcesses(Ear, lambda: False, failed).install(installed)
             one = taken_along(multiprocessing.get_context("spawn").Process(target=trains, args=(what,), name="one"))
         there = pickle.loads(one)
         assert there.name == "one" and HEARD == []
@@ -105,11 +110,70 @@ def test_a_started_process_is_measured_up_to_how_its_function_ends(
         assert [*HEARD] == ["one", "begin", what, ending]
 
 
+class Broken(Ear):
+    """Fails where it is told to."""
+
+    fails_at = "make"
+
+    def __init__(self, process: str) -> None:
+        self.fail("make")
+
+    def begin(self) -> None:
+        self.fail("begin")
+
+    def end(self, ending: Ending) -> None:
+        super().end(ending)
+        self.fail("end")
+
+    def fail(self, at: str) -> None:
+        if at == self.fails_at:
+            raise TypeError(f"it cannot {at}")
+
+
+@pytest.mark.parametrize("at", ["make", "begin", "end"])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_what_fails_of_ours_is_told_to_the_first_process_and_does_nothing_to_the_started_one(
+    at_its_end: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch, at: str, method: str
+) -> None:
+    monkeypatch.setattr(Broken, "fails_at", at)
+    FAILED.clear()
+    with ExitStack() as installed:
+        started = StartedProcesses(Broken, lambda: True, failed)
+        started.install(installed)
+        there = pickle.loads(taken_along(multiprocessing.get_context("spawn").Process(target=trains, name="one")))
+        monkeypatch.setattr(process, "_current_process", there)
+        if method == "spawn":
+            there._after_fork()
+        else:
+            monkeypatch.setattr(os, "getppid", os.getpid)
+            started._forked()
+    for end in at_its_end:  # which is called also where it failed to begin
+        end()
+    assert [*FAILED] == [("one", f"TypeError: it cannot {at}")]
+    assert [*HEARD] == ([] if at == "make" else [(Outcome.COMPLETED, "", "script_ended")])
+
+
+def test_what_fails_when_a_process_is_left_by_what_measures_the_first_one_does_nothing_to_it(
+    at_its_end: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def left() -> bool:
+        raise RuntimeError("it does not come off")
+
+    FAILED.clear()
+    monkeypatch.setattr(process, "_current_process", process.BaseProcess(target=trains, name="one"))
+    with ExitStack() as installed:
+        started = StartedProcesses(Ear, left, failed)
+        started.install(installed)
+        monkeypatch.setattr(os, "getppid", os.getpid)
+        started._forked()
+    assert [*FAILED] == [("one", "RuntimeError: it does not come off")] and at_its_end == []
+
+
 def test_what_is_taken_along_is_the_scripts_own_once_nobody_measures(at_its_end: list[Callable[[], None]]) -> None:
     one = multiprocessing.get_context("spawn").Process(target=trains, args=("trains",))
     plain = taken_along(one)
     with ExitStack() as installed:
-        StartedProcesses(Ear, lambda: False).install(installed)
+        StartedProcesses(Ear, lambda: False, failed).install(installed)
         assert taken_along(one) != plain
         assert b"perf_diagnostics" not in taken_along(multiprocessing.get_context("spawn").Process(target=pools_worker))
     assert taken_along(one) == plain and "__reduce_ex__" not in vars(process.BaseProcess)
@@ -151,12 +215,15 @@ def test_workers_of_loaders_and_pools_do_not_train() -> None:
 
 def test_word_of_a_record_is_left_and_taken_once(tmp_path: Path) -> None:
     there = StartedTrainings(tmp_path / "word")
-    assert there.take() == []
+    assert there.take() == ([], [])
     for name in ("Process-1", "Learner-2"):
         pickle.loads(pickle.dumps(there)).add(name, tmp_path / name)
-    first, second = told = there.take()
+    pickle.loads(pickle.dumps(there)).failed("Process-3", "OSError: none")
+    told, failed = there.take()
+    first, second = told
+    assert failed == ["in Process-3: OSError: none"]
     assert (first.process, second.folder.path) == ("Process-1", tmp_path / "Learner-2")
-    assert there.take() == [] and not (tmp_path / "word").exists()
+    assert there.take() == ([], []) and not (tmp_path / "word").exists()
     mine, other = notes_on_processes(told)
     assert "the training of Process-1, " in mine and f"{os.path.relpath(tmp_path / 'Learner-2')} (Learner-2)" in other
     assert notes_on_processes([object(), first])[0].endswith("(Process-1).") and notes_on_processes([object()]) == []
@@ -209,6 +276,32 @@ HOGWILD = """
             process.join()
         print("codes", [process.exitcode for process in processes])
 """
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_fault_of_ours_in_a_started_process_is_told_once_it_is_over(tmp_path: Path, method: str) -> None:
+    broken = """
+        def end(*_):
+            raise TypeError("it cannot end")
+
+        def work(model):
+            from perf_diagnostics.integrations.watching.watch import Watch
+            Watch.end = end
+            train(20, model)
+
+        if __name__ == "__main__":
+            mp.set_start_method(sys.argv[1])
+            process = mp.Process(target=work, args=(torch.nn.Linear(8, 1),))
+            process.start(), process.join()
+            print("code", process.exitcode)
+    """
+    name = script(tmp_path, "\nimport torch.multiprocessing as mp\n" + textwrap.dedent(broken))
+    plain, watched = both(tmp_path, name, method)
+    assert watched.stdout == plain.stdout == "code 0\n" and watched.returncode == plain.returncode == 0
+    ours = [line for line in watched.stderr.splitlines() if line.startswith("perf-diagnostics: ")]
+    assert plain.stderr == "\n".join(line for line in watched.stderr.splitlines() if line not in ours)
+    assert "TypeError: it cannot end" in "".join(ours)
 
 
 @pytest.mark.slow

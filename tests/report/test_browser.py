@@ -14,8 +14,10 @@ from PIL import Image
 
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.formats.html import render_html
+from perf_diagnostics.report.words import WORD_LIMIT
 from tests.report.conftest import GENERATED_AT
 from tests.report.rich_run import rich_diagnosis, rich_run
+from tests.report.test_paper_width import with_long_words
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
@@ -116,6 +118,28 @@ def test_the_sections_of_a_rich_run_do_not_overrun_a_narrow_window_either(tmp_pa
     assert 'class="depth"' in path.read_text(encoding="utf-8")
     assert result["wide"] <= 0
     assert "CONSOLE" not in log
+
+
+def test_a_long_name_leaves_its_number_in_sight(tmp_path):
+    """The value stands within a narrow card, however long a word of its name is."""
+    path = tmp_path / "long.html"
+    probe = (
+        PROBE[: PROBE.index("  const table")]
+        + """
+  const cells = [...document.querySelectorAll("article.warning table.evidence tbody tr")].map((row) => row.cells[1]);
+  const card = document.querySelector("article.warning").getBoundingClientRect();
+  const out = document.createElement("pre");
+  out.id = "probe";
+  out.textContent = JSON.stringify({left: Math.max(...cells.map((c) => c.getBoundingClientRect().right)) - card.left,
+    card: card.width});
+  document.body.append(out);
+});
+</script></body>"""
+    )
+    long = with_long_words(metric="w" * WORD_LIMIT)
+    path.write_text(render_html(long).replace("</body>", probe), encoding="utf-8")
+    result, _ = probed(path, tmp_path, 500)
+    assert result["left"] < 0.7 * result["card"]
 
 
 def test_light_and_dark_are_different_pages(page, tmp_path):

@@ -8,9 +8,11 @@ import re
 import pytest
 
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Finding, Severity, Share, Verdict
+from perf_diagnostics.report.changes import changes_of
 from perf_diagnostics.report.formats.html import render_html
 from perf_diagnostics.report.formats.markdown import render_markdown
-from perf_diagnostics.report.lead import explained_by, lead, lead_of
+from perf_diagnostics.report.gains import explained_by
+from perf_diagnostics.report.lead import lead, lead_of
 from perf_diagnostics.report.model import Change, Report
 from perf_diagnostics.report.tables.tables import findings_table
 
@@ -77,6 +79,10 @@ def test_a_symptom_says_whose_and_that_its_gain_is_not_a_second_one(report: Repo
     assert explained_by(cause, diagnosis) == ""
     assert explained_by(finding("BBB002", gain=False), diagnosis) == "Explained by AAA001."
     assert explained_by(finding("BBB002", scope="cuda:0"), diagnosis) == ""  # found elsewhere
+    apart = dataclasses.replace(diagnosis, findings=(cause, dataclasses.replace(symptom, name="another-name")))
+    of_cause, of_symptom = (change.because for change in changes_of(apart))
+    assert of_cause.endswith("AAA001)")
+    assert of_symptom.endswith("BBB002, explained by AAA001: one gain, not two)")
     told = dataclasses.replace(report, diagnosis=diagnosis)
     for text in (render_html(told), render_markdown(told)):
         assert text.count("Explained by AAA001: one gain, not two.") == 1

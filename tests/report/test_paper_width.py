@@ -1,4 +1,4 @@
-"""No table and no word of one goes beyond the text of a page: measured on the boxes that the PDF is drawn from."""
+"""No table and no word goes beyond the text of a page: measured on the boxes that the PDF is drawn from."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from perf_diagnostics.diagnose.engine import diagnose
+from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.records import Json
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.formats.html import render_html
 from perf_diagnostics.report.model import Report
+from perf_diagnostics.report.words import WORD_LIMIT
 from tests.diagnose.tried_runs import CACHED, experiment, tried, waiting_run
 from tests.report.conftest import GENERATED_AT
 from tests.report.rich_run import rich_diagnosis, rich_run
@@ -24,20 +26,31 @@ SEVERAL: dict[str, Json] = {"optimizer_implementation": "foreach", "gradient_che
 
 
 def beyond_the_text(report: Report) -> list[str]:
-    """The words and cells of tables that end to the right of their page's text, each with its page and by how much."""
+    """The words, and cells of tables, that end to the right of their page's text, each with its page and how far."""
     weasyprint = pytest.importorskip("weasyprint")
     found, tables = [], 0
     for number, page in enumerate(weasyprint.HTML(string=render_html(report, "print")).render().pages, 1):
         paper: Any = page._page_box
         right = paper.content_box_x() + paper.width
-        for table in (box for box in paper.descendants() if type(box).__name__ == "TableBox"):
-            tables += 1
-            for box in (table, *table.descendants()):
-                over = box.position_x + box.width - right if isinstance(box.width, int | float) else 0.0
-                if over > ROUNDING:
-                    found.append(f"page {number}: {getattr(box, 'text', type(box).__name__)!r} by {over:.0f} px")
+        below = paper.content_box_y() + paper.height  # the page's number stands there
+        for box in paper.descendants():
+            kind = type(box).__name__
+            tables += kind == "TableBox"
+            looked_at = kind in ("TextBox", "TableBox", "TableCellBox") and isinstance(box.width, int | float)
+            if looked_at and box.position_y < below and (over := box.position_x + box.width - right) > ROUNDING:
+                found.append(f"page {number}: {getattr(box, 'text', kind)!r} by {over:.0f} px")
     assert tables, "a report without a table would show nothing"
     return found
+
+
+def with_long_words(**fields: str) -> Report:
+    """A report whose first evidence has such a word, once in a warning and once in what is only to be known."""
+    run = waiting_run()
+    diagnosis = diagnose(run)
+    found = diagnosis.findings[0]
+    long = (dataclasses.replace(found.evidence[0], **fields), *found.evidence)
+    twice = tuple(dataclasses.replace(found, severity=severity, evidence=long) for severity in Severity)
+    return build_report(run, dataclasses.replace(diagnosis, findings=twice), generated_at=GENERATED_AT)
 
 
 def tried_report() -> Report:
@@ -66,6 +79,22 @@ def test_every_table_of_a_rich_run_stays_within_the_text() -> None:
 
 @pytest.mark.slow
 def test_every_table_of_a_sweep_stays_within_the_text(report: Report) -> None:
+    assert beyond_the_text(report) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("field", ["metric", "unit", "source"])
+def test_a_word_of_evidence_as_long_as_a_report_keeps_is_broken(field: str) -> None:
+    report = with_long_words(**{field: "w" * WORD_LIMIT})
+    assert beyond_the_text(report) == []
+
+
+@pytest.mark.slow
+def test_a_long_name_of_what_a_finding_is_about_is_broken() -> None:
+    run = waiting_run()
+    diagnosis = diagnose(run)
+    found = tuple(dataclasses.replace(one, scope="w" * WORD_LIMIT) for one in diagnosis.findings)
+    report = build_report(run, dataclasses.replace(diagnosis, findings=found), generated_at=GENERATED_AT)
     assert beyond_the_text(report) == []
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Diagnosis, OperatorShare
-from perf_diagnostics.records import Run
+from perf_diagnostics.records import Run, TrialResult
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.drawing.palette import PRINTED
 from perf_diagnostics.report.drawing.svg import svg
@@ -22,6 +22,8 @@ from perf_diagnostics.report.formats.json import report_json
 from perf_diagnostics.report.formats.markdown import render_markdown
 from perf_diagnostics.report.model import Chart, ChartKind, Report, ReportTable
 from perf_diagnostics.report.slides.pptx import render_pptx
+from perf_diagnostics.report.slides.slide_layout import BODY
+from perf_diagnostics.report.slides.slides import Deck
 from perf_diagnostics.testing import run_of, trial_of
 from tests.report.conftest import GENERATED_AT
 from tests.report.rich_run import (
@@ -169,6 +171,52 @@ def test_mfu_uses_the_sheet_of_the_device() -> None:
     assert shown is not None and "NVIDIA T4 data sheet" in shown.note
 
 
+def _note_beside_the_sheet(device: str, precision: str = "float32", **ceilings: float) -> str:
+    """What the table of work says of a trial with these ceilings on a pretended device."""
+    quantities = {"flops_per_step": 1e9, **ceilings}
+    settings, facts = {"precision": precision}, {"device_name": device}
+    trial = trial_of(forward=0.1, device="cuda:0", settings=settings, facts=facts, quantities=quantities)
+    shown = table(report_of(run_of(trial)), "work")
+    assert shown is not None
+    return shown.note
+
+
+def test_the_measured_ceilings_stand_beside_what_the_sheet_promises() -> None:
+    # The T4's sheet: 320 GB/s, 8.1 TFLOP/s in float32 and 65 in float16.
+    note = _note_beside_the_sheet("Tesla T4", memory_bandwidth=256e9, matmul_ceiling=5.4e12)
+    assert "Tesla T4 reached in this run: the fastest copy 80.0 % and the fastest product in float32 66.7 %." in note
+    assert "is little" not in note
+    slow = _note_beside_the_sheet("Tesla T4", "float16", memory_bandwidth=256e9, matmul_ceiling=26e12)
+    assert "the fastest product in float16 40.0 %. Less than 50.0 % is little. What can cause it: " in slow
+
+
+def test_of_several_trials_the_fastest_copy_counts() -> None:
+    def trial(batch_size: int, bandwidth: float) -> TrialResult:
+        quantities = {"flops_per_step": 1e9, "memory_bandwidth": bandwidth}
+        facts = {"device_name": "Tesla T4"}
+        return trial_of(forward=0.1, batch_size=batch_size, device="cuda:0", facts=facts, quantities=quantities)
+
+    shown = table(report_of(run_of(trial(1, 80e9), trial(2, 240e9), trial(3, 160e9))), "work")
+    assert shown is not None and "reached in this run: the fastest copy 75.0 %." in shown.note  # 240 of 320 GB/s
+    assert "is little" not in shown.note
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "ceilings"),
+    [
+        ("a device of tomorrow", "float32", {"memory_bandwidth": 256e9, "matmul_ceiling": 5e12}),  # no sheet
+        ("Tesla T4", "bfloat16", {"matmul_ceiling": 2e12}),  # no units for it, and no copy measured
+        ("Tesla T4", "float32", {"memory_bandwidth": 400e9}),  # 1.25 of what it can do: nothing to be believed
+        ("Tesla T4", "float32", {}),
+    ],
+)
+def test_of_what_is_not_known_of_a_sheet_nothing_is_said(
+    device: str, precision: str, ceilings: dict[str, float]
+) -> None:
+    note = _note_beside_the_sheet(device, precision, **ceilings)
+    assert "reached in this run" not in note and "is little" not in note
+
+
 def test_slow_steps_are_split_by_cause_and_stay_in_the_throughput() -> None:
     report = report_of(run_of(with_slow_steps(cpu(4))))
     by_cause = {row["Cause"]: row for row in rows(report, "slow_steps")}
@@ -313,6 +361,44 @@ def test_rooflines_are_drawn_on_logarithmic_axes() -> None:
     xs, ys = [float(m.get("cx", "")) for m in marks], [float(m.get("cy", "")) for m in marks]
     assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.11)
     assert ys[0] - ys[1] == pytest.approx(ys[1] - ys[2], abs=0.11)
+
+
+def test_a_name_on_a_roofline_lies_over_no_other_point() -> None:
+    base = chart(report_of(run_of(cpu(1), cpu(2))), "roofline_1")
+
+    def named(*x: float) -> dict[str, tuple[str | None, float]]:
+        """Side and place of each name that is drawn, with the first point stressed."""
+        series = dataclasses.replace(base.series[0], values=(10.0,) * 4, highlight="a")
+        crowded = dataclasses.replace(base, categories=tuple("abcd"), x=x, series=(series,), lines=())
+        texts = ElementTree.fromstring(svg(crowded, PRINTED)).iter("{http://www.w3.org/2000/svg}text")
+        return {t.text: (t.get("text-anchor"), float(t.get("x", ""))) for t in texts if t.text in tuple("abcd")}
+
+    apart = named(2.0, 5.0, 20.0, 50.0)
+    assert [apart[name][0] for name in "abcd"] == ["start", "start", "start", "end"]  # right, but at the drawing's edge
+    # The name of the stressed point goes to the left; to the right of the last there is room, between them none.
+    crowded = named(2.0, 2.1, 2.2, 50.0)
+    assert crowded["a"][0] == "end" and sorted(crowded) == ["a", "c", "d"]
+    assert crowded["a"][1] < apart["a"][1] < crowded["c"][1]
+
+
+def test_names_on_a_slides_roofline_lie_apart() -> None:
+    from pptx import Presentation
+
+    base = chart(report_of(run_of(cpu(1), cpu(2))), "roofline_1")
+
+    def named(*x: float) -> list[tuple[str, str]]:
+        series = dataclasses.replace(base.series[0], values=(10.0,) * 3, highlight="b")
+        deck = Deck("t", None)
+        deck.chart(deck.slide("t"), BODY, dataclasses.replace(base, categories=tuple("abc"), x=x, series=(series,)))
+        (native,) = [s.chart for s in Presentation(io.BytesIO(deck.to_bytes())).slides[0].shapes if s.has_chart]
+        (points,) = list(native.plots[0].series)[len(base.lines) :]
+        labels = [points.points[index].data_label for index in range(3)]
+        return [(label.text_frame.text, label.position.name) for label in labels if label.has_text_frame]
+
+    assert named(1.0, 10.0, 20.0) == [("a", "RIGHT"), ("b", "RIGHT"), ("c", "RIGHT")]
+    # log10(1.05) is 0.02 of a decade; the stressed one comes first, and its name lies over no other point.
+    assert named(10.0, 10.5, 20.0) == [("b", "RIGHT"), ("c", "RIGHT")]
+    assert named(10.5, 10.0, 20.0) == [("b", "LEFT"), ("c", "RIGHT")]
 
 
 def test_lying_bars_are_as_long_as_their_values_and_say_them(rich: Report) -> None:

@@ -90,7 +90,7 @@ def test_a_chart_is_headed_by_what_it_shows() -> None:
     page = render_html(report).replace("\xa0", " ")
     assert f"<h3>{chart.takeaway}</h3><p>{chart.title}</p>" in page
     slides = pptx.Presentation(io.BytesIO(render_pptx(report))).slides
-    slide = next(s for s in slides if s.shapes.title.text_frame.text == chart.takeaway)
+    slide = next(s for s in slides if s.shapes.title.text_frame.text.replace("\xa0", " ") == chart.takeaway)
     assert chart.title in "\n".join(s.text_frame.text for s in slide.shapes if s.has_text_frame)
     panel = breakdown(report).axes[0]
     shown = [" ".join(text.get_text().split()) for text in panel.texts]

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from perf_diagnostics.diagnose.engine import diagnose
-from perf_diagnostics.diagnose.rule_parts.experiments import Experiments
+from perf_diagnostics.diagnose.rule_parts.experiments import About, Experiments, LeftOut
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.formats.html import render_html
 from perf_diagnostics.report.formats.json import report_json
@@ -19,7 +19,17 @@ from perf_diagnostics.report.summary import summary_text
 from perf_diagnostics.report.tried import told_briefly, tried_frame, tried_on_a_slide
 from perf_diagnostics.report.words import cell
 from perf_diagnostics.testing import run_of, trial_of
-from tests.diagnose.tried_runs import CACHED, WORKERS, experiment, results, tried, waiting_run
+from tests.diagnose.tried_runs import (
+    CACHED,
+    GROUP,
+    WORKERS,
+    experiment,
+    measured,
+    results,
+    tried,
+    unsettled,
+    waiting_run,
+)
 
 HALF = (0.50, 0.505, 0.495, 0.50, 0.50)
 SLOWER = (1.2, 1.21, 1.19, 1.2, 1.2)
@@ -89,6 +99,22 @@ def test_of_too_few_pairs_the_table_has_no_gain_and_says_what_is_missing() -> No
     assert (change.gain.low, change.gain.high) == (0.1, 0.6) and told["Predicted"] == "10 to 60"
     assert "predicted" not in change.tried and "needs 3" in change.tried
     assert row(report_of(tried((experiment(WORKERS), HALF[:3]))))["Gain"] == pytest.approx(50.0, abs=0.2)
+
+
+def test_what_had_not_settled_has_no_gain_and_says_what_to_do() -> None:
+    advised = diagnose(waiting_run()).findings[0].remedies[0].change
+    for change in (advised, CACHED):
+        one = experiment(change)
+        both = [one.pair(index) for index in range(3)]
+        pairs = [result for base, new in both for result in (measured(base, 1.0), unsettled(new, 0.5))]
+        report = report_of(Experiments(planned=(one,), results=tuple(pairs)))
+        told = row(report)
+        assert (told["Result"], told["Pairs"], told["Gain"]) == ("not settled", 0, None)
+        assert "tries it anew after a longer warm-up" in str(told["Note"])
+        assert "Not settled: the warm-up was not over" in table_of(report).note
+        if change is advised:
+            assert report.changes[0].tried.startswith("tried, not settled: 3 pairs had not settled")
+    assert "Not settled" not in table_of(report_of(tried((experiment(WORKERS), HALF)))).note
 
 
 def test_a_gain_outside_the_prediction_says_so() -> None:
@@ -185,6 +211,14 @@ def test_where_all_was_tried_in_one_place_that_is_said_once() -> None:
     assert brief.note.endswith("All are about cpu, batch 8.") and len(brief.rows) == 2
     alone = told_briefly(table_of(report_of(tried((experiment(WORKERS), HALF)))))
     assert alone.columns[1].label == "Where" and "All are about" not in alone.note
+
+
+def test_what_was_left_out_names_its_place_as_what_was_tried() -> None:
+    late = LeftOut(about=(About("INP001", GROUP),), says="Try it.", change=CACHED, batch_size=8, why="no time was left")
+    tried_and_not = dataclasses.replace(tried((experiment(WORKERS), HALF)), left_out=(late,))
+    report = report_of(tried_and_not)
+    assert [row(report, number)["Where"] for number in (0, 1)] == ["cpu, batch 8", "cpu, batch 8"]
+    assert told_briefly(table_of(report)).note.endswith("All are about cpu, batch 8.")
 
 
 def test_what_the_slide_leaves_out_stands_in_its_notes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from perf_diagnostics.records import Outcome, Settings, Trial
 from perf_diagnostics.store.files import codec
@@ -30,11 +31,12 @@ class Ended:
 class Pretended:
     """A launcher whose trials take ``step_s(settings)`` a step; ``before`` is called with each, and may raise.
 
-    Where ``step_s`` is None, the trial crashes.
+    Where ``step_s`` is None, the trial crashes. ``more`` are further arguments of ``trial_of``.
     """
 
     step_s: Callable[[Settings], float | None]
     before: Callable[[Trial], None] = lambda _trial: None
+    more: Callable[[Trial], dict[str, Any]] = lambda _trial: {}
     started: list[Trial] = dataclasses.field(default_factory=list)
 
     def start(self, request: Request) -> Ended:
@@ -49,6 +51,7 @@ class Pretended:
             steps=0 if seconds is None else trial.length.max_steps,
             outcome=Outcome.CRASHED if seconds is None else Outcome.COMPLETED,
             reason="planted" if seconds is None else "",
+            **self.more(trial),
         )
         result = dataclasses.replace(made, trial=trial)
         PartFiles(folder).write([table for table in result.steps if len(table)])

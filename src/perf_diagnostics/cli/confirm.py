@@ -164,6 +164,7 @@ def tried(
             progress=told,
             launch=None if script is None else script.launch,
             own_script=script is not None,
+            spare_steps=None if script is None else script.spare_steps,
             refused=() if script is None else script.refused,
         ).run(wanted)
     finally:
@@ -190,7 +191,14 @@ def _plan_only(
     pairs = _given(given, "pairs", PAIRS)
     budget_s = _given(given, "time_budget", TIME_BUDGET_S)
     steps = _given(given, "steps", None) if script is None else script.steps
-    confirm = Confirm(folder, pairs=pairs, steps=steps, time_budget_s=budget_s, own_script=script is not None)
+    confirm = Confirm(
+        folder,
+        pairs=pairs,
+        steps=steps,
+        time_budget_s=budget_s,
+        own_script=script is not None,
+        spare_steps=None if script is None else script.spare_steps,
+    )
     ahead = confirm.foresee(wanted)
     print(planned_text(wanted, ahead))
     fit = sum(one.decides for one in ahead)

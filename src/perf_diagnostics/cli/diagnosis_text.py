@@ -12,8 +12,7 @@ from perf_diagnostics.cli.tried_text import tried_text
 from perf_diagnostics.diagnose.code.code_words import seen_at
 from perf_diagnostics.diagnose.verdict_place import verdict_words
 from perf_diagnostics.diagnose.wording import counted
-from perf_diagnostics.report.gains import fix
-from perf_diagnostics.report.lead import explained_by
+from perf_diagnostics.report.gains import explained_by, fix
 from perf_diagnostics.report.reading_order import in_reading_order
 from perf_diagnostics.report.words import tie
 

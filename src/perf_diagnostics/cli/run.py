@@ -78,9 +78,12 @@ def add(commands: Any) -> None:
         "--steps",
         type=at_least_one,
         metavar="N",
-        help="end the process after so many measured steps, at once: what the script does at its end does not happen",
+        help="end the script after so many measured steps, with the processes it has started, at once: what it does at "
+        "its end does not happen",
     )
-    command.add_argument("--parent", type=int, help=argparse.SUPPRESS)  # a trial's, which ends with who measures it
+    # Of a trial, which ends with who measures it.
+    command.add_argument("--parent", type=int, help=argparse.SUPPRESS)
+    command.add_argument("--warm-up-steps", type=int, default=0, help=argparse.SUPPRESS)
     command.add_argument(
         "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as python -m does"
     )
@@ -183,7 +186,7 @@ def _again(given: argparse.Namespace) -> Again | None:
 
     settings = {name: parsed_value(value) for name, value in assignments(given.forced, of="--with").items()}
     check_forced(settings)
-    return Again(settings, given.steps)
+    return Again(settings, given.steps, given.warm_up_steps)
 
 
 def tell(session: Session, words: Sequence[str]) -> None:
@@ -209,7 +212,8 @@ def _tell(session: Session, words: Sequence[str]) -> None:
         recorded.insert(0, session.watch.recording)
     if recorded:
         observations = session.faults if session.watch is None else session.watch.observations
-        diagnosis = tell(recorded[0], observations, notes_on_processes(recorded))
+        failed = [f"Measuring failed {why} ({REPORT_IT})." for why in session.failed]
+        diagnosis = tell(recorded[0], observations, [*notes_on_processes(recorded), *failed])
         if diagnosis is not None:
             _tell_more(diagnosis, recorded[0], words)
     elif session.faults.gaps:
@@ -225,13 +229,15 @@ def _tell_more(diagnosis: Diagnosis, recording: Recorded, words: Sequence[str]) 
     from perf_diagnostics.report.changes import changes_of
     from perf_diagnostics.report.gains import gain
 
-    for change in changes_of(diagnosis)[:1]:
+    first = changes_of(diagnosis)[:1]
+    for change in first:
         code = f" [{change.code}]" if change.code else ""
         say(f"Try: {change.says}{code} A fix {gain(change.gain)}.")
     if recording.folder is not None:
         where = os.path.relpath(recording.folder.path)
         if _can_be_tried(diagnosis, recording):
-            say(f"To measure what it wins, in the script as it is: {typed('confirm', where, '--rerun', *words)}")
+            what = "it wins" if first else "settings would win that no fault asks for"
+            say(f"To measure what {what}, in the script as it is: {typed('confirm', where, '--rerun', *words)}")
         say(f"Evidence: {typed('diagnose', where)}; to pass on: {typed('report', where)}")
 
 

@@ -36,12 +36,16 @@ _OURS_IN_FRONT = "What is for confirm itself comes before --rerun"
 
 @dataclass(frozen=True)
 class ScriptToTry:
-    """A script, what of the advice about it can be tried, what cannot, and for how many steps it is run each time."""
+    """A script, what of the advice about it can be tried, what cannot, and for how many steps it is run each time.
+
+    ``spare_steps`` are those that are left then for a longer warm-up.
+    """
 
     launch: ScriptAgain
     possible: tuple[Candidate, ...]
     refused: tuple[LeftOut, ...]
     steps: int
+    spare_steps: int
 
     @classmethod
     def of(cls, words: Sequence[str], run: Run, wanted: Sequence[Candidate], steps: int | None = None) -> ScriptToTry:
@@ -79,11 +83,13 @@ class ScriptToTry:
                 f"them, {before} before a change is in full effect, and the last fifth is left, so that the script "
                 "does not come to its end. Train for longer, or try less (--only CODE)."
             )
+        steps = min(most, length_for(wanted[0].step_s, steps=steps).max_steps)
         return cls(
             launch=ScriptAgain(words, base.settings),
             possible=possible,
             refused=tuple(not_tried(one, why) for one in wanted if (why := _why_not(one.change, table))),
-            steps=min(most, length_for(wanted[0].step_s, steps=steps).max_steps),
+            steps=steps,
+            spare_steps=most - steps,
         )
 
 

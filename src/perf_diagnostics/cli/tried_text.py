@@ -64,7 +64,7 @@ def _ahead(one: Foreseen) -> str:
     """``5 pairs, about 40 s``; ``2 of 5 pairs, about 16 s, for 3 have run``; ``5 pairs have run, none is left``."""
     done, planned = one.standing.done, one.standing.planned
     if one.standing.over:
-        return f"no further pair after {done} of {planned}, for a trial of it failed"
+        return f"no further pair after {done} of {planned}, for a trial of it failed or had not settled"
     if not one.missing:
         return f"{counted(planned, 'pair')} {'has' if planned == 1 else 'have'} run, none is left"
     of = f"{one.missing} of {counted(planned, 'pair')}" if done else counted(planned, "pair")

@@ -147,13 +147,15 @@ class Verdict:
 class Trying(enum.StrEnum):
     """What came of trying a change: the whole interval of its gain above the practical threshold, below it, or not.
 
-    It is too early to say while fewer pairs have run than a verdict needs.
+    It is too early to say while fewer pairs have run than a verdict needs, and not settled where enough have run, but
+    too few of which both trials were past their warm-up when they were measured.
     """
 
     CONFIRMED = "confirmed"
     REFUTED = "refuted"
     INCONCLUSIVE = "inconclusive"
     TOO_EARLY = "too early to say"
+    NOT_SETTLED = "not settled"
     NOT_TRIED = "not tried"
 
 

@@ -7,6 +7,7 @@ import io
 import os
 import runpy
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -66,11 +67,16 @@ class Session:
         self._tell = tell
         self._again = again
         self._again_in_others = copy.copy(again)  # as it is before anything was put into this process
+        self._together = None if again is None else again.together
         self._process = process
         self._others = others or StartedTrainings()
         self._processes: StartedProcesses | None = None
+        self._unlisten: Callable[[], None] = lambda: None
+        self._saying, self._said = threading.Lock(), False
         #: What the processes have recorded that the script has started, once it is to be told.
         self.started: list[StartedTraining] = []
+        #: What failed of ours in these processes, in words that say where.
+        self.failed: list[str] = []
         self._installed = ExitStack()
         self._pid = os.getpid()
         self.begun = False
@@ -102,13 +108,28 @@ class Session:
         if self.watch is not None:
             with self.faults.guard("steps"):
                 self.watch.end(*(ending if self._again is None else self._again.judged(ending)))
+        if self._process is not None:
+            for gap in self.faults.gaps:
+                self._others.failed(self._process, gap.why)
 
     def _stop(self, ending: Ending) -> None:
-        """There are enough steps: nothing of the script runs any more."""
-        from perf_diagnostics.integrations.again.again import leave_now
+        """There are enough steps: nothing of the script runs any more, here or in its other processes."""
+        from perf_diagnostics.integrations.again.ended_together import leave_now
 
+        alone = self._process is None and (self._processes is None or not self._processes.any_run())
         try:
             self.end(ending)
+            if self._together is not None and not alone:
+                self._together.enough()
+            self._say_now()
+        finally:
+            leave_now()
+
+    def _stop_all(self) -> None:
+        """All processes that train have enough steps. This runs in a thread of its own."""
+        from perf_diagnostics.integrations.again.ended_together import leave_now
+
+        try:
             self._say_now()
         finally:
             leave_now()
@@ -121,9 +142,16 @@ class Session:
     def _say_now(self) -> None:
         if self._process is not None or not (self.begun and self.here):
             return
-        self.started = self._others.take()  # in any case, for word of them is not to lie about
-        if self._tell is not None and self.speaks:
-            self._tell(self)
+        with self._saying:  # the script may end while a thread of ours ends it, too
+            if self._said:
+                return
+            self._said = True
+            self._unlisten()
+            self.started, self.failed = self._others.take()  # in any case, for word of them is not to lie about
+            for why in self.failed:
+                self.faults.note("steps", why)
+            if self._tell is not None and self.speaks:
+                self._tell(self)
 
     def _follow(self) -> None:
         """The script may start processes."""
@@ -139,8 +167,10 @@ class Session:
                 again=self._again_in_others,
                 others=self._others,
             )
-            self._processes = StartedProcesses(of_process, self._left)
+            self._processes = StartedProcesses(of_process, self._left, self._others.failed)
             self._processes.install(self._installed)
+            if self._process is None and self._together is not None:
+                self._unlisten = self._together.listen(self._stop_all)
 
     def _left(self) -> bool:
         """In a process that was forked off: what watches the first one comes off, unless that has begun to train."""

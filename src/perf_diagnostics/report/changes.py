@@ -9,9 +9,10 @@ from perf_diagnostics.diagnose.evidence_words import sentence, unit_words
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding, Remedy, Severity, Tried, Trying
 from perf_diagnostics.diagnose.tried.outcomes import UNSURE, better
 from perf_diagnostics.records import Json
+from perf_diagnostics.report.gains import explained_by
 from perf_diagnostics.report.in_code import in_code
 from perf_diagnostics.report.model import Change
-from perf_diagnostics.report.words import between, change_in_code, counted, number, plain
+from perf_diagnostics.report.words import between, change_in_code, counted, evidence_number, number, plain
 
 #: More changes than these are left to the findings.
 CHANGES_TOLD = 3
@@ -66,7 +67,7 @@ def _change(
         says=says,
         code="" if advice is None else plain(in_code(advice, diagnosis), 200),
         where=plain(finding.scope, 80),
-        because=because(finding),
+        because=because(finding, explained_by(finding, diagnosis)),
         gain=finding.recoverable,
         confidence=finding.confidence,
         key=finding_key(finding),
@@ -111,7 +112,7 @@ def _result(one: Tried) -> str:
     """
     if one.verdict is Trying.NOT_TRIED:
         return f"{one.verdict}: {plain(one.why, 300)}"
-    if one.verdict is Trying.TOO_EARLY:
+    if one.verdict in (Trying.TOO_EARLY, Trying.NOT_SETTLED):
         return f"tried, {one.verdict}: {plain(one.why, 300)}"
     told = f"tried in {counted(one.pairs, 'pair')} of trials: {one.verdict}"
     if one.base_s and one.new_s:
@@ -134,19 +135,19 @@ def _caution(result: Tried, says: str) -> str:
     return "; it changes the optimisation, so look at the loss, too"
 
 
-def because(finding: Finding) -> str:
+def because(finding: Finding, explained: str) -> str:
     """The number that made the finding, in a clause: the first that was held against a limit, else the first.
 
-    ``waiting for data takes 89.6 % of the step (limit 20 %, from 185 values; INP001)``
+    ``waiting for data takes 89.6 % of the step (limit 20 %, from 185 values; INP001)``; one that another explains says
+    so, for their gains do not add up: ``(…; COM001, explained by COM003: one gain, not two)``.
     """
+    code = f"{finding.code}, {explained[0].lower()}{explained[1:].rstrip('.')}" if explained else finding.code
     held = [item for item in finding.evidence if item.limit is not None] or list(finding.evidence[:1])
-    return _in_words(held[0], finding.code) if held else f"{finding.name.replace('-', ' ')} ({finding.code})"
+    return _in_words(held[0], code) if held else f"{finding.name.replace('-', ' ')} ({code})"
 
 
 def _in_words(item: Evidence, code: str) -> str:
-    value, counts = item.value, item.unit in ("", "1")
-    whole = int(value) if counts and isinstance(value, float) and value.is_integer() else value
-    said = sentence(plain(item.metric, 80), plain(number(whole), 60), item.unit)
+    said = sentence(plain(item.metric, 80), plain(evidence_number(item.value, item.unit), 60), item.unit)
     notes = [] if item.limit is None else [f"limit {item.limit:g}{unit_words(item.unit)}"]
     notes += [] if item.n is None else [f"from {counted(item.n, 'value')}"]
     return f"{said} ({', '.join(notes)}{'; ' if notes else ''}{code})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perf_diagnostics.diagnose.finding import Finding, Share
+from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Share
 from perf_diagnostics.report.words import between, listing, percent
 
 #: What the two numbers in brackets behind another one are.
@@ -88,3 +88,12 @@ def known(share: Share) -> str:
     """
     how = "measured" if share.measured else "predicted, not measured"
     return f"uncertain: {how}" if share.low <= 0 else how
+
+
+def explained_by(finding: Finding, diagnosis: Diagnosis) -> str:
+    """That a finding is another's symptom, whose gain is not a second one; empty where none explains it."""
+    causes = [one.code for one in diagnosis.findings if finding.code in one.explains and one.scope == finding.scope]
+    if not causes:
+        return ""
+    once = ": one gain, not two" if finding.recoverable is not None else ""
+    return f"Explained by {' and '.join(dict.fromkeys(causes))}{once}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from perf_diagnostics.diagnose.finding import Diagnosis, Finding
+from perf_diagnostics.diagnose.finding import Diagnosis
 from perf_diagnostics.diagnose.verdict_place import verdict_finding
 from perf_diagnostics.report.changes import finding_key
 from perf_diagnostics.report.model import Change, Report
@@ -40,12 +40,3 @@ def about_verdict(change: Change, diagnosis: Diagnosis) -> bool:
     """Whether a change is that of the verdict's finding, whose place and confidence the verdict tells."""
     found = verdict_finding(diagnosis)
     return found is not None and change.key == finding_key(found)
-
-
-def explained_by(finding: Finding, diagnosis: Diagnosis) -> str:
-    """That a finding is another's symptom, whose gain is not a second one; empty where none explains it."""
-    causes = [one.code for one in diagnosis.findings if finding.code in one.explains and one.scope == finding.scope]
-    if not causes:
-        return ""
-    gain = ": one gain, not two" if finding.recoverable is not None else ""
-    return f"Explained by {' and '.join(dict.fromkeys(causes))}{gain}."

@@ -27,8 +27,9 @@ _CHANGES = "changes the optimisation"
 _ANOTHER_PACE = 0.05
 
 
-def tried_table(diagnosis: Diagnosis) -> ReportTable:
+def tried_table(diagnosis: Diagnosis, arms: Sequence[Arm]) -> ReportTable:
     """One row a change that was tried or could have been, in the order in which it was."""
+    devices = {arm.group.label: arm.group.device for arm in arms}
     columns = (
         TableColumn("Finding", numeric=False),
         TableColumn("Where", numeric=False),
@@ -47,8 +48,10 @@ def tried_table(diagnosis: Diagnosis) -> ReportTable:
         key=TRIED,
         title="What was tried",
         columns=columns,
-        rows=tuple(_row(one, shared) for one in diagnosis.tried),
-        note=" ".join([*_NOTE, *(_not_tried(why, codes) for why, codes in shared.items())]),
+        rows=tuple(_row(one, shared, devices) for one in diagnosis.tried),
+        note=" ".join(
+            [*_NOTE, *_of_not_settled(diagnosis.tried), *(_not_tried(why, codes) for why, codes in shared.items())]
+        ),
     )
 
 
@@ -61,6 +64,13 @@ _NOTE = (
     "trials that ran one after the other.",
     "A ceiling says what a perfect fix could win; it trains nothing useful.",
 )
+
+
+def _of_not_settled(tried: Sequence[Tried]) -> list[str]:
+    """What is meant by it, where something had not settled."""
+    if not any(one.verdict is Trying.NOT_SETTLED for one in tried):
+        return []
+    return ["Not settled: the warm-up was not over when the trials were measured, so that they say nothing about it."]
 
 
 def tried_on_a_slide(table: ReportTable) -> ReportTable:
@@ -117,13 +127,13 @@ def _not_tried(why: str, changes: Sequence[str]) -> str:
     return f"{len(changes)} changes were not tried, each for this reason: {plain(why, 300).rstrip('.')}."
 
 
-def _row(one: Tried, shared: Mapping[str, object]) -> tuple[Cell, ...]:
+def _row(one: Tried, shared: Mapping[str, object], devices: Mapping[str, str]) -> tuple[Cell, ...]:
     gain = None if one.verdict is Trying.TOO_EARLY else one.gain  # a number would be read as a result
     notes = [words for words, holds in ((_CEILING, one.ceiling), (_CHANGES, one.changes_training)) if holds]
     notes += [plain(one.why, 200)] if one.why and one.why not in shared else []
     return (
         ", ".join(one.codes),
-        one.where,
+        _where(one, devices),
         change_in_code(one.change),
         _result(one),
         None if one.predicted is None or one.ceiling else between(100 * one.predicted.low, 100 * one.predicted.high),
@@ -132,6 +142,12 @@ def _row(one: Tried, shared: Mapping[str, object]) -> tuple[Cell, ...]:
         one.pairs,
         "; ".join(notes),
     )
+
+
+def _where(one: Tried, devices: Mapping[str, str]) -> str:
+    """``cpu, batch 8``, also of what was left out, which does not say its device: there it is that of its findings."""
+    device = next((devices[group] for group in one.groups if group in devices), "")
+    return one.where if not device or one.where.startswith(f"{device}, ") else f"{device}, {one.where}"
 
 
 def _speeds(one: Tried) -> str | None:
@@ -150,7 +166,7 @@ def _result(one: Tried) -> str:
 
 def result_words(one: Tried) -> str:
     """The verdict; of a ceiling, whose point is its size and not a yes or no, that it was measured."""
-    if one.ceiling and one.verdict not in (Trying.NOT_TRIED, Trying.TOO_EARLY):
+    if one.ceiling and one.verdict not in (Trying.NOT_TRIED, Trying.TOO_EARLY, Trying.NOT_SETTLED):
         return "measured" if tells(one) else "not sure"
     if one.verdict is Trying.CONFIRMED and one.as_predicted is False:
         return "confirmed, not as predicted"

@@ -201,10 +201,21 @@ EVIDENCE_HEADS = ("Evidence", "Value", "95 % interval", "Limit", "Unit", "n", "S
 EVIDENCE_NUMERIC = (False, True, True, True, False, True, False)
 
 
+def evidence_number(value: Cell, unit: str) -> str:
+    """A number of a finding: what has no unit and no fraction is a count, and is shown as one.
+
+    >>> evidence_number(1.0, ""), evidence_number(1.5, ""), evidence_number(1.0, "ms")
+    ('1', '1.50', '1.00')
+    """
+    counts = unit in ("", "1") and isinstance(value, float) and value.is_integer()
+    return number(int(value) if counts and isinstance(value, float) else value)
+
+
 def evidence_cells(item: Evidence) -> tuple[str, ...]:
     """One number of a finding in those columns."""
     interval = DASH if item.low is None or item.high is None else between(item.low, item.high)
-    return (item.metric, number(item.value), interval, number(item.limit), item.unit, number(item.n), item.source)
+    value, limit = (evidence_number(one, item.unit) for one in (item.value, item.limit))
+    return (item.metric, value, interval, limit, item.unit, number(item.n), item.source)
 
 
 def change_in_code(change: Mapping[str, Json]) -> str:

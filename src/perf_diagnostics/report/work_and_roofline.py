@@ -33,6 +33,9 @@ _DRAWN = 4
 #: The signals under which a share above its ceiling is refused.
 _CONTRADICTED = ("hfu", "mfu")
 
+#: Large copies and products reach most of what a sheet promises; below this part of it something held the device back.
+_FAR_BELOW = 0.50
+
 #: How far the roof is drawn beyond the points and the ridge.
 _BEYOND = 2.5
 
@@ -181,9 +184,32 @@ def _note(counted: Sequence[tuple[Arm, Point]]) -> str:
     sources = list(dict.fromkeys(found.source for trial in trials if (found := ask(roofline.sheet, trial)) is not None))
     if sources:
         words += f" MFU is the model's own operations over the peak of the maker's sheet ({listing(sources)})."
+    words += _beside_the_sheet(trials)
     refused = [(arm, point, why) for arm, point in counted if (why := impossible(point))]
     for arm, point, why in refused:
         words += f" Not shown for {arm.label} batch {point.batch_size}: {plain(why, 200)}."
+    return words
+
+
+def _beside_the_sheet(trials: Sequence[TrialFacts]) -> str:
+    """What the measured ceilings reach of the sheets' figures, by device; empty where none of both is known."""
+    best: dict[str, dict[str, float]] = {}
+    for trial in trials:
+        shares = {"copy": ask(roofline.copy_of_sheet, trial)}
+        shares[f"product in {roofline.timed_in(trial)}"] = ask(roofline.product_of_sheet, trial)
+        for what, share in shares.items():
+            if share is not None:
+                of_device = best.setdefault(str(trial.word("device_name")), {})
+                of_device[what] = max(share, of_device.get(what, 0.0))
+    words = ""
+    for device, known in best.items():
+        told = listing([f"the fastest {what} {percent(share)}" for what, share in known.items()])
+        words += f" Of its sheet's figures {device} reached in this run: {told}."
+    if any(share < _FAR_BELOW for known in best.values() for share in known.values()):
+        words += (
+            f" Less than {percent(_FAR_BELOW)} is little. What can cause it: a limit of power or temperature on the "
+            "clock, other work on the device, or only a part of it to work with (MIG)."
+        )
     return words
 
 

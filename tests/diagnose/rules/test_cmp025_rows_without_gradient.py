@@ -112,3 +112,23 @@ def test_without_a_line_the_rows_are_told_all_the_same() -> None:
 def test_where_no_row_has_a_gradient_there_are_no_others_to_select() -> None:
     (remedy,) = found(ask(idle(rows=1.0))).remedies
     assert "nothing before that line learns" in remedy.says
+
+
+@pytest.mark.parametrize(
+    ("rows", "samples", "first"),
+    [
+        (1 - 16 / 1024, 16, "If only one position is used"),  # one row a sample
+        (1 - 64 / 1024, 16, "If the loss leaves these rows out"),  # four
+        (1 - 16 / 1024, 1024, "If the loss leaves these rows out"),  # rows are samples
+    ],
+)
+def test_where_each_sample_uses_one_row_that_is_said_first(rows: float, samples: int, first: str) -> None:
+    finding = found(ask(idle(rows=rows), batch_size=samples))
+    assert finding.remedies[0].says.startswith(first)
+    assert len(finding.remedies) == 5
+
+
+@pytest.mark.parametrize(("padding", "against"), [(0, False), (300, True)])
+def test_nothing_is_advised_against_padding_where_there_is_none(padding: int, against: bool) -> None:
+    finding = found(ask(idle(), columns={"tokens": 1000, "padding_tokens": padding}))
+    assert any("padding up to a fixed length" in remedy.says for remedy in finding.remedies) is against

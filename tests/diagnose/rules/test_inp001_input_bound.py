@@ -380,6 +380,26 @@ def test_workers_that_had_no_core_are_told_from_those_that_sleep(workers_s, dela
     assert ("would be waiting" in finding.summary) is (severity is Severity.INFO)
 
 
+@pytest.mark.parametrize(("delayed", "idle"), [(0.88, True), (0.0, False)])
+def test_workers_that_others_may_have_held_up_are_not_said_to_wait_for_a_disk(delayed, idle):
+    """100 steps of 1 s, 0.08 of it waiting for 2 workers, which compute 4 % of their time; others used 1.3 cores.
+
+    Without a core for 30 % of it they lost more than the wait: for the rest they may have had nothing to do.
+    """
+    counted = {"process_cpu_s": 85.0, "workers_cpu_s": 8.0, "other_cpu_s": 130.0}
+    counted |= {
+        "loop_cpu_share": 0.85,
+        "loop_run_delay_share": 0.0,
+        "process_run_delay_share": 0.0,
+        "worker_run_delay_share": delayed,
+    }
+    finding = found(ask(0.08, facts=MANY_CORES | {"num_workers": 2, "cpu_count": 2, "threads": 1}, quantities=counted))
+    assert ("A batch takes one worker 2.00 s at most," in finding.summary) is idle
+    assert ("waiting for disk" in finding.summary) is not idle
+    assert ("workers that would keep up" in [one.metric for one in finding.evidence]) is not idle
+    assert bool(changes(finding)) is not idle  # to load with more workers
+
+
 def with_batches_ready(counted):
     """Of a step of 1 s the loop waits 0.3 s for 8 workers."""
     return ask_trial(

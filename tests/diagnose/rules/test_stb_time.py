@@ -53,6 +53,21 @@ def test_one_long_stall_is_told_alone_and_not_by_the_middle_of_all():
     )
 
 
+@pytest.mark.parametrize(
+    ("at", "passes_at", "says"),
+    [
+        ([120], [60, 120], "One step of 240, with which a pass over the data began, took 4.00 s longer"),
+        ([121], [60, 120], "One step of 240, steady step 122, took 4.00 s longer"),
+        ([44, 120], [44, 120], "2 steps of 240, each with which a pass over the data began, took 4.00 s longer"),
+        ([44, 120], [120], "2 steps of 240 took 4.00 s longer"),
+    ],
+)
+def test_stalls_where_a_pass_over_the_data_begins_are_said_to(at, passes_at, says):
+    epochs = np.searchsorted(passes_at, np.arange(240), side="right")
+    finding = found(stalling(LongSteps(), np.array(at), seconds=4.0, columns={"epoch": epochs}))
+    assert finding.summary.startswith(says)
+
+
 def test_a_deeper_queue_is_proposed_where_the_data_stalls():
     finding = found(stalling(LongSteps(), IRREGULAR, where="data_wait", facts={"prefetch_factor": 2}))
     assert changes(finding) == [{"prefetch_factor": 4}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,7 +13,18 @@ from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Severity, Shar
 from perf_diagnostics.diagnose.rule_parts.experiments import About, Experiments
 from perf_diagnostics.diagnose.tried.outcomes import tried_of
 from perf_diagnostics.testing import trial_of
-from tests.diagnose.tried_runs import CACHED, GROUP, WORKERS, experiment, failed, measured, tried, waiting_run
+from tests.diagnose.tried_runs import (
+    CACHED,
+    GROUP,
+    STILL_COMPILING,
+    WORKERS,
+    experiment,
+    failed,
+    measured,
+    tried,
+    unsettled,
+    waiting_run,
+)
 
 #: Five pairs whose changed arm scatters by about 1 % around these times.
 HALF = (0.50, 0.505, 0.495, 0.50, 0.50)
@@ -99,6 +111,51 @@ def test_before_the_first_pair_nothing_is_known() -> None:
 def test_a_change_of_the_batch_says_that_it_changes_training() -> None:
     assert only(tried((experiment({"batch_size": 16}), HALF))).changes_training
     assert not only(tried((experiment(WORKERS), HALF))).changes_training
+
+
+def unsettled_first(pairs: int, times: Sequence[float] = HALF, *, of: int = 5) -> Experiments:
+    """Experiments of which the changed trials of the first so many pairs had not settled."""
+    plan = experiment(WORKERS, pairs=of)
+    begun = tried((plan, times))
+    first = {plan.pair(index)[1].id for index in range(pairs)}
+    changed = [unsettled(one.trial, 0.5) if one.trial.id in first else one for one in begun.results]
+    return dataclasses.replace(begun, results=tuple(changed))
+
+
+def test_pairs_that_had_not_settled_do_not_count() -> None:
+    two = only(unsettled_first(2, (0.9, 0.9, 0.5, 0.505, 0.495)))
+    assert two.verdict is Trying.CONFIRMED and two.pairs == 3 and two.gain.value == pytest.approx(0.5, abs=0.005)
+    assert two.why == f"2 pairs had not settled when measured: of a trial its warm-up was {STILL_COMPILING}"
+    three = only(unsettled_first(3))
+    assert (three.verdict, three.gain, three.as_predicted, three.pairs) == (Trying.NOT_SETTLED, None, None, 2)
+    assert three.why.startswith("3 pairs had not settled when measured: of a trial its warm-up was given up after 43")
+    assert three.why.endswith("; `perf-diagnostics confirm RUN` tries it anew after a longer warm-up")
+
+
+def test_while_pairs_are_to_come_it_is_too_early_to_say_whether_enough_settle() -> None:
+    one = only(unsettled_first(1, HALF[:1]))
+    assert (one.verdict, one.gain, one.pairs) == (Trying.TOO_EARLY, None, 0)
+    assert one.why.startswith("0 pairs ran whole and settled, and a verdict needs 3; ")
+    assert only(unsettled_first(2, HALF[:2])).verdict is Trying.TOO_EARLY
+    assert only(unsettled_first(3, HALF[:3])).verdict is Trying.NOT_SETTLED  # two are left
+    assert only(unsettled_first(1, HALF[:1], of=1)).verdict is Trying.NOT_SETTLED
+
+
+def test_of_what_was_tried_anew_the_last_counts() -> None:
+    anew = dataclasses.replace(experiment(WORKERS, number=1), says="Try it anew.")
+    first, later = unsettled_first(3), tried((anew, HALF))
+    both = Experiments(planned=(*first.planned, *later.planned), results=(*first.results, *later.results))
+    one = only(both)
+    assert (one.says, one.verdict, one.pairs) == ("Try it anew.", Trying.CONFIRMED, 5)
+
+
+def test_what_had_not_settled_leaves_the_finding_and_its_prediction() -> None:
+    diagnosis = diagnose(waiting_run(), experiments=unsettled_first(5))
+    after = finding(diagnosis)
+    assert not after.recoverable.measured and after.severity is not Severity.INFO
+    assert "Tried, not settled: num_workers=2, persistent_workers=True: 5 pairs had not settled" in after.summary
+    (told,) = diagnosis_to_json(diagnosis)["tried"]
+    assert (told["verdict"], told["gain_share"]) == ("not settled", None)
 
 
 # -- what the diagnosis makes of it

@@ -220,5 +220,10 @@ def test_a_run_says_what_was_forced_and_what_that_does_to_its_numbers(settings: 
 
 
 def test_half_precision_that_needs_a_scaler_is_the_scripts_own() -> None:
-    assert "GradScaler" in why_not_forced({"precision": "float16"})
+    why = why_not_forced({"precision": "float16"})
+    assert "small gradients become 0" in why and "scaler.step(optimizer)" in why and "torch.autocast" in why
+    with pytest.raises(
+        InvalidSettings, match=r"precision=float16 cannot be forced on a script: float16 needs a GradSc"
+    ):
+        check_forced({"precision": "float16"})
     assert not why_not_forced({"precision": "bfloat16"})

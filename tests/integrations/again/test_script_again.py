@@ -64,12 +64,16 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
 
 def test_only_what_differs_from_the_script_is_forced_on_it(tmp_path: Path, started: Started) -> None:
     base = Settings(batch_size=8, precision="float32")
-    trial = Trial(workload="train", settings=base.replace(num_workers=2, pin_memory=True), length=Length.exactly(30))
+    trial = Trial(
+        workload="train",
+        settings=base.replace(num_workers=2, pin_memory=True),
+        length=Length.exactly(30, warmup_steps=7),
+    )
     ScriptAgain(["-m", "pkg.train", "--lr", "0.1"], base).start(Asked(codec.encode(trial), str(tmp_path)))
     (command,) = started.commands
     assert command[command.index("--parent") + 1] == str(os.getpid())
     assert command[-4:] == ["-m", "pkg.train", "--lr", "0.1"]
-    assert command[command.index("--steps") + 1] == "30"
+    assert command[command.index("--steps") + 1] == "30" and command[command.index("--warm-up-steps") + 1] == "7"
     forced = [command[at + 1] for at, word in enumerate(command) if word == "--with"]
     assert sorted(forced) == ["num_workers=2", "pin_memory=true"]
 

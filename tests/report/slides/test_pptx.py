@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from xml.etree import ElementTree
 import pptx
 import pytest
 
-from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.finding import Diagnosis, Family, Finding, Remedy, Severity
 from perf_diagnostics.errors import FormatUnavailable
 from perf_diagnostics.report.gains import saving
 from perf_diagnostics.report.model import Chart, ChartKind, ChartSeries
@@ -38,7 +39,8 @@ def deck(written):
 
 
 def texts(slide) -> str:
-    return "\n".join(shape.text_frame.text for shape in slide.shapes if shape.has_text_frame)
+    """What stands on a slide, with plain spaces where a number is tied to its unit."""
+    return "\n".join(shape.text_frame.text for shape in slide.shapes if shape.has_text_frame).replace("\xa0", " ")
 
 
 def tables(deck, title: str) -> list[list[list[str]]]:
@@ -177,6 +179,24 @@ def test_findings_that_ask_for_nothing_share_slides(deck, report):
     )
     assert infos and all(f.code in shown and f.summary in shown for f in infos)
     assert not any(s.shapes.title.text_frame.text.startswith(f.code) for f in infos for s in deck.slides)
+
+
+def test_an_observation_ends_with_a_whole_advice_and_the_rest_stands_in_the_notes(report):
+    one, other = (Remedy(says=f"{word} {'and so on ' * 12}to the end.", change={}) for word in ("First", "Second"))
+    found = Finding(
+        code="AAA001", name="a-name", family=Family.INPUT, severity=Severity.INFO, scope="cpu",
+        summary="It waits. " * 20, evidence=(), remedies=(one, other), confidence=0.5,
+    )  # fmt: skip
+    told = dataclasses.replace(report, diagnosis=Diagnosis(verdict=None, findings=(found,)))
+    slides = pptx.Presentation(io.BytesIO(render_pptx(told))).slides
+    slide = next(s for s in slides if s.shapes.title.text_frame.text.startswith("Further observations"))
+    assert one.says in texts(slide) and "Second" not in texts(slide)
+    assert f"Try: {other.says}" in slide.notes_slide.notes_text_frame.text
+
+
+def test_a_number_is_not_torn_from_its_unit(deck):
+    shown = "\n".join(shape.text_frame.text for slide in deck.slides for shape in slide.shapes if shape.has_text_frame)
+    assert re.search(r"\d\xa0%", shown) and not re.search(r"\d %", shown)
 
 
 def test_charts_tables_and_decoration_have_a_text_for_readers_who_cannot_see_them(deck):

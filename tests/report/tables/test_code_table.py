@@ -261,7 +261,8 @@ def test_the_json_has_the_lines_in_full(report: Report) -> None:
 
 def slides_of(report: Report) -> list[str]:
     deck = pptx.Presentation(io.BytesIO(render_pptx(report)))
-    return ["\n".join(s.text_frame.text for s in slide.shapes if s.has_text_frame) for slide in deck.slides]
+    told = ["\n".join(s.text_frame.text for s in slide.shapes if s.has_text_frame) for slide in deck.slides]
+    return [text.replace("\xa0", " ") for text in told]
 
 
 def test_slides_have_the_place_the_verdicts_lines_and_a_native_table(report: Report) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,7 @@ from perf_diagnostics.trials.confirm.experiments import nested_folder, read_expe
 from perf_diagnostics.trials.confirm.pairs import PAIRS
 from perf_diagnostics.trials.launch.launcher import ForkServer, Request
 from perf_diagnostics.trials.sweep import Sweep
+from tests.diagnose.tried_runs import STILL_COMPILING
 from tests.outlives import Outlives
 from tests.trials.pretended import Ended, Pretended
 
@@ -231,6 +233,47 @@ def test_an_experiment_begun_behind_one_that_was_passed_over_keeps_its_trials(fo
     assert [one.pairs for one in told] == [PAIRS, PAIRS]
     first = [one.first_repeat for one in end.experiments.planned]
     assert len(set(first)) == 2 and len(end.experiments.results) == 4 * PAIRS  # no base is shared
+
+
+def compiling(until_warm_up: int) -> Pretended:
+    """Trials with the change still compile when they are measured, unless their warm-up has so many steps."""
+
+    def more(trial: Trial) -> dict[str, Any]:
+        if not trial.settings.num_workers or trial.length.warmup_steps >= until_warm_up:
+            return {}
+        return {"facts": {"warmup_ended": STILL_COMPILING}, "steady": False}
+
+    return Pretended(halved, more=more)
+
+
+def test_what_did_not_settle_is_left_after_three_pairs_and_tried_anew_after_a_longer_warm_up(folder: RunFolder) -> None:
+    launch = compiling(until_warm_up=100)
+    end = Confirm(folder, steps=100, launch=launch).run([candidate(WORKERS)])
+    assert verdicts(end) == [(WORKERS, Trying.NOT_SETTLED)] and end.unfinished == 0
+    assert len(launch.started) == 6  # with three of five pairs lost no verdict can come of the others
+    ahead = Confirm(folder, steps=100).foresee([candidate(WORKERS)])
+    assert ahead[0].missing == PAIRS
+    end = Confirm(folder, steps=100, launch=launch).run([candidate(WORKERS)])
+    assert verdicts(end) == [(WORKERS, Trying.CONFIRMED)]
+    # As many as a trial has made in all: 3 of warm-up and 100.
+    assert {trial.length.warmup_steps for trial in launch.started[6:]} == {103}
+    assert len(launch.started) == 6 + 2 * PAIRS == len({trial.id for trial in launch.started})
+    assert Confirm(folder, launch=launch).run([candidate(WORKERS)]).experiments.planned == end.experiments.planned
+    assert len(launch.started) == 6 + 2 * PAIRS
+
+
+@pytest.mark.parametrize(("spare_steps", "warm_up_steps"), [(0, None), (20, 23), (500, 103)])
+def test_a_script_is_tried_anew_as_far_as_it_has_steps(
+    folder: RunFolder, spare_steps: int, warm_up_steps: int | None
+) -> None:
+    def confirm() -> list[Trial]:
+        launch = compiling(until_warm_up=1000)
+        confirm = Confirm(folder, steps=100, launch=launch, own_script=True, spare_steps=spare_steps)
+        assert verdicts(confirm.run([candidate(WORKERS)])) == [(WORKERS, Trying.NOT_SETTLED)]
+        return launch.started
+
+    assert len(confirm()) == 6
+    assert [trial.length.warmup_steps for trial in confirm()] == ([] if warm_up_steps is None else [warm_up_steps] * 6)
 
 
 def test_how_much_is_missing_is_told(folder: RunFolder) -> None:

@@ -11,6 +11,7 @@ from perf_diagnostics.diagnose.tried.outcomes import tried_of
 from perf_diagnostics.records import Json, Outcome, Settings, Trial, TrialResult
 from perf_diagnostics.testing import trial_of
 from perf_diagnostics.trials.confirm.confirm_here import confirm_here
+from tests.diagnose.tried_runs import unsettled
 
 BASE = Trial(workload="Net", settings=Settings(batch_size=8))
 
@@ -73,6 +74,21 @@ def test_what_was_tried_is_not_tried_again() -> None:
     assert len(bench.started) == 16 and len(after.planned) == 2
     ids = [trial.id for trial in bench.started]
     assert len(set(ids)) == len(ids)
+
+
+def test_what_did_not_settle_is_tried_anew_after_a_longer_warm_up() -> None:
+    class Settling(Bench):
+        def __call__(self, trial: Trial) -> TrialResult:
+            made = super().__call__(trial)
+            return made if trial.length.warmup_steps > 3 else unsettled(trial, made.steps[0].wall_ns.mean() / 1e9)
+
+    bench = Settling()
+    known = confirmed(bench, {"num_workers": 2})
+    (one,) = tried_of(known)
+    assert one.verdict is Trying.NOT_SETTLED and "`profiler.confirm()` tries it anew" in one.why
+    assert len(bench.started) == 4  # two of four pairs are lost
+    (one,) = tried_of(confirmed(bench, {"num_workers": 2}, known=known))
+    assert one.verdict is Trying.CONFIRMED and one.pairs == 4 and len(bench.started) == 12
 
 
 def test_a_failing_change_ends_after_one_pair() -> None:

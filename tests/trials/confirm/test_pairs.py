@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perf_diagnostics.diagnose.rule_parts.experiments import Candidate
+from perf_diagnostics.diagnose.rule_parts.experiments import Candidate, same_question
 from perf_diagnostics.records import Length, Settings, Trial
 from perf_diagnostics.trials.confirm.pairs import (
     LEAST_STEPS,
@@ -12,7 +12,6 @@ from perf_diagnostics.trials.confirm.pairs import (
     experiment_of,
     length_for,
     orders,
-    same_question,
     trial_cost_s,
 )
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from perf_diagnostics.diagnose.rules.exp004_unsteady import GIVEN_UP
+from perf_diagnostics.diagnose.facts.settling import GIVEN_UP
 from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.records import Length, Outcome
 from perf_diagnostics.trials.outcome import NonFiniteLoss

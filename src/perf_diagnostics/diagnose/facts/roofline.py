@@ -73,6 +73,28 @@ def sheet_flops(facts: TrialFacts) -> float:
     return found
 
 
+def copy_of_sheet(facts: TrialFacts) -> float:
+    """The fastest copy measured in the run over the sheet's memory bandwidth, in 0…1."""
+    return _of_sheet(facts, "memory_bandwidth", sheet(facts).bytes_per_s)
+
+
+def product_of_sheet(facts: TrialFacts) -> float:
+    """The fastest product measured in the run over the sheet's peak in the format it was timed in, in 0…1."""
+    return _of_sheet(facts, "matmul_ceiling", sheet(facts).flops(timed_in(facts)))
+
+
+def _of_sheet(facts: TrialFacts, ceiling: str, promised: float | None) -> float:
+    """NotMeasured where the sheet has no such figure, and for more than its device can do."""
+    if promised is None:
+        raise NotMeasured("peak", f"the sheet of {facts.word('device_name')} has no figure to hold {ceiling} against")
+    share = facts.quantity(ceiling) / promised
+    if share > 1 + CEILING_TOLERANCE:
+        raise NotMeasured(
+            ceiling, f"{share:.2f} times the data sheet's figure: the clock or the device's name is wrong"
+        )
+    return min(share, 1.0)
+
+
 def flops_per_s(facts: TrialFacts) -> Interval:
     """Operations a second over the whole step, recomputation included."""
     return _over_step(facts, facts.quantity("flops_per_step"))
@@ -115,14 +137,14 @@ def fastest_product(facts: TrialFacts) -> float:
     It is one of the trial's precision. NotMeasured where the model computes in another format: in that of its own
     parameters, or, in convolutions, in TF32 beside products in float32.
     """
-    ceiling, computes, timed = facts.quantity("matmul_ceiling"), computes_in(facts), _timed_in(facts)
+    ceiling, computes, timed = facts.quantity("matmul_ceiling"), computes_in(facts), timed_in(facts)
     if computes != timed:
         why = f"the model computes in {computes}, and the products that were timed did in {timed}"
         raise NotMeasured("matmul_ceiling", why)
     return ceiling
 
 
-def _timed_in(facts: TrialFacts) -> str:
+def timed_in(facts: TrialFacts) -> str:
     """The format of the timed products: the trial's precision, or TF32 where torch may put it in float32's place."""
     precision = str(facts.result.trial.settings.precision)
     allowed = precision == "float32" and facts.word("matmul_precision") in ("high", "medium")

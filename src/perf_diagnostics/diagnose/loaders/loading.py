@@ -32,7 +32,8 @@ class Loading:
     ``rest_s``, all for the ``batches`` of one step. ``kind`` is how that time is spent: computing, waiting (disk,
     network, locks), mixed, or unknown; what of it passed without a core (``delayed``, where the scheduler's count is
     known) is no part of either. ``lay_ready``: for most of the wait a batch was there, and the loop had no core; then
-    workers may have been idle, and ``work_s`` is the most that a batch takes. ``computes_s`` is the workers' CPU time a
+    workers may have been idle, and ``work_s`` is the most that a batch takes; so they may (``may_idle``) where others'
+    load explains most of the wait. ``computes_s`` is the workers' CPU time a
     step. ``hand_over_s`` is what taking over the batches of a step from workers costs the loop, by what a ``batch``
     holds, and ``hands_over``: that is most of its wait. Where workers are started anew for each pass over the data
     (``anew``), or there are none, so that the loop itself begins each pass, the first steps of passes are left out: a
@@ -53,6 +54,7 @@ class Loading:
     batches: int = 1
     delayed: float | None = None
     lay_ready: bool = False
+    may_idle: bool = False
     hand_over_s: float = HAND_OVER_S
     batch: HandedOver = SMALL
     hands_over: bool = False
@@ -112,7 +114,7 @@ class Loading:
     def takes(self) -> str:
         """``A batch takes one worker 12.0 ms``, or where there are none, the loop."""
         what = "A batch takes" if self.batches == 1 else f"The {self.batches} batches of a step take"
-        most = " at most" if self.lay_ready or self.rushed else ""
+        most = " at most" if self.may_idle or self.rushed else ""
         return f"{what} {'one worker' if self.workers else 'the loop'} {duration(self.work_s)}{most}"
 
     @property

@@ -51,14 +51,15 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
         else _kind_with_a_core(*scheduled.computing_with_a_core, computing_share, waiting_share)
     )
     ready = bool(workers) and bool(ask(run_delay.batches_lay_ready, facts))
+    may_idle = ready or (bool(workers) and _for_cores(facts, share))
     batches = int(ask(facts.number, "accumulation_steps") or facts.result.trial.settings.accumulation_steps or 1)
     computed_s = ask(_taking_over_s, facts) if workers else None
     drawn_s = drawn * between.wait_share * step
     taking_over_s = None if computed_s is None else max(0.0, computed_s - drawn_s)
     hands_over = taking_over_s is not None and taking_over_s >= _MOST_OF_IT * (step - rest)
     free_cores, batch = ask(cores_left, facts), HandedOver.of(facts)
-    if kind == "waiting" and (ready or hands_over or rushed(step, batches * batch.calls_s, workers, free_cores)):
-        kind = "mixed"  # workers whose batches lie ready, or are being handed over, wait for the loop
+    if kind == "waiting" and (may_idle or hands_over or rushed(step, batches * batch.calls_s, workers, free_cores)):
+        kind = "mixed"  # workers whose batches lie ready, or are being handed over, wait for the loop, or for cores
     # What the bytes of a batch cost the loop of running workers is in the rest of its steps already.
     hand_over_s = max(batches * (batch.calls_s if workers else batch.least_s), taking_over_s or 0.0)
     each = each_step_begins(facts)
@@ -74,6 +75,7 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
         batches=batches,
         delayed=None if scheduled is None else scheduled.delayed,
         lay_ready=ready,
+        may_idle=may_idle,
         hand_over_s=hand_over_s,
         batch=batch,
         hands_over=hands_over,
@@ -85,6 +87,12 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
         looks=loader_looks(facts),
         parts=parts,
     )
+
+
+def _for_cores(facts: TrialFacts, share: Interval) -> bool:
+    """Whether most of the wait for workers may have been for cores that others had: then they may have been idle."""
+    left = ask(run_delay.wait_left, facts, share)
+    return left is not None and left[0] <= (1 - _MOST_OF_IT) * share.value
 
 
 def cores_left(facts: TrialFacts) -> float:

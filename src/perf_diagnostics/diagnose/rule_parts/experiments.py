@@ -7,6 +7,7 @@ worked out from the trials' results whenever it is asked for (see :mod:`perf_dia
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -97,6 +98,13 @@ class Experiment(Change):
         return base, dataclasses.replace(base, settings=base.settings.replace(**self.change))
 
 
+def same_question(base: Trial, change: object) -> str:
+    """Equal for experiments that ask the same: the same change of the same configuration."""
+    return json.dumps(
+        [base.workload, dict(base.options), base.settings.canonical(), base.seed, change], sort_keys=True, default=dict
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class LeftOut(Change):
     """Something that could have been tried and was not, and why."""
@@ -109,6 +117,7 @@ class LeftOut(Change):
 class Experiments:
     """All experiments of a run, with the results there are, in the order in which they were planned.
 
+    Of two that ask the same the later one counts: it was begun because the other one's trials did not settle.
     ``again`` is what one calls to go on with them.
     """
 

@@ -49,12 +49,12 @@ def growing_lines(facts: TrialFacts, phase: Phase) -> tuple[GrowingLine, ...]:
     if not last_s > first_s:
         return ()
     found, lines = [], code_shares(facts, phase)
-    told = [_told_at(path, lines, code) for path in seen]
+    told = [told_at(path, lines, code) for path in seen]
     for line in lines:
         chosen = [one is line for one in told]
-        before = _part(early, chosen).scaled(first_s)
-        after = _part(late, chosen).scaled(last_s)
-        part = _difference(after, before).scaled(1 / (last_s - first_s))
+        before = part_of(early, chosen).scaled(first_s)
+        after = part_of(late, chosen).scaled(last_s)
+        part = difference(after, before).scaled(1 / (last_s - first_s))
         if (part.low or 0.0) > 0 and part.value >= _LEAST_PART:
             found.append(GrowingLine(line, part.within(0.0, 1.0)))
     return tuple(sorted(found, key=lambda one: -one.part.value))
@@ -74,21 +74,22 @@ def _looks_between(seen: Sequence[CodePath], code: CodeSamples, begin_s: float, 
     return [sum(looks for looks, there in zip(path.course, inside, strict=True) if there) for path in seen]
 
 
-def _told_at(path: CodePath, lines: Sequence[CodeShare], code: CodeSamples) -> CodeShare | None:
+def told_at(path: CodePath, lines: Sequence[CodeShare], code: CodeSamples) -> CodeShare | None:
     """The innermost of these lines, or groups of lines, that lie on a path; None where none does."""
     held = {place: line for line in lines for place in (line.place, *(one.place for one in line.within))}
     on_the_way = (held.get(code.places[number]) for number in reversed(path.places))
     return next((line for line in on_the_way if line is not None), None)
 
 
-def _part(looks: Sequence[int], chosen: Sequence[bool]) -> Interval:
+def part_of(looks: Sequence[int], chosen: Sequence[bool]) -> Interval:
     """The part of the looks that was at the chosen paths; anything where nobody looked."""
     if not sum(looks):
         return Interval(0.0, 0.0, 1.0, 0)
     return proportion(sum(n for n, one in zip(looks, chosen, strict=True) if one) / sum(looks), sum(looks))
 
 
-def _difference(one: Interval, other: Interval) -> Interval:
+def difference(one: Interval, other: Interval) -> Interval:
+    """One less the other, of two that were looked at on their own."""
     low = math.hypot(one.value - (one.low or 0.0), (other.high or 0.0) - other.value)
     high = math.hypot((one.high or 0.0) - one.value, other.value - (other.low or 0.0))
     value = one.value - other.value

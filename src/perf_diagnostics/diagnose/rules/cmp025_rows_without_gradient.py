@@ -40,6 +40,12 @@ _HINGE = Remedy(
     "for the rows that have a loss."
 )
 
+#: Less padding than this is none to speak of.
+_NO_PADDING = 0.05
+
+#: Up to so many rows a sample with a gradient, each sample uses one of its own; they are counted in random rows.
+_ONE_EACH = 1.5
+
 #: Of operations for nothing it is only backward's that a fix surely saves: a loss may have to see a row first. What is
 #: computed beside products (activations, softmax) goes with them, and may take longer than they do.
 _MORE_THAN_PRODUCTS = 1.2
@@ -128,7 +134,7 @@ class RowsWithoutGradient:
             summary=_summary(idle, operations),
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=(_NOTHING,) if first.rows == 1 else (_SELECT, _PADDING, _ROUTE, _LAST, _HINGE),
+            remedies=_remedies(first, facts.batch_size, padded=padding is None or padding.value >= _NO_PADDING),
             recoverable=None if lost is None else recoverable(lost, self.family),
             confidence=confidence(Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin),
         )
@@ -137,6 +143,16 @@ class RowsWithoutGradient:
         """A warning where a good part is surely won, and the rows could be left out before they are computed."""
         sure = lost is not None and lost.surely_at_least(self.warn_share) and not samples
         return Severity.WARNING if sure else Severity.INFO
+
+
+def _remedies(first: IdleRows, samples: int, *, padded: bool) -> tuple[Remedy, ...]:
+    """What to try; first what the number of rows speaks for, and nothing against padding where there is none."""
+    if first.rows == 1:
+        return (_NOTHING,)
+    rows = first.shape[0] if first.shape else 0
+    one_each = rows * (1 - first.rows) <= _ONE_EACH * samples < rows
+    others = (_SELECT, *((_PADDING,) if padded else ()), _ROUTE)
+    return (_LAST, *others, _HINGE) if one_each else (*others, _LAST, _HINGE)
 
 
 def _lost(facts: TrialFacts, idle: Sequence[IdleRows], *, samples: bool) -> Interval | None:

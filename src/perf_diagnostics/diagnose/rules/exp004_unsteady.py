@@ -10,6 +10,7 @@ import numpy as np
 
 from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.facts.moving_shares import PartOfDrift, parts_of_drift
+from perf_diagnostics.diagnose.facts.settling import APART, gave_up
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.rule_parts.stalls import PLACES
@@ -19,9 +20,6 @@ from perf_diagnostics.diagnose.wording import duration, listing, percent, percen
 #: From this part of a drift on a phase is named for it alone; where several surely have the second part each, and
 #: together the first, all of them are.
 _MOST, _MUCH = 0.5, 0.2
-
-#: How the fact ``warmup_ended`` begins where the causes of the warm-up still acted when measuring began.
-GIVEN_UP = "given up"
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Unsteady:
         default=0.10, metadata=limit("change over the trial, relative to the median", "GPU profilers warn from 10 %")
     )
     thirds: float = field(
-        default=0.08, metadata=limit("change from the first third's median to the last's", "pilot of planted drifts")
+        default=APART, metadata=limit("change from the first third's median to the last's", "pilot of planted drifts")
     )
     describes: float = field(
         default=0.75,
@@ -85,9 +83,9 @@ class Unsteady:
     def check(self, facts: TrialFacts) -> Answer:
         drift, settled = ask(self._drift, facts), facts.result.steady
         change = ask(self._change, facts)
-        if not settled and (change is None or _gave_up(facts)):
+        if not settled and (change is None or gave_up(facts)):
             says = f"The end of the warm-up could not be shown: {_why(facts)}."
-            sure = _gave_up(facts) or facts.steps < self.least_steps or self._starts_otherwise(facts)
+            sure = gave_up(facts) or facts.steps < self.least_steps or self._starts_otherwise(facts)
             return self._finding(facts, Severity.WARNING if sure else Severity.INFO, says, drift)
         drift = self._drift(facts)
         if settled and not self._drifts(drift):
@@ -256,9 +254,4 @@ def _shares(moved: Sequence[PartOfDrift], named: Sequence[PartOfDrift]) -> tuple
 
 def _why(facts: TrialFacts) -> str:
     """What the loop said when it gave up waiting, or else that the times themselves show no steady part."""
-    return f"waiting for it was {facts.word('warmup_ended')}" if _gave_up(facts) else "the step time had not settled"
-
-
-def _gave_up(facts: TrialFacts) -> bool:
-    """Whether the loop gave up waiting for the causes of the warm-up to end."""
-    return (facts.word("warmup_ended") or "").startswith(GIVEN_UP)
+    return f"waiting for it was {facts.word('warmup_ended')}" if gave_up(facts) else "the step time had not settled"

@@ -272,7 +272,7 @@ def _numbers(facts: TrialFacts, loading: Loading, *, computing_share: float) -> 
         found.append(evidence("gathering sample by sample within the wait", loading.looks.gathers, "%"))
     if loading.parts is not None and not loading.each:
         found += loading.parts.evidence
-    if not (loading.lay_ready or loading.rushed or loading.each or loading.draws):  # else they may keep up
+    if not (loading.may_idle or loading.rushed or loading.each or loading.draws):  # else they may keep up
         found.append(Evidence(metric="workers that would keep up", value=loading.needed, limit=cores))
     if loading.workers and loading.computes_s is not None:
         found.append(Evidence(metric="workers' CPU time a step", value=loading.computes_s * 1e3, unit="ms"))

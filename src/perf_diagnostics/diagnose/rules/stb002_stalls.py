@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
+from perf_diagnostics.diagnose.loaders.loading_cost import epoch_begins
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.lines_in_steps import lines_in_steps
 from perf_diagnostics.diagnose.rule_parts.stalls import (
     BY_CHANCE,
     PLACES,
@@ -100,7 +104,7 @@ class LongSteps:
             name=self.name,
             family=self.family,
             severity=severity,
-            summary=f"{_longer(found, facts.steps)}, {percent_between(share)} of all time; {percent(part)} of it lies "
+            summary=f"{_longer(found, facts)}, {percent_between(share)} of all time; {percent(part)} of it lies "
             f"{PLACES[phase]}.",
             scope=facts.label,
             evidence=(number, count, where),
@@ -108,17 +112,22 @@ class LongSteps:
             recoverable=recoverable(share, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
             claims=found.claims,
+            lines=lines_in_steps(facts, phase, found.steps),
             symptom_of=("COM002", "INP004", "INP005", "HST003", "HST005", "HST007"),
         )
 
 
-def _longer(found: Stalls, steps: int) -> str:
+def _longer(found: Stalls, facts: TrialFacts) -> str:
     """How many steps took how much longer; of few that one outweighs, that one is told."""
     longest_s, all_s = float(found.lost_ns.max()) / 1e9, float(found.lost_ns.sum()) / 1e9
+    begins = set(begun.tolist()) if (begun := ask(epoch_begins, facts)) is not None else set()
     if longest_s < _MOST_OF_IT * all_s:
-        return f"{counted(found.count, 'step')} of {steps} took {duration(found.typical_s)} longer than the others"
-    at = int(found.lost_ns.argmax()) + 1
+        each = ", each with which a pass over the data began," if begins.issuperset(np.flatnonzero(found.steps)) else ""
+        steps = f"{counted(found.count, 'step')} of {facts.steps}{each}"
+        return f"{steps} took {duration(found.typical_s)} longer than the others"
+    at = int(found.lost_ns.argmax())
+    which = "with which a pass over the data began" if at in begins else f"steady step {at + 1}"
     others = (
         "" if found.count == 1 else f" ({counted(found.count - 1, 'other')} together {duration(all_s - longest_s)})"
     )
-    return f"One step of {steps}, steady step {at}, took {duration(longest_s)} longer than the others{others}"
+    return f"One step of {facts.steps}, {which}, took {duration(longest_s)} longer than the others{others}"

@@ -13,6 +13,7 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, lim
 from perf_diagnostics.diagnose.rule_parts.excess import with_aftermath
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.kinds_of_work import Work, kind_of_work
+from perf_diagnostics.diagnose.rule_parts.lines_in_steps import lines_in_steps
 from perf_diagnostics.diagnose.rule_parts.method_work import is_method, method_work, without
 from perf_diagnostics.diagnose.rule_parts.model_asked import asked_with_gradients, model_asked
 from perf_diagnostics.diagnose.rule_parts.stalls import (
@@ -133,6 +134,7 @@ class PeriodicWork:
             recoverable=recoverable(won, self.family, realised=0.0 if wanted else None),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
             claims=found.claims,
+            lines=() if found.place is None else lines_in_steps(facts, found.place[0], found.steps),
             symptom_of=("COM002", "INP004", "INP005", "HST003", "HST005", "HST007"),
         )
 

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from perf_diagnostics.diagnose.asking import Placed
 from perf_diagnostics.diagnose.compare.comparing import THRESHOLD
 from perf_diagnostics.diagnose.facts.facts import LEAST_STEPS, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.settling import not_settled
 from perf_diagnostics.diagnose.finding import Finding, Remedy, Severity, Share, Tried, Trying
-from perf_diagnostics.diagnose.rule_parts.experiments import CEILING_OF, Experiment, Experiments, LeftOut
+from perf_diagnostics.diagnose.rule_parts.experiments import CEILING_OF, Experiment, Experiments, LeftOut, same_question
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, capped
 from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.statistics.paired import paired_ratio
@@ -21,7 +22,7 @@ from perf_diagnostics.records import Outcome, Trial, TrialResult
 LEAST_PAIRS = 3
 
 #: The change was run, and decides nothing.
-UNSURE = (Trying.INCONCLUSIVE, Trying.TOO_EARLY)
+UNSURE = (Trying.INCONCLUSIVE, Trying.TOO_EARLY, Trying.NOT_SETTLED)
 
 
 def tried_of(experiments: Experiments) -> tuple[Tried, ...]:
@@ -31,20 +32,35 @@ def tried_of(experiments: Experiments) -> tuple[Tried, ...]:
     its memory layout and its neighbours. The gain is 1 less the ratio of the two, with Student's interval over the
     pairs. It is *confirmed* where the whole interval lies at or above 2 %, *refuted* where it lies below, else
     *inconclusive*. With fewer than three pairs it is *too early to say*. The number of pairs is fixed beforehand: who
-    stops when the interval pleases is right too often.
+    stops when the interval pleases is right too often. A pair with a trial that was still in its warm-up when it was
+    measured does not count (see :func:`~perf_diagnostics.diagnose.facts.settling.not_settled`); where that leaves too
+    few, the change is *not settled*.
     """
     results = {result.trial.id: result for result in experiments.results}
-    done = tuple(_outcome(experiment, results, experiments.again) for experiment in experiments.planned)
+    asked = {same_question(one.base, one.change): one for one in experiments.planned}  # the last of each
+    done = tuple(_outcome(experiment, results, experiments.again) for experiment in asked.values())
     return (*done, *(_left_out(item) for item in experiments.left_out))
 
 
 def _outcome(experiment: Experiment, results: Mapping[str, TrialResult], again: str) -> Tried:
     arms = [experiment.pair(index) for index in range(experiment.pairs)]
-    pairs = [pair for base, new in arms if (pair := _pair(results.get(base.id), results.get(new.id))) is not None]
+    whole = [
+        (pair, _why_not_settled(results[base.id]) or _why_not_settled(results[new.id]))
+        for base, new in arms
+        if (pair := _pair(results.get(base.id), results.get(new.id))) is not None
+    ]
+    pairs = [pair for pair, unsettled in whole if not unsettled]
+    reasons = [unsettled for _, unsettled in whole if unsettled]
     ended = [result for trials in arms for trial in trials if (result := results.get(trial.id)) is not None]
     failed = [result for result in ended if result.outcome is not Outcome.COMPLETED]
     gain = _gain(pairs)
-    verdict, why = _verdict(gain, len(pairs), experiment.pairs) if gain else _without_gain(ended, failed)
+    if _leaves_too_few(len(reasons), experiment.pairs):
+        gain, verdict = None, Trying.NOT_SETTLED
+        why = f"{_count_not(reasons)}; `{again}` tries it anew after a longer warm-up"
+    elif gain or reasons:
+        verdict, why = _verdict(gain, len(pairs), experiment.pairs, _count_not(reasons))
+    else:
+        verdict, why = _without_gain(ended, failed)
     if verdict is Trying.TOO_EARLY:
         why = f"{why}; {_what_now(failed, again)}"
     predicted = experiment.predicted
@@ -111,11 +127,41 @@ def _gain(pairs: Sequence[tuple[float, float]]) -> Interval | None:
     return Interval(1 - ratio.value, low, high, ratio.n)
 
 
-def _verdict(gain: Interval, pairs: int, planned: int) -> tuple[Trying, str]:
+def still_unsettled(experiment: Experiment, results: Mapping[str, TrialResult]) -> tuple[TrialResult, ...]:
+    """The trials that had not settled, where these leave too few pairs for a verdict; else none."""
+    found: list[TrialResult] = []
+    pairs = 0
+    for index in range(experiment.pairs):
+        trials = [results[trial.id] for trial in experiment.pair(index) if trial.id in results]
+        unsettled = [result for result in trials if _why_not_settled(result)]
+        pairs += len(trials) == 2 and bool(unsettled)
+        found += unsettled
+    return tuple(found) if _leaves_too_few(pairs, experiment.pairs) else ()
+
+
+def _leaves_too_few(unsettled: int, planned: int) -> bool:
+    """Whether so many pairs that did not settle leave fewer than a verdict needs, or than were to be run at all."""
+    return planned - unsettled < min(LEAST_PAIRS, planned)
+
+
+def _why_not_settled(result: TrialResult) -> str:
+    return not_settled(TrialFacts.of(result)) if result.outcome is Outcome.COMPLETED else ""
+
+
+def _count_not(reasons: Sequence[str]) -> str:
+    """``2 pairs had not settled when measured: of a trial its warm-up was given up …``; empty where all had."""
+    if not reasons:
+        return ""
+    return f"{counted(len(reasons), 'pair')} had not settled when measured: of a trial {reasons[0]}"
+
+
+def _verdict(gain: Interval | None, pairs: int, planned: int, unsettled: str) -> tuple[Trying, str]:
+    """The verdict of the pairs that count, and what there is to know about those that do not."""
     short = f"{counted(pairs, 'pair')} of {planned}"
-    if pairs < LEAST_PAIRS or gain.low is None or gain.high is None:
-        return Trying.TOO_EARLY, f"{counted(pairs, 'pair')} ran whole, and a verdict needs {LEAST_PAIRS}"
-    why = "" if pairs == planned else f"{short} ran whole"
+    if gain is None or pairs < LEAST_PAIRS or gain.low is None or gain.high is None:
+        few = f"{counted(pairs, 'pair')} ran whole{' and settled' if unsettled else ''}"
+        return Trying.TOO_EARLY, f"{few}, and a verdict needs {LEAST_PAIRS}"
+    why = "" if pairs == planned else unsettled or f"{short} ran whole"
     if gain.low >= THRESHOLD:
         return Trying.CONFIRMED, why
     if gain.high < THRESHOLD:
@@ -272,6 +318,8 @@ def _undecided(one: Tried) -> str:
     """``Tried, too early to say what num_workers=2 wins: 1 pair ran whole, and a verdict needs 3; …``"""
     if one.verdict is Trying.TOO_EARLY:
         return f"Tried, {one.verdict} what {change_words(one)} wins: {one.why}."
+    if one.verdict is Trying.NOT_SETTLED:
+        return f"Tried, {one.verdict}: {change_words(one)}: {one.why}."
     pairs = f"in {counted(one.pairs, 'pair')} of trials"
     if one.gain is None or one.gain.low is None or one.gain.low < -1:
         return f"Tried and undecided: {change_words(one)}, {pairs} that differ too much to tell what it wins."

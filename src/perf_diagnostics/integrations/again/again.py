@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from perf_diagnostics.integrations.again.ended_together import EndedTogether
 from perf_diagnostics.integrations.again.forcible import note_of, steps_until_effect
 from perf_diagnostics.integrations.ends.endings import Ending
 from perf_diagnostics.measure.steps.beside_steps import CompiledGraphs
@@ -35,17 +33,22 @@ class Again:
     Args:
         settings: forced on the script, by name (:mod:`.forced_settings`).
         steps: measured steps after which the process ends, at once; None: the script's own end.
+        warm_up_steps: the least there are before them.
     """
 
-    def __init__(self, settings: Mapping[str, Any], steps: int | None) -> None:
+    def __init__(self, settings: Mapping[str, Any], steps: int | None, warm_up_steps: int = 0) -> None:
         self._settings = settings
         self._steps = steps
+        self._warm_up_steps = warm_up_steps
+        #: Ends all processes of the script; None where each comes to its own end.
+        self.together = None if steps is None else EndedTogether()
         self._forced: ForcedSettings | None = None
 
     def begin(self, watch: Watch, patches: ExitStack, stop: Callable[[Ending], None]) -> None:
         """Torch is there: put in what is changed, and have ``stop`` called between two steps when there are enough."""
         from perf_diagnostics.integrations.again.forced_settings import ForcedSettings
 
+        watch.recording.warm_up_until(self._warm_up_steps)
         if self._settings:
             self._forced = ForcedSettings(self._settings)
             self._forced.install(patches)
@@ -56,7 +59,8 @@ class Again:
             watch.recording.warm_up_until(watch.recording.warm_up_steps + steps_until_effect(self._settings))
             if "compile_mode" in self._settings:
                 _warm_up_while_compiling(watch.recording, patches)
-        if self._steps is not None:
+        if self.together is not None:
+            _at_first_step(self.together.trains, patches)
             watch.recording.enough = self._steps
             watch.recording.when_enough = lambda: stop((Outcome.COMPLETED, "", ENOUGH))
 
@@ -66,6 +70,17 @@ class Again:
         if without_effect and ending[0] is Outcome.COMPLETED:
             return Outcome.INVALID_SETTINGS, without_effect, ending[2]
         return ending
+
+
+def _at_first_step(then: Callable[[], None], patches: ExitStack) -> None:
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    def first(*_: Any) -> None:
+        hook.remove()
+        then()
+
+    hook = register_optimizer_step_pre_hook(first)
+    patches.callback(hook.remove)
 
 
 def _warm_up_while_compiling(recording: Recording, patches: ExitStack) -> None:
@@ -82,12 +97,3 @@ def _warm_up_while_compiling(recording: Recording, patches: ExitStack) -> None:
             recording.warm_up_until(min(most, recording.steps + 1 + QUIET_STEPS))
 
     patches.callback(register_optimizer_step_pre_hook(steps).remove)
-
-
-def leave_now() -> None:
-    """End this process without the script's own end: what it would save or print there is not asked for."""
-    for worker in multiprocessing.active_children():
-        worker.kill()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)

@@ -24,6 +24,13 @@ _CHANGES_NUMBERS: Mapping[str, str] = {
     "ceiling": "It saw only some of the script's batches.",
 }
 
+#: As short as a table's cell has room for. A scaler put around ``backward`` and ``step`` from outside would leave the
+#: loss that the script reads, and the gradients that it clips, multiplied.
+_FLOAT16 = (
+    "float16 needs a GradScaler, or small gradients become 0: in your loop write scaler.scale(loss).backward(), "
+    "scaler.step(optimizer) and scaler.update() under torch.autocast, and compare the two runs"
+)
+
 _PRECISIONS = ("tf32", "bfloat16")
 
 #: Settings that can be forced on a script, and what they change there.
@@ -45,7 +52,7 @@ def why_not_forced(change: Mapping[str, Json]) -> str:
     """Why a change of settings cannot be forced on a script; empty where it can."""
     for name, value in change.items():
         if name == "precision" and value == "float16":
-            return "float16 needs a GradScaler in your script's own loop: put it there, measure again, and compare"
+            return _FLOAT16
         if name not in FORCIBLE or (name == "precision" and value not in _PRECISIONS):
             return f"{name} is your script's own to choose: change it there, measure again, and compare the two runs"
         if name == "ceiling" and value != "cached_batches":
@@ -60,9 +67,11 @@ def check_forced(settings: Mapping[str, Json]) -> None:
         InvalidSettings: one that does not exist, cannot be forced, or has an impossible value.
     """
     for name, value in settings.items():
-        if value is None or why_not_forced({name: value}):
+        why = why_not_forced({name: value})
+        if value is None or why:
             known = "; ".join(f"{known}: {what}" for known, what in FORCIBLE.items())
-            raise InvalidSettings(f"{name}={value} cannot be forced on a script. What can: {known}.")
+            because = f": {why}" if name in FORCIBLE and why else ""
+            raise InvalidSettings(f"{name}={value} cannot be forced on a script{because}. What can: {known}.")
     Settings(batch_size=1).replace(**settings)
 
 

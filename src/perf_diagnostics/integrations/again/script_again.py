@@ -54,7 +54,8 @@ class ScriptAgain:
         directory = Path(request.directory)
         shutil.rmtree(directory / _RUNS, ignore_errors=True)  # what a killed attempt left, whose name is taken
         command = [sys.executable, "-m", "perf_diagnostics", "run", "--quiet", "--parent", str(os.getpid())]
-        command += ["--results-dir", str(directory / _RUNS), "--name", _RUN, "--steps", str(trial.length.max_steps)]
+        command += ["--results-dir", str(directory / _RUNS), "--name", _RUN]
+        command += ["--steps", str(trial.length.max_steps), "--warm-up-steps", str(trial.length.warmup_steps)]
         for name, value in self._changed(trial.settings.canonical()).items():
             command += ["--with", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
         with (directory / "output.txt").open("ab") as output:

@@ -29,7 +29,8 @@ def count_batch(batch: Any, *, depth: int = 0) -> BatchCount | None:
 
     The samples are the rows of the first tensor or the length of the first list; of an object what it says itself
     (``num_graphs`` and ``batch_size`` of PyTorch Geometric, ``batch_size`` of a TensorDict) or else what its
-    attributes hold. Tokens and padding are those of a mapping's texts, see :func:`.texts.count_texts`.
+    attributes hold. A list with a tensor for each sample, as a detector's images, has as many as it is long. Tokens and
+    padding are those of a mapping's texts, see :func:`.texts.count_texts`.
     """
     if isinstance(batch, torch.Tensor):
         return _rows(batch.size(0)) if batch.ndim else None
@@ -46,8 +47,30 @@ def count_batch(batch: Any, *, depth: int = 0) -> BatchCount | None:
         first = batch[0]
         if isinstance(first, str | int | float):
             return BatchCount(len(batch))
+        if type(first) in (list, tuple) and _one_by_one(first, batch[1:]):
+            return _rows(len(first))
         return count_batch(first, depth=depth + 1)
     return _count_object(batch, depth)
+
+
+def _one_by_one(first: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether these are tensors of one sample each, by what lies beside them; else each has a row for every sample.
+
+    Targets of as many samples, each a mapping or a tensor of its own (boxes, a mask), say so, or a tensor with as many
+    rows; not one that has the rows of the first of them.
+    """
+    if not first or not isinstance(first[0], torch.Tensor):
+        return False
+    rows = first[0].size(0) if first[0].ndim else None
+    sizes = [one.size(0) for one in others if isinstance(one, torch.Tensor) and one.ndim]
+    if rows in sizes:
+        return False
+    lists = [one for one in others if type(one) in (list, tuple) and len(one) == len(first)]
+    return len(first) in sizes or any(not all(_has_rows(one, rows) for one in beside) for beside in lists)
+
+
+def _has_rows(one: object, rows: int | None) -> bool:
+    return isinstance(one, torch.Tensor) and one.ndim > 0 and one.size(0) == rows
 
 
 def _count_object(batch: object, depth: int) -> BatchCount | None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import process as processes
 from multiprocessing import util
 from pathlib import Path
 from typing import Any, Protocol
 
 from perf_diagnostics.integrations.ends.endings import Ending, ending_of
+from perf_diagnostics.integrations.shield import LoopObservations
+from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.records import Outcome
 
 #: What torch's ``spawn`` and ``start_processes`` call is here; everything else of torch's starts loader workers.
@@ -49,11 +51,16 @@ class StartedProcesses:
         session: makes what measures a process (``session(process=name)``); can be pickled.
         left: called in a process that was forked off, before it is measured: what measures the first one is none of
             its. Gives whether it may be measured itself.
+        failed: told the process' name and the reason where measuring it failed, which the process itself must never
+            see; can be pickled.
     """
 
-    def __init__(self, session: Callable[..., Measures], left: Callable[[], bool]) -> None:
+    def __init__(
+        self, session: Callable[..., Measures], left: Callable[[], bool], failed: Callable[[str, str], None]
+    ) -> None:
         self._session = session
         self._left = left
+        self._failed = failed
         self._pid = os.getpid()
         self._active = False
 
@@ -68,7 +75,7 @@ class StartedProcesses:
             if not (self._active and may_train(process)):
                 return reduced
             make, arguments, *rest = reduced
-            return _arrived, (self._session, make, *arguments), *rest
+            return _arrived, (self._session, self._failed, make, *arguments), *rest
 
         kind.__reduce_ex__ = taken_along
         util.register_after_fork(self, StartedProcesses._forked)
@@ -85,9 +92,13 @@ class StartedProcesses:
 
         installed.callback(undo)
 
+    def any_run(self) -> bool:
+        """Whether a process still runs that may train."""
+        return any(may_train(process) for process in processes.active_children())
+
     def after_them(self, then: Callable[[], None]) -> bool:
         """Call this when all processes have ended that still run, and false where none does: it is not called."""
-        if not any(may_train(process) for process in processes.active_children()):
+        if not self.any_run():
             return False
         util.Finalize(None, then, exitpriority=_AFTER_CHILDREN)
         return True
@@ -95,8 +106,10 @@ class StartedProcesses:
     def _forked(self) -> None:
         process = processes.current_process()
         # Children of the children are measured by what is installed there.
-        if self._active and os.getppid() == self._pid and may_train(process) and self._left():
-            _measure(self._session)
+        if self._active and os.getppid() == self._pid and may_train(process):
+            with _shielded(self._failed):
+                if self._left():
+                    _measure(self._session, self._failed)
 
 
 def may_train(process: object) -> bool:
@@ -109,29 +122,45 @@ def may_train(process: object) -> bool:
     return module == _SPAWN or module.partition(".")[0] not in _HELPERS
 
 
-def _arrived(session: Callable[..., Measures], make: Callable[..., Any], *arguments: Any) -> Any:
+def _arrived(
+    session: Callable[..., Measures], failed: Callable[[str, str], None], make: Callable[..., Any], *arguments: Any
+) -> Any:
     """Make the process's object in that process, and have it measured from where it calls the script's function."""
     process = make(*arguments)
     after_fork = process._after_fork  # what is called there, which does not ask for forkers where nothing was forked
 
     def begins() -> None:
         after_fork()
-        _measure(session)
+        with _shielded(failed):
+            _measure(session, failed)
 
     process._after_fork = begins
     return process
 
 
-def _measure(make: Callable[..., Measures]) -> None:
+def _measure(make: Callable[..., Measures], failed: Callable[[str, str], None]) -> None:
     """Measure this process from now on, up to where the script's function has returned or raised."""
     process: Any = processes.current_process()
     session = make(process=process.name)
-    session.begin()
 
     def end() -> None:
-        session.end(_ending(process, sys.exc_info()[1]))
+        error = sys.exc_info()[1]
+        with _shielded(failed):
+            session.end(_ending(process, error))
 
-    util.Finalize(None, end, exitpriority=_BEFORE_OTHERS)
+    util.Finalize(None, end, exitpriority=_BEFORE_OTHERS)  # also where it fails to begin, half of it done
+    session.begin()
+
+
+@contextmanager
+def _shielded(failed: Callable[[str, str], None]) -> Iterator[None]:
+    """Whatever fails of ours is told to the first process, and the script's own function knows nothing of it."""
+    observations = LoopObservations()
+    with observations.guard("steps") as attempt:
+        yield
+    if attempt.problem is not None:
+        with suppress(OSError):
+            failed(processes.current_process().name, in_words(attempt.problem))
 
 
 def _ending(process: Any, error: BaseException | None) -> Ending:

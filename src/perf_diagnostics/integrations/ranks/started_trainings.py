@@ -1,4 +1,4 @@
-"""What the processes of a script have recorded, told by them to the one that has started them all, by a small file."""
+"""What the processes of a script have recorded, or failed to: they tell the one that started them by a small file."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from perf_diagnostics.records import Run
     from perf_diagnostics.store.run_folder import RunFolder
+
+
+_RECORD, _FAULT = "record", "fault"
 
 
 @dataclass(frozen=True)
@@ -41,19 +44,28 @@ class StartedTrainings:
 
     def add(self, process: str, folder: Path) -> None:
         """This process has made the folder of its record."""
-        with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps([process, str(folder.absolute())]) + "\n")
+        self._append(_RECORD, process, str(folder.absolute()))
 
-    def take(self) -> list[StartedTraining]:
-        """All of them so far, in the order in which they began."""
+    def failed(self, process: str, why: str) -> None:
+        """This process could not be measured, or not to its end."""
+        self._append(_FAULT, process, why)
+
+    def take(self) -> tuple[list[StartedTraining], list[str]]:
+        """All records so far, in the order in which they began, and what failed, with the process' names."""
         from perf_diagnostics.store.run_folder import RunFolder
 
         try:
             lines = self._file.read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
-            return []
+            return [], []
         self._file.unlink()
-        return [StartedTraining(process, RunFolder(Path(folder))) for process, folder in map(json.loads, lines)]
+        told: list[tuple[str, str, str]] = [json.loads(line) for line in lines]
+        records = [StartedTraining(process, RunFolder(Path(what))) for kind, process, what in told if kind == _RECORD]
+        return records, [f"in {process}: {what}" for kind, process, what in told if kind == _FAULT]
+
+    def _append(self, kind: str, process: str, what: str) -> None:
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps([kind, process, what]) + "\n")
 
 
 def notes_on_processes(recorded: Sequence[object]) -> list[str]:

@@ -96,16 +96,29 @@ def _points(chart: Chart, x: _Log, y: _Log, ink: Ink) -> Iterator[str]:
             )
     taken: list[tuple[float, float]] = []
     for other, at, height, label in sorted(named, key=lambda one: one[0]):
-        free = next((a for a in ("start", "end") if not _touches(at, height, a, label, taken)), None)
+        others = [(x, y) for _, x, y, _ in named if (x, y) != (at, height)]
+        sides = [a for a in ("start", "end") if not _covers(at, height, a, label, others)]
+        free = next((a for a in sides if not _touches(at, height, a, label, taken)), None)
         if free is not None:
             side, far = 1 if free == "start" else -1, 9 if other else 13
             taken.append((at + (len(label) / 2 * LETTER + far) * side, height))
             yield text(at + far * side, height + 4.5, label, anchor=free, weight=0 if other else 600)
 
 
+def _covers(x: float, y: float, anchor: str, label: str, others: list[tuple[float, float]]) -> bool:
+    """Whether a label beside a point would lie over the mark of another one."""
+    half, centre = _spot(x, anchor, label)
+    return any(abs(y - at) < 10 and abs(centre - beside) < half + 5 for beside, at in others)
+
+
 def _touches(x: float, y: float, anchor: str, label: str, taken: list[tuple[float, float]]) -> bool:
     """Whether a label beside a point would lie over another or leave the drawing."""
-    half = len(label) * LETTER / 2
-    centre = x + (half + 9) * (1 if anchor == "start" else -1)
+    half, centre = _spot(x, anchor, label)
     beyond = centre + half > RIGHT or centre - half < 0
     return beyond or any(abs(y - at) < 15 and abs(centre - beside) < 2 * half + 4 for beside, at in taken)
+
+
+def _spot(x: float, anchor: str, label: str) -> tuple[float, float]:
+    """Half of a label's width, and where its middle lies beside a point."""
+    half = len(label) * LETTER / 2
+    return half, x + (half + 9) * (1 if anchor == "start" else -1)

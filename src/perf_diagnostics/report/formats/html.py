@@ -21,7 +21,7 @@ from perf_diagnostics.report.drawing.svg import svg
 from perf_diagnostics.report.formats.json import as_json
 from perf_diagnostics.report.formats.templates import templates_dir
 from perf_diagnostics.report.in_code import in_code
-from perf_diagnostics.report.lead import about_verdict, explained_by, lead_of
+from perf_diagnostics.report.lead import about_verdict, lead_of
 from perf_diagnostics.report.method import beside_not_checked
 from perf_diagnostics.report.model import Basis, Chart, ChartKind, Report, ReportTable
 from perf_diagnostics.report.reading_order import doubts_measuring
@@ -58,6 +58,7 @@ def environment() -> Environment:
     )
     jinja.filters |= {
         "number": words.number,
+        "evidence_number": words.evidence_number,
         "percent": words.percent,
         "between": words.between,
         "saving": gains.saving,
@@ -66,7 +67,7 @@ def environment() -> Environment:
         "known": gains.known,
         "fix": gains.fix,
         "seen_at": code_words.seen_at,
-        "explained": explained_by,
+        "explained": gains.explained_by,
         "cell": words.cell,
         "tie": words.tie,
         "in_code": in_code,

@@ -8,9 +8,9 @@ from perf_diagnostics.diagnose.code.code_words import seen_at
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding
 from perf_diagnostics.diagnose.verdict_place import verdict_note, verdict_seen
 from perf_diagnostics.report.formats.markdown_text import md, md_code
-from perf_diagnostics.report.gains import IN_BRACKETS, fix, saving
+from perf_diagnostics.report.gains import IN_BRACKETS, explained_by, fix, saving
 from perf_diagnostics.report.in_code import in_code
-from perf_diagnostics.report.lead import explained_by, lead
+from perf_diagnostics.report.lead import lead
 from perf_diagnostics.report.method import beside_not_checked
 from perf_diagnostics.report.model import Change, Report, ReportTable
 from perf_diagnostics.report.reading_order import doubts_measuring

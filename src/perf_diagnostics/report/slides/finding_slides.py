@@ -8,9 +8,8 @@ from dataclasses import replace
 from perf_diagnostics.diagnose.code.code_words import seen_at
 from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding
 from perf_diagnostics.diagnose.verdict_place import verdict_finding
-from perf_diagnostics.report.gains import fix
+from perf_diagnostics.report.gains import explained_by, fix
 from perf_diagnostics.report.in_code import in_code
-from perf_diagnostics.report.lead import explained_by
 from perf_diagnostics.report.slides.paged_slides import text_slides
 from perf_diagnostics.report.slides.slide_layout import BODY, Box, Grid, Line, height_in, paged
 from perf_diagnostics.report.slides.slides import Deck
@@ -23,6 +22,8 @@ from perf_diagnostics.report.words import (
 )
 
 _EVIDENCE_ROWS = 6
+#: Letters of an observation on a slide that it shares with others.
+_OBSERVATION = 420
 
 
 def finding_slides(deck: Deck, finding: Finding, diagnosis: Diagnosis) -> None:
@@ -91,9 +92,18 @@ def observation_slides(deck: Deck, findings: Sequence[Finding], diagnosis: Diagn
     for finding in findings:
         name = finding.name.replace("-", " ")
         lines.append(Line(plain(f"{finding.code} {name}, {finding.scope}", 160), 14, bold=True, space_after=2))
-        advice = " ".join(remedy.says for remedy in finding.remedies)
-        lines.append(Line(plain(f"{finding.summary} {advice}".strip(), 420), 13, space_after=9))
+        lines.append(Line(_with_advice(finding), 13, space_after=9))
     text_slides(deck, "Further observations", lines, "\n\n".join(_finding_notes(one, diagnosis) for one in findings))
+
+
+def _with_advice(finding: Finding) -> str:
+    """What was found, and of the advice what fits whole; all of it stands in the notes."""
+    told = plain(finding.summary, _OBSERVATION)
+    for remedy in finding.remedies:
+        if len(told) + 1 + len(remedy.says) > _OBSERVATION:
+            break
+        told = f"{told} {remedy.says}"
+    return told
 
 
 def _finding_notes(finding: Finding, diagnosis: Diagnosis) -> str:
@@ -101,4 +111,5 @@ def _finding_notes(finding: Finding, diagnosis: Diagnosis) -> str:
     lines += [f"{seen.words()}." for seen in seen_at(finding, diagnosis)]
     lines.append("Evidence:")
     lines += ["; ".join(part for part in evidence_cells(item) if part and part != DASH) for item in finding.evidence]
+    lines += [f"Try: {remedy.says}" for remedy in finding.remedies]
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from perf_diagnostics.report.drawing.palette import LIGHT, series_mark
@@ -14,6 +15,8 @@ from perf_diagnostics.report.words import is_number
 
 _LABELS = 16
 _DENSE = 60
+#: How much of a roofline's logarithmic axes, which hold two to four decades, a point's name takes.
+_DECADES_OF_A_NAME = 0.1
 
 
 def draw_chart(slide: Any, box: Box, chart: Chart) -> None:
@@ -145,9 +148,12 @@ def _roofline(drawn: Any, chart: Chart) -> None:
             if value is not None and value > 0 and x > 0
         ]
         places += [(x, value) for x, value, _ in shown]
-        for index, (_, _, name) in enumerate(shown):
+        for index in _apart(shown, values.highlight):
+            x, y, name = shown[index]
+            beside = any(x < a and _near(x, a) and _near(y, b) for a, b, _ in shown)  # its mark would lie on the name
             label = points.points[index].data_label
-            label.has_text_frame, label.position = True, XL_LABEL_POSITION.RIGHT
+            label.has_text_frame = True
+            label.position = XL_LABEL_POSITION.LEFT if beside else XL_LABEL_POSITION.RIGHT
             label.text_frame.text = name
             label.text_frame.paragraphs[0].runs[0].font.size = Pt(12)
     if places:
@@ -155,6 +161,20 @@ def _roofline(drawn: Any, chart: Chart) -> None:
         for axis, ends in ((drawn.category_axis, across), (drawn.value_axis, up)):
             # Whole powers of ten: not every program draws a logarithmic axis that begins elsewhere.
             logarithmic(axis, 10.0 ** math.floor(math.log10(min(ends))), 10.0 ** math.ceil(math.log10(max(ends))))
+
+
+def _apart(shown: Sequence[tuple[float, float, str]], stressed: str) -> list[int]:
+    """The points of a roofline that get their names: the stressed one, and of the others what lies clear of these."""
+    named: list[int] = []
+    for index in sorted(range(len(shown)), key=lambda index: shown[index][2] != stressed):
+        x, y, _ = shown[index]
+        if not any(_near(x, shown[one][0]) and _near(y, shown[one][1]) for one in named):
+            named.append(index)
+    return named
+
+
+def _near(one: float, other: float) -> bool:
+    return abs(math.log10(one / other)) < _DECADES_OF_A_NAME
 
 
 def rgb(colour: str) -> Any:

@@ -12,7 +12,7 @@ from perf_diagnostics.report.model import Chart
 from perf_diagnostics.report.slides.ooxml import describe, stable, underline_cell
 from perf_diagnostics.report.slides.slide_charts import draw_chart, rgb
 from perf_diagnostics.report.slides.slide_layout import HEIGHT_IN, MARGIN, WIDTH_IN, Box, Grid, Line, cut
-from perf_diagnostics.report.words import plain
+from perf_diagnostics.report.words import plain, tie
 
 
 class Deck:
@@ -84,7 +84,7 @@ class Deck:
             paragraph.alignment = PP_ALIGN.RIGHT if right else PP_ALIGN.LEFT
             paragraph.space_after = Pt(line.space_after)
             run = paragraph.add_run()
-            run.text = f"•  {line.text}" if line.bullet else line.text
+            run.text = tie(f"•  {line.text}" if line.bullet else line.text)
             run.font.size, run.font.bold = Pt(line.size), line.bold
             if line.mono:
                 run.font.name = _MONO

@@ -31,7 +31,7 @@ NOT_STEADY = ", not steady"
 
 def tables_of(arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[ReportTable, ...]:
     """The tables that have rows."""
-    tables = [findings_table(diagnosis), tried_table(diagnosis), sizes_table(arms)]
+    tables = [findings_table(diagnosis), tried_table(diagnosis, arms), sizes_table(arms)]
     tables += [phases_table(arm, index) for index, arm in enumerate(a for a in arms if a.points)]
     tables += [step_times_table(arms), trials_table(arms)]
     return tuple(table for table in tables if table.rows)

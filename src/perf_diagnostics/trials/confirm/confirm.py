@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perf_diagnostics import __version__
-from perf_diagnostics.diagnose.rule_parts.experiments import Candidate, Experiment, Experiments, LeftOut
+from perf_diagnostics.diagnose.rule_parts.experiments import Candidate, Experiment, Experiments, LeftOut, same_question
 from perf_diagnostics.errors import InvalidSettings, RunError, WorkloadError
 from perf_diagnostics.measure.environment import capture
 from perf_diagnostics.records import Run
@@ -29,13 +29,14 @@ from perf_diagnostics.trials.confirm.confirm_progress import Counted, Started
 from perf_diagnostics.trials.confirm.experiments import FOLDER, nested_folder, read_experiments, write_experiments
 from perf_diagnostics.trials.confirm.pairs import (
     PAIRS,
+    after_longer_warm_up,
+    begun_as,
     experiment_of,
     in_order,
     lasted_s,
     length_for,
     next_number,
     orders,
-    same_question,
 )
 from perf_diagnostics.trials.launch.launcher import Launcher, launcher, preload_for
 from perf_diagnostics.trials.sweep import Progress, Silent, Sweep
@@ -85,6 +86,7 @@ class Confirm:
         progress: is told what happens.
         launch: how trials are started; None picks the fastest way.
         own_script: ``launch`` runs the script of the user's own that was measured.
+        spare_steps: that the script has beside those of a trial, for a longer warm-up; None: as many as are wanted.
         refused: what is not tried, and why, to be told beside what is.
         clock: seconds, monotonic.
     """
@@ -98,6 +100,7 @@ class Confirm:
     progress: Progress = field(default_factory=Silent)
     launch: Launcher | None = None
     own_script: bool = False
+    spare_steps: int | None = None
     refused: Sequence[LeftOut] = ()
     clock: Callable[[], float] = time.monotonic
     _known: Experiments = field(default_factory=Experiments, init=False)
@@ -155,16 +158,20 @@ class Confirm:
         return [Attempt.of(*one) for one in zip(candidates, self._planned(candidates), strict=True)]
 
     def _planned(self, candidates: Sequence[Candidate]) -> list[Experiment]:
-        """The candidates' experiments: as they were begun, with as many pairs as are asked for now, or new ones."""
-        begun = {same_question(one.base, one.change): one for one in self._known.planned}
+        """The candidates' experiments: as they were begun, with as many pairs as are asked for now, or new ones.
+
+        What had not settled is tried anew, after a longer warm-up.
+        """
         number = next_number(self._known.planned)
         planned: list[Experiment] = []
         for place, candidate in enumerate(candidates):
-            known = begun.get(same_question(candidate.base, candidate.change))
-            if known is not None:
+            known = begun_as(candidate, self._known)
+            length = None if known is None else after_longer_warm_up(known, self._known, self.spare_steps)
+            if known is not None and length is None:
                 planned.append(dataclasses.replace(known, pairs=max(known.pairs, self.pairs)))
                 continue
-            length = length_for(candidate.step_s, steps=self.steps, workers=candidate.settings.num_workers or 0)
+            if length is None:
+                length = length_for(candidate.step_s, steps=self.steps, workers=candidate.settings.num_workers or 0)
             planned.append(experiment_of(candidate, number=number + place, pairs=self.pairs, length=length))
         return planned
 

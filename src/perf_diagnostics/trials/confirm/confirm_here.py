@@ -17,12 +17,13 @@ from perf_diagnostics.trials.confirm.confirm_order import (
     standings_of,
 )
 from perf_diagnostics.trials.confirm.pairs import (
+    after_longer_warm_up,
+    begun_as,
     experiment_of,
     in_order,
     length_for,
     next_number,
     orders,
-    same_question,
 )
 
 #: What only the code that made the model, the optimizer and the samples can change.
@@ -91,14 +92,18 @@ def confirm_here(
 
 
 def _attempts(candidates: Sequence[Candidate], known: Experiments, *, pairs: int, steps: int | None) -> list[Attempt]:
-    """The candidates' experiments as they were begun, with at least so many pairs, or new ones."""
-    begun = {same_question(one.base, one.change): one for one in known.planned}
+    """The candidates' experiments as they were begun, with at least so many pairs, or new ones.
+
+    What had not settled is tried anew, after a longer warm-up.
+    """
     number = next_number(known.planned)
     attempts = []
     for place, candidate in enumerate(candidates):
-        length = length_for(candidate.step_s, steps=steps, workers=candidate.settings.num_workers or 0)
-        one = experiment_of(candidate, number=number + place, pairs=pairs, length=length)
-        one = begun.get(same_question(candidate.base, candidate.change), one)
+        one = begun_as(candidate, known)
+        length = None if one is None else after_longer_warm_up(one, known)
+        if one is None or length is not None:
+            length = length or length_for(candidate.step_s, steps=steps, workers=candidate.settings.num_workers or 0)
+            one = experiment_of(candidate, number=number + place, pairs=pairs, length=length)
         attempts.append(Attempt.of(candidate, dataclasses.replace(one, pairs=max(one.pairs, pairs)), around_s=0.0))
     return attempts
 

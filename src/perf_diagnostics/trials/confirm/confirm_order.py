@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perf_diagnostics.diagnose.rule_parts.experiments import Candidate, Experiment, LeftOut
-from perf_diagnostics.diagnose.tried.outcomes import LEAST_PAIRS
+from perf_diagnostics.diagnose.tried.outcomes import LEAST_PAIRS, still_unsettled
 from perf_diagnostics.diagnose.wording import counted
 from perf_diagnostics.records import Outcome, TrialResult
 from perf_diagnostics.trials.confirm.pairs import AROUND_S, trial_cost_s
@@ -144,7 +144,7 @@ def standings_of(
             planned=len(one.pairs),
             pair_s=pair_s(one, took_s, slower),
             begun=one.begun(results),
-            over=place in given_up or one.failed(results),
+            over=place in given_up or one.failed(results) or bool(still_unsettled(one.experiment, results)),
         )
         for place, one in enumerate(attempts)
     ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import random
 from collections.abc import Iterable
 from datetime import datetime
 
-from perf_diagnostics.diagnose.rule_parts.experiments import Candidate, Experiment
+from perf_diagnostics.diagnose.rule_parts.experiments import Candidate, Experiment, Experiments, same_question
+from perf_diagnostics.diagnose.tried.outcomes import still_unsettled
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.records import Length, Trial, TrialResult
 
@@ -79,11 +79,27 @@ def next_number(planned: Iterable[Experiment]) -> int:
     return 1 + max((one.first_repeat // REPEATS_APART for one in planned), default=-1)
 
 
-def same_question(base: Trial, change: object) -> str:
-    """Equal for experiments that ask the same: the same change of the same configuration."""
-    return json.dumps(
-        [base.workload, dict(base.options), base.settings.canonical(), base.seed, change], sort_keys=True, default=dict
-    )
+def begun_as(candidate: Candidate, known: Experiments) -> Experiment | None:
+    """The experiment that was begun to try this, the last one of several; None where none was."""
+    asked = same_question(candidate.base, candidate.change)
+    return next((one for one in reversed(known.planned) if same_question(one.base, one.change) == asked), None)
+
+
+def after_longer_warm_up(experiment: Experiment, known: Experiments, spare_steps: int | None = None) -> Length | None:
+    """The length with which to try anew what had not settled; None where it had, or where no more steps are to be had.
+
+    The warm-up is then as long as all that the longest of the unsettled trials has done.
+
+    Args:
+        experiment: as it was begun.
+        known: all there are, with their results.
+        spare_steps: that the training has beside the experiment's; None: it has any number.
+    """
+    length = experiment.base.length
+    unsettled = still_unsettled(experiment, {result.trial.id: result for result in known.results})
+    most = math.inf if spare_steps is None else length.warmup_steps + spare_steps
+    wanted = min(most, max((len(table) for result in unsettled for table in result.steps), default=0))
+    return dataclasses.replace(length, warmup_steps=int(wanted)) if wanted > length.warmup_steps else None
 
 
 def orders(experiment: Experiment, seed: int) -> tuple[bool, ...]:

@@ -1,0 +1,31 @@
+"""The lines that ``run`` ends with: what to try, and what measures it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from perf_diagnostics.cli import run
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ([SimpleNamespace(says="Use 4 workers.", code="INP003", gain=None)], "To measure what it wins, in the script"),
+        ([], "To measure what settings would win that no fault asks for, in the script"),
+    ],
+)
+def test_what_is_to_be_measured_is_what_was_said(
+    changes: list[Any], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("perf_diagnostics.report.changes.changes_of", lambda _diagnosis: changes)
+    monkeypatch.setattr("perf_diagnostics.report.gains.gain", lambda _gain: "could win back 5 %")
+    monkeypatch.setattr(run, "_can_be_tried", lambda *_: True)
+    recording = cast(Any, SimpleNamespace(folder=SimpleNamespace(path=tmp_path)))
+    run._tell_more(cast(Any, None), recording, ["train.py"])
+    told = capsys.readouterr().err
+    assert says in told
+    assert ("Try: Use 4 workers." in told) is bool(changes)

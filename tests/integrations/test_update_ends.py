@@ -294,3 +294,31 @@ def test_an_optimizer_that_comes_after_all_ends_the_look(tmp_path: Path) -> None
 
     result = watched(model, tmp_path, train)
     assert result.facts["optimizer"] == "SGD" and result.gap(update_ends.SIGNAL) is None
+
+
+@pytest.mark.parametrize("way", ["grad", "backward", "functional_call"])
+def test_where_no_model_is_called_next_nothing_stays_on_torchs_stack(way: str, tmp_path: Path) -> None:
+    """A backward is itself a function that is seen: torch takes the mode off meanwhile, and puts it back."""
+    model, on_stack = made(), []
+
+    def train() -> None:
+        weights = {name: one.detach().clone().requires_grad_() for name, one in model.named_parameters()}
+        for x, y in list(loader()) * 3:
+            if way == "functional_call":
+                loss = loss_of(torch.func.functional_call(model, weights, (x,)), y)
+            else:
+                loss = loss_of(torch.nn.functional.linear(x, *list(weights.values())[:2]).mean(1, keepdim=True), y)
+            if way == "backward":
+                loss.backward()
+                given = [one.grad for one in weights.values()]
+            else:
+                given = [*torch.autograd.grad(loss, list(weights.values()), allow_unused=True)]
+            weights = {
+                name: (one.detach() if g is None else (one - 0.1 * g).detach()).requires_grad_()
+                for (name, one), g in zip(weights.items(), given, strict=True)
+            }
+            on_stack.append(torch._C._len_torch_function_stack())
+
+    with attach(model, results_dir=tmp_path, quiet=True):
+        train()
+    assert on_stack[-len(list(loader())) :] == [0] * len(list(loader()))

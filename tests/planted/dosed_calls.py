@@ -12,6 +12,7 @@ from tests.planted.doses import Dose
 from tests.planted.made_up import HEALTHY_S, loop
 
 _LINE = CodePlace(file="net.py", line=10, function="Net.forward")
+_BESIDE = CodePlace(file="net.py", line=11, function="Net.forward")
 _WORK_S = HEALTHY_S[Phase.FORWARD] + HEALTHY_S[Phase.BACKWARD]
 _ONCE = {"forwards": 1, "forwards_without_gradients": 0, "forwards_again": 0, "backwards": 1, "backwards_again": 0}
 _NO_TIME = {"forwards_again_ns": 0, "evaluations_again_ns": 0, "backwards_again_ns": 0}
@@ -46,17 +47,34 @@ def _run_again(part: float, seed: int) -> TrialResult:
 
 
 def _made_text(share: float, seed: int) -> TrialResult:
-    """For this share of the step forward turns tensors into text, as so many of 1,500 looks saw."""
+    """For this share of the step forward turns tensors into text."""
+    return _beside_the_model("torch._tensor_str._str", share, seed)
+
+
+def _metrics(share: float, seed: int) -> TrialResult:
+    """For this share of the step forward computes a metric, at a line that no loss depends on."""
+    return _beside_the_model("torchmetrics.classification.auroc.BinaryAUROC.compute", share, seed)
+
+
+def _beside_the_model(call: str, share: float, seed: int) -> TrialResult:
+    """For this share of the step forward does something else, as so many of 1,500 looks saw."""
     share = min(0.9, share)
     forward, step = HEALTHY_S[Phase.FORWARD], sum(HEALTHY_S.values())
     seconds = forward + step * share / (1 - share)
     looks = round(1500 * seconds / (step - forward + seconds))
     there = int(np.random.default_rng((seed, 103)).binomial(looks, (seconds - forward) / seconds))
     paths = (
-        CodePath(phase="forward", places=(0,), looks=there, calls=("torch._tensor_str._str",)),
+        CodePath(phase="forward", places=(1,), looks=there, calls=(call,)),
         CodePath(phase="forward", places=(0,), looks=looks - there, calls=("torch.nn.modules.linear.Linear.forward",)),
     )
-    code = CodeSamples(places=(_LINE,), paths=paths, interval_s=0.025, rare_interval_s=0.1, cpu_s=0.01)
+    code = CodeSamples(
+        places=(_LINE, _BESIDE),
+        paths=paths,
+        roles=("method", "unread"),
+        interval_s=0.025,
+        rare_interval_s=0.1,
+        cpu_s=0.01,
+    )
     return dataclasses.replace(loop(seed, {Phase.FORWARD: seconds}), code=code)
 
 
@@ -95,8 +113,9 @@ DOSES: tuple[Dose, ...] = (
     ),
     Dose(code="CMP020", limit="operators", build=_run_again),
     *(
-        Dose(code="HST013", limit=name, severity=severity, build=_made_text)
+        Dose(code="HST013", limit=name, severity=severity, build=build, says=kind)
         for name, severity in (("info_share", INFO), ("warn_share", WARNING))
+        for kind, build in (("turning tensors into text", _made_text), ("computing metrics", _metrics))
     ),
     Dose(code="CMP017", limit="backward_share", build=_unused_operators),
     Dose(

@@ -11,7 +11,7 @@ from perf_diagnostics.diagnose.rules.cmp003_single_precision import SinglePrecis
 from perf_diagnostics.diagnose.rules.cmp007_tf32_off import Tf32Off
 from perf_diagnostics.diagnose.rules.cmp016_double_precision import DoublePrecision
 from perf_diagnostics.testing import run_of, trial_of
-from tests.diagnose.answers import ask_trial, changes, clear, facts_of, found, missing
+from tests.diagnose.answers import ask_trial, changes, clear, facts_of, found, missing, number
 
 RULE = DoublePrecision()
 STEP = {"forward": 0.03, "backward": 0.05, "optimizer": 0.01, "data_wait": 0.01}
@@ -156,3 +156,29 @@ def test_the_fastest_product_of_another_format_says_nothing():
 def test_the_verdict_names_it():
     result = trial_of(facts={"parameter_types": ["float64"]}, noise=0.02, **STEP)
     assert diagnose(run_of(result)).verdict.code == "CMP016"
+
+
+def promoted(told=TRIED, **seconds):
+    """Parameters of float32, and operators of which some have 64 bits."""
+    facts = {"parameter_types": ["float32"], "float64_operators": told, **SECONDS, **seconds}
+    return ask_trial(RULE, facts=facts, **STEP)
+
+
+def test_what_meets_float64_is_found_although_the_parameters_have_float32():
+    finding = found(promoted(operator_seconds_forward=2.0, operator_seconds_backward=4.0))
+    # Half of forward's 30 and of backward's 50 %.
+    assert number(finding, "operators in 64 bits").value == pytest.approx(40)
+    assert finding.severity is Severity.WARNING
+    assert "though the parameters have float32" in finding.summary and "train.py:7" in finding.summary
+    # The update is in float32 as it is: half of forward 0.375 times, of backward 1.5 s in 0.5 and 0.5 s four times.
+    high = (0.3 * (1 - 0.375 / 1.4) + 0.5 * (1.5 - 0.5 / 1.4 + 0.5 * 3 / 4) / 2) / 2
+    assert finding.recoverable.high == pytest.approx(high, rel=0.01)
+    assert "float()" in finding.remedies[0].says and changes(finding) == []
+
+
+def test_a_loss_in_64_bits_is_no_fault_of_a_step():
+    clear(promoted(operator_seconds_forward=5.0, operator_seconds_backward=10.0))  # 6 and 10 %
+
+
+def test_where_nothing_runs_in_64_bits_it_is_clear():
+    clear(promoted({}))

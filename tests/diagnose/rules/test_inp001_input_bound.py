@@ -97,7 +97,8 @@ def test_free_cores_cap_what_is_sure_of_the_gain():
     finding = found(ask(0.8, cpu=1.0, facts={"num_workers": 0, "threads": 2, "cpu_count": 4}))
     assert finding.recoverable.low == pytest.approx(0.2 * 0.6, abs=0.01)
     assert finding.recoverable.high == pytest.approx(0.8, abs=0.01)
-    assert "Only 2 cores are free" in finding.summary
+    assert "Only 2 cores are free: workers alone will not keep up." in finding.summary
+    assert changes(finding)[0]["num_workers"] == 2
 
 
 def test_running_workers_hide_what_they_do():

@@ -124,7 +124,12 @@ class Loading:
 
     @property
     def cores_lacking(self) -> bool:
-        """More workers cannot compute faster than the free cores allow."""
+        """More workers cannot compute faster than the free cores allow, and there are as many as these already."""
+        return self.cores_short and (self.workers or 0) >= int(self.free_cores or 0)
+
+    @property
+    def cores_short(self) -> bool:
+        """Workers on all free cores would not keep up."""
         return self.kind == "computing" and self.free_cores is not None and self.needed > self.free_cores
 
     @property

@@ -58,10 +58,20 @@ def won_as_tried(facts: TrialFacts, told: Mapping[str, Json]) -> Interval:
     """The share of the step that float32 wins, by what its own operators took in it when they were tried.
 
     The ends are how far trying misses, what was not tried (nothing of it, or as much as of the fastest kinds), and
-    what lies between operators (nothing of it, or its part: letting go of large tensors is there, and Python).
+    what lies between operators (nothing of it, or its part: letting go of large tensors is there, and Python); beside
+    them the update and the batches have half the bytes.
 
     Raises:
         NotMeasured: forward or backward is not timed, or none of the operators was tried.
+    """
+    return _and_the_rest(facts, won_by_operators(facts, told))
+
+
+def won_by_operators(facts: TrialFacts, told: Mapping[str, Json]) -> Interval:
+    """The same where the parameters have float32 already: the operators alone.
+
+    Raises:
+        NotMeasured: as :func:`won_as_tried`.
     """
     times = times_as_fast(told)
     if times is None:
@@ -74,7 +84,26 @@ def won_as_tried(facts: TrialFacts, told: Mapping[str, Json]) -> Interval:
     low, value, high = (
         sum(_won_of(facts, told, phase, assumed) for phase in (Phase.FORWARD, Phase.BACKWARD)) for assumed in ends
     )
-    return _and_the_rest(facts, Interval(value, low, high, 1))
+    return Interval(value, low, high, 1)
+
+
+def share_of_double(facts: TrialFacts, told: Mapping[str, Json]) -> Interval:
+    """The share of the step in operators of 64 bits, by their part of all operators in the step that was looked at.
+
+    Raises:
+        NotMeasured: forward or backward is not timed.
+    """
+    parts = {phase: _of_operators(facts, told, phase) for phase in (Phase.FORWARD, Phase.BACKWARD)}
+    shares = [facts.share(phase).scaled(part) for phase, part in parts.items()]
+    low = sum(share.value if share.low is None else share.low for share in shares)
+    high = sum(share.value if share.high is None else share.high for share in shares)
+    return Interval(sum(share.value for share in shares), low, high, facts.steps)
+
+
+def _of_operators(facts: TrialFacts, told: Mapping[str, Json], phase: Phase) -> float:
+    doubles = _number(told, str(phase))
+    inside = ask(facts.number, f"operator_seconds_{phase}") or doubles
+    return min(1.0, doubles / inside) if inside > 0 else 0.0
 
 
 def won_by_range(facts: TrialFacts, work: Interval) -> Interval:

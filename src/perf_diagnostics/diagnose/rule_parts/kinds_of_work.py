@@ -1,4 +1,4 @@
-"""What kind of work the time outside of the phases is: by the libraries that the user's lines were seen to call.
+"""What kind of work a phase's time is, beside training: by the libraries that the user's lines were seen to call.
 
 Only what is told by a library's own functions is named: saving goes through a serializer, an evaluation calls a model
 or a loader outside of training. Built-in functions (``print``, ``time.sleep``) and the user's own code say nothing.
@@ -15,7 +15,7 @@ from perf_diagnostics.diagnose.code.code_ways import OURS, Loop, Way, seconds_of
 from perf_diagnostics.diagnose.code.phase_looks import PhaseLooks
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Remedy
-from perf_diagnostics.records import CodePath, CodePlace, Phase
+from perf_diagnostics.records import CodePath, CodePlace, CodeSamples, Phase
 
 #: The part of ``other`` between a batch and its forward.
 PREPARE = "prepare"
@@ -40,6 +40,11 @@ class KindOfWork:
     def asks_a_model(self) -> bool:
         """Whether what it does is to call a model without training on it."""
         return self is _EVALUATING
+
+    @property
+    def computes_metrics(self) -> bool:
+        """Whether it may as well be done once a pass, from what each step has added."""
+        return self is _METRICS
 
 
 def _below(*names: str) -> re.Pattern[str]:
@@ -78,13 +83,26 @@ _LOGGING = KindOfWork(
         *("logging", "loguru", "tqdm", "rich", "torch.utils.tensorboard", "tensorboard", "tensorboardX"),
         *("wandb", "mlflow", "comet_ml", "neptune", "csv", "transformers.trainer.Trainer.log"),
         *("lightning.pytorch.loggers", "pytorch_lightning.loggers"),
+        *("lightning.pytorch.core.module.LightningModule.log", "pytorch_lightning.core.module.LightningModule.log"),
+        "lightning.pytorch.core.module.LightningModule.log_dict",
+        "pytorch_lightning.core.module.LightningModule.log_dict",
     ),
-    Remedy("Log every so many steps instead of each, and collect numbers as tensors until then."),
+    Remedy(
+        "Log every so many steps instead of each, and collect numbers as tensors until then; what has to be written in "
+        "between a thread of its own can write."
+    ),
 )
 _METRICS = KindOfWork(
     "computing metrics",
-    _below("sklearn", "torchmetrics", "torcheval", "evaluate", "scipy"),
-    Remedy("Compute metrics every so many steps or once a pass, from counts that are added up step by step."),
+    _below(
+        *("sklearn", "torchmetrics", "torcheval", "ignite.metrics", "evaluate", "scipy"),
+        *("seqeval", "sacrebleu", "rouge_score", "jiwer", "nltk.translate", "pycocotools"),
+    ),
+    Remedy(
+        "Compute metrics once a pass, or every so many steps, from what is added up step by step: of torchmetrics and "
+        "torcheval update() in each step, compute() and reset() at the pass's end. A curve or a ranking (AUROC) goes "
+        "through all predictions that it was given, each time it is asked."
+    ),
 )
 _PICTURES = KindOfWork(
     "drawing",
@@ -124,9 +142,12 @@ _TEXT = KindOfWork(
     ),
 )
 
-#: What may be done inside of forward, backward and optimizer, in their order. Metrics are none: scipy and sklearn may
-#: be what a loss is computed with; nor are a service and another program, which HST012 sees waited for.
-INSIDE = (_SAVING, _PICTURES, _TEXT, _LOGGING, _COPYING)
+#: What may be done inside of forward, backward and optimizer, in their order: a logger may be handed metrics, and these
+#: copy what they keep. A service and another program are none, which HST012 sees waited for.
+INSIDE = (_SAVING, _PICTURES, _TEXT, _LOGGING, _METRICS, _COPYING)
+
+#: What metrics do that are computed once a pass: they take in each batch.
+_TAKES_IN = re.compile(r"(?:torchmetrics|torcheval|ignite\.metrics)\..*\.update$|evaluate\..*\.add(?:_batch)?$")
 
 #: What no loss is computed with.
 _CHORES = (_SAVING, _LOGGING, _PICTURES, _TEXT)
@@ -142,6 +163,31 @@ class Work:
     kind: KindOfWork
     part: float
     line: CodePlace
+
+
+def kind_inside(path: CodePath, code: CodeSamples) -> KindOfWork | None:
+    """Of a look inside of forward, backward or the optimizer: the work that was seen, if it is no training.
+
+    A metric may be what is trained on (1 - ssim(...)). So it counts only at a line that no loss depends on, by the
+    program's text, and not where it only takes in a batch.
+    """
+    calls = (*path.via, *path.calls)
+    kind = next((one for one in INSIDE if any(one.functions.match(call) for call in calls)), None)
+    if kind is _METRICS and (not _is_unread(path, code) or _takes_in(path, code)):
+        return None
+    return kind
+
+
+def _takes_in(path: CodePath, code: CodeSamples) -> bool:
+    """Whether a metric was seen taking in a batch: a library's, or one of the user's that a library's class calls."""
+    own = any(code.places[number].function.endswith(".update") for number in path.places)
+    return own or any(_TAKES_IN.match(call) for call in (*path.via, *path.calls))
+
+
+def _is_unread(path: CodePath, code: CodeSamples) -> bool:
+    """Whether no loss depends on the line at which somebody was seen; where its text does not tell, its callers do."""
+    roles = [code.roles[number] for number in path.places if code.roles[number]] if code.roles else []
+    return bool(roles) and roles[-1] == "unread"
 
 
 def is_chore(path: CodePath) -> bool:

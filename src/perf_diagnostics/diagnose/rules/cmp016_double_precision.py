@@ -14,12 +14,14 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy,
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.in_float32 import (
+    share_of_double,
     times_as_fast,
     tried,
     won_as_tried,
+    won_by_operators,
     won_by_range,
 )
-from perf_diagnostics.diagnose.wording import listing, percent, significant
+from perf_diagnostics.diagnose.wording import listing, percent, percent_between, significant
 from perf_diagnostics.records import Json, Phase
 
 #: Every value has half the bytes.
@@ -44,7 +46,8 @@ class DoublePrecision:
     What it measures:
         The types of the model's parameters, and the share of the step in forward, backward and optimizer. In a watched
         loop on the CPU the operators of one step, which is none of those that count, are tried afterwards in both
-        types, on tensors of the same shapes, for less than a second: that says what float32 would take. Elsewhere on a
+        types, on tensors of the same shapes, for less than a second: that says what float32 would take, also where the
+        parameters have float32 and meet something that has not. Elsewhere on a
         CPU the gain is the range of what was seen. On a GPU it is how many times as fast its maker says products in
         float32 are; where that is not known no gain is predicted.
 
@@ -80,7 +83,7 @@ class DoublePrecision:
         if not isinstance(types, list) or not types:
             raise NotMeasured("parameter_types", "nobody looked at the types of the parameters")
         if "float64" not in types:
-            return cleared(self, f"the parameters have {listing(types)}")
+            return self._promoted(facts, listing(types))
         whole, held = types == ["float64"], ask(_held_back_by, facts)
         work = ask(facts.joint_share, *_WORK)
         wanted = facts.word("optimizer") in _WANT_DOUBLE
@@ -91,15 +94,7 @@ class DoublePrecision:
         gain = ask(_gain, facts, work) if costs and work is not None else None
         told = ask(tried, facts) or {}
         times = times_as_fast(told)
-        if times is not None:
-            numbers.append(
-                Evidence(
-                    metric="its operators in float32, times as fast",
-                    value=times,
-                    n=1,
-                    source="one step's operators, tried in both types",
-                )
-            )
+        numbers += _times(told)
         return Finding(
             code=self.code,
             name=self.name,
@@ -114,6 +109,53 @@ class DoublePrecision:
             confidence=confidence(_tier(gain, times), sure=True),
             symptom_of=("CPU001", "CPU003"),
         )
+
+    def _promoted(self, facts: TrialFacts, types: str) -> Answer:
+        """The parameters have no 64 bits: has what is computed with them?"""
+        told = ask(tried, facts) or {}
+        share = ask(share_of_double, facts, told)
+        if share is None or not share.value > 0:
+            return cleared(self, f"the parameters have {types}")
+        number = evidence("operators in 64 bits", share, "%", limit=self.warn_share)
+        if not share.surely_at_least(self.warn_share):
+            return cleared(self, f"the parameters have {types}; {percent(share.value)} of a step is in 64 bits", number)
+        wanted, won = facts.word("optimizer") in _WANT_DOUBLE, ask(won_by_operators, facts, told)
+        place = place_of(dict(told))
+        where = "" if place is None else f" The first of it is asked for{at_line(place, with_text=True)}."
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.INFO if wanted else Severity.WARNING,
+            summary=f"{percent_between(share)} of each step computes in 64 bits, though the parameters have {types}: "
+            f"something that they meet has float64, and torch promotes the rest.{where}{_WANTED if wanted else ''}",
+            scope=facts.label,
+            evidence=(number, *_times(told)),
+            remedies=(
+                Remedy(
+                    "Find what has 64 bits there (a tensor or a buffer made from NumPy, a float64 constant), and make "
+                    "it float32 where it is made: .float(). This changes the results beyond the seventh digit."
+                ),
+            ),
+            recoverable=None if won is None else recoverable(won, self.family, realised=_REALISED),
+            confidence=confidence(Tier.SHARE if won is None else Tier.SHARE_AND_CAUSE, sure=True),
+            symptom_of=("CPU001", "CPU003"),
+        )
+
+
+def _times(told: Mapping[str, Json]) -> tuple[Evidence, ...]:
+    """How many times as fast its operators are in float32, where that was tried."""
+    times = times_as_fast(told)
+    if times is None:
+        return ()
+    return (
+        Evidence(
+            metric="its operators in float32, times as fast",
+            value=times,
+            n=1,
+            source="one step's operators, tried in both types",
+        ),
+    )
 
 
 def _held_back_by(facts: TrialFacts) -> str | None:

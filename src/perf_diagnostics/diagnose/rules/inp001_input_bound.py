@@ -328,6 +328,8 @@ def _summary(share: Interval, loading: Loading) -> str:
         how += " They come so close together that handing them over may be what takes the time."
     if loading.cores_lacking:
         how += f" {loading.cores_left}: more workers will not fix it."
+    elif loading.cores_short and loading.workers_win:
+        how += f" {loading.cores_left}: workers alone will not keep up."
     elif not loading.workers_win:
         costs = loading.batch.costs(loading.free_cores)
         how += f" Having one made by a worker costs the loop {costs}: workers may win nothing."

@@ -77,7 +77,7 @@ class Checkpointing:
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=level.severity if counted else Severity.INFO,
+            severity=level.severity if counted or level.sure else Severity.INFO,
             summary=f"Activations are computed a second time, {percent_between(again)} of a step, "
             f"while only {percent(used)} of the memory is in use.",
             scope=group.label,
@@ -85,7 +85,7 @@ class Checkpointing:
             remedies=(Remedy("Keep the activations: there is room for them.", {"gradient_checkpointing": False}),),
             recoverable=recoverable(again, Family.COMPUTE),
             confidence=confidence(
-                Tier.SHARE if counted else Tier.CONFIGURATION, sure=level.sure, thin=any(t.thin for t in point.trials)
+                Tier.SHARE if counted else Tier.SWITCH, sure=level.sure, thin=any(t.thin for t in point.trials)
             ),
             batch_sizes=(point.batch_size,),
         )

@@ -145,6 +145,8 @@ class UpdateEnds:
         self._call_ns: int | None = None
         #: Since when what follows a backward is looked at; 0: none is.
         self._since_ns = 0
+        #: Whether the mode may still be on torch's stack, or come back to it.
+        self._on = False
         #: After how long updates were over, and the next forward began, as if nobody had looked.
         self._updated: list[int] = []
         self._took: list[int] = []
@@ -164,6 +166,8 @@ class UpdateEnds:
     def ends(self, *, updated: bool) -> None:
         """The loop goes on to its next forward, and has updated its parameters since then or not."""
         if not self._since_ns:
+            if self._on:
+                self._give_up()
             return
         with self._observations.guard(SIGNAL) as attempt:
             now, since_ns = _clock(), self._since_ns
@@ -213,9 +217,11 @@ class UpdateEnds:
             self._call_ns = _call_ns(tensors[0])
         self._mode.begin(tensors)
         if put_on(self._mode):
-            self._since_ns = _clock()
+            self._on, self._since_ns = True, _clock()
 
     def _give_up(self) -> int:
         """See no functions any more; gives through how many modes they went, 0 where not all were ours."""
         self._since_ns = 0
-        return take_off(self._mode)
+        modes = take_off(self._mode)
+        self._on = not modes
+        return modes

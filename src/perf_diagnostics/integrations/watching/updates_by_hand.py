@@ -395,7 +395,8 @@ class UpdatesByHand:
         if self._state.inside == NOTHING and not self._inner and not self._off:
             self._probe.enter(OPTIMIZER)
             self._tail = True
-            if not self._steps.batches:
+            # What comes next has to be a model's call: in a backward torch has taken a mode off, and puts it back.
+            if not self._steps.batches and self._state.forwards:
                 self._ends.begins()
 
 

@@ -22,6 +22,7 @@ _MORE: dict[str, dict[str, Json]] = {
         **{"shape": [32, 512, 512], "shapes": [[32, 512, 32], [32, 32, 512]], "left": 0.1},
         **{"flops": 3_000_000_000, "flops_instead": 200_000_000},
     },
+    "weight_penalties": {"kind": "squares", "weights": 1_500_000, "tensors": 6, "averaged": False},
     "zero_arithmetic": {"shape": [8, 21, 96, 96], "zeros": 0.95},
     "composed_attention": {
         **{"shape": [32, 384, 384], "used": False, "fused": True, "causal": False, "module": "", "dropout": False},
@@ -62,6 +63,7 @@ DOSES: tuple[Dose, ...] = (
     *_doses("CMP026", "broadcast_blow_ups"),
     *_doses("CMP031", "zero_arithmetic"),
     *_doses("CMP034", "dearer_orders"),
+    *_doses("CMP036", "weight_penalties"),
     Dose(code="CMP035", limit="info_share", severity=Severity.INFO, build=_prefixes),
     Dose(code="CMP035", limit="warn_share", severity=Severity.WARNING, build=_prefixes),
     Dose(

@@ -22,6 +22,12 @@ def rollout(seconds: float = 0.04, line: int = 7, **more: Any) -> dict[str, Any]
     return told | more
 
 
+def forecast(forward: float = 0.5, backward: float = 0.8, line: int = 44, **more: Any) -> dict[str, Any]:
+    """Of a recurrent layer: these parts of forward and backward."""
+    told = rollout(line=line) | {"recurrent": "GRU", "forward": forward, "backward": backward, "whole": 0.5}
+    return told | {"seconds_again": 0.04, "seconds_again_least": 0.03, "seconds_again_most": 0.042} | more
+
+
 def ask(*lines: dict[str, Any], quantities: dict[str, float] | None = None, **phases: float) -> Reply:
     """A step takes 0.1 s."""
     times = {"forward": 0.02, "backward": 0.03, "other": 0.05} | phases
@@ -65,6 +71,37 @@ def test_lines_add_up_and_little_is_cleared_or_an_info() -> None:
     assert found(ask(rollout(0.008))).severity is Severity.INFO
     assert "little of the step" in clear(ask(rollout(0.004))).summary
     assert "no model is called again and again" in clear(ask()).summary
+
+
+def test_of_a_recurrent_layer_it_is_told_what_the_state_would_save_of_forward_and_backward() -> None:
+    finding = found(ask(forecast()))
+    # Half of forward's 0.02 s and 0.8 of backward's 0.03 of 0.1 s; at the upper end 0.042 / 0.04 of that.
+    assert number(finding, SHARE).value == pytest.approx(34.0)
+    assert finding.claims == {"forward": pytest.approx(0.10), "backward": pytest.approx(0.24)}
+    assert finding.severity is Severity.WARNING and "(23 % to 36 %)" in finding.summary
+    assert "31 calls of the GRU at ppo.py:44 in roll" in finding.summary and "whose state is dropped" in finding.summary
+    assert "without gradients" not in finding.summary
+    first, second = finding.remedies
+    assert "rnn(new_steps, state)" in first.says and "one call on all of it" in second.says
+    won = finding.recoverable
+    # As in any other rule on operators more goes with them, of forward and backward no more than there is.
+    assert won is not None and won.low == pytest.approx(0.8 * 0.34 * 0.75 / 1.5) and won.high == pytest.approx(0.5)
+
+
+def test_both_kinds_add_up_with_the_remedy_of_each() -> None:
+    finding = found(ask(rollout(0.05), forecast()))
+    assert number(finding, SHARE).value == pytest.approx(50.0 + 34.0)
+    assert finding.claims == {
+        "other": pytest.approx(0.5),
+        "forward": pytest.approx(0.1),
+        "backward": pytest.approx(0.24),
+    }
+    assert "without gradients" in finding.summary and "and at 1 more line" in finding.summary
+    assert [("use_cache" in one.says, "rnn(new" in one.says) for one in finding.remedies[:2]] == [
+        (True, False),
+        (False, True),
+    ]
+    assert "little of the step" in clear(ask(forecast(0.05, 0.05))).summary
 
 
 def test_without_a_look_nothing_is_said() -> None:

@@ -26,6 +26,8 @@ from perf_diagnostics.integrations.one_step.watcher import Ran, memory
 
 ROWS, WIDTH = 16, 32
 
+BANK = torch.zeros(ROWS * WIDTH)
+
 
 @pytest.fixture(autouse=True)
 def _a_second_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,6 +373,67 @@ def test_what_is_read_in_any_way_is_used(read: Callable[[torch.Tensor], Any]) ->
     assert headed(read) == []
 
 
+def kept_boxes(boxes: torch.Tensor) -> torch.Tensor:
+    """As those who suppress boxes that lie over better ones write it: sizes decide how long it goes on."""
+    order, keep = boxes[:, 0].argsort(), []
+    while len(order) > 0:
+        best = order[0]
+        keep.append(best)
+        order = order[1:]
+        if order.numel() == 0:
+            break
+        order = order[(boxes[order] - boxes[best]).abs().sum(1) > 1]
+    return boxes[torch.stack(keep)]
+
+
+def test_what_only_decides_sizes_and_parts_of_what_nobody_reads_is_told() -> None:
+    assert headed(lambda other: kept_boxes(other.detach())) == []  # it lives on
+    functions = {one["function"] for one in headed(lambda other: len([kept_boxes(other.detach())]))}
+    assert functions == {"kept_boxes", "Encoder.forward"}
+
+
+def rises(found: torch.Tensor) -> int:
+    seen = 0
+    if len(found) > 0:
+        seen += 1
+    return seen
+
+
+def fails(found: torch.Tensor) -> None:
+    assert found.shape[0] > 0
+
+
+def prints(found: torch.Tensor) -> None:
+    if found.size(0) < 100:
+        print("few")
+
+
+def marks(found: torch.Tensor) -> None:
+    BANK[found] = 1.0
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda other: len(kept_boxes(other.detach())),
+        lambda other: (other > 0).nonzero().shape[0],
+        lambda other: 2 * other[other > 0].numel(),
+        lambda other: fails(torch.unique(other)),
+        lambda other: rises(other.masked_select(other > -100)),
+        lambda other: prints(other[other > 0]),
+        lambda other: [*range(other.numel())][other.argmax()],  # a list's index
+        lambda other: torch.arange(ROWS * WIDTH)[other.argmax()],  # a part that lives on
+        lambda other: torch.arange(ROWS * WIDTH)[: other.argmax() + 1].numel(),
+        lambda other: torch.zeros(ROWS * WIDTH).index_fill_(0, other.argmax(), 1.0),
+        lambda other: other[other[:, 0].argmax()],
+        lambda other: BANK[other.argmax()],
+        lambda other: marks(other.argmax()),
+    ],
+)
+def test_what_a_size_or_an_index_tells_python_is_used(read: Callable[[torch.Tensor], Any]) -> None:
+    assert headed(read) == []
+
+
 def test_writing_to_what_was_there_before_is_a_use() -> None:
     norm, memory_bank, x = nn.BatchNorm1d(WIDTH), torch.zeros(ROWS, WIDTH), torch.randn(ROWS, WIDTH)
 
@@ -381,10 +444,14 @@ def test_writing_to_what_was_there_before_is_a_use() -> None:
 
 
 def test_methods_of_tensors_are_put_back_and_nothing_is_kept_alive() -> None:
-    before = {name: torch.Tensor.__dict__.get(name) for name in ("numpy", "tolist", "__array__", "data_ptr")}
+    names = ("numpy", "tolist", "__array__", "data_ptr", "shape", "size", "__len__")
+    before = {name: torch.Tensor.__dict__.get(name) for name in names}
     watcher = followed()
     watcher.opens()
-    assert torch.Tensor.__dict__.get("tolist") is not before["tolist"]
+    ones = torch.ones(4)
+    watcher.see(Ran(torch.ops.aten.nonzero, (ones,), {}, ones.nonzero(), in_backward=False, seconds=1.0))
+    now = {name: torch.Tensor.__dict__.get(name) for name in names}
+    assert all(now[name] is not before[name] for name in names)
     del watcher
     assert {name: torch.Tensor.__dict__.get(name) for name in before} == before
     gone = []
@@ -421,6 +488,17 @@ class OfItsOwn(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*[one.inner if isinstance(one, OfItsOwn) else one for one in args], **(kwargs or {}))
+
+
+def test_sizes_of_what_has_no_memory_of_its_own_are_borne() -> None:
+    x, own = torch.randn(ROWS, WIDTH), OfItsOwn(torch.randn(ROWS, WIDTH))
+    others = torch.eye(ROWS).to_sparse(), torch.empty(4, device="meta"), own
+
+    def step() -> list[Any]:
+        found = x[x > 0]
+        return [(len(one), one.shape, one.numel(), one.size()) for one in (found, *others)]
+
+    quiet(looked(step), "never_used")
 
 
 def test_what_is_read_by_operators_that_are_not_shown_is_used() -> None:

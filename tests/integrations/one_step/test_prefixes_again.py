@@ -12,8 +12,9 @@ from torch.nn import functional
 
 from perf_diagnostics.integrations.one_step import look as look_module
 from perf_diagnostics.integrations.one_step.look import StepLook
-from perf_diagnostics.integrations.one_step.prefixes_again import _AN_OPERATOR_S, SIGNAL, _Calls, _Grown
+from perf_diagnostics.integrations.one_step.prefixes_again import _AN_OPERATOR_S, SIGNAL, Grown, PrefixesAgain, _Calls
 from perf_diagnostics.integrations.shield import LoopObservations
+from perf_diagnostics.records import Json
 
 ROWS, PROMPT, NEW, TOKENS, WIDTH = 3, 2, 8, 20, 16
 
@@ -214,13 +215,23 @@ def test_what_a_cache_saves_is_what_earlier_positions_took() -> None:
     floor = 1000 * _AN_OPERATOR_S
     # Two calls were looked at and have no time of their own: a position took 1 ms in the others.
     for positions, seconds in ((10, None), (20, None), (30, 0.03), (40, 0.04)):
-        calls.grown.append((_Grown(5, positions, positions - 2), seconds))
+        calls.grown.append((Grown(5, positions, positions - 2), seconds))
     one = calls.entry()
     assert one is not None
     assert one["seconds"] == pytest.approx(0.1) and one["seconds_again_most"] == pytest.approx(0.1 - 4 * 0.002)
     assert one["seconds_again"] == pytest.approx(0.1 - 4 * floor)
     assert one["seconds_again_least"] == pytest.approx(0.01)  # the shortest timed one took 0.03
     assert (one["positions"], one["positions_again"]) == (500, 460)
+
+
+def test_why_recurrent_layers_are_not_told_stands_only_where_nothing_is() -> None:
+    facts: dict[str, Json] = {SIGNAL: [{"recurrent": "GRU"}], "other": 1}
+    gaps = {"another": "no"}
+    PrefixesAgain().join(facts, gaps)
+    assert facts == {SIGNAL: [{"recurrent": "GRU"}], "other": 1} and gaps == {"another": "no"}
+    facts, gaps = {}, {SIGNAL: "too many operators"}
+    PrefixesAgain().join(facts, gaps)
+    assert facts == {} and gaps == {SIGNAL: "too many operators"}
 
 
 def test_an_error_of_the_models_passes_and_all_comes_off() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.operator_facts import OperatorsAt, operators_at
 from perf_diagnostics.diagnose.facts.recorded import place_of
 from perf_diagnostics.records import CodePlace, Json, Phase
 
@@ -19,7 +21,9 @@ class PrefixCalls:
     """``calls`` that one line asks for, each with the arguments of the one before and more.
 
     They went over so many ``positions`` in all, of which the call before had gone over ``again`` ones; the ``longest``
-    had so many, in each of so many ``rows``. ``saved`` is the share of the step that a cache would save, 0…1.
+    had so many, in each of so many ``rows``. ``saved`` is the share of the step that a cache would save, 0…1. Where
+    it is a recurrent layer that was called, ``recurrent`` is its kind (``GRU``), the cache its state, and ``phases``
+    says where that share lies; else it is empty.
     """
 
     place: CodePlace | None
@@ -29,19 +33,23 @@ class PrefixCalls:
     positions: int
     again: int
     saved: Interval
+    recurrent: str = ""
+    phases: Mapping[str, float] = field(default_factory=dict)
 
 
 def prefixes_again(facts: TrialFacts) -> tuple[PrefixCalls, ...]:
     """What the look at one step told, what takes longest first.
 
     Raises:
-        NotMeasured: no step was looked through, or its calls were not compared.
+        NotMeasured: no step was looked through, or its calls were not compared, or, of recurrent layers, forward or
+            backward is not timed.
     """
     told = facts.result.facts.get("prefixes_again")
     if not isinstance(told, list):
         raise facts.missing("prefixes_again", _NOBODY)
     step_s = _undisturbed_s(facts)
-    found = (_read(one, step_s, _room(facts)) for one in told if isinstance(one, dict))
+    found = [_read(one, step_s, _room(facts)) for one in told if isinstance(one, dict) and not one.get("recurrent")]
+    found += [_recurrent(facts, one) for one in operators_at(facts, "prefixes_again") if one.more.get("recurrent")]
     return tuple(sorted(found, key=lambda one: -one.saved.value))
 
 
@@ -66,20 +74,42 @@ def _room(facts: TrialFacts) -> float:
     return max(0.0, 1.0 - sum(share.value for share in shares if share is not None))
 
 
-def _read(one: dict[str, Json], step_s: float, room: float) -> PrefixCalls:
-    value, least, most = (
-        min(room, _number(one.get(name)) / step_s)
-        for name in ("seconds_again", "seconds_again_least", "seconds_again_most")
-    )
+def _read(one: Mapping[str, Json], step_s: float, room: float) -> PrefixCalls:
+    value, least, most = (min(room, seconds / step_s) for seconds in _seconds_again(one))
+    return _calls(one, Interval(value, min(value, least) / _SCATTER, max(value, most), 1))
+
+
+def _recurrent(facts: TrialFacts, one: OperatorsAt) -> PrefixCalls:
+    """Of a recurrent layer the operators were timed, those of backward included: parts of these phases."""
+    seconds, least, most = _seconds_again(one.more)
+    parts = {Phase.FORWARD: one.forward, Phase.BACKWARD: one.backward}
+    phases = {str(phase): facts.share(phase).value * min(1.0, part) for phase, part in parts.items()}
+    value = sum(phases.values())
+    ends = (least / seconds, most / seconds) if seconds > 0 else (1.0, 1.0)
+    saved = Interval(value, value * min(1.0, ends[0]) / _SCATTER, min(1.0, value * max(1.0, ends[1])), 1)
+    return _calls(one.more, saved, str(one.more.get("recurrent")), phases)
+
+
+def _seconds_again(one: Mapping[str, Json]) -> tuple[float, float, float]:
+    """What computing positions again took in one step: probably, at least and at most."""
+    value, least, most = (_number(one.get(f"seconds_again{end}")) for end in ("", "_least", "_most"))
+    return value, least, most
+
+
+def _calls(
+    one: Mapping[str, Json], saved: Interval, recurrent: str = "", phases: Mapping[str, float] | None = None
+) -> PrefixCalls:
     calls, rows, longest = (int(_number(one.get(name))) for name in ("calls", "rows", "longest"))
     return PrefixCalls(
-        place=place_of(one),
+        place=place_of({**one}),
         calls=calls,
         rows=rows,
         longest=longest,
         positions=int(_number(one.get("positions"))),
         again=int(_number(one.get("positions_again"))),
-        saved=Interval(value, min(value, least) / _SCATTER, max(value, most), 1),
+        saved=saved,
+        recurrent=recurrent,
+        phases=phases or {},
     )
 
 

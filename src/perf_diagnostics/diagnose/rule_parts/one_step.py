@@ -31,6 +31,8 @@ class Told(NamedTuple):
     remedies: tuple[Remedy, ...]
     #: The part of these operators' work that would go, 0…1.
     needless: float
+    #: How many times as long it is at most beside the rest of the step, by what goes with it in others' time.
+    beside: float = _BESIDE
 
 
 def in_one_step(metric: str, share: Interval, *, limit: float | None = None) -> Evidence:
@@ -73,24 +75,25 @@ def answer(
         scope=facts.label,
         evidence=(number, *told.evidence),
         remedies=told.remedies,
-        recoverable=recoverable(with_what_goes_beside(facts, share.scaled(told.needless)), rule.family),
+        recoverable=recoverable(with_what_goes_beside(facts, share.scaled(told.needless), told.beside), rule.family),
         confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
         claims=claims_of(facts, lines),
     )
 
 
-def with_what_goes_beside(facts: TrialFacts, share: Interval) -> Interval:
-    """The same share, with an upper end at which it is twice as long beside the rest of the step; no more of the step
-    than forward and backward take.
+def with_what_goes_beside(facts: TrialFacts, share: Interval, beside: float = _BESIDE) -> Interval:
+    """The same share, with an upper end at which it is so many times as long beside the rest of the step; no more of
+    the step than forward and backward take.
 
     Args:
         facts: the trial.
         share: of the step, what the operators themselves take.
+        beside: how many times, 1 or more.
     """
     phases = [ask(facts.share, phase) for phase in (Phase.FORWARD, Phase.BACKWARD)]
     whole = sum(one.value for one in phases if one is not None)
     most = share.value if share.high is None else share.high
-    return share.reaching(min(max(whole, most), _BESIDE * most / (1 + (_BESIDE - 1) * most)))
+    return share.reaching(min(max(whole, most), beside * most / (1 + (beside - 1) * most)))
 
 
 def _by_bytes(rule: Named, facts: TrialFacts, lines: Sequence[OperatorsAt], told: Told, least: float) -> Answer:

@@ -34,6 +34,7 @@ from perf_diagnostics.diagnose.rules.cmp032_computed_each_step import ComputedEa
 from perf_diagnostics.diagnose.rules.cmp033_known_answers import KnownAnswers
 from perf_diagnostics.diagnose.rules.cmp034_dearer_order import DearerOrder
 from perf_diagnostics.diagnose.rules.cmp035_prefix_computed_again import PrefixComputedAgain
+from perf_diagnostics.diagnose.rules.cmp036_penalty_by_gradients import PenaltyByGradients
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -198,6 +199,7 @@ RULES: tuple[Rule, ...] = (
     KnownAnswers(),
     DearerOrder(),
     PrefixComputedAgain(),
+    PenaltyByGradients(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),

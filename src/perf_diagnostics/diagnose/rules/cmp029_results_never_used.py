@@ -27,9 +27,11 @@ class ResultsNeverUsed:
     What it measures:
         In one step of a watched loop, which is none of those that count: each operator of forward and the loss, what
         it read, and whether its results were let go before anything read them: another operator whose own result came
-        to something, backward, or Python (item, tolist, numpy, a copy, pickling). What still lived when operators were
-        seen for the last time counts as used, and so does what a tensor of the model's was changed by. The seconds of
-        each were measured, on the CPU.
+        to something, backward, or Python (item, tolist, numpy, a copy, pickling). A tensor as an index, as in
+        boxes[best], is read by who reads that part; the size of what a mask or nonzero picks counts as read by Python,
+        unless it only decides whether to go on, as in the loop of a non-maximum suppression. What still lived when
+        operators were seen for the last time counts as used, and so does what a tensor of the model's was changed by.
+        The seconds of each were measured, on the CPU.
 
     Why it matters:
         What is thrown away was computed all the same: a head whose output nobody takes, weights of attention that are

@@ -6,7 +6,11 @@ Each memory has a value, a number that two memories share exactly if the same op
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from types import FrameType
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -18,15 +22,23 @@ from perf_diagnostics.integrations.one_step.dataflow_told import SIGNALS, told_o
 from perf_diagnostics.integrations.one_step.dense_products import DenseProducts
 from perf_diagnostics.integrations.one_step.known_answers import KnownAnswers
 from perf_diagnostics.integrations.one_step.operator_lines import backward_node, forward_node
+from perf_diagnostics.integrations.one_step.operator_subscripts import subscript
 from perf_diagnostics.integrations.one_step.operator_traits import Traits, traits_of
+from perf_diagnostics.integrations.one_step.size_reads import only_decides
 from perf_diagnostics.integrations.one_step.unchanging import Unchanging
 from perf_diagnostics.integrations.one_step.unseen_reads import UnseenReads
-from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher, tensors_of
+from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher, aten, tensors_of
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.records import Json
 
 _ON_A_DEVICE = "operators on a device have no times of their own here, without which nothing can be weighed"
+
+#: What gives a tensor's number to Python, and what takes a part of a tensor by such numbers.
+_NUMBER, _ONE, _PARTS = torch.ops.aten._local_scalar_dense, torch.ops.aten.select, aten("select", "slice")
+
+#: Where sizes are asked for on behalf of who calls: in torch, and by who looks on.
+_NO_READERS = (str(Path(torch.__file__).parent) + os.sep, str(Path(__file__).parents[2]) + os.sep)
 
 #: In backward what has gone is looked for once in so many operators.
 _SWEEP_EVERY = 64
@@ -80,10 +92,15 @@ class StepDataflow(Watcher):
         self._given_out: set[Any] = set()
         self._changing_numbers: set[Any] = set()
         self._in_backward = 0
+        #: Numbers of tensors that stand as an index, by their rows, of which no part was taken yet, and where that is.
+        self._indices: dict[int, Any] = {}
+        self._index_at: Any = None
+        #: What was there before the step, and had parts of it taken.
+        self._picked_before: list[Held] = []
         #: Of the tensors that each model was called with, by its number.
         self.shapes: dict[int, list[tuple[int, ...]]] = {}
         self._why_not = ""
-        self._unseen = UnseenReads(self.read)
+        self._unseen = UnseenReads(self.read, self.measured)
 
     def opens(self) -> None:
         self._unseen.begin()
@@ -91,8 +108,16 @@ class StepDataflow(Watcher):
 
     def _outlives(self) -> None:
         """What lives here may be read where nothing is shown: what wrote it is used."""
-        for held in self._storages.opens():
-            self._columns.root[held.writer] = 1
+        self._indices_are_read()
+        for held in chain(self._storages.opens(), self._picked_before):
+            self._is_used(held)
+        self._picked_before = []
+
+    def _is_used(self, held: Held) -> None:
+        """What wrote it is, and what said which part of it is read."""
+        for row in (held.writer, held.picked):
+            if row >= 0:
+                self._columns.root[row] = 1
 
     def called(self, number: int, given: Sequence[torch.Tensor]) -> None:
         """The model of this number is called with these: what is made of them alone could be kept, sample by sample.
@@ -117,6 +142,17 @@ class StepDataflow(Watcher):
         except FAULTS as fault:
             self._why_not = in_words(fault)
 
+    def measured(self, tensor: torch.Tensor, asked: FrameType) -> None:
+        """Its size is asked for: where numbers decided it, they are read unless the size only decides what runs."""
+        try:
+            held = self._known(tensor)
+            if held is None or not held.sized or asked.f_code.co_filename.startswith(_NO_READERS):
+                return
+            if not only_decides(asked.f_code, asked.f_lasti):
+                self._is_used(held)
+        except FAULTS as fault:
+            self._why_not = in_words(fault)
+
     def passes_over(self, tensors: Sequence[torch.Tensor]) -> None:
         self._changed(tensors)
 
@@ -129,13 +165,17 @@ class StepDataflow(Watcher):
 
     def _reads(self, tensor: torch.Tensor) -> Held | None:
         """Somebody reads it who is no operator of forward: what wrote it is used."""
+        held = self._known(tensor)
+        if held is not None:
+            self._is_used(held)
+        return held
+
+    def _known(self, tensor: torch.Tensor) -> Held | None:
+        """What is known of its memory, if its numbers lie in one."""
         own = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
         if own or tensor.layout is not torch.strided or tensor.is_meta:
             return None
-        held = self._storages.known(tensor)
-        if held is not None and held.writer >= 0:
-            self._columns.root[held.writer] = 1
-        return held
+        return self._storages.known(tensor)
 
     def see(self, ran: Ran) -> None:
         if self._why_not:
@@ -187,14 +227,19 @@ class StepDataflow(Watcher):
         read_rows = () if traits.shape_only else {held.writer for held, _ in reads if held.writer >= 0}
         row = columns.add(traits.name, seconds, self._stacks.here(), origin, read_rows)
         columns.draws[row], columns.beside[row] = draws, ran.beside
+        picks = frozenset(held.picked for held, _ in reads if held.picked >= 0)
+        if picks and not traits.shape_only:
+            columns.picks[row] = picks
         repeats = not draws and self._repeats(call, met)
         fixed = repeats and all(held.fixed for held, _ in reads)
         given, named = self._given(call, reads, met, value) if repeats else (-1, value)
         columns.root[row] = not results or not plain or not traits.known
+        self._picks(row, call, reads)
         made = self._rewritten(row, call, value, origin, met, fixed=fixed, given=given)
         for number, tensor in enumerate(results if plain else ()):
             if storages.known(tensor) is None:  # else it is a view of what the operator was given
                 made.append((storages.made(tensor, hash((value, number)), origin, row, fixed=fixed), tensor))
+        self._sizes(call, reads, made)
         for number, (held, _) in enumerate(made):
             held.is_given(given, hash((named, number)) if given > 0 else held.value)
         columns.views[row] = not made
@@ -216,6 +261,45 @@ class StepDataflow(Watcher):
             columns.with_node[row] = 1
         self._products.see(row, traits.name, ran.args, reads, made)
         storages.sweep()
+
+    def _picks(self, row: int, call: _Call, reads: Sequence[_Met]) -> None:
+        """A tensor as an index has its number read by torch, which takes that part at once: no one else has it."""
+        ran = call.ran
+        if ran.operator is _NUMBER:
+            place = subscript()
+            if self._indices and (place is None or place != self._index_at):
+                self._indices_are_read()
+            if place is not None:
+                self._columns.root[row] = 0
+                self._indices[row], self._index_at = ran.result, place
+        elif self._indices:
+            if ran.operator in _PARTS and subscript() == self._index_at:
+                numbers = set(call.numbers())
+                by = {one for one, number in self._indices.items() if number in numbers}
+                held, _ = reads[0]
+                self._columns.picks[row] = frozenset({*by, *self._columns.picks.get(row, ())})
+                held.picked, held.sized = row, held.sized or ran.operator is not _ONE
+                self._unseen.begin_sizes()
+                if held.writer < 0:
+                    self._picked_before.append(held)  # how long the part lives is not known
+                for one in by:
+                    del self._indices[one]
+            self._indices_are_read()
+
+    def _sizes(self, call: _Call, reads: Sequence[_Met], made: Sequence[_Met]) -> None:
+        """Whether sizes of what it made may depend on numbers: its own, or handed on from what it read."""
+        sizes = call.traits.sizes_with(call.ran.args)
+        if sizes:
+            self._unseen.begin_sizes()
+        if sizes or any(held.sized for held, _ in reads):
+            for held, tensor in made:
+                held.sized |= tensor.dim() > 0
+
+    def _indices_are_read(self) -> None:
+        """Numbers of tensors that stood as an index, but of no tensor."""
+        for row in self._indices:
+            self._columns.root[row] = 1
+        self._indices.clear()
 
     def _repeats(self, call: _Call, met: Mapping[int, Held]) -> bool:
         """Whether it does no more than give the same for the same, in each step."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -94,6 +95,9 @@ class Columns:
         self.leaves: dict[int, tuple[Held, ...]] = {}
         #: And the rows that made what they read of calls' arguments.
         self.handed: dict[int, frozenset[int]] = {}
+        #: By row those that took the part it reads of a memory, and by the row of such a one those of the numbers that
+        #: said which part.
+        self.picks: dict[int, frozenset[int]] = {}
         #: The row under way when backward first came to it, or -1.
         self.freed_at = array("i")
         self._reads = array("i")
@@ -138,6 +142,6 @@ class Columns:
         used = array("b", self.root)
         for row in range(len(self) - 1, -1, -1):
             if used[row]:
-                for read in self.read_by(row):
+                for read in chain(self.read_by(row), self.picks.get(row, ())):
                     used[read] = 1
         return used

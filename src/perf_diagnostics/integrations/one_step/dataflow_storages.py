@@ -36,12 +36,14 @@ class Held:
     ``fixed`` is whether the same lies there in each step, as far as is known. ``given`` says of which calls' arguments
     it is made beside that, as a number with one bit a call; 0: of none, -1: of what changes otherwise. ``named`` is its
     value, with places in the stead of what those arguments hold, of which the first begins ``base`` numbers in;
-    ``handed`` is whether it is such an argument itself, whatever made it.
+    ``handed`` is whether it is such an argument itself, whatever made it. ``picked`` is the operator that took a part
+    of it last of which a tensor's number said which one; -1: none did. ``sized`` is whether how many numbers
+    there are, or in a part of it, may depend on numbers.
     """
 
     __slots__ = (
         *("base", "chain", "compared", "fixed", "given", "handed", "maker", "named", "origin"),
-        *("value", "version", "weak", "window", "writer"),
+        *("picked", "sized", "value", "version", "weak", "window", "writer"),
     )
 
     def __init__(self, weak: Any, value: int, origin: int, writer: int, window: int, *, fixed: bool) -> None:
@@ -52,6 +54,7 @@ class Held:
         self.base = 0
         self.is_given(0 if fixed else -1, value)
         self.maker = self.writer = writer
+        self.picked, self.sized = -1, False
         self.window = window
         self.version = 0
         self.compared: tuple[Any, ...] = ()
@@ -148,7 +151,7 @@ class Storages:
         kept = {id(one) for one in keep}
         self._held = {at: held for at, held in self._held.items() if id(held) in kept}
         for held in self._held.values():
-            held.base = 0
+            held.base, held.picked, held.sized = 0, -1, False
             held.is_given(0 if held.fixed else -1, held.value)
         self._living = []
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -102,6 +103,22 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.is_open:
             self._lap()
         self.in_backward = False
+
+    @property
+    def around_s(self) -> float:
+        """The thread's time so far that is neither an operator's nor the look's own, in s; up to the last operator."""
+        return sum(self._around.values()) * 1e-9
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """What is done meanwhile is the look's own, and no operators of it are shown."""
+        if self.is_open:
+            self._lap()
+        try:
+            with _INNER._DisableTorchDispatch():
+                yield
+        finally:
+            self._since = _clock()
 
     def _lap(self) -> None:
         now = _clock()

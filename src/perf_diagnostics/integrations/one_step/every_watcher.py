@@ -13,9 +13,11 @@ from perf_diagnostics.integrations.one_step.dataflow_storages import Storages
 from perf_diagnostics.integrations.one_step.operator_graph import OperatorGraph
 from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
 from perf_diagnostics.integrations.one_step.product_orders import ProductOrders
+from perf_diagnostics.integrations.one_step.recurrent_again import RecurrentAgain
 from perf_diagnostics.integrations.one_step.single_precision import SinglePrecision
 from perf_diagnostics.integrations.one_step.step_totals import StepTotals
 from perf_diagnostics.integrations.one_step.watcher import Watcher, memory
+from perf_diagnostics.integrations.one_step.weight_penalties import WeightPenalties
 from perf_diagnostics.integrations.one_step.zero_arithmetic import ZeroArithmetic
 from perf_diagnostics.integrations.one_step.zero_products import ZeroProducts
 
@@ -24,7 +26,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
     """Those for a step of a model with these parameters, in the order in which they are shown its operators."""
     parameters = [*parameters]
     lines, at = OperatorLines(), [memory(one) for one in parameters]
-    trained = (memory(one) for one in parameters if one.requires_grad)
+    trained = [one for one in parameters if one.requires_grad]
     graph = OperatorGraph()
     return [
         StepTotals(),
@@ -34,6 +36,8 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         ZeroArithmetic(graph, at, lines),
         ComposedAttention(graph, lines),
         ProductOrders(graph, at, lines),
-        StepDataflow(Storages(at, trained)),
+        WeightPenalties(graph, trained, lines),
+        StepDataflow(Storages(at, map(memory, trained))),
         SinglePrecision(lines),
+        RecurrentAgain(),
     ]

@@ -21,6 +21,7 @@ from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.integrations.one_step.every_watcher import watchers_of
 from perf_diagnostics.integrations.one_step.later_looks import LaterLooks
 from perf_diagnostics.integrations.one_step.prefixes_again import PrefixesAgain
+from perf_diagnostics.integrations.one_step.recurrent_again import RecurrentAgain
 from perf_diagnostics.integrations.one_step.samples_again import SamplesAgain, arguments_of
 from perf_diagnostics.integrations.one_step.watcher import memory
 from perf_diagnostics.integrations.one_step.zero_products import SIGNAL
@@ -162,6 +163,9 @@ class StepLook:
         self._mode = mode
         self._undo.callback(mode.close)
         _close_in_forks(mode)
+        for one in mode.watchers:
+            if isinstance(one, RecurrentAgain):
+                self._undo.push(one.stand_in(models, mode))
         for model in models:
             self._stand_in_for_calls(model, mode)
         for model in beside:
@@ -198,10 +202,7 @@ class StepLook:
         if self._later is None:
             with self._observations.guard(SIGNAL):
                 self.facts, gaps = mode.conclude()
-                if self._prefixes.why_not:
-                    gaps[prefixes_again.SIGNAL] = self._prefixes.why_not
-                else:
-                    self.facts[prefixes_again.SIGNAL] = self._prefixes.told
+                self._prefixes.join(self.facts, gaps)
                 self._prefixes = PrefixesAgain()
                 self.facts[WHOLE_STEP] = not self._trained
                 for signal, why in gaps.items():

@@ -24,7 +24,8 @@ class Traits:
 
     ``written`` are positions and names of arguments it writes, ``unread`` those that do not decide its results in
     training, ``dropout`` and ``training`` where these arguments stand, or None. ``known`` is False where nothing may be
-    concluded from it: operators that are not torch's own may read files, keep state, or talk to others.
+    concluded from it: operators that are not torch's own may read files, keep state, or talk to others. ``sizes`` is
+    whether numbers in what it is given may decide how many come out.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Traits:
     draws: bool
     shape_only: bool
     gives_unknown: bool
+    sizes: bool
     unread: frozenset[int]
     dropout: int | None
     training: int | None
@@ -43,6 +45,12 @@ class Traits:
             return self.draws
         given = args[self.dropout] if len(args) > self.dropout else named.get("dropout_p", 0.0)
         return bool(given != 0)
+
+    def sizes_with(self, args: Sequence[Any]) -> bool:
+        """Whether in this call they do: of indices only those that say of each number whether it is taken."""
+        if not self.sizes or self.name != "index":
+            return self.sizes
+        return any(isinstance(one, torch.Tensor) and one.dtype in (torch.bool, torch.uint8) for one in args[1])
 
     def deciding(self, args: Sequence[Any]) -> list[Any]:
         """The arguments by position that decide the results."""
@@ -73,6 +81,7 @@ def traits_of(operator: Any) -> Traits:
         draws=draws,
         shape_only=name.startswith(_LIKE),
         gives_unknown=name.startswith(_UNKNOWN),
+        sizes=any(torch.Tag.dynamic_output_shape in overload.tags for overload in overloads),
         unread=frozenset(places[one] for one in _RUNNING if one in places),
         dropout=places.get("dropout_p"),
         training=places.get("training", places.get("train")),

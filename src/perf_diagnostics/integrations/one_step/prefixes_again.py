@@ -26,7 +26,7 @@ from perf_diagnostics.records import Json
 SIGNAL = "prefixes_again"
 
 #: So many calls extend the one before, so that it is no accident.
-_LEAST_CALLS = 4
+LEAST_CALLS = 4
 
 #: Of a tensor at most so many numbers are compared; of more than these a sequence's features are sampled.
 _MOST_NUMBERS, _FEATURES = 1 << 20, 16
@@ -49,19 +49,24 @@ _ATEN = torch.ops.aten
 
 _MASKS = aten("add", "add_", "masked_fill", "masked_fill_", "where")
 
+#: Not those of torch.Tensor, by which who follows the data sees the training's own reads.
 _numpy: Callable[[torch.Tensor], Any] = torch._C.TensorBase.numpy
+_numel: Callable[[torch.Tensor], int] = torch._C.TensorBase.numel
+shape_of: Callable[[torch.Tensor], torch.Size] = torch._C.TensorBase.shape.__get__  # type: ignore[attr-defined]
 _tolist: Callable[[torch.Tensor], list[Any]] = torch._C.TensorBase.tolist
 
 #: Of the thread: what others do on a crowded processor meanwhile is no time of a call.
 _clock = time.thread_time_ns
 
 
-class _Grown(NamedTuple):
+class Grown(NamedTuple):
     """What a call was given beyond the last one: of so many ``positions`` so many ``again``, in so many ``rows``."""
 
     rows: int
     positions: int
     again: int
+    #: Along which dimension of what it was given.
+    dim: int = 1
 
 
 class _Print(NamedTuple):
@@ -121,7 +126,7 @@ class _Calls:
 
     def __init__(self, told: dict[str, Json]) -> None:
         self.told = told
-        self.grown: list[tuple[_Grown, float | None]] = []
+        self.grown: list[tuple[Grown, float | None]] = []
         self.prints: _Prints | None = None
         self.operators = 0
         self.causal: bool | None = None
@@ -129,7 +134,7 @@ class _Calls:
     def entry(self) -> dict[str, Json] | None:
         """What is told; None where nothing is sure."""
         timed = [(grown, seconds) for grown, seconds in self.grown if seconds is not None]
-        if len(self.grown) < _LEAST_CALLS or self.causal is not True or not timed:
+        if len(self.grown) < LEAST_CALLS or self.causal is not True or not timed:
             return None
         a_position = sum(seconds for _, seconds in timed) / sum(grown.positions for grown, _ in timed)
         shortest = min(seconds for _, seconds in timed)
@@ -208,31 +213,14 @@ class PrefixesAgain:
 
         return ends
 
-    def _grown(self, model: int, given: Sequence[torch.Tensor]) -> _Grown | None:
+    def _grown(self, model: int, given: Sequence[torch.Tensor]) -> Grown | None:
         """How a model's arguments go on from those of its last call; None where they do not."""
         if any(not one.is_cpu for one in given):
             self._on_a_device = True
             return None
-        before, now = self._last.get(model, []), [_sampled(one) for one in given]
+        before, now = self._last.get(model, []), [sampled(one) for one in given]
         self._last[model] = now
-        if len(before) != len(now):
-            return None
-        found: _Grown | None = None
-        for one, other in zip(before, now, strict=True):
-            if one is None or other is None or one.dtype != other.dtype or one.ndim != other.ndim:
-                return None
-            if one.shape == other.shape:
-                if not np.array_equal(one, other):
-                    return None
-                continue
-            at = [number for number in range(one.ndim) if one.shape[number] != other.shape[number]]
-            if len(at) > 1 or one.shape[at[0]] >= other.shape[at[0]] or not one.shape[at[0]]:
-                return None
-            old, new = one.shape[at[0]], other.shape[at[0]]
-            if not np.array_equal(one, other[(slice(None),) * at[0] + (slice(old),)]):
-                return None
-            found = found or _Grown(1 if at[0] == 0 else int(one.shape[0]), new, old)
-        return found
+        return grown_from(before, now)
 
     @property
     def why_not(self) -> str:
@@ -247,6 +235,43 @@ class PrefixesAgain:
         """
         found = [entry for one in self._calls.values() if (entry := one.entry()) is not None]
         return [*sorted(found, key=lambda one: -float(str(one["seconds_again"])))]
+
+    def join(self, facts: dict[str, Json], gaps: dict[str, str]) -> None:
+        """Add what is told to that of recurrent layers among these facts, or why nothing is to the gaps.
+
+        Args:
+            facts: what the step's watchers tell, by the names of ``TrialResult.facts``.
+            gaps: why some of them do not.
+        """
+        recurrent = facts.pop(SIGNAL, [])
+        found = [*self.told, *(recurrent if isinstance(recurrent, list) else [])]
+        why_not = self.why_not or gaps.pop(SIGNAL, "")
+        if found or not why_not:
+            facts[SIGNAL] = found
+        else:
+            gaps[SIGNAL] = why_not
+
+
+def grown_from(before: Sequence[Any], now: Sequence[Any]) -> Grown | None:
+    """How a call's arguments go on from those of the one before, as :func:`sampled` kept both; None: they do not."""
+    if len(before) != len(now):
+        return None
+    found: Grown | None = None
+    for one, other in zip(before, now, strict=True):
+        if one is None or other is None or one.dtype != other.dtype or one.ndim != other.ndim:
+            return None
+        if one.shape == other.shape:
+            if not np.array_equal(one, other):
+                return None
+            continue
+        at = [number for number in range(one.ndim) if one.shape[number] != other.shape[number]]
+        if len(at) > 1 or one.shape[at[0]] >= other.shape[at[0]] or not one.shape[at[0]]:
+            return None
+        old, new = one.shape[at[0]], other.shape[at[0]]
+        if not np.array_equal(one, other[(slice(None),) * at[0] + (slice(old),)]):
+            return None
+        found = found or Grown(1 if at[0] == 0 else int(one.shape[0]), new, old, at[0])
+    return found
 
 
 def _compare(calls: _Calls, mode: OperatorMode) -> None:
@@ -278,13 +303,13 @@ def _agree(one: Sequence[float], other: Sequence[float]) -> bool:
     return all(abs(a - b) <= _NEARLY * largest for a, b in pairs)
 
 
-def _sampled(tensor: torch.Tensor) -> Any:
+def sampled(tensor: torch.Tensor) -> Any:
     """Its numbers, of which some features are left out where there are many; None where they are not compared."""
     if tensor.layout is not torch.strided or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return None
     plain = tensor.detach()
-    if plain.numel() > _MOST_NUMBERS and plain.dim() > 2:
-        plain = plain[..., :: max(1, plain.shape[-1] // _FEATURES)]
-    if plain.numel() > _MOST_NUMBERS:
+    if _numel(plain) > _MOST_NUMBERS and plain.dim() > 2:
+        plain = plain[..., :: max(1, shape_of(plain)[-1] // _FEATURES)]
+    if _numel(plain) > _MOST_NUMBERS:
         return None
     return _numpy(plain.float() if plain.dtype is torch.bfloat16 else plain).copy()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -11,16 +13,23 @@ import torch
 #: Methods by which numbers leave a tensor with no operator.
 _READERS = ("numpy", "tolist", "data_ptr", "storage", "__array__", "__dlpack__", "__reduce_ex__", "__deepcopy__")
 
+#: Those that tell how many numbers a tensor has.
+_SIZES = ("__len__", "numel", "nelement", "size")
+
 
 class UnseenReads:
     """Puts functions in the places of torch's that tell who is read, and then do what those do.
 
     Args:
         read: is told each tensor; kept weakly, and all comes off when whom it belongs to is gone.
+        measured: is told each tensor whose size is asked for, and by which frame; kept as ``read``.
     """
 
-    def __init__(self, read: Callable[[torch.Tensor], None]) -> None:
+    def __init__(
+        self, read: Callable[[torch.Tensor], None], measured: Callable[[torch.Tensor, FrameType], None]
+    ) -> None:
         self._read: weakref.WeakMethod[Callable[[torch.Tensor], None]] = weakref.WeakMethod(read)
+        self._measured: weakref.WeakMethod[Callable[[torch.Tensor, FrameType], None]] = weakref.WeakMethod(measured)
         self._before: dict[str, Any] = {}
         self._ours: dict[str, Any] = {}
 
@@ -30,9 +39,21 @@ class UnseenReads:
             return
         for name in _READERS:
             if hasattr(torch.Tensor, name):
-                self._before[name] = torch.Tensor.__dict__.get(name)
-                self._ours[name] = _stand_in(name, getattr(torch.Tensor, name), self._read)
-                setattr(torch.Tensor, name, self._ours[name])
+                self._put(name, _stand_in(name, getattr(torch.Tensor, name), self._read))
+
+    def begin_sizes(self) -> None:
+        """Stand in for what tells sizes as well, until the end; nothing where nothing stands in."""
+        if not self._ours or "shape" in self._ours:
+            return
+        told = self._measured  # and not this object, which ends once nobody has it
+        for name in _SIZES:
+            self._put(name, _stand_in(name, getattr(torch.Tensor, name), lambda: _with_frame(told())))
+        shape: Any = torch.Tensor.shape
+        self._put("shape", property(_stand_in("shape", shape.__get__, lambda: _with_frame(told()))))
+
+    def _put(self, name: str, ours: Any) -> None:
+        self._before[name], self._ours[name] = torch.Tensor.__dict__.get(name), ours
+        setattr(torch.Tensor, name, ours)
 
     def end(self) -> None:
         """Put back what was there; what somebody else has put in its place since stays."""
@@ -46,6 +67,11 @@ class UnseenReads:
         self._ours, self._before = {}, {}
 
     __del__ = end
+
+
+def _with_frame(measured: Callable[[torch.Tensor, FrameType], None] | None) -> Callable[[torch.Tensor], None] | None:
+    """What is told a tensor by a function that stands in, with who called that."""
+    return None if measured is None else lambda tensor: measured(tensor, sys._getframe(2))
 
 
 def _stand_in(name: str, original: Any, told: Any) -> Any:

@@ -83,7 +83,7 @@ def _timed_backward(  # noqa: PLR0915 - with the backward inside of it
     state, around, losses, thread = watch.state, watch.probe.open, watch.steps.losses, watch.thread
     looks, marks = watch.steps.looks, watch.probe.marks
 
-    def backward(  # noqa: PLR0912, PLR0917 - the parameters are torch's, and calls are dear
+    def backward(  # noqa: PLR0917 - the parameters are torch's, and calls are dear
         tensors: Any,
         grad_tensors: Any = None,
         retain_graph: bool | None = None,
@@ -91,46 +91,24 @@ def _timed_backward(  # noqa: PLR0915 - with the backward inside of it
         grad_variables: Any = None,
         inputs: Any = None,
     ) -> Any:
-        if state.expect == CALLED and not retain_graph and get_ident() == thread:
-            try:
-                mark, now = state.mark, _clock()
-                if next_operation() == state.sequence:
-                    mark(now + _APART)
-                mark(now + _BACKWARD)
-                state.sequence, state.inside, state.expect = -1, BACKWARD, UNSURE
-            except FAULTS as fault:
-                watch.fails(fault)
-            try:
-                return original(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
-            except BaseException:
-                state.inner_steps = 0  # half a step is none
-                raise
-            finally:
-                if state.inside == BACKWARD and not around and not state.inner_steps:
-                    try:
-                        mark = state.mark
-                        mark(_clock() + _LEAVE)
-                        state.inside, state.expect = NOTHING, GONE_BACK
-                    except FAULTS as fault:
-                        watch.fails(fault)
-                else:
-                    ends_otherwise(tensors)
         inside = state.inside
         # Where no phase is open none is around.
         within = inside != NOTHING and (inside == BACKWARD or BACKWARD in around)
         if within or not state.active or get_ident() != thread:
             return original(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
+        expect = UNSURE
         try:
-            state.expect = UNSURE
             # With create_graph it is kept for what is computed of the gradients.
             keeps = retain_graph and not create_graph
-            if inside == NOTHING and (state.due_ns or not looks.wanted) and len(marks) < state.full_at:
+            expect, state.expect = UNSURE if keeps else state.expect, UNSURE
+            if expect == CALLED or (
+                inside == NOTHING and (state.due_ns or not looks.wanted) and len(marks) < state.full_at
+            ):
                 mark, now = state.mark, _clock()
                 if next_operation() == state.sequence:
-                    state.sequence = -1
                     mark(now + _APART)
                 mark(now + (_KEEPS if keeps else _BACKWARD))
-                state.inside = BACKWARD
+                state.sequence, state.inside = -1, BACKWARD
             else:
                 watch.backward_begins(KEEPS if keeps else BACKWARD, tensors)
         except FAULTS as fault:
@@ -141,7 +119,15 @@ def _timed_backward(  # noqa: PLR0915 - with the backward inside of it
             state.inner_steps = 0  # half a step is none
             raise
         finally:
-            ends_otherwise(tensors)
+            if expect == CALLED and state.inside == BACKWARD and not around and not state.inner_steps:
+                try:
+                    mark = state.mark
+                    mark(_clock() + _LEAVE)
+                    state.inside, state.expect = NOTHING, GONE_BACK
+                except FAULTS as fault:
+                    watch.fails(fault)
+            else:
+                ends_otherwise(tensors)
 
     def ends_otherwise(tensors: Any) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What measuring costs: bare loop, our probe, our attach, torch.profiler, Lightning's SimpleProfiler, traceml-ai.
+"""What measuring costs: bare loop, bare hooks, our probe and attach, torch.profiler, Lightning's profiler, traceml-ai.
 
     python benchmarks/overhead.py [--rounds N] [--lengths MS ...] [--seconds S] [--json FILE]
 
@@ -27,8 +27,10 @@ through) is told as **once**, the median of all turns, and its stretches begin a
 seconds, in which it looks at the thread's lines four times as often as later.
 
 **plain against plain**, of the two plain stretches of the same turns and processes, is the noise: its interval has to
-hold 0, and no other figure is worth more digits than that one. ``bare`` is a contender that adds nothing. Of our own
-two it is said whether their mean keeps within its reach, and where the interval is too wide to tell, that.
+hold 0, and no other figure is worth more digits than that one. ``bare`` is a contender that adds nothing, and ``hooks``
+reads a clock at each border of a phase and does no more: what our own two take is also told as so many times that,
+which depends less on the machine than microseconds do. Of them it is said as well whether their mean keeps within its
+reach, and where the interval is too wide to tell, that.
 
 The steps' own scatter is kept small, for plain and measured stretches alike: the thread of the loop stays on one
 core (a tool's threads have the others), and glibc's allocator keeps the memory that it has; where it gives large
@@ -105,6 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
             most_s = reach_s(name, length_ms, row["plain_s"])
             rows.append({"length_ms": length_ms, "contender": name, **row, "reach_s": most_s})
             print(in_words(rows[-1]))
+        for line in against_hooks([row for row in rows if row["length_ms"] == length_ms]):
+            print(line)
         print(null_in_words(length_ms, nulls([one["lengths"][position] for name in there for one in found[name]])))
     kept = [{"contender": name, **dropped(found[name])} for name in there if name != "bare"]
     for one in kept:
@@ -272,10 +276,14 @@ def _figure(name: str, values: Sequence[float]) -> dict[str, float | None]:
 
 
 def _growth(processes: Sequence[dict[str, Any]]) -> float | None:
-    """Bytes a step that a process grows by more under the tool; memory comes in pages, so over all stretches."""
+    """Bytes a step that a process grows by more under the tool; memory comes in pages, so over many stretches.
+
+    Of the later half of each process's turns: what is made once (modules read, buffers that stay) is in the first.
+    """
     grown = []
     for one in processes:
-        for turn in turns_of(one):
+        turns = turns_of(one)
+        for turn in turns[len(turns) // 2 :]:
             under_tool, plain, again = (stretch.grown_bytes for stretch in turn)
             if under_tool is None or plain is None or again is None:
                 return None
@@ -340,6 +348,19 @@ def _reach_in_words(row: dict[str, Any]) -> str:
         wide = "no interval without undisturbed turns in two processes"
     words = {True: "yes", False: "no", None: wide}
     return f"; at most {most_s * 1e6:.1f} us: {words[within_reach(row['added_s'], row['added_half_width_s'], most_s)]}"
+
+
+def against_hooks(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What our own add by turns, as so many times what bare hooks do; for the rows of one length."""
+    least_s = {row["contender"]: row["by_turns_added_s"] for row in rows}.get("hooks")
+    if least_s is None or least_s <= 0:
+        return []
+    added_s = {row["contender"]: row["by_turns_added_s"] for row in rows if row["contender"] in REACH_S}
+    return [
+        f"{rows[0]['length_ms']:g} ms: {name} adds {own_s / least_s:.2f} times what bare hooks do, by turns"
+        for name, own_s in added_s.items()
+        if own_s is not None
+    ]
 
 
 def null_in_words(length_ms: float, values: Sequence[float]) -> str:

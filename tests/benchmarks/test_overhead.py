@@ -35,7 +35,7 @@ def contenders() -> Any:
 
 
 def test_our_own_contenders_record_every_step_they_run(overhead) -> None:
-    for name in ("bare", "probe", "attach", "attached", "torch.profiler"):
+    for name in ("bare", "hooks", "probe", "attach", "attached", "torch.profiler"):
         bench = contenders().CONTENDERS[name](contenders().Work(2))
         with bench as running:
             for steps in (3, 4):
@@ -43,6 +43,20 @@ def test_our_own_contenders_record_every_step_they_run(overhead) -> None:
                 running.run(steps)
                 running.off()
         assert running.recorded() == {"bare": None}.get(name, 7), name
+
+
+def test_bare_hooks_are_out_of_torch_between_stretches_and_afterwards(overhead) -> None:
+    places = (torch.Tensor.backward, torch.optim.Optimizer.zero_grad, dataloader._BaseDataLoaderIter.__next__)
+    work = contenders().Work(2)
+
+    def now() -> tuple[Any, ...]:
+        return torch.Tensor.backward, torch.optim.Optimizer.zero_grad, dataloader._BaseDataLoaderIter.__next__
+
+    with contenders().hooks(work) as bench:
+        assert now() == places
+        bench.on()
+        assert not set(now()) & set(places) and work.model._forward_hooks
+    assert now() == places and not work.model._forward_hooks and not work.optimizer._optimizer_step_pre_hooks
 
 
 def test_the_probes_steps_are_taken_a_thousand_at_a_time_and_none_is_lost(overhead, monkeypatch) -> None:
@@ -267,6 +281,24 @@ def test_a_stall_in_few_turns_moves_the_mean_and_not_the_figure_by_turns(overhea
     row = overhead.compared([process(0.001, 1e-5)] * 2, [process(0.001, 0.0)])
     # Four turns add 10 us, and the fifth one a second.
     assert row["added_s"] == pytest.approx(0.2 + 1e-5) and row["by_turns_added_s"] == pytest.approx(1e-5)
+
+
+def test_what_is_made_once_is_no_growth_a_step(overhead) -> None:
+    ours = process(0.001, 0.0)
+    ours["turns"][0][0][2] = 50_000_000
+    assert overhead.compared([ours], [process(0.001, 0.0)])["bytes_a_step"] == pytest.approx(4096 / 20)
+
+
+def test_our_own_are_told_as_so_many_times_what_bare_hooks_take(overhead) -> None:
+    def row(contender: str, added_s: float | None) -> dict[str, Any]:
+        return {"length_ms": 0.3, "contender": contender, "by_turns_added_s": added_s}
+
+    rows = [row("bare", 1e-7), row("hooks", 8e-6), row("probe", 6e-6), row("attached", 12e-6), row("attach", None)]
+    assert overhead.against_hooks(rows) == [
+        "0.3 ms: probe adds 0.75 times what bare hooks do, by turns",
+        "0.3 ms: attached adds 1.50 times what bare hooks do, by turns",
+    ]
+    assert overhead.against_hooks([row("hooks", -1e-7), *rows[2:]]) == overhead.against_hooks(rows[2:]) == []
 
 
 def test_what_a_tool_has_put_in_is_out_of_torch_in_plain_stretches_and_the_same_again_afterwards(overhead) -> None:

@@ -221,7 +221,7 @@ def test_each_instrument_is_stamped_when_it_is_read_and_the_cost_is_counted() ->
     sampler.start(pid=1)
     assert first.stop()[0][0].times_ns.tolist() == [0]
     assert second.stop()[0][0].times_ns.tolist() == [5]
-    assert (sampler.spent_ns, sampler.samplings) == (10, 1)
+    assert sampler.samplings == 1
 
 
 def test_a_measured_zero_is_a_sample() -> None:

@@ -212,8 +212,6 @@ class Sampler:
         self._clock = clock
         self._interval_ns = interval_ns
         self._due_ns = 0
-        #: Host time spent inside the instruments so far, in ns: what sampling itself cost.
-        self.spent_ns = 0
         #: Samplings made so far.
         self.samplings = 0
 
@@ -254,7 +252,6 @@ class Sampler:
             # Each reading gets a stamp of its own: an instrument before it may have taken milliseconds.
             instrument.sample(now)
             now = self._clock()
-        self.spent_ns += max(0, now - begun)
         self.samplings += 1
 
 

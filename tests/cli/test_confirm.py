@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from argparse import Namespace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from perf_diagnostics.cli import main, sweep
+from perf_diagnostics.cli.confirm import _again, _unfinished
+from perf_diagnostics.diagnose.rule_parts.experiments import Experiments
 from perf_diagnostics.records import Environment, Outcome, TrialResult
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.testing import trial_of
 from perf_diagnostics.trials.confirm import confirm
+from perf_diagnostics.trials.confirm.confirm import ConfirmEnd
 from perf_diagnostics.trials.sweep import SweepEnd
 from tests.diagnose.tried_runs import waiting_run
 from tests.trials.pretended import Pretended
@@ -112,12 +116,20 @@ def test_without_time_nothing_is_tried_and_diagnose_says_why(capsys: pytest.Capt
     assert "NOT TRIED" in told and "time budget" in told
 
 
+def test_a_script_is_named_again_where_one_is_to_go_on(tmp_path: Path) -> None:
+    end = ConfirmEnd(Experiments(), interrupted=False, unfinished=1, needs_s=42.0)
+    says = _unfinished(RunFolder(tmp_path), end, _again(Namespace(rerun=["train.py", "--lr", "0.1"])))
+    assert says.startswith("1 change lacks pairs that a verdict needs, which would take about 42 s; go on with: ")
+    assert says.endswith(f"confirm {tmp_path} --time-budget 60 --rerun train.py --lr 0.1")
+    assert _again(Namespace(rerun=None)) == ()
+
+
 def test_what_the_time_was_too_short_for_is_told_with_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["confirm", "run", "--only", "INP001", "--quiet", "--time-budget", "20"]) == 0
     told = capsys.readouterr()
     # A trial of 103 steps is thought to take 1 + 3 + 8 x 1 s or more: two changes of three pairs fit into no 20 s.
-    assert told.out.count("NOT TRIED") == 2 and "no time was left for it: 3 pairs" in told.out
-    assert "2 changes lack pairs that a verdict needs, about " in told.err
+    assert told.out.count("NOT TRIED") == 2 and "  3 pairs would take about " in told.out
+    assert "2 changes lack pairs that a verdict needs, which would take about " in told.err
     assert "go on with: perf-diagnostics confirm results/run --time-budget " in told.err
     assert main(["confirm", "run", "--only", "INP001", "--time-budget", "20", "--dry-run"]) == 0
     told = capsys.readouterr()

@@ -146,7 +146,7 @@ def test_nothing_completed():
 def test_a_training_that_crashed_is_no_sweep():
     diagnosis = diagnose(run_of(trial_of(steps=19, outcome=Outcome.CRASHED, reason="KeyError: 'x'")))
     assert diagnosis.no_verdict_because == "the only trial did not complete (crashed)"
-    assert "batch 8 crashed (KeyError: 'x')" in diagnosis.findings[0].summary
+    assert "batch 8 crashed: KeyError: 'x'." in diagnosis.findings[0].summary
 
 
 def test_a_training_that_crashed_late_has_measured_what_came_before():

@@ -47,6 +47,18 @@ class Reader:
             yield batch * 1.0
 
 
+class Kept(DataLoader[torch.Tensor]):
+    """A DataLoader that makes torch's iterator itself, once, and goes on with it in each pass, as ultralytics' does."""
+
+    made: Any = None
+
+    def __iter__(self) -> Iterator[torch.Tensor]:  # type: ignore[override]
+        if self.made is None:
+            self.made = self._get_iterator()
+        for _ in range(2):
+            yield next(self.made)
+
+
 @pytest.mark.usefixtures("nothing_of_other_tests")
 @pytest.mark.parametrize("by_hand", [True, False], ids=["by-hand", "optimizer"])
 def test_their_batches_are_waited_for_and_counted_once(tmp_path: Path, *, by_hand: bool) -> None:
@@ -65,6 +77,23 @@ def test_their_batches_are_waited_for_and_counted_once(tmp_path: Path, *, by_han
     assert table.host_ns(Phase.OPTIMIZER) is not None
     assert result.gap("host_data_wait_ns") is None
     assert result.facts["num_workers"] == 0 and result.facts["pin_memory"] is False
+
+
+@pytest.mark.usefixtures("nothing_of_other_tests")
+@pytest.mark.parametrize("named", [True, False])
+def test_a_data_loader_that_keeps_its_iterator_is_waited_for(tmp_path: Path, *, named: bool) -> None:
+    model, loader = torch.nn.Linear(4, 1), Kept(torch.randn(18, 4), batch_size=3)  # type: ignore[arg-type]
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with attach(model, optimizer, loader if named else None, results_dir=tmp_path) as seen:
+        for _ in range(3):
+            for batch in loader:
+                (model(batch) + model(batch)).mean().backward()  # 6 rows, of 3 samples
+                update(model, optimizer)
+    (result,) = results_of(seen.run)
+    wait = result.steps[0].host_ns(Phase.DATA_WAIT)
+    assert result.steps[0].samples.tolist() == [3] * 6
+    assert wait is not None and (wait > 0).all()
+    assert result.facts["num_workers"] == 0
 
 
 def test_their_evaluation_is_no_wait_of_the_training(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from perf_diagnostics import BottleneckReport
-from perf_diagnostics.diagnose.trace.names import Names
+from perf_diagnostics.diagnose.trace.launches import Launches
 from perf_diagnostics.diagnose.trace.reader import read_trace
 from perf_diagnostics.diagnose.trace.steps import steps_of
 from perf_diagnostics.integrations import OwnLoop, attach
@@ -218,7 +218,7 @@ def test_the_steps_are_ours_where_a_profiler_of_the_scripts_names_its_own(tmp_pa
             own.step()
     result, path = one_result(tmp_path)
     assert path is not None and result.gap("deep_window") is None
-    steps = steps_of(trace := read_trace(path), Names(trace.names))
+    steps = steps_of(Launches.of(trace := read_trace(path)))
     assert len(steps) == MOST_STEPS and not steps.fault and list(steps.number) == [0, 1, 2, 3, 4]
     assert any(name.startswith("another profiler's ProfilerStep#") for name in trace.names)
 

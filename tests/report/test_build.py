@@ -13,6 +13,7 @@ from perf_diagnostics.records import OWN_TRAINING, Gap, Length, Outcome, Phase, 
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.formats.html import render_html
 from perf_diagnostics.report.gains import saving
+from perf_diagnostics.report.lead import lead_of
 from perf_diagnostics.report.model import ChartKind, Report, ReportTable
 from perf_diagnostics.report.summary import summary_text
 from perf_diagnostics.testing import run_of, trial_of
@@ -81,7 +82,7 @@ def test_a_smaller_size_within_five_percent_is_recommended_and_the_fastest_named
     results[3] = dataclasses.replace(results[3], steps=(StepTable(columns),))
     report = report_of(*results)
     assert "train at batch size 16" in report.answer[0]
-    assert "97.1 % of the fastest, 32" in report.answer[0]
+    assert "97.1 % of the fastest, batch size 32 (" in report.answer[0]
     assert report.key_figures[0].value == 16
     assert chart(report, "throughput").series[0].highlight == "16"
     assert chart(report, "course_1").title.endswith("batch size 16")
@@ -438,7 +439,7 @@ def test_the_method_speaks_only_of_what_was_done(report):
     assert "perf_counter_ns" in text
     assert "timing events on the device's stream" in text
     assert "The first 3 steps" in text
-    assert "12 trials: precise enough; 1 trial: time budget" in text
+    assert "Why measuring ended: precise enough (12 trials) and time budget (1 trial)." in text
     assert "cpu 32, cpu 1, cpu 8" in text  # the order of the start times, not of the table
     alone = " ".join(report_of(cpu_result(8)).method)
     assert "timing events" not in alone
@@ -458,7 +459,7 @@ def test_a_planned_number_of_steps_is_told_as_such():
     base = cpu_result(8)
     exact = dataclasses.replace(base.trial, length=Length.exactly(80))
     text = " ".join(report_of(dataclasses.replace(base, trial=exact, stop_reason="max_steps")).method)
-    assert "1 trial: planned steps done" in text
+    assert "Why measuring ended: planned steps done (1 trial)." in text
     assert "half-width of the 95 % interval of the mean step time" not in text
 
 
@@ -504,12 +505,28 @@ def test_where_nothing_completed_nothing_is_explained_that_is_not_there() -> Non
     assert any(table.key == "sizes" for table in some.tables) and "Two numbers in brackets" in render_html(some)
 
 
-def test_a_script_that_broke_off_says_so_in_the_answer() -> None:
+def test_a_script_that_broke_off_says_so_before_all_else() -> None:
     broken = trial_of(outcome=Outcome.CRASHED, reason="ValueError: label 12", steps=30)
     run = dataclasses.replace(run_of(broken), notes=(OWN_TRAINING,))
     report = build_report(run, diagnose(run), generated_at=GENERATED_AT)
-    assert report.answer[0].startswith("The training crashed (ValueError: label 12); ")
-    assert report.subtitle.endswith(" · crashed") and report.key_figures[-1].value == "crashed"
+    ended = "training crashed after 33 recorded steps. The reason: ValueError: label 12."  # 3 of them warm-up
+    begins = f"No verdict: the {ended} Until then: no rule found a fault in the steps that were measured; a step of "
+    assert report.headline.startswith(begins)
+    assert report.diagnosis.findings[0].code == "EXP002" and not any("crashed" in words for words in report.answer)
+    waiting = dataclasses.replace(run_of(trial_of(data_wait=0.6, outcome=Outcome.CRASHED, reason="a (b. C)", steps=30)))
+    slow = dataclasses.replace(waiting, notes=(OWN_TRAINING,))
+    told = build_report(slow, diagnose(slow), generated_at=GENERATED_AT)
+    first = (
+        "The training crashed after 33 recorded steps. The reason: a (b. C). Until then: The training waits for data"
+    )
+    assert told.headline.startswith(first) and lead_of(told)[0] == "The training crashed after 33 recorded steps."
+    assert [finding.code for finding in told.diagnosis.findings[:2]] == ["EXP002", "INP001"]
+    assert " ".join(summary_text(told).split("VERDICT")[1].split()).startswith(f"(critical) {first}")
+    stopped = dataclasses.replace(run_of(trial_of(data_wait=0.6, outcome=Outcome.INTERRUPTED)), notes=(OWN_TRAINING,))
+    by_hand = build_report(stopped, diagnose(stopped), generated_at=GENERATED_AT)
+    assert by_hand.headline.startswith("The training waits for data")
+    assert by_hand.answer[0].startswith("The training was interrupted after ")
+    assert report.subtitle.endswith(" · crashed") and all(one.value != "crashed" for one in report.key_figures)
     whole = dataclasses.replace(run_of(trial_of(steps=30)), notes=(OWN_TRAINING,))
     told = build_report(whole, diagnose(whole), generated_at=GENERATED_AT)
     assert not any("crashed" in sentence for sentence in told.answer) and told.subtitle.endswith(" · completed")

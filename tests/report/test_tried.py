@@ -9,6 +9,7 @@ import pytest
 
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.rule_parts.experiments import About, Experiments, LeftOut
+from perf_diagnostics.records import Settings, Trial
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.formats.html import render_html
 from perf_diagnostics.report.formats.json import report_json
@@ -33,6 +34,7 @@ from tests.diagnose.tried_runs import (
 
 HALF = (0.50, 0.505, 0.495, 0.50, 0.50)
 SLOWER = (1.2, 1.21, 1.19, 1.2, 1.2)
+UNSURE = (0.3, 0.6, 1.2, 0.6, 0.6)
 
 
 def report_of(experiments: Experiments | None) -> Report:
@@ -82,7 +84,7 @@ def test_what_was_not_tried_has_no_gain_and_a_reason() -> None:
 def test_a_reason_that_several_share_is_told_once() -> None:
     planned = (experiment(WORKERS), experiment({"threads": 2}, number=1), experiment({"batch_size": 16}, number=2))
     table = table_of(report_of(Experiments(planned=planned)))
-    assert "3 changes were not tried, each for this reason: no pair has been run yet." in table.note
+    assert "3 changes were not tried, for the same reason: no pair has been run yet." in table.note
     notes = [cells[-1] for cells in table.rows]
     assert notes == ["", "", "changes the optimisation"]
 
@@ -135,7 +137,7 @@ def test_the_answer_says_what_was_won_and_what_was_tried_in_vain() -> None:
     assert change.tried in " ".join(summary_text(report_of(tried((experiment(WORKERS), HALF)))).split())
     assert report_of(None).changes[0].tried == ""
     vain = " ".join(report_of(tried((experiment(WORKERS), SLOWER))).answer)
-    assert "not worth doing: num_workers=2, persistent_workers=True (-20.0 %)" in vain
+    assert "not worth doing: num_workers=2, persistent_workers=True costs 20 % (19 % to 21 %) of the time" in vain
 
 
 def test_a_base_that_ran_at_another_pace_beside_its_change_is_told() -> None:
@@ -213,7 +215,28 @@ def test_where_all_was_tried_in_one_place_that_is_said_once() -> None:
     assert alone.columns[1].label == "Where" and "All are about" not in alone.note
 
 
-def test_what_was_left_out_names_its_place_as_what_was_tried() -> None:
+def test_a_ceiling_whose_interval_holds_0_shows_no_gain_in_any_format() -> None:
+    report = report_of(tried((experiment(CACHED), UNSURE)))
+    # A factor of 0.6 in the mean of logarithms, times or over exp(2.776 ln 2 / sqrt(2) / sqrt(5)) = 1.84.
+    words = "shows no gain (40 % of the time a sample takes, with an interval of -10 % to 67 %)"
+    assert words in report.headline and words in " ".join(summary_text(report).split())
+    assert words in render_markdown(report) and words.replace(" %", "\N{NO-BREAK SPACE}%") in render_html(report)
+    assert row(report)["Result"] == "no gain shown"
+    surely = report_of(tried((experiment(CACHED), HALF)))
+    assert "as an experiment, wins 50 % of the time" in surely.headline
+
+
+def test_what_was_left_out_names_its_configuration() -> None:
+    fast = Trial(workload="mlp", settings=Settings(batch_size=8, device="cuda:1", precision="bfloat16", num_workers=0))
+    late = LeftOut(about=(About("INP001", GROUP),), says="Try it.", change=CACHED, batch_size=8, why="", base=fast)
+    report = report_of(Experiments(left_out=(late,)))
+    where = "cuda:1, batch 8, bfloat16, num_workers=0"
+    assert row(report)["Where"] == where
+    assert json.loads(report_json(report))["diagnosis"]["tried"][0]["where"] == where
+    assert where in render_markdown(report).replace("\\_", "_") and where in render_html(report)
+
+
+def test_what_an_older_version_left_out_names_its_place_as_what_was_tried() -> None:
     late = LeftOut(about=(About("INP001", GROUP),), says="Try it.", change=CACHED, batch_size=8, why="no time was left")
     tried_and_not = dataclasses.replace(tried((experiment(WORKERS), HALF)), left_out=(late,))
     report = report_of(tried_and_not)

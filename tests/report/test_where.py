@@ -26,6 +26,12 @@ def test_amounts_have_units_and_their_names_no_second_one() -> None:
     assert not any("bytes" in name for name in told)
 
 
+def test_a_variable_of_the_environment_keeps_its_name() -> None:
+    one = dataclasses.replace(trial_of(), environment=Environment(variables={"OMP_NUM_THREADS": "1"}))
+    told = dict(fact for sheet in environment_of(run_of(one)) for fact in sheet.facts)
+    assert told["OMP_NUM_THREADS"] == "1"
+
+
 def test_of_many_different_values_the_ends_are_told_by_size_and_not_by_time() -> None:
     loads = (1.46533203125, 0.5654296875, 10.25, 9.5)
     told = facts(*({"load_1min": load, "cores": 2} for load in loads))

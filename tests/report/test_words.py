@@ -10,12 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perf_diagnostics.diagnose.finding import Evidence
 from perf_diagnostics.report import words
 from perf_diagnostics.report.charts import course
 from perf_diagnostics.report.drawing import scale
 from perf_diagnostics.report.formats import markdown_text
 from perf_diagnostics.report.model import ReportTable, TableColumn
-from perf_diagnostics.report.words import between, byte_unit, cell, clean, moment, number, percent, plain, time_unit
+from perf_diagnostics.report.words import (
+    between,
+    byte_unit,
+    cell,
+    clean,
+    evidence_cells,
+    moment,
+    number,
+    percent,
+    plain,
+    time_unit,
+)
 
 
 @pytest.mark.parametrize("module", [words, scale, markdown_text, course])
@@ -64,6 +76,12 @@ def test_percentages_in_a_table_have_one_decimal_and_other_numbers_three_digits(
 def test_the_ends_of_an_interval_stay_apart():
     assert between(1999.2, 2001.9) == "1,999.2 to 2,001.9"
     assert between(0.0478, 0.0483) == "0.04780 to 0.04830"
+
+
+def test_bytes_of_a_finding_are_shown_in_a_unit_that_reads_well():
+    many = Evidence(metric="read", value=3 * 2**20, low=2**20, high=5 * 2**20, limit=2**19, unit="bytes")
+    assert evidence_cells(many)[1:5] == ("3.00", "1.0 to 5.0", "0.500", "MiB")
+    assert evidence_cells(Evidence(metric="read", value=1000.0, unit="bytes"))[1:5] == ("1,000", "–", "–", "bytes")
 
 
 def test_units_follow_the_largest_value():

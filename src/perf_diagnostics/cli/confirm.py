@@ -100,10 +100,10 @@ def run(given: argparse.Namespace) -> int:
     end = tried(folder, wanted, given, script)
     print(tried_text(tried_of(end.experiments)))
     if end.interrupted:
-        print(f"interrupted; go on with: {typed('confirm', folder.path)}", file=sys.stderr)
+        print(f"interrupted; go on with: {typed('confirm', folder.path, *_again(given))}", file=sys.stderr)
         return INTERRUPTED
     if end.unfinished:
-        print(_unfinished(folder, end), file=sys.stderr)
+        print(_unfinished(folder, end, _again(given)), file=sys.stderr)
     print(f"Next: {typed('report', folder.path)}", file=sys.stderr)
     return DONE
 
@@ -127,15 +127,20 @@ def _one_run(given: argparse.Namespace) -> RunFolder:
         ) from error
 
 
-def _unfinished(folder: RunFolder, end: ConfirmEnd) -> str:
+def _again(given: argparse.Namespace) -> tuple[str, ...]:
+    """The script of the user's own that has to be named again, at the end."""
+    return () if given.rerun is None else ("--rerun", *given.rerun)
+
+
+def _unfinished(folder: RunFolder, end: ConfirmEnd, again: tuple[str, ...]) -> str:
     """What was left for lack of time or of pairs, and how one goes on with it."""
     from perf_diagnostics.diagnose.wording import counted
 
     need = 10 * math.ceil(1.2 * end.needs_s / 10)  # a fifth more, for nobody knows how busy the machine will be
     lack = "lacks" if end.unfinished == 1 else "lack"
     return (
-        f"{counted(end.unfinished, 'change')} {lack} pairs that a verdict needs, about {end.needs_s:.0f} s of them; "
-        f"go on with: {typed('confirm', folder.path, '--time-budget', need)}"
+        f"{counted(end.unfinished, 'change')} {lack} pairs that a verdict needs, which would take about "
+        f"{end.needs_s:.0f} s; go on with: {typed('confirm', folder.path, '--time-budget', need, *again)}"
     )
 
 

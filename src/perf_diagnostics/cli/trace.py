@@ -61,12 +61,16 @@ def run(given: argparse.Namespace) -> int:
 
 def waterfall_lines(waterfall: Waterfall) -> list[str]:
     """The parts of a step as a table that adds up, and what takes most of the device's time."""
+    import textwrap
+
     from perf_diagnostics.diagnose.wording import counted, percent
 
     each = 1e6 * waterfall.steps
     steps = counted(waterfall.steps, "step") if waterfall.marked else "no steps marked: the whole span"
     left_out = f", {waterfall.warm_up} before them left out as warm-up" if waterfall.warm_up else ""
     lines = [f"{waterfall.label}: {steps} of {waterfall.wall_ns / each:.1f} ms{left_out}"]
+    if waterfall.told_by:
+        lines += textwrap.wrap(f"({waterfall.told_by})", 98, initial_indent="  ", subsequent_indent="   ")
     for part, ns, share in waterfall.parts:
         name = part.replace("_", " ") if waterfall.on_device else _ON_CPU.get(part)
         if name is None:
@@ -82,6 +86,10 @@ def waterfall_lines(waterfall: Waterfall) -> list[str]:
             f"  {percent(waterfall.prompt_share)} of the kernels start within 20 µs of their launch (f20); from launch "
             f"to start {waterfall.delay_s * 1e6:,.0f} µs on average"
         )
+    if waterfall.devices:
+        shares = ", ".join(f"device {name} {percent(share.value)}" for name, share in waterfall.devices.shares)
+        together = percent(waterfall.devices.together.value)
+        lines.append(f"  computing, of the steps' time: {shares}; more than one of them at once {together}")
     for row in waterfall.phases:
         launched = f", {row.device_ns / each:.1f} ms of device work launched" if waterfall.on_device else ""
         lines.append(f"  {row.name}: {(row.host_ns or 0) / each:.1f} ms of host{launched}")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from perf_diagnostics.diagnose.finding import Trying
+from perf_diagnostics.diagnose.tried.outcomes import shown, where_of
 from perf_diagnostics.diagnose.wording import counted
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def _tried(one: Tried) -> list[str]:
     head = f"{str(one.verdict).upper()}  {change_text(one.change)} ({', '.join(one.codes)}; {one.where})"
     lines = textwrap.wrap(head, _WIDTH, subsequent_indent="  ")
     if one.gain is not None and one.verdict is not Trying.TOO_EARLY:
-        lines.append(f"  gain {gain_text(one.gain)} of the time a sample takes, {counted(one.pairs, 'pair')}")
+        said = "gain" if shown(one.gain) else "no gain is shown:"
+        lines.append(f"  {said} {gain_text(one.gain)} of the time a sample takes, {counted(one.pairs, 'pair')}")
     if one.predicted is not None and not one.ceiling:
         lines.append(f"  predicted {share_text(one.predicted)}{_held(one)}")
     notes = [words for words, holds in ((CEILING, one.ceiling), (CHANGES, one.changes_training)) if holds]
@@ -51,7 +53,7 @@ def planned_text(candidates: Iterable[Candidate], ahead: Iterable[Foreseen]) -> 
     """What would be tried, in which order, with its prediction, what of it has run, and about how long it takes."""
     lines: list[str] = []
     for number, (one, foreseen) in enumerate(zip(candidates, ahead, strict=True), start=1):
-        where = f"{one.base.settings.device}, batch {one.base.settings.batch_size}"
+        where = where_of(one.base)
         codes = ", ".join(dict.fromkeys(about.code for about in one.about))
         lines.append(f"{number}. {change_text(one.change)} ({codes}; {where}): {_ahead(foreseen)}")
         predicted = "" if one.predicted is None or one.ceiling else f" Predicted: {share_text(one.predicted)}."

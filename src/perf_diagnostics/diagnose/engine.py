@@ -30,9 +30,9 @@ from perf_diagnostics.diagnose.tried.indirect import with_indirect_gains
 from perf_diagnostics.diagnose.tried.outcomes import tried_of, with_tried
 from perf_diagnostics.diagnose.tried.paced import capped_by_loader
 from perf_diagnostics.diagnose.trust import tempered
-from perf_diagnostics.diagnose.verdict import HEALTHY, suspected, verdict, would_decide
+from perf_diagnostics.diagnose.verdict import FAILED_TRIALS, HEALTHY, suspected, verdict, would_decide
 from perf_diagnostics.diagnose.wording import counted, duration, listing, percent
-from perf_diagnostics.records import ALL_PHASES, Run
+from perf_diagnostics.records import ALL_PHASES, Outcome, Run
 
 __all__ = ["diagnose", "diagnosis_to_json"]
 
@@ -86,6 +86,7 @@ def diagnose(
             inside=what_is_inside(opened),
             why_closed=_why_closed(sound),
             broke_off=not asked_for(sweep.run).completed,
+            ending=_ending(sweep, ordered),
             parts=_largest_parts(sound),
             why_no_work=_why_no_work(chosen, about),
         )
@@ -115,6 +116,15 @@ def _primary(sound: SweepFacts) -> str | None:
         return sound.primary.label
     measured = [group for group in sound.groups if any(trial.steps for trial in group.trials)]
     return measured[0].label if sound.run.of_own_training and len(measured) == 1 else None
+
+
+def _ending(sweep: SweepFacts, ordered: Sequence[Placed]) -> str:
+    """How the trials failed, where none completed; empty where one did, or where a user ended them."""
+    asked = asked_for(sweep.run)
+    failed = [result for result in asked.results if result.outcome.failed]
+    if asked.completed or all(result.outcome is Outcome.INTERRUPTED for result in failed):
+        return ""
+    return next((item.finding.summary for item in ordered if item.finding.code == FAILED_TRIALS), "")
 
 
 def _told_where(placed: Sequence[Placed]) -> list[Placed]:

@@ -20,6 +20,9 @@ LEAST_CONFIDENCE = 0.25
 #: The finding that says where the time goes when nothing is wrong.
 HEALTHY = "CMP002"
 
+#: The finding that says how trials ended that did not complete.
+FAILED_TRIALS = "EXP002"
+
 #: An info that may win this part of a step is said first where no rule found a fault; it is a judgement.
 WORTH_TRYING = 0.15
 
@@ -35,6 +38,8 @@ UNPRICED = ("CMP018", "CMP023", "HST011")
 
 NOTHING_FOUND = "No rule found a fault."
 
+_NO_FAULT_SEEN = "no rule found a fault in the steps that were measured"
+
 
 def verdict(
     ordered: Sequence[Placed],
@@ -44,6 +49,7 @@ def verdict(
     inside: str = "",
     why_closed: str = "",
     broke_off: bool = False,
+    ending: str = "",
     parts: str = "",
     why_no_work: str = "",
 ) -> tuple[Verdict | None, str]:
@@ -60,6 +66,7 @@ def verdict(
         inside: what it shows, in a sentence.
         why_closed: why there is none, where one was asked for.
         broke_off: no trial ended by itself; what has been found in its steps is there, and nothing is ruled out.
+        ending: how the trials failed, where none completed; it stands first, for a crash comes before any slowness.
         parts: where the time of a step goes, in a clause for where that is not the verdict; empty if it is not known.
         why_no_work: why that forward and backward take the time is not said, in a clause; empty where it is.
     """
@@ -69,18 +76,19 @@ def verdict(
     healthy = [f for f in about if f.code == HEALTHY and f.confidence >= LEAST_CONFIDENCE]
     saving = _largest_saving(ordered, primary)
     if sure:
-        return Verdict(sure[0].code, sure[0].name, sure[0].family, sure[0].summary), ""
+        says = f"{ending} Until then: {sure[0].summary}" if ending else sure[0].summary
+        return Verdict(sure[0].code, sure[0].name, sure[0].family, says), ""
     if healthy and not faults and not broke_off:
         looked = inside if opened else _not_profiled(healthy[0], why_closed)
         return (
             _where_it_goes(healthy[0], looked) if saving is None else _saved(saving, healthy[0].summary, looked)
         ), ""
     if faults:
-        return None, _joined(_suspicion(faults[0]), parts)
-    why = _why_none(about, why_no_work, broke_off=broke_off)
+        return None, _after(ending, _joined(_suspicion(faults[0]), parts))
+    why = _NO_FAULT_SEEN if ending else _why_none(about, why_no_work, broke_off=broke_off)
     if saving is not None and saving.confidence >= LEAST_CONFIDENCE and not broke_off:
         return _saved(saving, f"{why[:1].upper()}{_joined(why[1:], parts)}."), ""
-    return None, _joined(_leading(saving), why, parts)
+    return None, _after(ending, _joined(_leading(saving), why, parts))
 
 
 def suspected(ordered: Sequence[Placed], primary: str | None) -> str:
@@ -117,6 +125,11 @@ def _faults(about: Sequence[Finding]) -> list[Finding]:
 
 def _joined(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
+
+
+def _after(ending: str, why: str) -> str:
+    """``the training crashed after 30 recorded steps. The reason: …. Until then: …``"""
+    return f"{ending[:1].lower()}{ending[1:]} Until then: {why}" if ending else why
 
 
 def _where_it_goes(healthy: Finding, looked: str) -> Verdict:
@@ -184,7 +197,7 @@ def _leading(saving: Finding | None) -> str:
 def _why_none(about: Sequence[Finding], why_no_work: str, *, broke_off: bool) -> str:
     """Why there is no verdict where no rule found a fault."""
     if broke_off:
-        return "no rule found a fault in the steps that were measured, but the trial broke off before its end"
+        return f"{_NO_FAULT_SEEN}, but the trial broke off before its end"
     unsure = next((finding for finding in about if finding.code == HEALTHY), None)
     if unsure is None:
         return _joined("no rule found a fault", why_no_work)

@@ -8,6 +8,7 @@ from perf_diagnostics.diagnose.facts.asked_for import asked_for
 from perf_diagnostics.diagnose.facts.facts import Interval, Point, ask
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Finding, Severity
 from perf_diagnostics.diagnose.statistics.intervals import quotient
+from perf_diagnostics.diagnose.verdict import FAILED_TRIALS
 from perf_diagnostics.records import Outcome, Run
 from perf_diagnostics.report.arms import OUTCOME_WORDS, Arm, clock_of, only_training, throughput
 from perf_diagnostics.report.changes import finding_key, worthwhile
@@ -16,7 +17,6 @@ from perf_diagnostics.report.charts.phase_charts import largest_phases
 from perf_diagnostics.report.gains import gain
 from perf_diagnostics.report.model import Basis
 from perf_diagnostics.report.phases import PHASE_NAMES
-from perf_diagnostics.report.reading_order import FAILED_TRIALS
 from perf_diagnostics.report.tried import another_pace, in_vain
 from perf_diagnostics.report.words import between, counted, listing, number, percent, plain, time_unit
 
@@ -91,12 +91,13 @@ def _nothing_completed(whole: Run) -> Sentence:
 
 
 def _broken_off(run: Run, diagnosis: Diagnosis) -> list[Sentence]:
-    """That a training of the user's own did not end by itself, and why: the numbers are those of what it did."""
+    """That a training of the user's own did not end by itself, and why, where the verdict does not say so."""
     training = only_training(run)
     if training is None or training.outcome is Outcome.COMPLETED:
         return []
     failed = next((finding for finding in diagnosis.findings if finding.code == FAILED_TRIALS), None)
-    return [] if failed is None else [(plain(failed.summary, 600), Basis("how it ended", finding_key(failed)))]
+    told = failed is not None and failed.summary[1:] in headline(run, diagnosis)
+    return [] if failed is None or told else [(plain(failed.summary, 600), Basis("how it ended", finding_key(failed)))]
 
 
 def _first_failure(run: Run) -> str:
@@ -149,13 +150,16 @@ def _rank(arm: Arm, chosen: Point, best: Point) -> str:
     if chosen is not best:
         part = percent(arm.compared.relative(chosen).value)
         words = (
-            f"{part} of the fastest, {best.batch_size} ({number(best.throughput.value)} samples/s), "
-            "and the smallest to reach 95 % of it."
+            f"{part} of the fastest, batch size {best.batch_size} ({number(best.throughput.value)} samples/s), and the "
+            "smallest that reaches 95 % of it."
         )
     if slowest is not chosen and slowest.throughput.value > 0:
         times = chosen.throughput.value / slowest.throughput.value
         if times >= 1.05:
-            words += f" The slowest, {slowest.batch_size}, reaches {percent(1 / times)} of that."
+            words += (
+                f" The slowest, batch size {slowest.batch_size}, reaches {percent(1 / times)} of what "
+                f"{chosen.batch_size} does."
+            )
     knee = ask(lambda: arm.compared.knee)
     if knee is not None and knee.rising:
         words += " Throughput was still rising at the largest size, so a larger one may be faster."

@@ -20,8 +20,8 @@ def gain(share: Share) -> str:
     """
     ends = between(100 * share.low, 100 * share.high)
     if share.measured:
-        doubt = ", uncertain" if share.low <= 0 else ""
-        return f"wins {percent(share.value)} of the time a sample takes ({ends} %), measured in this run{doubt}"
+        says = "shows no gain:" if share.low <= 0 else "wins"
+        return f"{says} {percent(share.value)} of the time a sample takes ({ends} %), measured in this run"
     return f"could win back {percent(share.value)} of the step's time ({ends} %), {known(share)}"
 
 
@@ -67,6 +67,8 @@ def saving(share: Share) -> str:
     >>> saving(Share(0.5, 0.2, 0.75))
     'a fix could save 50 % of the time (20 to 75 %): 2.0 times as fast (1.2 to 4.0); predicted, not measured'
     """
+    if share.measured and share.low <= 0:
+        return f"{saved_time(share)}; measured"
     return f"{saved_time(share)}: {faster(share)}; {known(share)}"
 
 
@@ -76,8 +78,10 @@ def saved_time(share: Share) -> str:
     >>> saved_time(Share(0.5, 0.2, 0.75))
     'a fix could save 50 % of the time (20 to 75 %)'
     """
-    says = "saves" if share.measured else "a fix could save"
-    return f"{says} {100 * share.value:.0f} % of the time ({100 * share.low:.0f} to {100 * share.high:.0f} %)"
+    part = f"{100 * share.value:.0f} % of the time ({100 * share.low:.0f} to {100 * share.high:.0f} %)"
+    if share.measured and share.low <= 0:
+        return f"no saving is shown: {part}"
+    return f"{'saves' if share.measured else 'a fix could save'} {part}"
 
 
 def known(share: Share) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perf_diagnostics.diagnose.facts.asked_for import asked_for, lost_sentinels
 from perf_diagnostics.diagnose.facts.facts import Interval, ask
 from perf_diagnostics.records import Run
-from perf_diagnostics.report.arms import OUTCOME_WORDS, Arm, largest, only_training, throughput
+from perf_diagnostics.report.arms import Arm, largest, only_training, throughput
 from perf_diagnostics.report.model import KeyFigure
 from perf_diagnostics.report.words import Unit, between, byte_unit, time_unit
 
@@ -20,10 +20,8 @@ def key_figures_of(run: Run, arms: Sequence[Arm]) -> tuple[KeyFigure, ...]:
     drawn = [arm for arm in arms if arm.points]
     figures = [figure for arm in drawn[:2] for figure in _arm_figures(arm, alone=len(drawn) == 1)]
     lost = _not_completed(run)
-    alone = only_training(run)
-    if lost and drawn and alone is not None:
-        figures.append(KeyFigure("The training", OUTCOME_WORDS[alone.outcome], "", "before its end"))
-    elif lost and drawn:  # that all completed stands above the title; that none did is the headline
+    # That all completed stands above the title; that none did, or how the only training ended, is said in words.
+    if lost and drawn and only_training(run) is None:
         asked = asked_for(run)
         total = len(asked.results) + len(asked.pending)
         figures.append(KeyFigure("Trials completed", f"{len(asked.completed)} of {total}", "", lost))

@@ -93,7 +93,7 @@ def _looked_into(figures: TrialFigures) -> int:
 def _stopping(figures: Sequence[TrialFigures]) -> str:
     reasons = [stop_words(f) or "" for f in figures]
     reasons = [reason.removesuffix(NOT_STEADY) for reason in reasons]
-    told = [f"{counted(reasons.count(reason), 'trial')}: {reason}" for reason in dict.fromkeys(reasons) if reason]
+    told = [f"{reason} ({counted(reasons.count(reason), 'trial')})" for reason in dict.fromkeys(reasons) if reason]
     if not told:
         return ""
     asked = _different(percent(f.trial.length.half_width) for f in figures if f.trial.length.half_width > 0)
@@ -103,7 +103,7 @@ def _stopping(figures: Sequence[TrialFigures]) -> str:
         if asked and any("precise enough" in reason for reason in reasons)
         else ""
     )
-    return f"Measuring ended for these reasons: {'; '.join(told)}.{target}"
+    return f"Why measuring ended: {listing(told)}.{target}"
 
 
 def _statistics(figures: Sequence[TrialFigures]) -> str:

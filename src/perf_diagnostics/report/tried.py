@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from perf_diagnostics.diagnose.facts.facts import Interval
 from perf_diagnostics.diagnose.finding import Diagnosis, Tried, Trying
-from perf_diagnostics.diagnose.tried.outcomes import LEAST_PAIRS, tells
+from perf_diagnostics.diagnose.tried.outcomes import LEAST_PAIRS, shown, tells, where_of, won
 from perf_diagnostics.report.arms import Arm, throughput
 from perf_diagnostics.report.model import Basis, Cell, ReportTable, TableColumn, told_once
-from perf_diagnostics.report.words import between, change_in_code, counted, figure, listing, number, percent, plain
+from perf_diagnostics.report.words import between, change_in_code, counted, figure, listing, number, plain
 
 if TYPE_CHECKING:
     import pandas
@@ -124,7 +124,7 @@ def _shared_reasons(tried: Sequence[Tried]) -> dict[str, list[str]]:
 
 
 def _not_tried(why: str, changes: Sequence[str]) -> str:
-    return f"{len(changes)} changes were not tried, each for this reason: {plain(why, 300).rstrip('.')}."
+    return f"{len(changes)} changes were not tried, for the same reason: {plain(why, 300).rstrip('.')}."
 
 
 def _row(one: Tried, shared: Mapping[str, object], devices: Mapping[str, str]) -> tuple[Cell, ...]:
@@ -145,9 +145,9 @@ def _row(one: Tried, shared: Mapping[str, object], devices: Mapping[str, str]) -
 
 
 def _where(one: Tried, devices: Mapping[str, str]) -> str:
-    """``cpu, batch 8``, also of what was left out, which does not say its device: there it is that of its findings."""
+    """``cpu, batch 8``; older records of what was left out do not hold the device: there it is that of the findings."""
     device = next((devices[group] for group in one.groups if group in devices), "")
-    return one.where if not device or one.where.startswith(f"{device}, ") else f"{device}, {one.where}"
+    return f"{device}, {one.where}" if device and one.where.startswith("batch ") else one.where
 
 
 def _speeds(one: Tried) -> str | None:
@@ -165,9 +165,11 @@ def _result(one: Tried) -> str:
 
 
 def result_words(one: Tried) -> str:
-    """The verdict; of a ceiling, whose point is its size and not a yes or no, that it was measured."""
+    """The verdict; of a ceiling, whose point is its size, that it was measured, or that no gain is shown."""
     if one.ceiling and one.verdict not in (Trying.NOT_TRIED, Trying.TOO_EARLY, Trying.NOT_SETTLED):
-        return "measured" if tells(one) else "not sure"
+        if not tells(one):
+            return "not sure"
+        return "measured" if one.gain is not None and shown(one.gain) else "no gain shown"
     if one.verdict is Trying.CONFIRMED and one.as_predicted is False:
         return "confirmed, not as predicted"
     return str(one.verdict)
@@ -178,7 +180,7 @@ def in_vain(tried: Sequence[Tried]) -> list[tuple[str, Basis]]:
     refuted = [one for one in tried if one.verdict is Trying.REFUTED and not one.ceiling and one.gain is not None]
     if not refuted:
         return []
-    told = [f"{change_in_code(one.change)} ({percent(one.gain.value)})" for one in refuted if one.gain is not None]
+    told = [f"{change_in_code(one.change)} {won(one.gain)}" for one in refuted if one.gain is not None]
     pairs = counted(sum(one.pairs for one in refuted), "pair")
     return [(f"Tried, and not worth doing: {listing(told)}.", Basis(f"{pairs} of trials", TRIED))]
 
@@ -208,7 +210,7 @@ def _in_the_run(arms: Sequence[Arm], one: Tried) -> Interval | None:
     """The throughput that the run itself has for the base of an experiment."""
     for arm in arms:
         for point in arm.rated:
-            if arm.group.label in one.groups and one.where == f"{arm.group.device}, batch {point.batch_size}":
+            if arm.group.label in one.groups and one.where == where_of(point.trials[0].result.trial):
                 return throughput(point)
     return None
 

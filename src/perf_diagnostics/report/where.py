@@ -78,7 +78,9 @@ def _flat(mapping: Mapping[str, Json], before: str = "") -> Iterable[tuple[str, 
         if isinstance(value, Mapping):
             yield from _flat(value, f"{label} ")
         else:
-            yield label.removesuffix("_bytes").replace("_", " "), _fact(name, value), value
+            # A variable of the environment, in capitals, keeps its name.
+            shown = label if name.isupper() else label.removesuffix("_bytes").replace("_", " ")
+            yield shown, _fact(name, value), value
 
 
 def _fact(name: str, value: Json) -> str:

@@ -213,9 +213,19 @@ def evidence_number(value: Cell, unit: str) -> str:
 
 def evidence_cells(item: Evidence) -> tuple[str, ...]:
     """One number of a finding in those columns."""
+    item = _in_a_large_unit(item)
     interval = DASH if item.low is None or item.high is None else between(item.low, item.high)
     value, limit = (evidence_number(one, item.unit) for one in (item.value, item.limit))
     return (item.metric, value, interval, limit, item.unit, number(item.n), item.source)
+
+
+def _in_a_large_unit(item: Evidence) -> Evidence:
+    """The same number with bytes in the unit in which they read well."""
+    if item.unit != "bytes" or isinstance(item.value, str) or item.value < 1024:
+        return item
+    unit = byte_unit(item.value)
+    low, high, limit = (unit.of(one) for one in (item.low, item.high, item.limit))
+    return dataclasses.replace(item, value=item.value / unit.size, low=low, high=high, limit=limit, unit=unit.name)
 
 
 def change_in_code(change: Mapping[str, Json]) -> str:

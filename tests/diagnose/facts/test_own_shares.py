@@ -101,6 +101,17 @@ def test_pauses_with_a_rhythm_have_the_interval_of_whole_cycles() -> None:
     assert share.low == pytest.approx(300 / 900) and share.high == pytest.approx(300 / 900)
 
 
+def test_their_rhythm_goes_on_where_steps_between_do_not_count() -> None:
+    """Three of 100 steps are warm-up again: of 97 the beats would be 9 and 10 apart by their places, and no rhythm."""
+    facts = trial(Phase.OTHER, dict.fromkeys(range(9, STEPS, 10), 30.0))
+    whole = facts.result.steps[0]
+    again = np.flatnonzero(~whole.columns["warmup"])[[33, 54, 75]]
+    whole.columns["warmup"][again] = True
+    share = TrialFacts.of(facts.result).share(Phase.OTHER)
+    assert share.value == pytest.approx(300 / 882)  # 882 of 900 ms are left
+    assert share.low == pytest.approx(300 / 882) and share.high == pytest.approx(300 / 882)
+
+
 def test_a_step_that_is_longer_everywhere_was_not_stopped() -> None:
     """As with a longer batch: no phase's interval may be made without it."""
     factor = np.ones(STEPS)

@@ -172,6 +172,22 @@ def test_rollouts_now_and_then_are_no_fault_of_the_rhythm_and_evaluations_are() 
     assert "mostly evaluation" in evaluates.summary
 
 
+def test_what_measures_is_no_work_that_the_method_does_not_want() -> None:
+    """Rollouts as they were seen on a loaded machine: a fifth of the looks fell into what ends a step, and is ours."""
+    wall = [int(1e8 + (4e8 if step % 16 == 0 else 0)) for step in range(160)]
+    columns = {"wall_ns": wall, "host_forward_ns": 30_000_000, "host_data_wait_ns": 0}
+    trial = {"steps": 160, "columns": columns, "other": 0.01, "forward": 0.03, "data_wait": 0.0}
+    rolls, ours = looks(TARGET, n=380, calls=(MODULE,)), looks(UNKNOWN, n=100, calls=("perf_diagnostics",))
+    told = method_work(facts(rolls, ours, looks(UNKNOWN, n=20), **trial))
+    assert told is not None and told.part.value == pytest.approx(380 / 400) and told.part.n == 400
+    answer = PeriodicWork().check(facts(rolls, ours, looks(UNKNOWN, n=20), **trial))  # type: ignore[arg-type]
+    assert isinstance(answer, Finding) and answer.severity is Severity.INFO
+    saves = looks(UNKNOWN, n=100, calls=("torch.serialization.save",))
+    faulty = PeriodicWork().check(facts(rolls, ours, saves, **trial))  # type: ignore[arg-type]
+    assert isinstance(faulty, Finding) and faulty.severity is Severity.WARNING  # a fifth of it is saved
+    assert method_work(facts(looks(TARGET, n=19), ours)) is None  # too few looks at the program itself
+
+
 def test_what_the_method_computes_on_a_batch_is_no_preprocessing() -> None:
     given = {"forward": 0.05, "other": 0.05, "data_wait": 0.001, "columns": {"prepare_ns": 40_000_000.0}}
     target = dataclasses.replace(looks(TARGET, n=95, calls=(MODULE,)), part="prepare")

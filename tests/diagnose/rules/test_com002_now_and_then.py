@@ -74,6 +74,18 @@ def test_a_rank_that_is_late_in_every_tenth_step_is_named_with_what_that_costs(r
     assert isinstance(check(RankImbalance(), job(every(10, 200.0, ranks=ranks), phase=phase)), Cleared)
 
 
+def test_its_rhythm_goes_on_where_steps_between_do_not_count() -> None:
+    """As where torch compiled anew in mid-run: warm-up again. By their places the beats would be 9 and 10 apart."""
+    late = every(10, 200.0)
+    again = np.isin(np.arange(late.shape[1]), [33, 74, 121, 185])
+    result = job(late)
+    for table in result.steps:
+        table.columns["warmup"][again] = True
+    found = check(Straggler(), result)
+    assert isinstance(found, Finding)
+    assert found.summary.startswith("Rank 1 of 2 is late in 10 % of the steps, every 10 steps, by ")
+
+
 def test_a_rank_that_is_late_now_and_then_without_a_rhythm_is_named_too() -> None:
     late = np.zeros((2, 600))
     late[1, np.random.default_rng(7).random(600) < 0.08] = 300.0
@@ -168,9 +180,9 @@ def test_steps_that_scatter_widely_name_nobody() -> None:
 
 def test_what_is_lost_is_what_the_last_one_arrives_after_the_next() -> None:
     own = np.array([[10.0, 50.0, 10.0, 10.0], [10.0, 30.0, 10.0, 90.0], [10.0, 10.0, 10.0, 80.0]])
-    waits = WaitedFor.of(own, np.full(4, 100.0))
+    waits = WaitedFor.of(own, np.full(4, 100.0), np.arange(4))
     assert waits.lost_ns.tolist() == [[0, 20, 0, 0], [0, 0, 0, 10], [0, 0, 0, 0]]
     assert waits.most == 0 and waits.typical_ns(0) == 20 and waits.typical_ns(2) == 0
     assert waits.part(0).value == pytest.approx(2 / 3) and waits.part(2).value == 0
-    alike = WaitedFor.of(np.ones((2, 4)), np.full(4, 100.0))
+    alike = WaitedFor.of(np.ones((2, 4)), np.full(4, 100.0), np.arange(4))
     assert (alike.part(0).value, alike.part(0).n, alike.share(0).value) == (0.0, 0, 0.0)

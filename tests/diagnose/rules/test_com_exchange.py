@@ -11,6 +11,7 @@ from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
 from perf_diagnostics.diagnose.rules.com009_exchange_each_micro_batch import ExchangeEachMicroBatch
 from perf_diagnostics.records import TrialResult
 from perf_diagnostics.testing import run_of, trial_of
+from tests.diagnose.answers import number
 from tests.diagnose.rules.rank_trials import DDP, of_ranks, timed
 
 
@@ -102,6 +103,10 @@ def test_advice_on_buckets_fits_the_buckets_there_are() -> None:
     assert one.remedies[0].says.endswith("bucket_cap_mb=1.")  # four of them in 4 MiB
     several = found(LittleOverlap(), of_ranks(columns, columns, facts={"ddp_buckets": 3}))
     assert "25 by default" in several.remedies[0].says
+    assert several.summary.endswith("; the gradients leave in 3 buckets of at most 4 MB.")
+    assert number(several, "buckets of gradients").value == 3
+    largest = number(several, "largest bucket")
+    assert (largest.value, largest.unit) == (pytest.approx(4), "MB")
     searching = {"ddp_find_unused_parameters": True, "ddp_buckets_rebuilt": False}
     kept = found(LittleOverlap(), of_ranks(columns, columns, facts=searching))
     assert kept.remedies[0].says.startswith("Leave find_unused_parameters out")

@@ -40,8 +40,8 @@ def test_why_trials_were_skipped_is_said_once_a_reason():
     late = [skipped(size, Outcome.SKIPPED_OVER_TIME_BUDGET, "the time budget of 60 s was over") for size in (64, 32)]
     large = skipped(128, Outcome.SKIPPED_LARGER_THAN_OOM, "batch 16 ran out of memory")
     assert found(ask_run(RULE, run_of(trial_of(batch_size=8), *late, large))).summary == (
-        "1 of 4 trials completed. synthetic on cpu: batch 32 and 64 skipped (the time budget of 60 s was over). "
-        "synthetic on cpu: batch 128 skipped (batch 16 ran out of memory)."
+        "1 of 4 trials completed. synthetic on cpu: batch 32 and 64 skipped: the time budget of 60 s was over. "
+        "synthetic on cpu: batch 128 skipped: batch 16 ran out of memory."
     )
 
 
@@ -57,7 +57,7 @@ def test_a_crash_is_a_warning_with_its_reason():
     )
     finding = found(ask_run(RULE, run))
     assert finding.severity is Severity.WARNING
-    assert "batch 16 crashed (ValueError: no such token)" in finding.summary
+    assert "batch 16 crashed: ValueError: no such token." in finding.summary
     assert number(finding, "trials that crashed").value == 1
 
 
@@ -88,7 +88,9 @@ def test_a_sentinel_is_none_of_the_trials_that_somebody_asked_for():
     skipped = dataclasses.replace(skipped, trial=dataclasses.replace(skipped.trial, role="sentinel"))
     answer = clear(ask_run(RULE, run_of(trial_of(), skipped)))
     assert number(answer, "completed trials").value == number(answer, "completed trials").n == 1
-    assert answer.summary == ("1 trial completed; 1 of 1 sentinel skipped, which watch the machine and enter no number")
+    assert answer.summary == (
+        "1 trial completed; 1 of 1 sentinel skipped (sentinels watch the machine and enter no number)"
+    )
     finding = found(ask_run(RULE, run_of(trial_of(), skipped, pending=[trial_of(batch_size=99).trial])))
     assert finding.summary.startswith("1 of 2 trials completed.")
     assert "Beside them, 1 of 1 sentinel skipped." in finding.summary
@@ -100,7 +102,12 @@ def test_a_training_of_ones_own_is_no_trial():
     """Who runs a script has asked for no trial and no batch size; the steps until the crash are what there is."""
     crashed = run_of(trial_of(outcome=Outcome.CRASHED, reason="KeyError: 'O'", steps=20, warmup_steps=0))
     own = dataclasses.replace(crashed, notes=(OWN_TRAINING,))
-    assert found(ask_run(RULE, own)).summary == "The training crashed (KeyError: 'O'); 20 steps of it are recorded."
+    assert (
+        found(ask_run(RULE, own)).summary == "The training crashed after 20 recorded steps. The reason: KeyError: 'O'."
+    )
+    at_once = run_of(trial_of(outcome=Outcome.TIMEOUT, reason="it hung (120 s).", steps=0, warmup_steps=0))
+    summary = found(ask_run(RULE, dataclasses.replace(at_once, notes=(OWN_TRAINING,)))).summary
+    assert summary == "The training ran out of time before a step was recorded. The reason: it hung (120 s)."
 
 
 def test_what_the_time_did_not_reach_for_takes_more_time():

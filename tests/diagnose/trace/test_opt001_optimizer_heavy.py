@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.trace.rules.hst001_launch_bound import LaunchBound
 from perf_diagnostics.diagnose.trace.rules.opt001_optimizer_heavy import LaunchesInOptimizer
 from tests.diagnose.answers import changes, clear, found, missing, number
 from tests.diagnose.trace.builder import BACKWARD, POINTWISE, TraceBuilder, ask, repeated
@@ -66,3 +67,19 @@ def test_without_gradients_an_operator_on_many_tensors_tells(operator: str, tmp_
 def test_without_a_range_of_an_optimizer_it_is_not_measured(tmp_path: Path) -> None:
     bare = repeated(STEP, 5, lambda b, start: b.kernel(start - 100, start, start + STEP))
     assert missing(ask(LaunchesInOptimizer(), bare.facts(tmp_path))).signal == "optimizer"
+
+
+@pytest.mark.parametrize(("of_optimizer", "named"), [(0.8, True), (1.1, False)])
+def test_launches_held_up_by_the_optimizer_alone_are_its_symptom(tmp_path: Path, of_optimizer, named) -> None:
+    finding = found(ask(LaunchBound(of_optimizer=of_optimizer), updating(160, 40).facts(tmp_path)))
+    assert finding.symptom_of == (("OPT001",) if named else ())
+    assert any(one.metric == "of it in the optimizer" for one in finding.evidence) is named
+
+
+def test_launches_of_the_whole_step_are_not_the_optimizers(tmp_path: Path) -> None:
+    def fill(builder: TraceBuilder, start: float) -> None:
+        for at in range(0, STEP, 100):
+            builder.kernel(start + at, start + at + 10, start + at + 60)
+        builder.note("Optimizer.step#AdamW.step", start + STEP / 2, start + STEP - 1)
+
+    assert found(ask(LaunchBound(), repeated(STEP, 5, fill).facts(tmp_path))).symptom_of == ()

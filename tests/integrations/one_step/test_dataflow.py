@@ -236,8 +236,9 @@ def test_a_table_of_numbers_in_the_code_is_told_as_one() -> None:
     told = looked(lambda: x + table(ROWS))
     (one,) = told["constants_made"]
     assert one["function"] == "table" and one["seconds_backward"] == 0
-    # zeros, arange, div, arange, mul, sin, copy_, ones_like, tril and add; views take no part.
-    assert one["operators"] == one["seconds_forward"] == 10
+    # zeros, arange, div, arange, mul, sin, copy_, ones_like, tril and add; views are no operators.
+    # The view that copy_ writes into is taken for it, and its second counts.
+    assert one["operators"] == 10 and one["seconds_forward"] == 11
     quiet(told, "computed_again", "dense_products", "never_used")
 
 

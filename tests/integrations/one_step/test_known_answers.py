@@ -5,7 +5,7 @@ Every operator counts as taking a second, so that seconds are numbers of operato
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -40,10 +40,13 @@ def told(
     *beside: nn.Module,
     after: Callable[[], Any] = lambda: None,
     rows: torch.Tensor | None = None,
+    models: Sequence[nn.Module] = (),
+    optimizers: Sequence[torch.optim.Optimizer] = (),
 ) -> list[Any]:
     """What is told after a training of ten passes over shuffled rows, in which each look takes place that is due."""
+    torch.manual_seed(0)
     observations = LoopObservations()
-    looks = StepLook(observations, lambda: [model], lambda: beside)
+    looks = StepLook(observations, lambda: models or [model], lambda: beside, lambda: optimizers)
     optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.01)
     x, step, due = torch.randn(ROWS, WIDTH) if rows is None else rows, 0, 0
     for _ in range(14):
@@ -84,6 +87,31 @@ def test_a_teacher_beside_is_told_at_its_call_whatever_the_loss_makes_of_its_ans
     assert one["text"] == "guide = teacher(x)" and one["seconds_outside"] == 3
     # The loss takes its softmax, and the softmax times its logarithm, which could be kept, too.
     assert one["bytes"] == 2 * BATCH * WIDTH * 4
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_backbone_that_asks_for_gradients_is_known_by_the_optimizers_to_be_untrained(
+    *, inside: bool, trained: bool
+) -> None:
+    """A linear probe: the backbone is called under no_grad, and no optimizer has its parameters."""
+    model = Headed()
+    model.encoder.requires_grad_(True)
+    optimizer = torch.optim.SGD((model if trained else model.head).parameters(), lr=0.01)
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            features = model.encoder(x)
+        out: torch.Tensor = model(x) if inside else model.head(features)
+        return out.square().mean()
+
+    models = [model] if inside else [model.encoder, model.head]
+    found = told(model, loss, models=models, optimizers=[optimizer])
+    if trained:
+        assert found == []
+    else:
+        (one,) = found
+        assert one["operators"] == 3 and one["again"] == 1.0
 
 
 def test_one_that_is_called_after_the_student_on_rows_that_were_picked_there() -> None:

@@ -121,6 +121,37 @@ def test_products_of_constants_are_told_but_not_what_weights_go_into() -> None:
     assert one["operators"] == 3 and one["bytes"] == 4 * (ROWS * ROWS + ROWS * WIDTH)
 
 
+@pytest.mark.parametrize("how", ["number by number", "of a list", "of an array", "of other numbers", "of a long array"])
+def test_a_table_that_python_fills_is_told_where_it_comes_out_unless_its_numbers_change(how: str) -> None:
+    model, steps = nn.Linear(WIDTH, WIDTH), count()
+
+    def table() -> torch.Tensor:
+        if how == "of a list":
+            return torch.tensor([0.5] * WIDTH).exp()
+        if how == "of an array":
+            return torch.from_numpy(np.full(WIDTH, 0.5, np.float32)).exp()
+        if how == "of a long array":  # which is not compared
+            return torch.from_numpy(np.full(1 << 17, 0.5, np.float32)).exp()[:WIDTH]
+        filled = torch.zeros(WIDTH)
+        for at in range(3):
+            filled[at] = at / 2 if how == "number by number" else next(steps)
+        return filled
+
+    def step() -> None:
+        bank = table()
+        (model(torch.randn(ROWS, WIDTH)) * bank).square().mean().backward()
+
+    found = told(step, model)
+    if how in ("of other numbers", "of a long array"):
+        assert found == []
+        return
+    (one,) = found
+    assert one["text"] == "bank = table()"
+    # Zeros, what lifts three numbers and copies each, and the seconds of the three views that are written; or one table
+    # lifted, and its exp.
+    assert (one["operators"], one["seconds_forward"]) == ((7, 10) if how == "number by number" else (2, 2))
+
+
 def changing(model: Headed, how: str) -> tuple[Callable[[], torch.Tensor], Callable[[], Any]]:
     """The batch of each step, and what comes after it."""
     x, steps = torch.randn(ROWS, WIDTH), count()

@@ -1,4 +1,4 @@
-"""A student of a frozen teacher on the same samples in each pass, and a model that learns from what it generates."""
+"""Trainings with loops of their own and work that need not be done: a teacher, rollouts, forecasts, a penalty."""
 
 import itertools
 
@@ -83,7 +83,69 @@ def generated(steps, *, cached):
         optimizer.step()
 
 
+class Forecaster(torch.nn.Module):
+    """A recurrent layer that goes on from its own forecasts, from its state or from the whole history again."""
+
+    def __init__(self, carried):
+        super().__init__()
+        self.carried = carried
+        self.inner, self.last = torch.nn.GRU(8, 96, batch_first=True), torch.nn.Linear(96, 8)
+
+    def forward(self, history, more):
+        given, state, forecasts = history, None, []
+        for _ in range(more):
+            seen, after = self.inner(given, state)
+            forecasts.append(self.last(seen[:, -1:]))
+            if self.carried:
+                given, state = forecasts[-1], after
+            else:
+                given = torch.cat([given, forecasts[-1]], 1)
+        return torch.cat(forecasts, 1)
+
+
+def forecast(steps, *, carried):
+    """Twelve positions after a history of 24, each from all before it or from the state that they left."""
+    model = Forecaster(carried)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    series = torch.randn(1024, 36, 8).cumsum(1) / 6
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(series), batch_size=32, shuffle=True)
+    step = 0
+    while step < steps:
+        for (rows,) in loader:
+            step += 1
+            loss = functional.mse_loss(model(rows[:, :24], 12), rows[:, 24:])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if step == steps:
+                break
+
+
+def penalised(steps, *, by_gradients):
+    """The squares of all weights are in the loss, or the optimizer decays them: the same gradients."""
+    model, decay = layers(256, 1536, 1536, 10), 1e-5
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, weight_decay=0.0 if by_gradients else 2 * decay)
+    rows = torch.utils.data.TensorDataset(torch.randn(2048, 256), torch.randint(10, (2048,)))
+    loader = torch.utils.data.DataLoader(rows, batch_size=16, shuffle=True)
+    step = 0
+    while step < steps:
+        for x, y in loader:
+            step += 1
+            loss = functional.cross_entropy(model(x), y)
+            if by_gradients:
+                loss = loss + decay * sum(one.pow(2).sum() for one in model.parameters())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if step == steps:
+                break
+
+
 TRAININGS = {
+    "forecast-again": lambda steps: forecast(steps, carried=False),
+    "forecast-from-state": lambda steps: forecast(steps, carried=True),
+    "squares-in-loss": lambda steps: penalised(steps, by_gradients=True),
+    "decayed": lambda steps: penalised(steps, by_gradients=False),
     "teacher-asked": lambda steps: taught(steps, kept=False, noisy=False),
     "answers-kept": lambda steps: taught(steps, kept=True, noisy=False),
     "teacher-augmented": lambda steps: taught(steps, kept=False, noisy=True),

@@ -34,6 +34,15 @@ def test_a_row_a_batch_size_over_the_steps_of_all_repeats():
     assert [column.unit for column in found.columns[3:]] == ["ms"] * 6
 
 
+def test_only_columns_that_are_there_are_explained():
+    note = step_times_table(arms(trial_of(batch_size=8, steps=10))).note
+    assert note == "Of all measured steps, the slow ones included. MAD is the median distance from the median."
+    more = step_times_table(arms(trial_of(batch_size=8, steps=60))).note
+    assert (
+        "5 % and 95 % of the steps took less time than those columns say, for which it takes 20 and 20 steps." in more
+    )
+
+
 def test_every_report_has_it_unless_nothing_ran():
     nothing = Diagnosis(verdict=None, findings=())
     assert "step_times" in [one.key for one in tables_of(arms(trial_of(batch_size=8, steps=60)), nothing)]

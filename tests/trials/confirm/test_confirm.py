@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import random
 import signal
@@ -19,7 +20,7 @@ import pytest
 from perf_diagnostics.cli import main
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Share, Tried, Trying
-from perf_diagnostics.diagnose.rule_parts.experiments import About, Candidate
+from perf_diagnostics.diagnose.rule_parts.experiments import About, Candidate, Experiments
 from perf_diagnostics.diagnose.tried.candidates import candidates
 from perf_diagnostics.diagnose.tried.outcomes import tried_of
 from perf_diagnostics.errors import InvalidSettings, RunError
@@ -27,6 +28,7 @@ from perf_diagnostics.records import OWN_TRAINING, Environment, Json, Length, Se
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.store.sealed import manifest
 from perf_diagnostics.trials.confirm.confirm import Confirm, ConfirmEnd, repeatable
+from perf_diagnostics.trials.confirm.confirm_order import not_tried
 from perf_diagnostics.trials.confirm.experiments import nested_folder, read_experiments
 from perf_diagnostics.trials.confirm.pairs import PAIRS
 from perf_diagnostics.trials.launch.launcher import ForkServer, Request
@@ -165,6 +167,30 @@ def test_what_no_longer_fits_into_the_time_is_left_out_and_said(folder: RunFolde
     assert tried_of(read_experiments(folder.path)) == (one,)
     end = Confirm(folder, time_budget_s=30.0, launch=launch).run([candidate(WORKERS)])
     assert verdicts(end) == [(WORKERS, Trying.CONFIRMED)]  # it is no longer among what was left out
+
+
+def on(device: str) -> Candidate:
+    return candidate(WORKERS, of=dataclasses.replace(base(), settings=Settings(batch_size=8, device=device)))
+
+
+def test_what_is_left_out_is_kept_apart_by_its_device(folder: RunFolder) -> None:
+    late = tuple(not_tried(on(device), "no time") for device in ("cpu", "cuda:0"))
+    assert Confirm(folder, launch=Pretended(halved), refused=late).run([]).experiments.left_out == late
+    assert read_experiments(folder.path).left_out == late
+    end = Confirm(folder, launch=Pretended(halved)).run([on("cpu")])
+    assert [one.where for one in tried_of(end.experiments)] == ["cpu, batch 8", "cuda:0, batch 8"]
+    assert end.experiments.left_out == late[1:]
+
+
+def test_what_an_older_version_left_out_is_known_by_its_batch_size(folder: RunFolder) -> None:
+    Confirm(folder, launch=Pretended(halved), refused=(not_tried(on("cpu"), "no time"),)).run([])
+    file = nested_folder(folder.path) / "experiments.json"
+    written = json.loads(file.read_text())
+    del written["left_out"][0]["base"]
+    file.write_text(json.dumps(written))
+    (old,) = read_experiments(folder.path).left_out
+    assert old.base is None and tried_of(Experiments(left_out=(old,)))[0].where == "batch 8"
+    assert Confirm(folder, launch=Pretended(halved)).run([on("cpu")]).experiments.left_out == ()
 
 
 class Taking(Pretended):

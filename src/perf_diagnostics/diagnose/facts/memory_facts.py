@@ -31,6 +31,12 @@ LEAST_RISING = 0.75
 #: 66 and 300 readings; before, in 99 or 100).
 LASTS = 0.7
 
+#: A rise is made of leaps that may never come again (an arena of the allocator's, an import, workers that start) if,
+#: looked at in so many stretches and without the largest leap, it is made of fewer leaps of equal size than this.
+#: Simulated rates are in ``test_jumps_that_do_not_continue_are_no_growth``.
+LEAP_STRETCHES = 20
+LEAST_LEAPS = 4.5
+
 
 @dataclass(frozen=True)
 class Growth:
@@ -38,8 +44,9 @@ class Growth:
 
     ``rise_bytes`` is the Theil-Sen slope times the readings, ``per_step`` that over the steps. ``monotone`` holds where
     the medians of the thirds rise, ``steady`` where most stretches do (:func:`rising_share`), ``lasting`` where the
-    second half rises at :data:`LASTS` of the first half's pace or faster (a cache that fills up does not), and
-    ``pullback`` is the deepest fall from a height reached before, as a share of it.
+    second half rises at :data:`LASTS` of the first half's pace or faster (a cache that fills up does not), ``often``
+    where it is more than some leaps (:func:`rises_often`), and ``pullback`` is the deepest fall from a height reached
+    before, as a share of it.
     """
 
     where: str
@@ -50,6 +57,7 @@ class Growth:
     monotone: bool
     lasting: bool
     steady: bool
+    often: bool
     pullback: float
 
 
@@ -91,6 +99,7 @@ def growth(values: NDArray[Any], *, steps: int, where: str = "host", at: NDArray
         per_step=slope * series.size / steps,
         monotone=first < middle < last,
         steady=rising_share(series) >= LEAST_RISING,
+        often=rises_often(series),
         lasting=slope > 0 and late >= max(LASTS * early, slope / _spacing(places) / 2),
         pullback=float(np.max((highest - series) / np.maximum(highest, 1.0))),
     )
@@ -103,9 +112,27 @@ def _spacing(places: NDArray[Any]) -> float:
 
 def rising_share(series: Float64) -> float:
     """In which part of up to ten stretches, of three readings at least, the median rises at half the mean pace."""
-    stretches = np.array_split(series, max(2, min(STRETCHES, series.size // 3)))
-    rises = np.diff([float(np.median(part)) for part in stretches])
+    rises = _rises(series, STRETCHES)
     return float(np.mean(rises >= rises.mean() / 2)) if rises.sum() > 0 else 0.0
+
+
+def rises_often(series: Float64) -> bool:
+    """Whether a rise is more than a few leaps: without the largest one it is made of at least :data:`LEAST_LEAPS`.
+
+    Leaps of uneven size count as so many of even size as tell the same (Kish, Survey Sampling, 1965). Of few readings,
+    which make fewer stretches, three of four of these have to rise evenly.
+    """
+    rises = np.sort(np.maximum(0.0, _rises(series, LEAP_STRETCHES)))[:-1]
+    if not rises.any():
+        return False
+    return float(rises.sum() ** 2 / np.dot(rises, rises)) >= min(LEAST_LEAPS, LEAST_RISING * rises.size)
+
+
+def _rises(series: Float64, stretches: int) -> Float64:
+    """By how much the median rises from one of up to so many stretches to the next, of three readings at least."""
+    parts = np.array_split(series, max(2, min(stretches, series.size // 3)))
+    rises: Float64 = np.diff([float(np.median(part)) for part in parts])
+    return rises
 
 
 def free_bytes(facts: TrialFacts, where: str) -> float:

@@ -46,17 +46,19 @@ class OwnShares(StepFacts):
         times = np.sum([self._phase(phase) for phase in phases], axis=0)
         pauses, timed = self._pauses, self._timed
         tagged, own = (_sum([parts[p] for p in phases], timed.size)[timed] for parts in (pauses.tagged, pauses.own))
-        return self._own(times, self._time_line[1], tagged, own, pauses.total[timed] - own)
+        numbers = self.step_numbers[timed]
+        elsewhere = pauses.total[timed] - own
+        return self._own(times, self._time_line[1], tagged=tagged, own=own, elsewhere=elsewhere, numbers=numbers)
 
     def own_share(self, phase: Phase, times: NDArray[Any]) -> Interval:
         """The same of a part of a phase: ``times`` of all steady steps, in ns, which lie within it."""
         pauses, above = ask(lambda: self._pauses), np.maximum(0.0, times - float(np.median(times)))
-        wall, none = self.column("wall_ns"), np.zeros(self.steps)
+        wall, none, numbers = self.column("wall_ns"), np.zeros(self.steps), self.step_numbers
         if pauses is None or phase not in pauses.own:
-            return self._own(times, wall, none, none, none)
+            return self._own(times, wall, tagged=none, own=none, elsewhere=none, numbers=numbers)
         tagged = np.minimum(above, pauses.tagged[phase])
         own = np.minimum(above - tagged, pauses.own[phase])
-        return self._own(times, wall, tagged, own, pauses.total - own)
+        return self._own(times, wall, tagged=tagged, own=own, elsewhere=pauses.total - own, numbers=numbers)
 
     @cached_property
     def tagged_pauses_share(self) -> Interval:
@@ -95,14 +97,19 @@ class OwnShares(StepFacts):
         return explained is not None and explained >= BY_LENGTH
 
     def _own(
-        self, times: NDArray[Any], wall: NDArray[Any], tagged: Float64, own: Float64, elsewhere: Float64
+        self,
+        times: NDArray[Any],
+        wall: NDArray[Any],
+        *,
+        tagged: Float64,
+        own: Float64,
+        elsewhere: Float64,
+        numbers: NDArray[np.intp],
     ) -> Interval:
         if not wall.sum() > 0:
             raise NotMeasured("wall_ns", "what it is a share of is zero")
-        found = own_ratio(
-            times.astype(np.float64), wall.astype(np.float64), tagged=tagged, own=own, elsewhere=elsewhere
-        )
-        return found.within(0.0, 1.0)
+        x, w = times.astype(np.float64), wall.astype(np.float64)
+        return own_ratio(x, w, tagged=tagged, own=own, elsewhere=elsewhere, numbers=numbers).within(0.0, 1.0)
 
 
 def _sum(parts: Iterable[Float64], steps: int) -> Float64:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.facts.outliers import LEAST_PART, Cause, Outliers
 from perf_diagnostics.diagnose.statistics.intervals import Interval, median_absolute_deviation, ratio_interval
@@ -120,7 +121,15 @@ def _beyond_scatter(times: Float64) -> Float64:
     return beyond
 
 
-def own_ratio(times: Float64, wall: Float64, *, tagged: Float64, own: Float64, elsewhere: Float64) -> Interval:
+def own_ratio(
+    times: Float64,
+    wall: Float64,
+    *,
+    tagged: Float64,
+    own: Float64,
+    elsewhere: Float64,
+    numbers: NDArray[np.intp] | None = None,
+) -> Interval:
     """The share of the time that is a phase's own, ``sum(times - tagged) / sum(wall)``, with its interval.
 
     The value needs no model: it is that of all steps, less what pauses of a known cause took of the phase. The interval
@@ -141,6 +150,8 @@ def own_ratio(times: Float64, wall: Float64, *, tagged: Float64, own: Float64, e
         tagged: what pauses of a known cause took of the phase.
         own: what the phase's own pauses took.
         elsewhere: what pauses took that are not its own, in all phases (``tagged`` included).
+        numbers: of these steps in the training, ascending; None: they follow each other. A rhythm goes on across steps
+            that are left out.
 
     Raises:
         ValueError: see :func:`ratio_interval`.
@@ -150,12 +161,13 @@ def own_ratio(times: Float64, wall: Float64, *, tagged: Float64, own: Float64, e
     left = wall - elsewhere
     usual = ratio_interval(times - tagged - own, left - own, as_it_went=True)
     part = float(left.sum()) / float(wall.sum())
-    return (_with_events(usual, own, left) if own.any() else usual).scaled(part)
+    return (_with_events(usual, own, left, numbers) if own.any() else usual).scaled(part)
 
 
-def _with_events(usual: Interval, own: Float64, left: Float64) -> Interval:
+def _with_events(usual: Interval, own: Float64, left: Float64, numbers: NDArray[np.intp] | None) -> Interval:
     """The share of the time ``left`` that is the phase's own pauses, and its ``usual`` share of the rest."""
-    s, events = usual.within(0.0, 1.0), lost_ratio(own, left, period_of(own)).within(0.0, 1.0)
+    s = usual.within(0.0, 1.0)
+    events = lost_ratio(own, left, period_of(own, numbers)).within(0.0, 1.0)
     between = 1 - events.value
     value = usual.value * between + events.value
     if s.low is None or s.high is None or events.low is None or events.high is None:

@@ -41,8 +41,8 @@ def not_settled(facts: TrialFacts) -> str:
     surely = (start.low or 0.0) > 0 or (start.high or 0.0) < 0
     if abs(start.value) < APART or not surely:
         return ""
-    way = "longer" if start.value > 0 else "shorter"
-    return f"its first steps were {percent(abs(start.value))} {way} than its last, and no part was steady"
+    much = f"{percent(abs(start.value))} {'more' if start.value > 0 else 'less'} time"
+    return f"its first steps took {much} than its last, and no part was steady"
 
 
 def _compiled(facts: TrialFacts) -> int:

@@ -56,8 +56,8 @@ def require_ranks(result: TrialResult) -> None:
         raise NotMeasured("ranks", f"of {told} ranks {were} recorded; they need a results folder that all can see")
 
 
-def shared_steps(result: TrialResult) -> tuple[StepTable, ...]:
-    """A table a rank with the steady steps that all of them recorded whole, matched by their number.
+def shared_numbers(result: TrialResult) -> NDArray[np.intp]:
+    """Which of the recorded steps are steady ones that all ranks recorded whole, ascending, shape ``(steps,)``.
 
     A step of which one rank's device lost a timing event is left out.
     """
@@ -65,7 +65,13 @@ def shared_steps(result: TrialResult) -> tuple[StepTable, ...]:
     steady = _whole(result) & np.all([~table.columns["warmup"][:shared] for table in result.steps], axis=0)
     if int(steady.sum()) < LEAST_SHARED_STEPS:
         raise NotMeasured("ranks", f"the ranks share {int(steady.sum())} steady steps; {LEAST_SHARED_STEPS} are needed")
-    return tuple(rows_of(table, np.flatnonzero(steady)) for table in result.steps)
+    return np.flatnonzero(steady)
+
+
+def shared_steps(result: TrialResult) -> tuple[StepTable, ...]:
+    """A table a rank with these steps."""
+    numbers = shared_numbers(result)
+    return tuple(rows_of(table, numbers) for table in result.steps)
 
 
 def _whole(result: TrialResult) -> Bools:
@@ -83,18 +89,20 @@ def _whole(result: TrialResult) -> Bools:
 class RankFacts:
     """The steady steps that all ranks share, by their number from the trial's first step on.
 
-    ``arrivals`` is what DDP's own times of exchanges say; None where too few were timed.
+    ``numbers`` say which of the recorded steps these are, shape ``(steps,)``; ``arrivals`` is what DDP's own times of
+    exchanges say; None where too few were timed.
 
     Raises NotApplicable where a trial has one rank, NotMeasured where its ranks do not record the same.
     """
 
     tables: tuple[StepTable, ...]
+    numbers: NDArray[np.intp]
     arrivals: Arrivals | None = None
 
     @classmethod
     def of(cls, result: TrialResult) -> RankFacts:
         require_ranks(result)
-        return cls(shared_steps(result), _arrivals(result))
+        return cls(shared_steps(result), shared_numbers(result), _arrivals(result))
 
     @property
     def count(self) -> int:
@@ -229,7 +237,7 @@ class RankFacts:
     @cached_property
     def waited_for(self) -> WaitedFor:
         """For whom the ranks wait in each step, stalls included."""
-        return WaitedFor.of(self.own_ns, self.wall_ns)
+        return WaitedFor.of(self.own_ns, self.wall_ns, self.numbers)
 
     def lost_by_phase(self, rank: int) -> dict[Phase, float]:
         """Over the wall time of all steps, what each phase before backward has beyond the mean of the other ranks in
@@ -301,5 +309,5 @@ def _arrivals(result: TrialResult) -> Arrivals | None:
     rows = np.flatnonzero(_whole(result) & np.isfinite(exposed).all(axis=0))
     if len(rows) < LEAST_ARRIVALS:
         return None
-    timed = RankFacts(tuple(rows_of(table, rows) for table in result.steps))
+    timed = RankFacts(tuple(rows_of(table, rows) for table in result.steps), rows)
     return ask(lambda: Arrivals(timed.before_ns, timed.phase_ns(Phase.BACKWARD), exposed[:, rows], rows))

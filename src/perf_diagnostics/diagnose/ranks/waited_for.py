@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.code.phase_looks import proportion
 from perf_diagnostics.diagnose.ranks.lateness import late_ns, noise_ns
@@ -26,14 +27,15 @@ IN_EARNEST = 0.1
 class WaitedFor:
     """What each rank is waited for in each step, ``lost_ns`` of shape ``(ranks, steps)``; 0 where it is not the last.
 
-    ``wall_ns`` is the wall time of the steps, shape ``(steps,)``.
+    ``wall_ns`` is the wall time of the steps, ``numbers`` which ones of the training these are, shape ``(steps,)``.
     """
 
     lost_ns: Float64
     wall_ns: Float64
+    numbers: NDArray[np.intp]
 
     @classmethod
-    def of(cls, own_ns: Float64, wall_ns: Float64) -> WaitedFor:
+    def of(cls, own_ns: Float64, wall_ns: Float64, numbers: NDArray[np.intp]) -> WaitedFor:
         """By what each of two or more ranks does before it arrives, ``own_ns`` of shape ``(ranks, steps)``."""
         step_ns = float(np.median(wall_ns))
         last = np.argmax(own_ns, axis=0)
@@ -43,7 +45,7 @@ class WaitedFor:
             late = late_ns(own_ns, rank)
             counts = (last == rank) & (late > noise_ns(late, step_ns))
             lost[rank, counts] = (own_ns[rank] - next_to_last)[counts]
-        return cls(lost, wall_ns)
+        return cls(lost, wall_ns, numbers)
 
     @cached_property
     def most(self) -> int:
@@ -80,7 +82,7 @@ class WaitedFor:
 
     def period(self, rank: int) -> Period | None:
         """The rhythm in which it is late, if it has one."""
-        return period_of(self.lost_ns[rank])
+        return period_of(self.lost_ns[rank], self.numbers)
 
     def typical_ns(self, rank: int) -> float:
         """By how much it is late in the middle one of these steps; 0 without any."""

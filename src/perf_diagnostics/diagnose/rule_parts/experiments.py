@@ -107,10 +107,14 @@ def same_question(base: Trial, change: object) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut(Change):
-    """Something that could have been tried and was not, and why."""
+    """Something that could have been tried and was not, and why.
+
+    ``base`` is the trial that would have stood against the change; records of older versions hold its batch size alone.
+    """
 
     batch_size: int
     why: str
+    base: Trial | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

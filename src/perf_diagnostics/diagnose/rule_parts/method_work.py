@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perf_diagnostics.diagnose.code.code_ways import OURS
-from perf_diagnostics.diagnose.code.phase_looks import PhaseLooks
+from perf_diagnostics.diagnose.code.phase_looks import LEAST_LOOKS, PhaseLooks
 from perf_diagnostics.diagnose.code.slow_idioms import NUMBER_BY_NUMBER, idiom_of
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.diagnose.finding import Remedy
@@ -88,14 +88,21 @@ class MethodWork:
 def method_work(facts: TrialFacts, part: str = "") -> MethodWork | None:
     """None where hardly a line was seen that is the method's outside of the phases, or nobody looked often enough.
 
+    Its part is that of what the program itself does there: looks that saw this package at work are left out.
+
     Args:
         facts: of the trial.
         part: only what lies in this part of ``other`` (:class:`~perf_diagnostics.records.CodePath`); default: all.
     """
-    looks = PhaseLooks.of(facts, Phase.OTHER, part)
-    if looks is None:
+    seen = PhaseLooks.of(facts, Phase.OTHER, part)
+    if seen is None:
         return None
-    code = looks.code
+    # What measures is no work of the training's that the method could want or not. On a loaded machine a fifth of all
+    # looks fell there, and rollouts were told as a fault.
+    code = seen.code
+    looks = PhaseLooks(code, tuple(path for path in seen.paths if path.calls != OURS))
+    if sum(path.looks + path.rare for path in looks.paths) < LEAST_LOOKS:
+        return None
     of_method = is_method(facts)
     by_line: defaultdict[CodePlace, float] = defaultdict(float)
     averaging = 0.0

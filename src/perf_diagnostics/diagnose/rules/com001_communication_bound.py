@@ -74,16 +74,18 @@ class CommunicationBound:
         )
         graded = grade(share, levels)
         larger = larger_buckets(facts)
-        waits = "" if exchange.waited.value < self.info_share else _wait(exchange)
+        waits = exchange.waited.value >= self.info_share
         if graded is None:
-            return cleared(self, f"exposed communication takes {percent_between(share)} of a step{waits}", *numbers)
+            beside = f"; {_wait(exchange)}" if waits else ""
+            return cleared(self, f"exposed communication takes {percent_between(share)} of a step{beside}", *numbers)
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=graded.severity,
-            summary=f"{percent_between(share)} of each step is the exchange of gradients with nothing computed "
-            f"meanwhile{waits}; {percent(overlap.value)} of the exchange overlaps with the backward pass.",
+            summary=f"For {percent_between(share)} of each step gradients are exchanged and nothing is computed "
+            f"meanwhile{f'; {_wait(exchange)}' if waits else ''}. {percent(overlap.value)} of the exchange overlaps "
+            "with the backward pass.",
             scope=facts.label,
             evidence=numbers,
             remedies=(
@@ -106,5 +108,5 @@ class CommunicationBound:
 
 def _wait(exchange: ExchangeFacts) -> str:
     """What the other ranks' exchanges took beyond the one that speaks, in words."""
-    waits, last = percent_between(exchange.waited), exchange.spokesman
-    return f" on the rank that waits least (mostly rank {last}); the others wait {waits} of a step there for the last"
+    waits = percent_between(exchange.waited)
+    return f"the other ranks wait another {waits} of a step there for the last one, mostly rank {exchange.spokesman}"

@@ -100,12 +100,16 @@ def _buckets(facts: TrialFacts) -> str:
     count, size = ask(facts.number, "ddp_buckets"), ask(facts.number, "ddp_largest_bucket_bytes")
     if count is None or size is None:
         return ""
-    return f"; all gradients are in one bucket of {size / 1e6:.3g} MB" if count == 1 else f"; in {count:.0f} buckets"
+    if count == 1:
+        return f"; all gradients are in one bucket of {size / 1e6:.3g} MB"
+    return f"; the gradients leave in {count:.0f} buckets of at most {size / 1e6:.3g} MB"
 
 
 def _bucket_evidence(facts: TrialFacts) -> tuple[Evidence, ...]:
-    known = ((name, ask(facts.number, name)) for name in ("ddp_buckets", "ddp_largest_bucket_bytes"))
-    return tuple(Evidence(metric=name.replace("_", " "), value=value) for name, value in known if value is not None)
+    count, size = ask(facts.number, "ddp_buckets"), ask(facts.number, "ddp_largest_bucket_bytes")
+    found = [] if count is None else [Evidence(metric="buckets of gradients", value=count)]
+    found += [] if size is None else [Evidence(metric="largest bucket", value=size / 1e6, unit="MB")]
+    return tuple(found)
 
 
 def _too_short(exchange: ExchangeFacts) -> str:

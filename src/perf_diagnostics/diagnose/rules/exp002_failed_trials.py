@@ -77,7 +77,7 @@ class FailedTrials:
         )
         if completed == len(results) + len(waiting):
             lost = lost_sentinels(facts.run)
-            beside = f"; {lost}, which watch the machine and enter no number" if lost else ""
+            beside = f"; {lost} (sentinels watch the machine and enter no number)" if lost else ""
             return cleared(self, f"{counted(completed, 'trial')} completed{beside}", *numbers)
         return Finding(
             code=self.code,
@@ -133,9 +133,14 @@ def _summary(facts: SweepFacts) -> str:
 def _of_the_training(result: TrialResult) -> str:
     """Of a training of the user's own, which is the only trial of its run."""
     steps = len(result.steps[0]) if result.steps else 0
-    reason = f" ({result.reason})" if result.reason else ""
-    recorded = f"{counted(steps, 'step')} of it {'is' if steps == 1 else 'are'} recorded"
-    return f"The training {_ENDED[result.outcome]}{reason}; {recorded}."
+    after = f"after {counted(steps, 'recorded step')}" if steps else "before a step was recorded"
+    # A sentence of its own, for a reason may hold brackets and sentences itself.
+    reason = f" The reason: {_stopped(result.reason)}" if result.reason else ""
+    return f"The training {_ENDED[result.outcome]} {after}.{reason}"
+
+
+def _stopped(text: str) -> str:
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
 def _by_outcome(failures: tuple[TrialResult, ...]) -> dict[Outcome, list[TrialResult]]:
@@ -152,7 +157,7 @@ def _sentence(group: Group, outcome: Outcome, results: list[TrialResult]) -> str
         ran = f"the largest size that ran is {group.batch_sizes[-1]}" if group.points else "no size ran"
         return f"{says}; {ran}."
     reason = next((result.reason for result in results if result.reason), "")
-    return f"{says} ({reason})." if reason else f"{says}."
+    return f"{says}: {_stopped(reason)}" if reason else f"{says}."
 
 
 def _remedies(facts: SweepFacts) -> list[Remedy]:

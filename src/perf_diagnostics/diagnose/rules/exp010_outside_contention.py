@@ -12,7 +12,7 @@ from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.facts.outliers import Cause
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
-from perf_diagnostics.diagnose.wording import listing, percent
+from perf_diagnostics.diagnose.wording import percent
 from perf_diagnostics.records import Phase
 
 _COMPUTE = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
@@ -160,7 +160,7 @@ class OutsideContention:
     def _without_a_core(self, who: str, metric: str, robbed: float) -> Sign:
         return Sign(
             robbed >= self.off_processor,
-            f"{who} was ready to run and others had the cores for {percent(robbed)} of the time",
+            f"for {percent(robbed)} of the time {who} was ready to run while others had the cores",
             Evidence(metric=metric, value=robbed * 100, unit="%", limit=self.off_processor * 100),
             kernel=True,
             enough=True,
@@ -173,7 +173,7 @@ class OutsideContention:
         concentrated = max(long.phase_part(phase) for phase in _COMPUTE) >= self.phase_part
         return Sign(
             free >= self.lost_share and spread and not concentrated,
-            f"long steps without a cause of the loop's own, in all of its phases, cost {percent(free)} of the time",
+            f"{percent(free)} of the time was lost in steps that are long in all phases, without a cause in the loop",
             Evidence(
                 metric="time lost in long steps without a cause",
                 value=free * 100,
@@ -195,7 +195,7 @@ class OutsideContention:
         others, idle = processor.others_share(facts), processor.idle_share(facts)
         return Sign(
             others >= self.others and idle < self.idle,
-            f"others used {percent(others)} of the cores it may run on, with {percent(idle)} idle",
+            f"others used {percent(others)} of the cores that the trial may run on, and {percent(idle)} were idle",
             Evidence(metric="cores used by others", value=others * 100, unit="%", limit=self.others * 100),
             kernel=True,
         )
@@ -206,7 +206,7 @@ class OutsideContention:
             rate = processor.switches_per_s(facts)
             return Sign(
                 rate >= self.switches,
-                f"its threads lost their processor {rate:.0f} times a second",
+                f"the trial's threads lost their processor {rate:.0f} times a second",
                 Evidence(metric="involuntary switches", value=rate, unit="1/s", limit=self.switches),
                 kernel=True,
             )
@@ -224,7 +224,7 @@ class OutsideContention:
 
 
 def _summary(showing: list[Sign], *, sure: bool) -> str:
-    signs = listing([sign.says for sign in showing])
+    signs = "; ".join(sign.says for sign in showing)
     if sure:
-        return f"Something else used the processors: {signs}. Gains between trials measured so are not vouched for."
+        return f"Something else used the processors: {signs}. Gains between trials measured like this are not sure."
     return f"Something else may have used the processors: {signs}."

@@ -29,9 +29,9 @@ class MemoryGrowth:
     What it measures:
         Tensors on the device after each step (the allocator's count), or the process's resident memory: the Theil-Sen
         slope over the steady steps, where the medians of the thirds rise, the second half rises nearly as fast as the
-        first, and memory never fell back; where batches differ in length, three of four stretches of the trial have to
-        rise at half its mean pace. With what is free, that is the number of steps until it runs out. Where the size of
-        a batch is known, what a step leaves is told in batches.
+        first, the rise is no handful of leaps, and memory never fell back; where batches differ in length, three of
+        four stretches of the trial have to rise at half its mean pace. With what is free, that is the number of steps
+        until it runs out. Where the size of a batch is known, what a step leaves is told in batches.
 
     Why it matters:
         A leak ends a training, usually at night. Before, it makes the host swap or the allocator retry.
@@ -119,6 +119,7 @@ class MemoryGrowth:
             found.rise_bytes > self._least(found, facts)
             and found.monotone
             and found.lasting
+            and found.often
             and (found.steady or not facts.lengths_differ)
             and found.pullback <= self.most_pullback
         )

@@ -56,7 +56,7 @@ class Cells:
         backward = operators.in_phase("backward")
         often = np.bincount(rows.name[backward], minlength=len(names)) >= AS_OFTEN * called.max()
         begins = operators.ranges[PHASES.index("backward")].start
-        passes = int(np.count_nonzero(steps.windows.containing(begins) >= 0))
+        passes = int(np.count_nonzero(steps.on_host.containing(begins) >= 0))
         return Cells(
             name=names[int(called.argmax())],
             calls=float(called.sum()) / len(steps),

@@ -20,7 +20,9 @@ Rows = NDArray[np.intp]
 
 
 class Kind(enum.IntEnum):
-    """What an event is; everything else in a trace (flows, instants, Python frames) is not kept."""
+    """What an event is; everything else in a trace (flows, instants, short Python frames) is not kept."""
+
+    FRAME = -1
 
     OPERATOR = 0
     ANNOTATION = 1
@@ -79,8 +81,10 @@ class Trace:
     """One rank's profiler trace.
 
     ``backwards`` counts events whose duration is negative (they are not in ``events``), ``seen`` all complete events
-    of a kind that is kept, ``about`` the entries beside the events, such as ``deviceProperties``. ``devices`` is how
-    many devices the work in the trace ran on (the profiler writes each device's work as a process of its own).
+    of a kind that is kept, ``about`` the entries beside the events, such as ``deviceProperties``. ``device_of`` holds
+    for each track the name of the device whose stream it is, empty for a thread (the profiler writes each device's work
+    as a process of its own, and names it by the device's number).
+    ``frames`` are the Python functions that took long, by start, if stacks were recorded; they are not in ``events``.
     ``inputs`` and ``messages`` hold what :attr:`Events.told` counts, each once.
     """
 
@@ -90,9 +94,10 @@ class Trace:
     seen: int
     backwards: int
     about: Mapping[str, Json]
-    devices: int = 1
+    device_of: tuple[str, ...] = ()
     inputs: tuple[Inputs, ...] = ()
     messages: tuple[Message, ...] = ()
+    frames: Events | None = None
 
     @property
     def rank(self) -> int | None:
@@ -106,6 +111,11 @@ class Trace:
         info = self.about.get("distributedInfo")
         size = info.get("world_size") if isinstance(info, dict) else None
         return size if isinstance(size, int) and not isinstance(size, bool) else None
+
+    @property
+    def devices(self) -> int:
+        """How many devices the work in the trace ran on."""
+        return len({name for name in self.device_of if name})
 
     @property
     def label(self) -> str:

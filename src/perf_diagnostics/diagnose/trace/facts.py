@@ -45,7 +45,7 @@ class TraceFacts:
     @staticmethod
     def of(trace: Trace) -> TraceFacts:
         launches = Launches.of(trace)
-        steps = steps_of(trace, launches.names)
+        steps = steps_of(launches)
         return TraceFacts(trace, launches, steps, distrust(launches, steps))
 
     @property
@@ -112,7 +112,7 @@ class TraceFacts:
     @property
     def host_share(self) -> float:
         """What the host needs to launch a step's work at its own speed; slowed by the profiler, so an upper bound."""
-        return self.share_of(self.split.host.working).value
+        return self.share_of(self.split.host.working.within(self.steps.on_host)).value
 
     @property
     def coverage(self) -> float:
@@ -192,7 +192,7 @@ class TraceFacts:
 
     def calls_in_steps(self, calls: Events) -> Int64:
         """How many of some calls or operators start in each step."""
-        step = self.steps.windows.containing(calls.start_ns)
+        step = self.steps.on_host.containing(calls.start_ns)
         return np.bincount(step[step >= 0], minlength=len(self.steps)).astype(np.int64)
 
 

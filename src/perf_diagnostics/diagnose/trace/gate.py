@@ -49,7 +49,8 @@ def distrust(launches: Launches, steps: Steps) -> tuple[str, str] | None:
         share = percent(trace.backwards / trace.seen)
         return "durations", f"{trace.backwards} events ({share}) have a negative duration: the clock ran backwards"
     if steps.fault:
-        return "steps", steps.fault
+        # Kernels that are not recorded are why the pace of those that are cannot be told.
+        return (_unseen(launches, steps) if steps.launched is not None else None) or ("steps", steps.fault)
     if not steps.windows.total_ns:
         return "steps", "the trace spans no time"
     if not len(trace.device):
@@ -115,12 +116,20 @@ def _first(correlation: Int64) -> int:
 def _unseen(launches: Launches, steps: Steps) -> tuple[str, str] | None:
     runtime = launches.trace.runtime
     calls = runtime.where(launches.names.kernel_launch(runtime))
-    calls = calls.where(steps.windows.containing(calls.start_ns) >= 0)
+    calls = calls.where(steps.on_host.containing(calls.start_ns) >= 0)
     if not len(calls):
         return None
-    unseen = float(np.mean(~np.isin(calls.correlation, launches.trace.device.correlation)))
+    seen = np.isin(calls.correlation, launches.trace.device.correlation)
+    unseen = float(np.mean(~seen))
     if unseen <= MOST_UNSEEN:
         return None
+    still_busy = launches.trace.device.end_ns.max() > calls.start_ns.max()
+    if still_busy and not seen[int(np.argmin(seen)) :].any():
+        return "kernels", (
+            f"the last {percent(unseen)} of the calls that launch a kernel have none in the trace (at most "
+            f"{MOST_UNSEEN:.0%}), while the device was still at work on earlier ones: the recording ended before it "
+            "came to them; call torch.cuda.synchronize() before the profiler stops"
+        )
     return "kernels", (
         f"{percent(unseen)} of the calls that launch a kernel have none in the trace (at most {MOST_UNSEEN:.0%}): the "
         "profiler dropped them, and the device would look idle where they ran; record fewer steps"
@@ -149,7 +158,7 @@ def _late(launches: Launches, steps: Steps) -> tuple[str, str] | None:
             f"{late} of {end.size} kernels and copies end after the host had waited for all of them: the clocks of "
             "host and device do not agree"
         )
-    launched = (steps.windows.containing(launches.call_start_ns) >= 0).any()
+    launched = (steps.on_host.containing(launches.call_start_ns) >= 0).any()
     first, last = steps.windows.start[0], steps.windows.end[-1]
     if launched and not ((start < last) & (end > first)).any():
         return "clocks", (

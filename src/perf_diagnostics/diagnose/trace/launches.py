@@ -15,6 +15,9 @@ from perf_diagnostics.records import Int64
 #: A thread that launches less than this share of all kernels is a helper, not the training.
 _LEAST_LAUNCHES = 0.01
 
+#: How PyTorch names the range around an optimizer's ``step``.
+OPTIMIZER_STEP = "Optimizer.step#"
+
 
 @dataclass(frozen=True, eq=False)
 class Launches:
@@ -66,11 +69,15 @@ class Launches:
 
     @cached_property
     def threads(self) -> NDArray[np.int32]:
-        """The tracks of the threads that train: those that launch kernels, and the one whose steps are marked."""
+        """The tracks of the threads that train: those that launch kernels, and the one whose steps are marked or that
+        updates the parameters.
+        """
         kernels = self.linked & (self.trace.device.kind == Kind.KERNEL)
         tracks, counts = np.unique(self.trace.runtime.track[self.call[kernels]], return_counts=True)
         found = tracks[counts >= _LEAST_LAUNCHES * counts.sum()]
-        marked = np.fromiter((name.startswith("ProfilerStep#") for name in self.trace.names), np.bool_)
+        marked = np.fromiter(
+            (name.startswith(("ProfilerStep#", OPTIMIZER_STEP)) for name in self.trace.names), np.bool_
+        )
         annotations = self.trace.of(Kind.ANNOTATION)
         steps = annotations.track[marked[annotations.name]] if marked.size else annotations.track[:0]
         return np.union1d(found, steps)

@@ -84,7 +84,7 @@ def passes_of(facts: TraceFacts) -> Passes | None:
     for one in np.unique(of_pass[rows]):
         mine = rows[of_pass[rows] == one]
         exposed[one] = int(alone.within(Times.union(start[mine], end[mine])).sum())
-    step = facts.steps.windows.containing(ranges.start).astype(np.int64)
+    step = facts.steps.on_host.containing(ranges.start).astype(np.int64)
     a_step = float(np.count_nonzero(step >= 0)) / max(1, len(facts.steps))
     messages = np.bincount(of_pass[rows], minlength=len(ranges)).astype(np.int64)
     return Passes(messages, exposed, computing.astype(np.int64), step, a_step)

@@ -27,7 +27,11 @@ _KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("kernel", "Kernel", "concurrent_kernel"), Kind.KERNEL),
     **dict.fromkeys(("gpu_memcpy", "Memcpy"), Kind.COPY),
     **dict.fromkeys(("gpu_memset", "Memset"), Kind.SET),
+    "python_function": Kind.FRAME,
 }
+
+#: Shorter Python frames are dropped: there may be millions, and only long ones can hold a pause of the host's.
+_LONG_FRAME_US = 1_000
 
 #: Old traces give annotations the category of operators; these are told by name.
 _ANNOTATED = ("ProfilerStep#", "enumerate(", "Optimizer.", "## ")
@@ -60,8 +64,8 @@ def _size(kind: Kind, about: Mapping[str, Any]) -> int:
 def read_trace(path: str | Path, *, chunk: int = CHUNK) -> Trace:
     """Read one rank's trace, as :meth:`torch.profiler.profile.export_chrome_trace` writes it.
 
-    Time is linear and memory some 50 bytes an event; flows, instants and Python frames are dropped on the way, and of
-    the inputs of operators all but those of :data:`SHAPED`.
+    Time is linear and memory some 50 bytes an event; flows, instants and Python frames of less than a millisecond are
+    dropped on the way, and of the inputs of operators all but those of :data:`SHAPED`.
 
     Args:
         path: a ``.json`` or ``.json.gz`` file.
@@ -117,6 +121,8 @@ class _Columns:
             if length < 0:
                 self._backwards += 1
                 return
+            if kind is Kind.FRAME and length < _LONG_FRAME_US:
+                return
             if kind is Kind.OPERATOR and name.startswith(_ANNOTATED):
                 kind = Kind.ANNOTATION
             correlation, size, told = _NOTHING
@@ -161,7 +167,7 @@ class _Columns:
         return number
 
     def trace(self) -> Trace:
-        kept = len(self._kind)
+        kept = len(self._kind) - self._kind.count(Kind.FRAME)
         known = kept + self._backwards
         if not known and not (self._complete and self._odd):
             why = (
@@ -180,7 +186,8 @@ class _Columns:
         start_us, length_us = np.frombuffer(self._start), np.frombuffer(self._length)
         end = np.rint((start_us + length_us) * 1e3).astype(np.int64)
         start = np.rint(start_us * 1e3).astype(np.int64)
-        origin = int(start.min()) if kept else 0
+        events = np.frombuffer(self._kind, np.int8) != Kind.FRAME
+        origin = int(start[events].min()) if kept else 0
         order = np.argsort(start, kind="stable")
         rows = Events(
             np.frombuffer(self._kind, np.int8)[order],
@@ -194,17 +201,18 @@ class _Columns:
         )
         return Trace(
             self._path,
-            rows,
+            rows if events.all() else rows.where(rows.kind != Kind.FRAME),
             tuple(map(str, self._names)),
             kept + self._backwards,
             self._backwards,
             self._about,
-            self._devices(rows),
+            self._device_of(rows),
             tuple(self._inputs.kept),
             tuple(self._messages),
+            None if events.all() else rows.where(rows.kind == Kind.FRAME),
         )
 
-    def _devices(self, rows: Events) -> int:
+    def _device_of(self, rows: Events) -> tuple[str, ...]:
         process = {number: str(track[0]) for track, number in self._tracks.items() if isinstance(track, tuple)}
-        tracks = np.unique(rows.track[np.isin(rows.kind, DEVICE_KINDS)])
-        return len({process[int(track)] for track in tracks})
+        streams = set(np.unique(rows.track[np.isin(rows.kind, DEVICE_KINDS)]).tolist())
+        return tuple(process[number] if number in streams else "" for number in range(max(process, default=-1) + 1))

@@ -1,4 +1,4 @@
-"""The steps of a trace: the windows that the profiler marked, or else the whole span as one."""
+"""The steps of a trace: the windows that the profiler marked, else those of ranges that recur, else the whole span."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.trace.events import Kind, Trace
+from perf_diagnostics.diagnose.trace.borders import borders_of
+from perf_diagnostics.diagnose.trace.events import Bool, Kind, Trace
 from perf_diagnostics.diagnose.trace.intervals import Times
-from perf_diagnostics.diagnose.trace.names import Names
+from perf_diagnostics.diagnose.trace.launches import Launches
+from perf_diagnostics.diagnose.trace.pace import device_pace
 from perf_diagnostics.records import Int64
 
 _STEP = re.compile(r"ProfilerStep#(\d+)$")
@@ -18,13 +20,23 @@ _STEP = re.compile(r"ProfilerStep#(\d+)$")
 COLD_SHARE = 0.5
 
 
+#: Fewer windows than this do not show that set-up goes on.
+LEAST_TO_GO_ON = 3
+
+#: Parts of an unmarked span, to see whether its allocations go on: a training's start is over in the first ones.
+_PARTS = 4
+
+
 @dataclass(frozen=True, eq=False)
 class Steps:
     """Windows of consecutive steps, in ns from the trace's start; ``number`` as the profiler counts them.
 
-    ``marked`` is false where the whole span stands for one step. ``warm_up`` marked steps before the first were left
-    out. ``set_up_share`` is how much of the windows went to calls that set the device up. ``fault`` says why the
-    windows cannot be trusted.
+    ``marked`` is false where the whole span stands for one step. ``warm_up`` steps before the first were left out.
+    ``set_up_share`` is how much of the windows went to calls that set the device up; with ``churn`` these go on through
+    all steps, freeing as well as allocating. ``fault`` says why the windows cannot be trusted.
+
+    ``told_by`` says by what the steps are told apart, where not by the profiler's marks alone. ``launched`` are the
+    windows in which the host launched the steps, where the device did them later (None: the same windows).
     """
 
     windows: Times
@@ -33,32 +45,79 @@ class Steps:
     warm_up: int
     set_up_share: float
     fault: str = ""
+    churn: bool = False
+    told_by: str = ""
+    launched: Times | None = None
 
     def __len__(self) -> int:
         return len(self.windows)
 
     @property
     def cold(self) -> bool:
-        return self.set_up_share > COLD_SHARE
+        return self.set_up_share > COLD_SHARE and not self.churn
+
+    @property
+    def on_host(self) -> Times:
+        """Where the host's calls and ranges that belong to each step are looked for."""
+        return self.windows if self.launched is None else self.launched
 
 
-def steps_of(trace: Trace, names: Names) -> Steps:
-    """The windows of ``ProfilerStep#``, each from the end of the one before, without leading ones that only set up;
-    else one from first to last event.
+def steps_of(launches: Launches) -> Steps:
+    """The windows of ``ProfilerStep#``, each from the end of the one before, without leading ones that only set up.
+
+    Without marks those between the ends of ranges that recur (:mod:`.borders`), the first partial one left out, else
+    one from the first to the last event. Where the host runs ahead of them, by the device's pace (:mod:`.pace`).
     """
+    trace, names = launches.trace, launches.names
     runtime = trace.runtime
     calls = runtime.where(names.set_up(runtime))
     set_up = Times.union(calls.start_ns, calls.end_ns)
+    frees = runtime.start_ns[names.freeing(runtime)]
     start, end, number = _marked(trace)
-    if not start.size:
+    told_by, left_out, fault = "", 0, ""
+    if start.size:
+        fault = _fault(start, end, number)
+        start = _from_the_end_before(start, end, number)
+    elif (borders := borders_of(launches)) is not None:
+        told_by, left_out = f"the profiler marked no steps: they are taken {borders.says}", 1
+        start, end, number = borders.at[:-1], borders.at[1:], np.arange(1, borders.at.size)
+    else:
         windows = Times(np.zeros(1, np.int64), trace.events.end_ns.max(keepdims=True, initial=0))
-        return Steps(windows, np.zeros(1, np.int64), False, 0, _share(set_up, windows))
-    fault = _fault(start, end, number)
-    start = _from_the_end_before(start, end, number)
+        churn = _goes_on(set_up, frees, _parts(windows))
+        return Steps(windows, np.zeros(1, np.int64), False, 0, _share(set_up, windows), churn=churn)
+    churn = _goes_on(set_up, frees, Times(start, end))
     cold = set_up.within(Times(start, end)) > COLD_SHARE * (end - start)
-    first = int(np.argmin(cold)) if not cold.all() else 0
-    windows = Times(start[first:], end[first:])
-    return Steps(windows, number[first:], True, first, _share(set_up, windows), fault)
+    first = int(np.argmin(cold)) if not (churn or cold.all()) else 0
+    windows, number = Times(start[first:], end[first:]), number[first:]
+    set_up_share = _share(set_up, windows)
+    pace = None if fault else device_pace(launches, windows, number)
+    if pace is None:
+        return Steps(windows, number, True, first + left_out, set_up_share, fault, churn, told_by)
+    told_by = "; ".join(filter(None, (told_by, pace.says)))
+    number, launched = number[: pace.steps], Times(start[first:][: pace.steps], end[first:][: pace.steps])
+    return Steps(pace.windows, number, True, first + left_out, set_up_share, pace.fault, churn, told_by, launched)
+
+
+def _parts(span: Times) -> Times:
+    borders = np.linspace(span.start[0], span.end[-1], _PARTS + 1).astype(np.int64)
+    return Times(borders[:-1], borders[1:])
+
+
+def _goes_on(set_up: Times, frees: Int64, windows: Times) -> bool:
+    """Whether memory is freed in every window, and set-up takes most of each: a start would be over after some.
+
+    The first one may be whatever it likes, and nothing is said of a single one.
+    """
+    if len(windows) < LEAST_TO_GO_ON:
+        return False
+    freed = np.bincount(_at(windows, frees), minlength=len(windows)) > 0
+    heavy: Bool = set_up.within(windows) > COLD_SHARE * (windows.end - windows.start)
+    return bool((freed & heavy)[1:].all())
+
+
+def _at(windows: Times, points: Int64) -> Int64:
+    index = windows.containing(points)
+    return index[index >= 0].astype(np.int64)
 
 
 def _marked(trace: Trace) -> tuple[Int64, Int64, Int64]:

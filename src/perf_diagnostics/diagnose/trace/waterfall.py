@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from perf_diagnostics.diagnose.facts.facts import NotMeasured, ask
 from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.trace.breakdown import Part
+from perf_diagnostics.diagnose.trace.devices import Devices
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.kernels import Row, phases, top_kernels, top_operators
 from perf_diagnostics.records import Json
@@ -21,7 +22,8 @@ class Waterfall:
 
     ``parts`` gives each part's time over all steps in ns and its share; ``prompt_share`` and ``delay_s`` are None where
     nothing ran on a device. Without ``loader_seen`` the wait for input was not measured: what there is of it is other
-    host work.
+    host work. ``told_by`` says by what the steps are told apart, where not by the profiler's marks alone,
+    ``devices`` is None unless several compute.
     """
 
     label: str
@@ -33,6 +35,8 @@ class Waterfall:
     on_device: bool
     loader_seen: bool
     wall_ns: int
+    told_by: str
+    devices: Devices | None
     parts: tuple[tuple[Part, int, Interval], ...]
     overlap: float | None
     prompt_share: float | None
@@ -55,7 +59,7 @@ def waterfall_of(facts: TraceFacts) -> Waterfall | None:
         split = facts.split
     except NotMeasured:
         return None
-    windows = facts.steps.windows
+    windows, on_host = facts.steps.windows, facts.steps.on_host
     communicating = int(split.communicating.within(windows).sum())
     exposed = int(facts.per_step_ns(Part.COMMUNICATION).sum())
     return Waterfall(
@@ -68,13 +72,15 @@ def waterfall_of(facts: TraceFacts) -> Waterfall | None:
         on_device=facts.on_device,
         loader_seen=facts.loader_seen,
         wall_ns=int(facts.wall_ns.sum()),
+        told_by=facts.steps.told_by,
+        devices=ask(Devices.of, facts),
         parts=tuple((part, int(facts.per_step_ns(part).sum()), facts.share(part)) for part in Part),
         overlap=1 - exposed / communicating if communicating else None,
         prompt_share=ask(lambda: facts.prompt_share),
         delay_s=ask(lambda: facts.delay_s),
         kernels=top_kernels(facts.launches, windows),
-        operators=top_operators(facts.launches, windows),
-        phases=phases(facts.launches, windows),
+        operators=top_operators(facts.launches, on_host),
+        phases=phases(facts.launches, on_host),
     )
 
 
@@ -86,6 +92,7 @@ def waterfall_json(waterfall: Waterfall) -> dict[str, Json]:
         "rank": waterfall.rank,
         "steps": waterfall.steps if waterfall.marked else None,
         "steps_marked": waterfall.marked,
+        "steps_told_by": waterfall.told_by or None,
         "warm_up_steps": waterfall.warm_up,
         "on_device": waterfall.on_device,
         "step_ms": waterfall.wall_ns / each,
@@ -100,12 +107,21 @@ def waterfall_json(waterfall: Waterfall) -> dict[str, Json]:
             }
             for part, ns, share in waterfall.parts
         ],
+        "devices": None if waterfall.devices is None else _devices(waterfall.devices),
         "communication_overlap": waterfall.overlap,
         "f20": waterfall.prompt_share,
         "launch_delay_us": None if waterfall.delay_s is None else waterfall.delay_s * 1e6,
         "kernels": [_row(row, each) for row in waterfall.kernels],
         "operators": [_row(row, each) for row in waterfall.operators],
         "phases": [_row(row, each) for row in waterfall.phases],
+    }
+
+
+def _devices(devices: Devices) -> dict[str, Json]:
+    """The shares in 0…1 of the steps' time in which each device, and more than one of them, computes."""
+    return {
+        "computing": {name: share.value for name, share in devices.shares},
+        "together": devices.together.value,
     }
 
 

@@ -11,9 +11,8 @@ from perf_diagnostics.diagnose.facts.facts import Group, Interval, NotMeasured, 
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity, Tried
 from perf_diagnostics.diagnose.rule_parts.gain import measured_gain
 from perf_diagnostics.diagnose.statistics.intervals import quotient
-from perf_diagnostics.diagnose.tried.outcomes import tells
+from perf_diagnostics.diagnose.tried.outcomes import tells, won
 from perf_diagnostics.diagnose.trust import DISTURBING
-from perf_diagnostics.diagnose.wording import percent_between
 from perf_diagnostics.records import Json
 
 #: They promise no time, so that time does not contradict them.
@@ -101,5 +100,4 @@ def _says(remedy: Remedy, point: Point, speed: Interval) -> str:
     low = None if speed.high is None else 1 - speed.high
     high = None if speed.low is None else 1 - speed.low
     gain = Interval(1 - speed.value, low, high, speed.n)
-    wins = percent_between(gain) if gain.value > 0 else f"nothing ({percent_between(gain)})"
-    return f"{change} wins {wins} of the time a sample takes at batch {point.batch_size}"
+    return f"{change} {won(gain)}, at batch {point.batch_size}"

@@ -15,7 +15,7 @@ from perf_diagnostics.diagnose.rule_parts.gain import Tier, capped
 from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.statistics.paired import paired_ratio
 from perf_diagnostics.diagnose.statistics.welch import geometric_mean
-from perf_diagnostics.diagnose.wording import counted, percent_between
+from perf_diagnostics.diagnose.wording import counted, percent, percent_between
 from perf_diagnostics.records import Outcome, Trial, TrialResult
 
 #: With fewer pairs an interval says nothing about how the next pair would come out.
@@ -89,7 +89,7 @@ def _left_out(item: LeftOut) -> Tried:
     return Tried(
         codes=tuple(dict.fromkeys(each.code for each in item.about)),
         groups=tuple(dict.fromkeys(each.group for each in item.about)),
-        where=f"batch {item.batch_size}",
+        where=f"batch {item.batch_size}" if item.base is None else where_of(item.base),
         says=item.says,
         change=item.change,
         verdict=Trying.NOT_TRIED,
@@ -101,7 +101,12 @@ def _left_out(item: LeftOut) -> Tried:
 
 
 def where_of(base: Trial) -> str:
-    return f"{base.settings.device}, batch {base.settings.batch_size}"
+    """The configuration that a change is made to: ``cuda:0, batch 32, bfloat16, num_workers=2``."""
+    settings = base.settings.canonical()
+    device, batch_size, precision = (settings.pop(name) for name in ("device", "batch_size", "precision"))
+    others = [] if precision == "float32" else [str(precision)]
+    others += [f"{name}={value}" for name, value in settings.items()]
+    return ", ".join([str(device), f"batch {batch_size}", *others])
 
 
 def _pair(base: TrialResult | None, new: TrialResult | None) -> tuple[float, float] | None:
@@ -255,7 +260,7 @@ def _remedies(finding: Finding, confirmed: Sequence[Tried], refuted: Sequence[Tr
 
 def _confirmed(finding: Finding, best: Tried) -> Finding:
     assert best.gain is not None
-    words = f"Tried: {change_words(best)} wins {percent_between(best.gain)} of the time a sample takes"
+    words = f"Tried: {change_words(best)} {won(best.gain)}"
     caution = " It changes the optimisation." if best.changes_training else ""
     return dataclasses.replace(
         finding,
@@ -268,9 +273,7 @@ def _confirmed(finding: Finding, best: Tried) -> Finding:
 def _capped(finding: Finding, ceiling: Tried, most: float) -> Finding:
     if finding.recoverable is None or ceiling.gain is None:
         return finding
-    words = (
-        f"A perfect fix, put in its place as an experiment, wins {percent_between(ceiling.gain)} of a sample's time."
-    )
+    words = f"A perfect fix, put in its place as an experiment, {won(ceiling.gain)}."
     return dataclasses.replace(
         finding, recoverable=capped(finding.recoverable, most), summary=f"{finding.summary} {words}"
     )
@@ -305,11 +308,7 @@ def _leads_or_follows(finding: Finding, one: Tried) -> bool:
 
 
 def _with_words(finding: Finding, refuted: Sequence[Tried], unsure: Sequence[Tried] = ()) -> Finding:
-    told = [
-        f"Tried without success: {change_words(one)} wins {percent_between(one.gain)}."
-        for one in refuted
-        if one.gain is not None
-    ]
+    told = [f"Tried without success: {change_words(one)} {won(one.gain)}." for one in refuted if one.gain is not None]
     told += [_undecided(one) for one in unsure]
     return dataclasses.replace(finding, summary=" ".join([finding.summary, *told])) if told else finding
 
@@ -323,7 +322,36 @@ def _undecided(one: Tried) -> str:
     pairs = f"in {counted(one.pairs, 'pair')} of trials"
     if one.gain is None or one.gain.low is None or one.gain.low < -1:
         return f"Tried and undecided: {change_words(one)}, {pairs} that differ too much to tell what it wins."
-    return f"Tried and undecided: {change_words(one)} wins {percent_between(one.gain)}, {pairs}."
+    return f"Tried and undecided: {change_words(one)} {won(one.gain)}, {pairs}."
+
+
+def shown(gain: Interval) -> bool:
+    """Whether a gain is one: its interval, where there is one, lies above 0."""
+    return (gain.value if gain.low is None else gain.low) > 0
+
+
+def won(gain: Interval) -> str:
+    """What a change was measured to win, or to cost; a gain whose interval holds 0 is none that is shown.
+
+    >>> won(Interval(0.5, 0.4, 0.6, 5))
+    'wins 50 % (40 % to 60 %) of the time a sample takes'
+    >>> won(Interval(-0.5, -0.6, -0.4, 5))
+    'costs 50 % (40 % to 60 %) of the time a sample takes'
+    >>> won(Interval(0.5, -0.4, 0.8, 5))
+    'shows no gain (50 % of the time a sample takes, with an interval of -40 % to 80 %)'
+    """
+    of = "of the time a sample takes"
+    if shown(gain):
+        return f"wins {percent_between(gain)} {of}"
+    if (gain.value if gain.high is None else gain.high) < 0:
+        low, high = (None if end is None else -end for end in (gain.high, gain.low))
+        return f"costs {percent_between(Interval(-gain.value, low, high, gain.n))} {of}"
+    if gain.low is not None and gain.low < -1:
+        return "shows no gain: its pairs of trials differ too much to tell"
+    if gain.low is None or gain.high is None:
+        return f"shows no gain ({percent(gain.value)} {of})"
+    ends = f"{percent(gain.low)} to {percent(gain.high)}"
+    return f"shows no gain ({percent(gain.value)} {of}, with an interval of {ends})"
 
 
 def measured_share(gain: Interval) -> Share:

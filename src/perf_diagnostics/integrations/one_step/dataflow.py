@@ -17,7 +17,7 @@ import torch
 
 from perf_diagnostics.integrations.one_step import unchanging
 from perf_diagnostics.integrations.one_step.dataflow_columns import Columns, Stacks
-from perf_diagnostics.integrations.one_step.dataflow_storages import Held, Origin, Storages
+from perf_diagnostics.integrations.one_step.dataflow_storages import Held, Origin, Storages, bytes_of
 from perf_diagnostics.integrations.one_step.dataflow_told import SIGNALS, told_of
 from perf_diagnostics.integrations.one_step.dense_products import DenseProducts
 from perf_diagnostics.integrations.one_step.known_answers import KnownAnswers
@@ -27,7 +27,7 @@ from perf_diagnostics.integrations.one_step.operator_traits import Traits, trait
 from perf_diagnostics.integrations.one_step.size_reads import only_decides
 from perf_diagnostics.integrations.one_step.unchanging import Unchanging
 from perf_diagnostics.integrations.one_step.unseen_reads import UnseenReads
-from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher, aten, tensors_of
+from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher, aten, stored_bytes, tensors_of
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.records import Json
@@ -36,6 +36,10 @@ _ON_A_DEVICE = "operators on a device have no times of their own here, without w
 
 #: What gives a tensor's number to Python, and what takes a part of a tensor by such numbers.
 _NUMBER, _ONE, _PARTS = torch.ops.aten._local_scalar_dense, torch.ops.aten.select, aten("select", "slice")
+
+#: What makes a tensor of Python's numbers, lists and arrays, as ``table[i, j] = 0.5`` does. Of so many bytes at most it
+#: is known by what lies in it.
+_LIFT, _MOST_LIFTED = torch.ops.aten.lift_fresh, 1 << 18
 
 #: Where sizes are asked for on behalf of who calls: in torch, and by who looks on.
 _NO_READERS = (str(Path(torch.__file__).parent) + os.sep, str(Path(__file__).parents[2]) + os.sep)
@@ -216,13 +220,11 @@ class StepDataflow(Watcher):
         results = [*tensors_of(ran.result)]
         plain = all(one.layout is torch.strided for one in (*ran.given(), *results))
         draws = not plain or not traits.known or traits.draws_with(ran.args, ran.named)
-        reads = [(storages.of(one), one) for one in ran.given() if one.layout is torch.strided]
+        lifted = None if ran.operator is not _LIFT else self._lifted(results)
+        given_it = () if lifted is not None else ran.given()
+        reads = [(storages.of(one), one) for one in given_it if one.layout is torch.strided]
         met = {id(one): held for held, one in reads}
-        if draws:
-            value = storages.new_value()
-        else:
-            deciding = self._token(traits.deciding(ran.args), met), self._token(sorted(ran.named.items()), met)
-            value = hash((ran.operator, deciding))
+        value = self._value(call, met, draws=draws) if lifted is None else lifted
         origin = self._origin(call, reads, plain=plain)
         read_rows = () if traits.shape_only else {held.writer for held, _ in reads if held.writer >= 0}
         row = columns.add(traits.name, seconds, self._stacks.here(), origin, read_rows)
@@ -230,11 +232,13 @@ class StepDataflow(Watcher):
         picks = frozenset(held.picked for held, _ in reads if held.picked >= 0)
         if picks and not traits.shape_only:
             columns.picks[row] = picks
-        repeats = not draws and self._repeats(call, met)
+        repeats = lifted is not None or (not draws and self._repeats(call, met))
         fixed = repeats and all(held.fixed for held, _ in reads)
         given, named = self._given(call, reads, met, value) if repeats else (-1, value)
         columns.root[row] = not results or not plain or not traits.known
         self._picks(row, call, reads)
+        if next(call.written(), None) is not None:
+            columns.takes_on_parts(row)
         made = self._rewritten(row, call, value, origin, met, fixed=fixed, given=given)
         for number, tensor in enumerate(results if plain else ()):
             if storages.known(tensor) is None:  # else it is a view of what the operator was given
@@ -247,20 +251,39 @@ class StepDataflow(Watcher):
             columns.fixed[row], columns.value[row] = fixed, value
             columns.given[row], columns.named[row] = given, named
             self._remembers(row, reads, made)
-        if made and not draws:
+        if made and not draws and lifted is None:
             first = self._first.setdefault(value, row)
             columns.again_of[row] = -1 if first == row else first
         if isinstance(ran.result, int | float):
             self._given_out.add(ran.result)
             if not fixed and not isinstance(ran.result, bool):  # True is 1
                 self._changing_numbers.add(ran.result)
+        self._notes_node(row)
+        self._products.see(row, traits.name, ran.args, reads, made)
+        storages.sweep()
+
+    def _notes_node(self, row: int) -> None:
+        """Whether autograd has made a node of the operator's."""
         node = forward_node()
         if node != self._last_node:
             self._last_node = node
             self._rows_of_nodes[node] = row
-            columns.with_node[row] = 1
-        self._products.see(row, traits.name, ran.args, reads, made)
-        storages.sweep()
+            self._columns.with_node[row] = 1
+
+    def _value(self, call: _Call, met: Mapping[int, Held], *, draws: bool) -> int:
+        """What an operator's result is known again by; of one that draws nothing is the same."""
+        if draws:
+            return self._storages.new_value()
+        ran = call.ran
+        deciding = self._token(call.traits.deciding(ran.args), met), self._token(sorted(ran.named.items()), met)
+        return hash((ran.operator, deciding))
+
+    def _lifted(self, made: Sequence[torch.Tensor]) -> int | None:
+        """The value of what was made of Python's numbers; None where that is not known, or not new."""
+        plain = len(made) == 1 and made[0].layout is torch.strided and not made[0].requires_grad
+        if not plain or self._storages.known(made[0]) is not None or stored_bytes(made[0]) > _MOST_LIFTED:
+            return None
+        return hash((_LIFT, made[0].dtype, tuple(made[0].shape), bytes_of(made[0])))
 
     def _picks(self, row: int, call: _Call, reads: Sequence[_Met]) -> None:
         """A tensor as an index has its number read by torch, which takes that part at once: no one else has it."""
@@ -347,6 +370,8 @@ class StepDataflow(Watcher):
                     self._columns.filled[held.maker] = self._columns.filled[held.writer] = 1
                 if ((held.fixed and not fixed) or (held.given >= 0 and given < 0)) and held.writer >= 0:
                     self._columns.spoiled[held.maker] = self._columns.spoiled[held.writer] = 1
+                if held.writer >= 0:
+                    self._columns.rewritten.setdefault(held.writer, []).append(row)
                 self._storages.written(held, tensor, hash((value, "written", number)), origin, row, fixed=fixed)
                 made.append((held, tensor))
         return made

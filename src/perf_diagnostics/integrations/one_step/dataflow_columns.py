@@ -98,6 +98,8 @@ class Columns:
         #: By row those that took the part it reads of a memory, and by the row of such a one those of the numbers that
         #: said which part.
         self.picks: dict[int, frozenset[int]] = {}
+        #: By row those that wrote over what it gave.
+        self.rewritten: dict[int, list[int]] = {}
         #: The row under way when backward first came to it, or -1.
         self.freed_at = array("i")
         self._reads = array("i")
@@ -126,6 +128,14 @@ class Columns:
         self._reads.extend(reads)
         self._reads_from.append(len(self._reads))
         return len(self.names) - 1
+
+    def takes_on_parts(self, row: int) -> None:
+        """What took the part that a row writes into, on the same line and right before it, is for it alone."""
+        at = row - 1
+        while at >= 0 and self.views[at] and self.stack[at] == self.stack[row]:
+            self.seconds[row] += self.seconds[at]
+            self.seconds[at] = 0.0
+            at -= 1
 
     @property
     def forward_s(self) -> float:

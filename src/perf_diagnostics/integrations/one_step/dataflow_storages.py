@@ -19,6 +19,7 @@ _COMPARED = 4
 _weak: Callable[[Any], Any] = StorageWeakRef
 
 _tolist: Callable[[torch.Tensor], list[Any]] = torch._C.TensorBase.tolist
+_numpy: Callable[[torch.Tensor], Any] = torch._C.TensorBase.numpy
 
 
 class Origin(enum.IntFlag):
@@ -102,8 +103,8 @@ class Storages:
         held = self._held.get(storage._cdata)
         if held is None:
             origin = Origin.PARAMETER if storage.data_ptr() in self._parameters else Origin.UNKNOWN
-            asks = tensor.requires_grad and storage.data_ptr() not in self.untrained
-            trained = asks or storage.data_ptr() in self._trained
+            asks = tensor.requires_grad or storage.data_ptr() in self._trained
+            trained = asks and storage.data_ptr() not in self.untrained
             held = self._add(storage, self.new_value(), origin, -1, fixed=not trained)
             held.compared = _some_numbers(tensor, storage)
             held.version = _version(tensor)
@@ -173,3 +174,9 @@ def _some_numbers(tensor: torch.Tensor, storage: Any) -> tuple[Any, ...]:
     # Torch's own method: that of torch.Tensor may be one that tells who reads.
     some = _tolist(tensor.as_strided((_COMPARED,), (count // _COMPARED,), 0))
     return tuple(repr(one) for one in some)
+
+
+def bytes_of(tensor: torch.Tensor) -> bytes:
+    """All that lies in a tensor on the CPU, bit by bit."""
+    held: bytes = _numpy(tensor.detach().reshape(-1).view(torch.uint8)).tobytes()
+    return held

@@ -140,7 +140,11 @@ class StepLook:
                 return
             if again is None:
                 watchers = watchers_of(parameters)
-                untrained = {memory(one) for model in beside for one in model.parameters() if one.is_cpu}
+                trains = self._may_be_trained()
+                own = [one for model in models for one in model.parameters()]
+                others = chain(*(model.parameters() for model in beside), (one for one in own if not trains(one)))
+                untrained = {memory(one) for one in others if one.is_cpu}
+                untrained -= {memory(one) for one in own if one.is_cpu and trains(one)}  # they may be tied
                 for one in watchers:
                     if isinstance(one, StepDataflow):
                         one.storages.untrained = untrained
@@ -184,9 +188,19 @@ class StepLook:
     def _trained_and_beside(self) -> tuple[list[torch.nn.Module], list[torch.nn.Module]]:
         """Of the models that the loop calls those of which something may be trained, and all others."""
         models = list(self._models())
-        trained = [one for one in models if any(parameter.requires_grad for parameter in one.parameters())]
+        trains = self._may_be_trained()
+        trained = [one for one in models if any(map(trains, one.parameters()))]
         frozen = [one for one in models if all(one is not other for other in trained)]
         return trained, [*frozen, *self._beside()]
+
+    def _may_be_trained(self) -> Callable[[torch.nn.Parameter], bool]:
+        """Whether a parameter is: not one that no optimizer has, and that no backward gave a gradient.
+
+        So are those of a backbone that is only called under no_grad, which may ask for gradients all the same.
+        """
+        groups = chain.from_iterable(optimizer.param_groups for optimizer in self._optimizers())
+        stepped = {id(one) for group in groups for one in group["params"]}
+        return lambda one: one.requires_grad and (not stepped or id(one) in stepped or one.grad is not None)
 
     def _trained_now(self) -> frozenset[int]:
         trained, _ = self._trained_and_beside()

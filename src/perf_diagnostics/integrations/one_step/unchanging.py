@@ -196,7 +196,8 @@ class Unchanging:
         columns = self._columns
         lines, direct = self._stacks[columns.stack[row]]
         readers = [one for one in self._readers.get(row, ()) if not self._left[one]]
-        if columns.spoiled[row] or not lines:
+        written_over = any(not self._left[one] for one in columns.rewritten.get(row, ()))
+        if columns.spoiled[row] or written_over or not lines:
             return None
         inside = any(columns.stack[one] == columns.stack[row] for one in readers)
         if inside and not direct and not self._is_cast_of_a_leaf(row):

@@ -38,39 +38,50 @@ def watch_loaders(watch: Watch, loaders: tuple[DataLoader[Any], ...] | None, pat
 
     The classes' own methods are replaced, so an iterator keeps its type, and nothing draws a random number. Of every
     DataLoader those are a part that are none, and read their data by torch's iterators all the same, as fastai's does.
+    A subclass may make torch's iterator without ``DataLoader.__iter__``, to keep it for all passes (ultralytics' does).
     """
     make: Callable[..., Any] = DataLoader.__iter__
     base = dataloader._BaseDataLoaderIter
     fetch: Callable[..., Any] = base.__next__
     counts, trains = _marks_of(watch)
+    #: The loaders whose ``__iter__`` is under way, innermost last.
+    timed: list[object] = []
+
+    def makes_its_own(loader: object) -> bool:
+        """Whether the iterator that is made for this is the first that is seen of a pass that counts."""
+        wanted = loaders is None or any(loader is one for one in loaders)
+        return wanted and not any(loader is one for one in timed)
 
     @functools.wraps(make)
     def __iter__(self: DataLoader[Any]) -> Any:  # noqa: N807 - stands in for the class's own
         if loaders is not None and not any(self is loader for loader in loaders):
             return make(self)
-        iterator = _timed_pass(watch, self, make)
+        timed.append(self)
+        try:
+            iterator = _timed_pass(watch, self, make)
+        finally:
+            timed.pop()
         if isinstance(iterator, base):
             setattr(iterator, counts, True)
             setattr(iterator, trains, watch.pass_trains)
         return iterator
 
     replace(DataLoader, "__iter__", __iter__, patches)
-    if loaders is None:
-        for kind in _KINDS:
-            _watch_others(watch, getattr(dataloader, kind), patches)
+    for kind in _KINDS:
+        _watch_others(watch, getattr(dataloader, kind), makes_its_own, patches)
     replace(base, counts, False, patches)
     replace(base, trains, False, patches)
     replace(base, "__next__", functools.wraps(fetch)(timed_fetch(watch, fetch, Fetches(watch))), patches)
 
 
-def _watch_others(watch: Watch, kind: type[Any], patches: ExitStack) -> None:
-    """Time the passes that iterators of this class, torch's own, are made for by something that is no DataLoader."""
+def _watch_others(watch: Watch, kind: type[Any], makes_its_own: Callable[[object], bool], patches: ExitStack) -> None:
+    """Time the passes that iterators of this class, torch's own, are made for by something else than a DataLoader."""
     make: Callable[..., Any] = kind.__init__
     counts, trains = _marks_of(watch)
 
     @functools.wraps(make)
     def __init__(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - stands in for the class's own
-        if isinstance(loader, DataLoader):  # its own pass is timed
+        if not makes_its_own(loader):
             make(self, loader, *args, **kwargs)
             return
         _timed_pass(watch, loader, lambda loader: make(self, loader, *args, **kwargs))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -10,7 +12,12 @@ from perf_diagnostics.diagnose.facts.facts import Point, ask
 from perf_diagnostics.diagnose.statistics.spread import Spread, spread_of
 from perf_diagnostics.report.arms import Arm
 from perf_diagnostics.report.model import Cell, ReportTable, TableColumn, filled
-from perf_diagnostics.report.words import time_unit
+from perf_diagnostics.report.words import listing, time_unit
+
+_NOTE = "Of all measured steps, the slow ones included. MAD is the median distance from the median."
+
+#: The columns of percentiles, and how many steps it takes to tell one.
+_STEPS_FOR: Mapping[str, int] = MappingProxyType({"5 %": 20, "95 %": 20, "99 %": 100})
 
 
 def step_times_table(arms: Sequence[Arm]) -> ReportTable:
@@ -32,21 +39,20 @@ def step_times_table(arms: Sequence[Arm]) -> ReportTable:
         )
         for label, size, mean_s, spread in found
     ]
-    times = ("Mean", "Median", "MAD", "5 %", "95 %", "99 %")
+    times = ("Mean", "Median", "MAD", *_STEPS_FOR)
     columns = (
         *(TableColumn("Configuration", numeric=False), TableColumn("Batch"), TableColumn("Steps")),
         *(TableColumn(title, unit.name) for title in times),
     )
-    return filled(
-        ReportTable(
-            key="step_times",
-            title="How step times spread",
-            columns=columns,
-            rows=tuple(rows),
-            note="Of all measured steps, the slow ones included. MAD is the median distance from the median; 5, 95 and "
-            "99 % of the steps took less than the columns of that name say, which need 20, 20 and 100 steps.",
-        )
-    )
+    table = filled(ReportTable(key="step_times", title="How step times spread", columns=columns, rows=tuple(rows)))
+    parts = [column.label for column in table.columns if column.label in _STEPS_FOR]
+    return replace(table, note=" ".join([_NOTE, *([_parts_note(parts)] if parts else [])]))
+
+
+def _parts_note(parts: list[str]) -> str:
+    """What the columns of percentiles say; those that too few steps leave out are not told."""
+    needs = listing([str(_STEPS_FOR[part]) for part in parts])
+    return f"{listing(parts)} of the steps took less time than those columns say, for which it takes {needs} steps."
 
 
 def _spread(point: Point) -> Spread | None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perf_diagnostics import __version__
-from perf_diagnostics.diagnose.rule_parts.experiments import Candidate, Experiment, Experiments, LeftOut, same_question
+from perf_diagnostics.diagnose.rule_parts.experiments import Candidate, Experiment, Experiments, LeftOut
 from perf_diagnostics.errors import InvalidSettings, RunError, WorkloadError
 from perf_diagnostics.measure.environment import capture
 from perf_diagnostics.records import Run
@@ -228,11 +228,10 @@ class Confirm:
         if known.get(experiment.first_repeat) == experiment:
             return
         known[experiment.first_repeat] = experiment
-        asked = same_question(experiment.base, experiment.change)
         self._known = dataclasses.replace(
             self._known,
             planned=tuple(known[repeat] for repeat in sorted(known)),
-            left_out=tuple(one for one in self._known.left_out if _question(one, experiment) != asked),
+            left_out=tuple(one for one in self._known.left_out if not asks_the_same(one, experiment)),
         )
         write_experiments(self.folder.path, self._known)
 
@@ -287,13 +286,6 @@ def _find_again(workload: str, run: Run) -> None:
     if run.of_own_training:  # a workload of the script's name would be another training
         raise WorkloadError("it is a training of your own.")
     registry.find(workload)
-
-
-def _question(left_out: LeftOut, experiment: Experiment) -> str:
-    """What was left out, as a question about the experiment's base; unlike any where the batch differs."""
-    if left_out.batch_size != experiment.base.settings.batch_size:
-        return ""
-    return same_question(experiment.base, left_out.change)
 
 
 def _remove_unborn(path: Path) -> None:

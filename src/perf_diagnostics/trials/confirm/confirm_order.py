@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perf_diagnostics.diagnose.rule_parts.experiments import Candidate, Experiment, LeftOut
+from perf_diagnostics.diagnose.rule_parts.experiments import Candidate, Experiment, LeftOut, same_question
 from perf_diagnostics.diagnose.tried.outcomes import LEAST_PAIRS, still_unsettled
 from perf_diagnostics.diagnose.wording import counted
 from perf_diagnostics.records import Outcome, TrialResult
@@ -187,8 +187,8 @@ def left_out(candidate: Candidate, standing: Standing, left_s: float) -> LeftOut
     """What was not begun, because not even the least pairs fitted into what was left of the time, in s."""
     return not_tried(
         candidate,
-        f"no time was left for it: {counted(standing.short, 'pair')} would take about {standing.least_s():.0f} s, and "
-        f"{max(0.0, left_s):.0f} s of the time budget were left; give a larger one to go on",
+        f"{counted(standing.short, 'pair')} would take about {standing.least_s():.0f} s, and {max(0.0, left_s):.0f} s "
+        "of the time budget were left; give a larger one to go on",
     )
 
 
@@ -199,8 +199,19 @@ def not_tried(candidate: Candidate, why: str) -> LeftOut:
         change=candidate.change,
         batch_size=candidate.base.settings.batch_size,
         why=why,
+        base=candidate.base,
     )
 
 
-def asks_the_same(one: LeftOut, other: LeftOut) -> bool:
-    return (one.change, one.batch_size) == (other.change, other.batch_size)
+def asks_the_same(one: LeftOut | Experiment, other: LeftOut | Experiment) -> bool:
+    """Whether both are about the same change of the same configuration.
+
+    What an older version left out is known by its batch size alone, and stands for any configuration at that.
+    """
+    if one.base is not None and other.base is not None:
+        return same_question(one.base, one.change) == same_question(other.base, other.change)
+    return (dict(one.change), _batch_size(one)) == (dict(other.change), _batch_size(other))
+
+
+def _batch_size(one: LeftOut | Experiment) -> int:
+    return one.batch_size if isinstance(one, LeftOut) else one.base.settings.batch_size

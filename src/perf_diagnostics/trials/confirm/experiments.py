@@ -80,6 +80,7 @@ def _left_out(one: LeftOut) -> Json:
         "says": one.says,
         "change": plain(dict(one.change), "change"),
         "batch_size": one.batch_size,
+        "base": None if one.base is None else codec.encode(one.base),
         "why": one.why,
     }
 
@@ -110,7 +111,7 @@ def _experiment_of(fields: Fields) -> Experiment:
         about=tuple(_about_of(part) for part in fields.parts("about")),
         says=fields.text("says"),
         change=fields.mapping("change"),
-        base=codec.decode(Trial, dict(fields.part("base").values), where=f"{fields.where}: base"),
+        base=_base_of(fields),
         first_repeat=fields.whole("first_repeat"),
         pairs=fields.whole("pairs"),
     )
@@ -125,7 +126,12 @@ def _left_out_of(fields: Fields) -> LeftOut:
         change=fields.mapping("change"),
         batch_size=fields.whole("batch_size"),
         why=fields.text("why"),
+        base=None if fields.values.get("base") is None else _base_of(fields),
     )
+
+
+def _base_of(fields: Fields) -> Trial:
+    return codec.decode(Trial, dict(fields.part("base").values), where=f"{fields.where}: base")
 
 
 def _about_of(fields: Fields) -> About:

@@ -16,6 +16,7 @@ from perf_diagnostics.diagnose.trace.rules.com001_communication_bound import Com
 from perf_diagnostics.diagnose.trace.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.trace.rules.com003_little_overlap import RunsAlone
 from perf_diagnostics.diagnose.trace.rules.com004_rank_imbalance import TakingTurns
+from perf_diagnostics.diagnose.trace.rules.com015_devices_take_turns import DevicesTakeTurns
 from perf_diagnostics.diagnose.trace.rules.exp001_too_few_steps import FewMarkedSteps
 from perf_diagnostics.diagnose.trace.rules.exp006_cold_start import ColdStart
 from perf_diagnostics.diagnose.trace.rules.hst001_launch_bound import LaunchBound
@@ -54,6 +55,7 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     Straggler(),
     RunsAlone(),
     TakingTurns(),
+    DevicesTakeTurns(),
     Computing(),
     SinglePrecision(),
     OddProducts(),

@@ -28,11 +28,12 @@ class FewMarkedSteps:
         facts.require_sound()
         steps, warm_up = (len(facts.steps) if facts.steps.marked else 0), facts.steps.warm_up
         numbers = (
-            Evidence(metric="steps marked by the profiler", value=steps, limit=LEAST_STEPS, n=steps),
+            Evidence(metric="steps told apart in the trace", value=steps, limit=LEAST_STEPS, n=steps),
             *((Evidence(metric="steps left out as warm-up", value=warm_up),) if warm_up else ()),
         )
         if not facts.thin:
-            return cleared(self, f"{steps} steps are marked", *numbers)
+            says = facts.steps.told_by or f"{steps} steps are marked"
+            return cleared(self, says, *numbers)
         says = (
             f"Only {counted(steps, 'step')} {'is' if steps == 1 else 'are'} marked in the trace"
             if steps

@@ -9,7 +9,9 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy, Severity
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.trace.breakdown import Part
+from perf_diagnostics.diagnose.trace.events import Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.rule import found, warn_and_critical
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 
@@ -50,6 +52,10 @@ class LaunchBound:
     bound_f20: float = field(
         default=0.50, metadata=limit("f20 from which it may be critical", "17 public traces: host-bound 0.59 to 1.00")
     )
+    of_optimizer: float = field(
+        default=0.8,
+        metadata=limit("part of it in the optimizer, from which OPT001 is its cause", "judgement: most of it, surely"),
+    )
 
     def check(self, facts: TraceFacts) -> Answer:
         facts.require_device("launch_delay")
@@ -67,7 +73,8 @@ class LaunchBound:
         mixed = f20 < self.bound_f20
         if mixed and level.severity is Severity.CRITICAL:
             level = dataclasses.replace(level, severity=Severity.WARNING)
-        return found(
+        optimizer = self._of_optimizer(facts)
+        finding = found(
             self,
             facts,
             level,
@@ -77,7 +84,7 @@ class LaunchBound:
             summary=f"For {percent_between(share)} of a step of {duration(facts.step_time_s.value)} the device waits "
             f"for the host to launch its next kernel; {percent(f20)} of the kernels start as soon as they are launched"
             f"{' (in part of the step only: the device is fed in the rest)' if mixed else ''}.",
-            more=numbers,
+            more=(*numbers, *optimizer),
             host_is_fixed=True,
             remedies=(
                 Remedy("Compile the model, so that fewer kernels are launched.", {"compile_mode": "reduce-overhead"}),
@@ -85,3 +92,15 @@ class LaunchBound:
                 Remedy(f"A larger batch, if throughput still rises with it. {CHANGES_TRAINING}"),
             ),
         )
+        return dataclasses.replace(finding, symptom_of=("OPT001",)) if optimizer else finding
+
+    def _of_optimizer(self, facts: TraceFacts) -> tuple[Evidence, ...]:
+        """The part of the idle time inside of the optimizer's ranges, if it is nearly all: OPT001 tells why."""
+        annotations = facts.trace.of(Kind.ANNOTATION)
+        ranges = annotations.where(facts.launches.names.phase("optimizer", annotations))
+        idle = facts.split.parts[Part.LAUNCH].within(facts.steps.windows).sum()
+        inside = facts.split.parts[Part.LAUNCH] & Times.union(ranges.start_ns, ranges.end_ns)
+        part = float(inside.within(facts.steps.windows).sum() / idle)
+        if part < self.of_optimizer:
+            return ()
+        return (Evidence(metric="of it in the optimizer", value=part * 100, unit="%", limit=self.of_optimizer * 100),)

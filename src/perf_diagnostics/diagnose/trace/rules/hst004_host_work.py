@@ -12,8 +12,16 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, lim
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.events import Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.intervals import Times
+from perf_diagnostics.diagnose.trace.python_frames import own_functions
 from perf_diagnostics.diagnose.trace.rule import found, warn_and_critical
-from perf_diagnostics.diagnose.wording import percent_between
+from perf_diagnostics.diagnose.wording import listing, percent, percent_between
+
+#: Functions of the user's that are named, at most.
+_MOST_NAMED = 3
+
+#: … and of the time that is looked for, one has at least this part.
+_LEAST_NAMED = 0.1
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,7 @@ class HostWork:
             says = f"other work of the host takes {percent_between(share)} of a step: its steps differ too much to tell"
             return cleared(self, says, evidence("other host work", share, "%", limit=self.warn_share))
         loader_seen = facts.loader_seen
+        where, lines = _where(facts)
         elsewhere = ", or onto the device" if facts.on_device else ""
         what = (
             "the host does something else than launching work"
@@ -82,14 +91,33 @@ class HostWork:
             metric="other host work",
             summary=f"For {percent_between(share)} of each step {what}"
             f"{'' if loader_seen else ' (loading data may be part of it: no loader left a range in the trace)'}.",
-            more=(Evidence(metric="loader ranges in the trace", value="yes" if loader_seen else "no"),),
+            more=(Evidence(metric="loader ranges in the trace", value="yes" if loader_seen else "no"), *lines),
             remedies=(
-                Remedy(
-                    "Begin with the lines of your code that were seen to take the time; a trace alone names them if it "
-                    "is recorded with with_stack=True."
-                ),
+                Remedy(where),
                 Remedy(f"If it prepares batches: in the loader's workers{elsewhere}."),
                 Remedy("If it is logging, metrics, evaluation or saving: less often, or in another thread."),
             ),
         )
         return dataclasses.replace(finding, symptom_of=("INP007",))
+
+
+def _where(facts: TraceFacts) -> tuple[str, tuple[Evidence, ...]]:
+    """What to begin with, and the user's functions that the time was spent in, where the trace has Python's stack."""
+    if facts.trace.frames is None:
+        return (
+            "Begin with the lines of your code that were seen to take the time; a trace alone names them if it is "
+            "recorded with with_stack=True."
+        ), ()
+    wall_ns = int(facts.wall_ns.sum())
+    work = facts.split.parts[Part.HOST] & Times.union(facts.steps.windows.start, facts.steps.windows.end)
+    found = [(place, ns / wall_ns) for place, ns in own_functions(facts, work)[:_MOST_NAMED]]
+    named = [(place, share) for place, share in found if share >= _LEAST_NAMED * work.total_ns / wall_ns]
+    if not named:
+        return (
+            "The trace has Python's stack, but no function of your own lasts through these stretches: they lie in a "
+            "library, in another thread, or in frames that had begun before the recording."
+        ), ()
+    most = listing([f"{place}, {percent(share)} of each step" for place, share in named])
+    return f"Begin with {most}: there your code was while the device had nothing to do.", tuple(
+        Evidence(metric=f"of it in {place}", value=share * 100, unit="%") for place, share in named
+    )

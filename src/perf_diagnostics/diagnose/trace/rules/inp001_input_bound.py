@@ -28,7 +28,7 @@ class WaitingForInput:
     limits: InputBound = field(default_factory=InputBound)
 
     def check(self, facts: TraceFacts) -> Answer:
-        raw = facts.share_of(facts.loading)
+        raw = facts.share_of(facts.loading.within(facts.steps.on_host))
         share = facts.share(Part.INPUT)
         levels = (
             (Severity.INFO, self.limits.info_share),

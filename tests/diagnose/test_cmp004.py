@@ -7,7 +7,8 @@ import pytest
 from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
 from perf_diagnostics.diagnose.rules.cmp004_padding_waste import PaddingWaste
-from perf_diagnostics.records import Settings
+from perf_diagnostics.diagnose.rules.cmp025_rows_without_gradient import RowsWithoutGradient
+from perf_diagnostics.records import Json, Settings
 from perf_diagnostics.testing import trial_of
 
 
@@ -89,3 +90,54 @@ def test_batches_that_are_padded_to_their_longest_are_only_to_be_batched_by_leng
     finding = fixed(unused, padding=padding, length=length, **COLLATE)
     assert "long" not in finding.summary and len(finding.remedies) == 1
     assert finding.remedies[0].change == {"length_bucketing": True}
+
+
+def in_batches(padding: list[float], rows: float | None, *, columns: dict[str, int] | None = None) -> TrialFacts:
+    """A loader's batches with padding, and the products of a step with rows that got no gradient."""
+    told: dict[str, Json] = {
+        "operation": "addmm",
+        "shape": [1280, 128],
+        "calls": 8,
+        "flops_forward": 5e8,
+        "flops_backward": 1e9,
+    }
+    facts: dict[str, Json] = {
+        "batch_padding": [*padding],
+        "product_flops_forward": 1e9,
+        "product_flops_backward": 2e9,
+        "rows_without_gradient": [] if rows is None else [{**told, "rows": rows}],
+    }
+    return TrialFacts.of(trial_of(forward=0.3, backward=0.5, optimizer=0.2, steps=40, columns=columns, facts=facts))
+
+
+def test_padding_of_batches_without_a_mask_is_told_where_as_many_rows_got_no_gradient() -> None:
+    facts = in_batches([0.5, 0.52, 0.48, 0.5], 0.53)
+    answer = PaddingWaste().check(facts)
+    assert isinstance(answer, Finding) and answer.severity is Severity.WARNING
+    numbers = {item.metric: item.value for item in answer.evidence}
+    assert numbers["of the step on padding"] == pytest.approx(100 * 0.8 * 0.5)
+    assert answer.remedies[0].says.startswith("Batch samples of similar length")
+    # These rows are the padding: nothing else is said of them.
+    assert "as many as padding" in RowsWithoutGradient().check(facts).summary
+
+
+@pytest.mark.parametrize(
+    ("padding", "rows"),
+    [
+        ([0.5, 0.5, 0.5, 0.5], None),  # padded batches, of which nothing tells that they are computed (packed?)
+        ([0.5, 0.5, 0.5, 0.5], 0.9),  # the first position only is used
+        ([0.5, 0.5], 0.5),  # too few batches
+    ],
+)
+def test_padding_of_batches_that_may_not_be_computed_is_not_told(padding: list[float], rows: float | None) -> None:
+    with pytest.raises(NotMeasured):
+        PaddingWaste().check(in_batches(padding, rows))
+
+
+def test_masks_of_every_step_say_more_than_the_first_batches() -> None:
+    answer = PaddingWaste().check(in_batches([0.5] * 4, 0.5, columns={"tokens": 1000, "padding_tokens": 0}))
+    assert isinstance(answer, Cleared)
+
+
+def test_rows_without_a_gradient_in_batches_without_padding_are_told_as_before() -> None:
+    assert isinstance(RowsWithoutGradient().check(in_batches([0.0] * 4, 0.52)), Finding)

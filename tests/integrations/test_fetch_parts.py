@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ from perf_diagnostics.integrations import OwnLoop
 from perf_diagnostics.integrations.attached import attach
 from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
 from perf_diagnostics.integrations.watching import fetch_parts
-from perf_diagnostics.integrations.watching.fetch_parts import MOST_ROWS, FetchParts
+from perf_diagnostics.integrations.watching.fetch_parts import MOST_ROWS, FetchParts, _TakenOver
 
 BATCHES, BATCH = 12, 4
 
@@ -43,6 +46,23 @@ class Data(Dataset[torch.Tensor]):
     def __getitem__(self, index: int) -> torch.Tensor:
         CLOCK.takes(10)
         return torch.ones(3)
+
+
+def rebuilt() -> torch.Tensor:
+    """Takes 500 ns."""
+    CLOCK.takes(500)
+    return torch.ones(BATCH, 3)
+
+
+class ToRebuild:
+    """Becomes a tensor where it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return rebuilt, ()
+
+
+def collate_to_rebuild(_rows: list[torch.Tensor]) -> ToRebuild:
+    return ToRebuild()
 
 
 class Draws:
@@ -93,8 +113,8 @@ def sums(rows: list[list[int]]) -> list[int]:
 def test_drawing_and_collating_are_told_apart_from_fetching(tmp_path: Path) -> None:
     told = trained(tmp_path, DataLoader(Data(), batch_sampler=Draws(), collate_fn=collate), passes=2)
     # Of each pass the first batch stands apart: with it the sampler begins.
-    assert sums(told["rows"]) == [2 * 11, 2 * 11 * (300 + 4 * 10 + 70), 2 * 11 * 300, 2 * 11 * 70]
-    assert told["first"] == [2, 2 * (5_300 + 4 * 10 + 70), 2 * 5_300, 2 * 70]
+    assert sums(told["rows"]) == [2 * 11, 2 * 11 * (300 + 4 * 10 + 70), 2 * 11 * 300, 2 * 11 * 70, 0]
+    assert told["first"] == [2, 2 * (5_300 + 4 * 10 + 70), 2 * 5_300, 2 * 70, 0]
 
 
 def test_the_users_own_sampler_is_named_with_its_line_inside_of_torchs_too(tmp_path: Path) -> None:
@@ -131,7 +151,7 @@ def test_a_loader_that_the_data_set_reads_is_a_part_of_the_fetch(tmp_path: Path)
 
     told = trained(tmp_path, DataLoader(Nested(), batch_sampler=Draws(), collate_fn=collate))
     inner = 5_300 + 4 * 10 + 70
-    assert sums(told["rows"]) == [11, 11 * (300 + 4 * inner + 70), 11 * 300, 11 * 70]
+    assert sums(told["rows"]) == [11, 11 * (300 + 4 * inner + 70), 11 * 300, 11 * 70, 0]
 
 
 def test_iterators_stay_as_they_were_and_what_is_drawn_does_too(tmp_path: Path) -> None:
@@ -173,16 +193,38 @@ def test_nothing_is_told_where_torchs_iterators_are_made_otherwise(
     assert trained(tmp_path, DataLoader(Data(), batch_sampler=Draws(), collate_fn=collate)) == {}
 
 
+def test_taking_over_is_what_follows_the_wait_for_the_workers_queue() -> None:
+    queue: Any = multiprocessing.Queue()
+    polled = queue._poll
+
+    def poll(timeout: float = 0.0) -> bool:
+        """A batch comes after 2,000 ns, or does not."""
+        CLOCK.takes(2_000)
+        return bool(polled(timeout))
+
+    queue._poll = poll
+    parts, began = FetchParts(), CLOCK.now
+    ours = _TakenOver(queue, parts)
+    queue.put(ToRebuild())
+    assert torch.equal(ours.get(timeout=60), torch.ones(BATCH, 3))
+    assert (parts.taken_ns, CLOCK.now - began) == (500, 2_500)
+    with pytest.raises(Empty):
+        ours.get(timeout=0.001)
+    assert parts.taken_ns == 500 and queue._poll is poll and ours.qsize() == 0
+    queue.close()
+    queue.join_thread()
+
+
 def test_rows_stay_few_and_lose_nothing() -> None:
     parts = FetchParts()
     for _ in range(1_000):
-        parts.drawn_ns, parts.collated_ns = 3, 2
+        parts.drawn_ns, parts.collated_ns, parts.taken_ns = 3, 2, 1
         parts.add(parts.row, 10)
         if parts.row[0] >= parts.row_batches:
             parts.row_ended()
     rows: Any = parts.rows
     assert MOST_ROWS / 2 <= len(rows) < MOST_ROWS and {row[0] for row in rows} == {parts.row_batches}
-    assert sums([*rows, parts.row]) == [1_000, 10_000, 3_000, 2_000]
+    assert sums([*rows, parts.row]) == [1_000, 10_000, 3_000, 2_000, 1_000]
 
 
 def test_a_loop_that_marks_its_waits_is_timed_alike(tmp_path: Path) -> None:
@@ -195,7 +237,7 @@ def test_a_loop_that_marks_its_waits_is_timed_alike(tmp_path: Path) -> None:
                 optimizer.step()
     assert loop.run is not None
     told: Any = loop.run.results[0].facts["loader_parts"]
-    assert sums(told["rows"]) == [11, 11 * (300 + 4 * 10 + 70), 11 * 300, 11 * 70]
+    assert sums(told["rows"]) == [11, 11 * (300 + 4 * 10 + 70), 11 * 300, 11 * 70, 0]
     assert told["sampler"]["place"]["function"] == "Draws.__iter__"
 
 
@@ -208,7 +250,34 @@ def test_of_a_long_training_one_batch_of_29_is_timed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_with_workers_the_loop_still_draws(tmp_path: Path) -> None:
-    told = trained(tmp_path, DataLoader(Data(), batch_sampler=Draws(), collate_fn=collate, num_workers=1))
-    batches, _, drawn, collated = sums(told["rows"])
+    loader = DataLoader(Data(), batch_sampler=Draws(), collate_fn=collate_to_rebuild, num_workers=1)
+    told = trained(tmp_path, loader)
+    batches, waited, drawn, collated, taken = sums(told["rows"])
     # Two batches are asked for ahead, when the iterator is made: of the others all but the last two draw one.
-    assert (batches, drawn, collated) == (11, 300 * (BATCHES - 2 - 1), 0)
+    assert (batches, drawn, collated, taken) == (11, 300 * (BATCHES - 2 - 1), 0, 11 * 500)
+    assert waited == drawn + taken
+
+
+class Turns(Dataset[torch.Tensor]):
+    """Samples that both workers take as long for, or only the one that has the odd ones."""
+
+    def __init__(self, *, both: bool) -> None:
+        self.both = both
+
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self.both or index % 2:
+            time.sleep(0.03)
+        return torch.ones(3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("both", [True, False])
+def test_what_other_workers_have_made_meanwhile_is_counted(tmp_path: Path, monkeypatch, *, both: bool) -> None:
+    monkeypatch.setattr(fetch_parts, "_clock", time.perf_counter_ns)
+    loader = DataLoader(Turns(both=both), batch_size=1, num_workers=2, prefetch_factor=2)
+    waited, ahead = trained(tmp_path, loader)["ahead"]
+    # One worker alone is waited for: the other one has made its two. Both together: at most one each.
+    assert (ahead / waited > 1.5) is not both

@@ -56,6 +56,56 @@ def test_a_loader_for_each_pass_is_told_from_one_for_all(
     assert result.steps[0].columns["epoch"].tolist() == [0] * 4 + [1] * 4 + [2] * 4
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_pass_is_an_evaluations_where_the_model_is_still_in_training_mode_as_it_begins(
+    tmp_path: Path, inside: bool
+) -> None:
+    """Engines and trainers set the mode when they have the batch; some evaluate in the middle of a pass."""
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    kept, held_out = loader(), loader()
+
+    def evaluate() -> None:
+        for batch in held_out:
+            model.eval()
+            with torch.no_grad():
+                model(batch)
+            model.train()
+
+    with attach(model, optimizer, results_dir=tmp_path) as seen:
+        for _ in range(3):
+            for number, batch in enumerate(kept):
+                optimizer.zero_grad()
+                model(batch).sum().backward()
+                optimizer.step()
+                if number == (1 if inside else 3):
+                    evaluate()
+    assert seen.run is not None
+    result = seen.run.results[0]
+    assert (result.facts["passes"], result.facts["loaders"]) == (3, 1)
+    assert result.steps[0].columns["epoch"].tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert result.steps[0].samples.tolist() == [4] * 12
+
+
+def test_a_pass_that_is_taken_back_leaves_nothing() -> None:
+    passes, held_out, kept = Passes(), loader(), loader()
+    passes.begin(held_out)
+    passes.batch_came([torch.zeros(2)])
+    passes.take_back()
+    assert passes.facts == {} and not passes.knows(held_out)
+    passes.begin(kept)
+    passes.begin(held_out)
+    passes.take_back()
+    passes.begin(kept)
+    passes.take_back()  # of a loader that has trained
+    for _ in range(2):
+        passes.begin(rows := [1, 2])  # none of torch's
+        passes.begin(rows)
+        passes.take_back()
+        assert passes.knows(rows)
+    assert (passes.facts["passes"], passes.facts["loaders"]) == (1, 1) and passes.knows(kept)
+
+
 def test_a_loader_at_the_address_of_one_that_is_gone_is_another_one() -> None:
     passes = Passes()
     for number in range(1, 9):

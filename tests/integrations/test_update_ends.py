@@ -1,4 +1,4 @@
-"""Of what follows a backward without a loader: the update by hand is optimizer, and making the next batch is other."""
+"""Of what follows a backward: the update by hand is optimizer; making the next batch, and callbacks, are other."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from perf_diagnostics.records import ALL_PHASES, Phase, TrialResult
 from tests.integrations.test_updates_by_hand import (
     BATCHES,
     Batches,
+    functional,
     loader,
     loss_of,
     made,
@@ -261,12 +262,55 @@ def test_after_the_warm_up_nothing_is_looked_at(tmp_path: Path, monkeypatch: pyt
     assert 2 <= len(put) <= update_ends.LOOKED_UPDATES
 
 
-def test_with_a_loader_nothing_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put: list[object] = []
-    monkeypatch.setattr(update_ends, "put_on", put.append)
+def with_callbacks(model: torch.nn.Module, batches: Batches, paused: list[int]) -> None:
+    for x, y in batches:
+        loss_of(model(x), y).backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p.sub_(p.grad, alpha=0.1)
+                p.grad = None
+        began = time.perf_counter_ns()
+        time.sleep(PAUSE_S)
+        paused.append(time.perf_counter_ns() - began)
+
+
+def test_with_a_loader_what_comes_after_the_update_is_other(tmp_path: Path) -> None:
     model = made()
-    result = watched(model, tmp_path, lambda: of_data(model, loader()))
-    assert not put and result.gap(update_ends.SIGNAL) is None
+    paused: list[int] = []
+    result = watched(model, tmp_path, lambda: with_callbacks(model, loader(), paused))
+    table = result.steps[0]
+    steady = ~table.columns["warmup"]
+    optimizer, other = table.host_ns(Phase.OPTIMIZER), table.host_ns(OTHER)
+    assert len(table) == BATCHES and optimizer is not None and other is not None and (optimizer[steady] > 0).all()
+    assert np.median(other[steady] / np.array(paused)[steady]) > 0.7
+    assert np.median(optimizer[steady]) < PAUSE_S * 1e9 / 2
+    assert table.samples.tolist() == [4] * BATCHES and result.gap(update_ends.SIGNAL) is not None
+
+
+def test_with_a_loader_an_update_that_is_not_seen_is_in_optimizer_with_what_follows(tmp_path: Path) -> None:
+    model = made()
+    result = watched(model, tmp_path, lambda: functional(model, loader()))
+    assert result.steps[0].host_ns(Phase.OPTIMIZER) is not None and result.gap(update_ends.SIGNAL) is None
+
+
+def test_with_a_loader_nothing_stays_on_torchs_stack_where_two_losses_are_made_of_one_call(tmp_path: Path) -> None:
+    model, on_stack = made(), []
+
+    def train() -> None:
+        for _ in range(3):
+            for x, y in loader():
+                out = model(x)
+                loss_of(out, y).backward(retain_graph=True)
+                out.square().mean().backward()
+                with torch.no_grad():
+                    for p in model.parameters():
+                        p.sub_(p.grad, alpha=0.1)
+                        p.grad = None
+                on_stack.append(torch._C._len_torch_function_stack())
+
+    result = watched(model, tmp_path, train)
+    steady = int((~result.steps[0].columns["warmup"]).sum())
+    assert steady and on_stack[-steady:] == [0] * steady
 
 
 def test_a_fault_in_looking_takes_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

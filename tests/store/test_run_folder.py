@@ -250,9 +250,18 @@ def test_a_rank_whose_parts_all_vanished_keeps_its_place(folder: RunFolder) -> N
 
 def test_a_column_that_only_some_parts_have_is_told(folder: RunFolder) -> None:
     trial = begun(folder)
-    trial.write_part(StepTable({**steps_of(1).columns, "loss": np.array([0.5])}))
+    trial.write_part(StepTable({**steps_of(1).columns, "tokens": np.array([5])}))
     trial.write_part(steps_of(2))
-    assert trial.read_steps()[1] == (Gap("loss", "rank 0: only some parts of the step table have it"),)
+    assert trial.read_steps()[1] == (Gap("tokens", "rank 0: only some parts of the step table have it"),)
+
+
+def test_what_is_read_now_and_then_may_not_have_been_in_a_part(folder: RunFolder) -> None:
+    """The first part of a training is of a few steps, and no loss may have been read by then."""
+    trial = begun(folder)
+    trial.write_part(steps_of(2))
+    trial.write_part(StepTable({**steps_of(1).columns, "loss": np.array([0.5])}))
+    ((table,), gaps) = trial.read_steps()
+    assert gaps == () and np.array_equal(table.columns["loss"], [np.nan, 0.5], equal_nan=True)
 
 
 def test_damaged_series_become_a_gap(folder: RunFolder) -> None:

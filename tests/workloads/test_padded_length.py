@@ -18,7 +18,7 @@ def tokens(*lengths: int, places: int = 32, left: bool = False) -> torch.Tensor:
 @pytest.mark.parametrize("left", [False, True])
 def test_what_lies_behind_the_longest_is_unused(left: bool) -> None:
     batch = {"input_ids": tokens(5, 20, 11, left=left), "labels": torch.zeros(3, dtype=torch.long)}
-    assert padded_length(batch) == PaddedLength(32, 12)
+    assert padded_length(batch) == PaddedLength(32, 12, padding=(27 + 12 + 21) / 96)
     assert padded_length([tokens(5, 32, left=left), 3]) == PaddedLength(32, 0)
 
 
@@ -40,3 +40,18 @@ def test_what_are_no_sequences_of_tokens_tells_nothing(batch: object) -> None:
 
 def test_a_batch_of_nothing_but_padding_is_all_unused() -> None:
     assert padded_length(tokens(0, 0)) == PaddedLength(32, 32)
+
+
+def test_padding_is_a_number_that_only_fills_up_sequences_of_several_lengths() -> None:
+    def padding(rows: torch.Tensor) -> float:
+        found = padded_length(rows)
+        assert found is not None
+        return found.padding
+
+    batch = tokens(8, 16, 32, 24)
+    assert padding(batch) == (24 + 16 + 0 + 8) / 128
+    assert padding(tokens(32, 32, 32)) == 0  # as long as each other
+    assert padding(tokens(31, 32, 32)) == 0  # two lengths may be by chance
+    within = batch.clone()
+    within[2, 3] = 0  # a number like the others
+    assert padding(within) == 0

@@ -93,6 +93,11 @@ COLUMNS: Mapping[str, Column] = {
     },
 }
 
+#: Columns that are read now and then, and are NaN in all other steps: a table in which none was read may lack them.
+NOW_AND_THEN = frozenset(
+    ("loss", "allocated_bytes", "reserved_bytes", "alloc_retries", "device_allocs", "host_rss_bytes")
+)
+
 
 @dataclass(frozen=True)
 class StepTable:
@@ -134,12 +139,21 @@ class StepTable:
 
     @classmethod
     def concatenate(cls, parts: Iterable[StepTable]) -> StepTable:
-        """Parts in their order, as one table; a column absent from any part is absent from the whole."""
+        """Parts in their order, as one table; a column absent from any part is absent from the whole.
+
+        Of what is read now and then only (:data:`NOW_AND_THEN`) such a part has NaN.
+        """
         tables = [part for part in parts if len(part)]
         if not tables:
             return cls.empty()
-        shared = [name for name in tables[0].columns if all(name in t.columns for t in tables)]
-        return cls({name: np.concatenate([t.columns[name] for t in tables]) for name in shared})
+        every = dict.fromkeys(name for table in tables for name in table.columns)
+        kept = [name for name in every if name in NOW_AND_THEN or all(name in table.columns for table in tables)]
+        return cls({name: np.concatenate([table._or_unread(name) for table in tables]) for name in kept})
+
+    def _or_unread(self, name: str) -> NDArray[Any]:
+        """A column; where there is none, NaN in each step."""
+        values = self.columns.get(name)
+        return np.full(len(self), np.nan) if values is None else values
 
     @property
     def steady(self) -> StepTable:

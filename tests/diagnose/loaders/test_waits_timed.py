@@ -14,6 +14,7 @@ from perf_diagnostics.diagnose.rule_parts.worker_advice import begins_cheaper
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
 from perf_diagnostics.diagnose.rules.inp002_slow_batches import SlowBatches
 from perf_diagnostics.diagnose.rules.inp003_too_few_workers import TooFewWorkers
+from perf_diagnostics.diagnose.rules.inp008_worker_hand_over import WorkerHandOver
 from perf_diagnostics.records import CodePath, CodePlace, CodeSamples
 from perf_diagnostics.testing import trial_of
 
@@ -48,6 +49,64 @@ def test_parts_are_those_of_the_timed_waits() -> None:
 @pytest.mark.parametrize("told", [None, {}, {"rows": []}, {"rows": [[1, 10, 5, 0]] * 2}, {"rows": [[1, 0, 0, 0]] * 3}])
 def test_nothing_is_told_of_too_little(told: Any) -> None:
     assert loader_parts(TrialFacts.of(trial_of(data_wait=0.4, forward=0.6, facts={"loader_parts": told}))) is None
+
+
+def taking_over(part: float, *, tensors: float = 40.0) -> TrialFacts:
+    """Two workers; of the wait of 0.4 of a step so much is taking over batches, none of it the loop's computing."""
+    rows = [[4, 400, 0, 0, round(400 * part)] for _ in range(8)]
+    known = {"num_workers": 2, "cpu_count": 8, "threads": 1, "loader_parts": {"rows": rows}, "cpu_window_s": 100.0}
+    batch = {"batch_tensors": tensors, "batch_bytes": 1e4}
+    counted = {"workers_cpu_s": 5.0, "process_cpu_s": 60.0, "other_cpu_s": 0.0}
+    columns = {"data_wait_cpu_ns": 0.0, "epoch": 0}
+    trial = trial_of(data_wait=0.4, forward=0.6, facts=known | batch, columns=columns, quantities=counted)
+    return TrialFacts.of(trial)
+
+
+def test_many_tensors_taken_over_one_by_one_are_no_slow_disk() -> None:
+    about = taking_over(0.75)
+    over = WorkerHandOver().check(about)
+    assert isinstance(over, Finding) and over.claims == {"data_wait": pytest.approx(0.75 * 0.4)}
+    assert "40 tensors a batch, one by one: that is 75 % of its wait" in over.summary
+    assert "not the 40 that a batch has now" in over.remedies[0].says
+    waits = asked(about)
+    assert waits.summary.endswith(
+        "a batch is there, and the loop takes it over from its worker, 40 tensors one by one."
+    )
+    assert waits.remedies[0] == over.remedies[0]
+    assert [remedy.change.get("num_workers") for remedy in waits.remedies] == [None, 0]
+    for rule in (SlowBatches(), TooFewWorkers()):
+        assert not isinstance(rule.check(about), Finding)
+
+
+def test_workers_that_are_waited_for_are_told_from_those_that_hand_over() -> None:
+    """The same wait, of which a quarter is taking over: then the batches come late, and more workers make more."""
+    about = taking_over(0.25)
+    assert not isinstance(WorkerHandOver().check(about), Finding)
+    waits = asked(about)
+    assert "most of it waiting for disk, network or locks" in waits.summary
+    assert waits.remedies[0].change["num_workers"] > 2
+    fewer = TooFewWorkers().check(about)
+    # 2 workers have 2 steps for a batch; the loop needs 0.6 + 0.1 s.
+    assert isinstance(fewer, Finding) and "at best instead of 1.00 s" in fewer.summary
+    assert fewer.recoverable is not None and fewer.recoverable.high == pytest.approx(0.3, abs=0.01)
+
+
+def test_few_tensors_are_as_few_as_a_batch_can_have() -> None:
+    """They cross slowly where cores lack: nothing is won by making them fewer."""
+    about = taking_over(0.75, tensors=3.0)
+    assert not isinstance(WorkerHandOver().check(about), Finding)
+    waits = asked(about)
+    assert "disk" not in waits.summary and "takes it over from its worker." in waits.summary
+    assert waits.remedies[0].change["num_workers"] == 0
+
+
+@pytest.mark.parametrize("column", [[], [0]])
+def test_taking_over_that_was_not_timed_is_not_known(column: list[int]) -> None:
+    rows = [[4, 400, 40, 0, *column] for _ in range(8)]
+    found = loader_parts(
+        TrialFacts.of(trial_of(data_wait=0.4, facts={"num_workers": 2, "loader_parts": {"rows": rows}}))
+    )
+    assert found is not None and found.takes_over is None and not found.takes_over_most
 
 
 def test_what_workers_collate_is_not_known() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
@@ -76,6 +77,36 @@ def test_a_function_of_ones_own_is_named_with_its_main_line_and_no_guess_is_made
     answer = TimeOutsidePhases().check(rolling())
     assert isinstance(answer, Finding) and answer.severity is Severity.CRITICAL
     assert [remedy.says.split(":")[0] for remedy in answer.remedies] == ["Look at rollout"]
+
+
+def test_what_a_function_calls_that_the_training_runs_in_is_named_and_not_that_function() -> None:
+    backward = path("backward", (0, 1), 50, "torch._tensor.Tensor.backward")  # rollout() is the loop
+    whose = whose_work(facts(backward, path("other", (0, 1, 3), 60), path("other", (0,), 40)), "other")
+    assert isinstance(whose, OwnFunction)
+    assert (whose.name, whose.line.line, whose.part.value) == ("Net.on_train_batch_end", 48, pytest.approx(0.6))
+    whose = whose_work(facts(backward, path("other", (0, 1), 60), path("other", (0,), 40)), "other")
+    assert isinstance(whose, OwnFunction) and (whose.name, whose.line.line) == ("rollout", 52)
+
+
+@pytest.mark.parametrize(
+    ("evaluated_ms", "remedies"),
+    [
+        (0.2, ["Look at rollout"]),  # 0.02 of 3.0 s outside of the phases
+        (9.0, ["Look at rollout", "For 26 % of that time: each time the model is called 8 times"]),  # 0.9 of 3.5 s
+        (90.0, ["Each time the model is called 8 times"]),  # 9.0 of 11.6 s
+    ],
+)
+def test_an_evaluation_is_answered_by_its_share_of_the_time(evaluated_ms: float, remedies: list[str]) -> None:
+    each = (np.arange(100) % 20 == 19) * 1.0  # every 20th step evaluates
+    longer = each * evaluated_ms * 20 * 1e6
+    calls = {"forwards": 1, "forwards_without_gradients": each * 8}
+    columns = {"wall_ns": 100e6 + longer, "host_wall_ns": 100e6 + longer, **calls}
+    answer = TimeOutsidePhases().check(
+        rolling(steps=100, columns=columns, forward=0.04, backward=0.03, optimizer=0.003, data_wait=0.001, other=0.026)
+    )
+    assert isinstance(answer, Finding)
+    told = [remedy.says for remedy in answer.remedies]
+    assert len(told) == len(remedies) and all(one.startswith(start) for one, start in zip(told, remedies, strict=True))
 
 
 def test_periodic_work_names_the_function_too() -> None:

@@ -20,6 +20,7 @@ def ask(
     used: float | None = 0.03,
     tensors: int = 50,
     operators=None,
+    facts=None,
     **more,
 ):
     """Steps of so many micro-batches whose forward and backward take so long for each trained tensor."""
@@ -33,7 +34,8 @@ def ask(
         noise=0.01,
         batch_size=samples,
         facts={"optimizer_tensors": tensors, "accumulation_steps": micro}
-        | ({} if operators is None else {"operators": operators}),
+        | ({} if operators is None else {"operators": operators})
+        | (facts or {}),
         quantities=memory,
         **more,
     )
@@ -112,3 +114,37 @@ def test_slices_that_are_large_or_slow_or_share_a_backward_are_no_fault():
     clear(sliced(16, 16, each_us=1000))
     clear(sliced(2, 2, samples=8))
     assert "no gradients are accumulated" in str(missing(sliced(16, 1)))
+
+
+def looked(forward: float, backward: float, *, around: float = 0.02) -> dict[str, float]:
+    """A step looked through: operators of 0.1 s in forward and backward each, of which so much does not grow."""
+    return {
+        **{f"operator_seconds_{phase}": 0.1 for phase in ("forward", "backward")},
+        **{f"operator_bytes_{phase}": 0 for phase in ("forward", "backward")},
+        **{f"around_operators_seconds_{phase}": around for phase in ("forward", "backward")},
+        "fixed_seconds_forward": forward,
+        "fixed_seconds_backward": backward,
+    }
+
+
+def test_what_each_micro_batch_pays_again_is_a_warning_with_its_gain():
+    finding = found(ask(each_us=1000, samples=16, facts=looked(0.03, 0.03)))
+    assert finding.severity is Severity.WARNING
+    # 0.03 of 0.1 s, half of what lies around them counted: 0.04 of 0.11; of nine tenths of the step, 15 of 16 times.
+    assert finding.recoverable.value == pytest.approx(0.9 * 4 / 11 * 15 / 16, rel=0.02)
+    assert finding.recoverable.low == pytest.approx(0.9 * 0.3 / 1.5 * 15 / 16, rel=0.02)
+    assert finding.recoverable.high == pytest.approx(0.9 * 15 / 16, rel=0.02)
+    assert "16 times as large leave out about 31 % of the step" in finding.summary
+    assert changes(finding) == [{"batch_size": 256, "accumulation_steps": 1}]
+
+
+def test_operators_whose_time_grows_with_the_samples_are_no_fault():
+    clear(ask(each_us=1000, samples=16, facts=looked(0.01, 0.01)))
+    clear(ask(micro=3, samples=16, facts=looked(0.05, 0.05)))
+    assert "no room" in clear(ask(used=0.6, facts=looked(0.05, 0.05))).summary
+    # Of four in memory's reach two remain: half of it is won.
+    assert found(ask(each_us=1000, used=0.4, facts=looked(0.05, 0.05))).recoverable.low == pytest.approx(0.15, rel=0.02)
+
+
+def test_tiny_micro_batches_stay_an_info_where_operators_do_not_show_that_much_is_won():
+    assert found(ask(facts=looked(0.01, 0.01))).severity is Severity.INFO

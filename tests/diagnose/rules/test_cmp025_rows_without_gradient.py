@@ -66,6 +66,20 @@ def test_it_warns_where_much_is_surely_won_and_the_rows_are_no_choice_of_the_los
     assert found(ask(line, batch_size=samples)).severity is severity
 
 
+@pytest.mark.parametrize(
+    ("severity", "library", "rows"),
+    [
+        (Severity.INFO, "transformers", 63 / 64),  # the first of 64 positions
+        (Severity.WARNING, "", 63 / 64),  # a model of the user's own
+        (Severity.WARNING, "transformers", 0.5),  # half of the positions: padding, or labels that are left out
+    ],
+)
+def test_a_librarys_classifier_that_uses_one_position_is_no_fault_of_the_training(
+    severity: Severity, library: str, rows: float
+) -> None:
+    assert found(ask(idle(shape=[1024, 8000], rows=rows, library=library), batch_size=16)).severity is severity
+
+
 def test_lines_add_up_and_the_one_with_the_most_is_named() -> None:
     finding = found(ask(idle(5, forward=0.1e9, backward=0.2e9), idle(9, forward=0.2e9, backward=0.4e9)))
     assert number(finding, "operations for rows without a gradient, of all").value == pytest.approx(30.0)

@@ -352,6 +352,14 @@ def test_workers_that_are_all_too_slow_are_not_one_slow_worker():
     clear(waiting_for(BurstyLoader(), turns(0.001, 0.001), facts={"num_workers": 4}))
 
 
+@pytest.mark.parametrize(("ahead", "one"), [(4.5, True), (4.4, False), (None, True)])
+def test_workers_that_deliver_together_are_not_one_slow_worker(ahead: float | None, one: bool) -> None:
+    """Four workers in step look like one slow one, but for what the others have made by the time it comes."""
+    counted = {} if ahead is None else {"loader_parts": {"rows": [], "ahead": [1_000, ahead * 1_000]}}
+    answer = waiting_for(BurstyLoader(), turns(0.2, 0.002), facts={"num_workers": 4, **counted})
+    (found if one else clear)(answer)
+
+
 def test_workers_are_counted_anew_in_each_pass():
     """Passes of 30 batches and 4 workers: 30 is no multiple of 4, so the slow one shifts through the trial."""
     step = np.arange(120)
@@ -379,6 +387,40 @@ def test_a_wait_at_the_begin_of_each_pass_is_the_loaders_restart():
     assert finding.severity is Severity.WARNING
     assert finding.claims == {"data_wait": pytest.approx(0.25)}
     assert changes(finding) == [{"persistent_workers": True}]
+
+
+def ramp(rule, second, third, *, facts=None):
+    """Two workers with two batches each ahead: 0.4 s for the first batch of a pass, then these, then 0.01 s each."""
+    place = np.arange(120) % 12
+    waits = np.select([FIRST, place == 1, place == 2], [0.4, second, third], 0.01)
+    given = RESTARTS | {"num_workers": 2, "prefetch_factor": 2, "cpu_count": 16, "threads": 1} | (facts or {})
+    return waiting_for(rule, waits, columns={"epoch": PASSES}, facts=given)
+
+
+def test_waits_while_the_queue_is_filled_are_of_the_restart():
+    # Of a pass of 1.2 + 0.4 + 0.0 + 0.3 + 9 x 0.01 = 1.99 s the start takes 0.39 + 0.29; the second wait is short.
+    finding = found(ramp(EpochRestart(), 0.0, 0.3))
+    assert finding.claims == {"data_wait": pytest.approx(0.68 / 1.99, rel=0.01)}
+    assert number(finding, "extra wait at a pass's begin").value == pytest.approx(680)
+    assert "begins with 680 ms of waiting" in finding.summary
+    # 0.68 of 0.79 s of waiting: no worker more makes that less.
+    clear(ramp(TooFewWorkers(), 0.0, 0.3))
+    # Workers that stay have no queue to fill: what comes behind the first batch is not the restart's.
+    kept = found(ramp(EpochRestart(), 0.0, 0.3, facts={"persistent_workers": True}))
+    assert kept.claims == {"data_wait": pytest.approx(0.39 / 1.99, rel=0.01)}
+
+
+def test_waits_as_all_others_behind_a_first_one_are_no_restart():
+    finding = found(ramp(EpochRestart(), 0.01, 0.01))
+    assert finding.claims == {"data_wait": pytest.approx(0.39 / (1.2 + 0.4 + 11 * 0.01), rel=0.01)}
+
+
+def test_a_start_that_is_a_part_of_the_wait_is_mended_before_there_are_more_workers():
+    # Of 120 waits of 0.1 s, nine are 0.4 s longer: 3.6 of 15.6 s are the starts.
+    finding = found(restarting(InputBound(), 0.5, 0.1))
+    assert "23 % of that is starting the loader's workers, anew for each pass over the data." in finding.summary
+    assert changes(finding)[0] == {"persistent_workers": True}
+    assert "starting" not in found(restarting(InputBound(), 0.1, 0.1)).summary
 
 
 def test_what_a_restart_leaves_cold_may_be_won_as_well():
@@ -585,6 +627,7 @@ def test_a_loop_that_computes_while_its_workers_load_takes_over_their_batches():
 def test_a_loop_that_waits_for_its_workers_does_not():
     clear(hand_over(0.3))
     clear(hand_over(0.0))
+    clear(ask_trial(WorkerHandOver(), columns={"data_wait_cpu_ns": 0, "epoch": 0}, facts={"num_workers": 2}))
 
 
 def test_starting_workers_is_not_taking_over_batches():

@@ -46,6 +46,29 @@ def labels(ignored: int) -> torch.Tensor:
     return torch.where(torch.arange(N) < ignored, -100, torch.arange(N) % 20)
 
 
+def test_a_layer_inside_a_librarys_forward_is_told_with_the_library() -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 30, "dim": 8, "hidden_dim": 16, "n_layers": 1, "n_heads": 2, "max_position_embeddings": 8}
+    model = transformers.DistilBertForSequenceClassification(transformers.DistilBertConfig(num_labels=2, **sizes))
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedded, self.model = nn.Linear(3, 8), model
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.model(inputs_embeds=self.embedded(x)).logits[:1].sum()
+
+    found = told(Own(), torch.randn(4, 8, 3))
+    assert {one["text"]: one.get("library") for one in found} == {
+        "return self.model(inputs_embeds=self.embedded(x)).logits[:1].sum()": "transformers"
+    }
+
+
+def test_a_layer_of_ones_own_model_has_no_library() -> None:
+    assert all("library" not in one for one in told(Labelled(), torch.randn(N, WIDTH), labels(48)))
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_rows_that_the_loss_leaves_out_are_counted_with_their_operations(again: bool) -> None:
     body, head = told(Labelled(again=again), torch.randn(N, WIDTH), labels(48))[::-1]

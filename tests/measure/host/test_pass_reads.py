@@ -57,6 +57,20 @@ def test_the_first_pass_and_all_later_ones_with_their_workers(trial: Trial) -> N
     assert {QUANTITIES[name][0] for name in NAMES} == {"bytes"} and trial.gaps() == []
 
 
+def test_an_evaluation_within_the_first_pass_does_not_end_it(trial: Trial) -> None:
+    trial.has_read(1000)
+    trial.reads.pass_begins()
+    trial.reads.begin()
+    trial.has_read(2000)
+    trial.reads.pass_begins()
+    trial.reads.take_back()
+    trial.has_read(4000)
+    trial.reads.pass_ended()
+    trial.reads.pass_begins()
+    trial.has_read(4500)
+    assert trial.values() == [3000, 500]
+
+
 def test_what_is_read_between_two_passes_is_not_the_first_ones(trial: Trial) -> None:
     trial.reads.pass_begins()
     trial.has_read(0)

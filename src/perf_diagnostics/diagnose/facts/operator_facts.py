@@ -97,6 +97,32 @@ def in_operators(facts: TrialFacts, phase: Phase, between: float = 0.5) -> float
     return (inside + between * around) / (inside + around) if inside > 0 else 0.0
 
 
+def repeated_share(facts: TrialFacts) -> Interval:
+    """The share of the step that forward and backward take for what does not grow with the rows of a batch, 0…1.
+
+    It is that of operators (see :mod:`perf_diagnostics.integrations.one_step.fixed_work`) and of what lies between
+    them: Python, and their calls. The ends count nothing or all of the latter; looking has made it longer. A product of
+    few rows takes less than in proportion longer for more of them, which is not counted.
+
+    Raises:
+        NotMeasured: nobody looked, the operators run on a device, or forward or backward is not timed.
+    """
+    if not operators_timed(facts):
+        raise NotMeasured("operator_seconds_forward", "the operators run on a device, and only their bytes are known")
+    low, value, high = (
+        sum(facts.share(phase).value * _repeated(facts, phase, between) for phase in (Phase.FORWARD, Phase.BACKWARD))
+        for between in (0.0, 0.5, 1.0)
+    )
+    return Interval(value, low / _SCATTER, high, 1)
+
+
+def _repeated(facts: TrialFacts, phase: Phase, between: float) -> float:
+    """The same of the thread's time in forward or backward, with this part of what lies between operators."""
+    fixed, inside = facts.number(f"fixed_seconds_{phase}"), facts.number(f"operator_seconds_{phase}")
+    around = between * facts.number(f"around_operators_seconds_{phase}")
+    return min(1.0, (fixed + around) / (inside + around)) if inside > 0 else 0.0
+
+
 def _read(told: Json) -> OperatorsAt | None:
     if not isinstance(told, dict):
         return None

@@ -48,7 +48,8 @@ class IdleRows:
 
     ``place`` is None where no line of the user's own led to it; ``shape`` that of the largest such gradient, its rows
     first. ``forward`` and ``backward`` are the parts of all operations of the step's forward and backward that were
-    for these rows, ``whole`` of both together, each in 0…1.
+    for these rows, ``whole`` of both together, each in 0…1. ``library``: of whose ``forward`` the layer is, where that
+    is an installed package's; empty where it is the user's own.
     """
 
     place: CodePlace | None
@@ -57,6 +58,7 @@ class IdleRows:
     forward: float
     backward: float
     whole: float
+    library: str = ""
 
 
 def rows_without_gradient(facts: TrialFacts) -> tuple[IdleRows, ...]:
@@ -79,6 +81,7 @@ def rows_without_gradient(facts: TrialFacts) -> tuple[IdleRows, ...]:
                     forward=ahead / forward,
                     backward=back / backward if backward > 0 else 0.0,
                     whole=(ahead + back) / (forward + backward),
+                    library=str(one.get("library", "")),
                 )
             )
     return tuple(sorted(found, key=lambda one: -one.whole))

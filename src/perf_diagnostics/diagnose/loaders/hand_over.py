@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Remedy
 from perf_diagnostics.diagnose.wording import duration
 
 #: What the loop itself needs to take a batch over from a worker, in s: 0.34 to 0.41 ms of its own CPU time for a batch
@@ -70,6 +71,11 @@ class HandedOver:
         return cls() if tensors is None or held is None else cls(tensors, held)
 
     @property
+    def many(self) -> bool:
+        """Whether it has more tensors than samples that were put together need."""
+        return self.tensors > _EIGHT_TENSORS
+
+    @property
     def calls_s(self) -> float:
         """The least that asking for its tensors takes the loop, in s: what of the hand-over is a wait."""
         return HAND_OVER_S + TENSOR_S * max(0.0, self.tensors - _FEW_TENSORS)
@@ -85,6 +91,17 @@ class HandedOver:
         if free_cores is not None and free_cores >= ROOMY_CORES:
             return HAND_OVER_ROOMY_S + TENSOR_ROOMY_S * more + BYTE_ROOMY_S * self.bytes
         return HAND_OVER_MOST_S + TENSOR_MOST_S * more + BYTE_MOST_S * self.bytes
+
+    @property
+    def fewer(self) -> Remedy:
+        """How it becomes quicker to hand over."""
+        if not self.many:
+            return Remedy("Hand over few large tensors a batch, not many small objects: arrays in place of lists.")
+        return Remedy(
+            "Put the samples together in collate_fn, in the worker: concatenated, stacked or padded into a few large "
+            f"tensors, not the {self.tensors:.0f} that a batch has now. Each of them crosses by itself, "
+            "and the loop asks the worker for it."
+        )
 
     def costs(self, free_cores: float | None) -> str:
         """Least and most, in words."""

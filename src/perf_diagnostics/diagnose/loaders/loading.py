@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from perf_diagnostics.diagnose.loaders.hand_over import HAND_OVER_S, SMALL, FirstWorkers, HandedOver
 from perf_diagnostics.diagnose.loaders.waits_by_looks import LoaderLooks
-from perf_diagnostics.diagnose.loaders.waits_timed import LoaderParts
+from perf_diagnostics.diagnose.loaders.waits_timed import WORTH_SAYING, LoaderParts
 from perf_diagnostics.diagnose.wording import counted, duration
 
 Kind: TypeAlias = Literal["computing", "waiting", "mixed", "unknown"]
@@ -33,14 +33,15 @@ class Loading:
     network, locks), mixed, or unknown; what of it passed without a core (``delayed``, where the scheduler's count is
     known) is no part of either. ``lay_ready``: for most of the wait a batch was there, and the loop had no core; then
     workers may have been idle, and ``work_s`` is the most that a batch takes; so they may (``may_idle``) where others'
-    load explains most of the wait. ``computes_s`` is the workers' CPU time a
-    step. ``hand_over_s`` is what taking over the batches of a step from workers costs the loop, by what a ``batch``
-    holds, and ``hands_over``: that is most of its wait. Where workers are started anew for each pass over the data
-    (``anew``), or there are none, so that the loop itself begins each pass, the first steps of passes are left out: a
-    step takes ``now_s``, and all others ``of_time`` of the time. ``starts``: most of the wait lies in the first.
-    ``each``: nearly each step begins a pass anew, so that there are no others. ``looks`` are what the loop was seen to
-    do in its wait, without workers. ``parts`` are what was timed there: drawing which samples a batch has is the loop's
-    own work, with workers as without, and so a part of ``rest_s`` and none of ``work_s``.
+    load explains most of the wait. ``computes_s`` is the workers' CPU time a step. ``hand_over_s`` is what taking over
+    the batches of a step from workers costs the loop, by what a ``batch`` holds, and ``hands_over``: that is most of
+    its wait, once passes have begun. Where workers are started anew for each pass over the data (``anew``), or there
+    are none, so that the loop itself begins each pass, the first steps of passes are left out: a step takes ``now_s``,
+    and all others ``of_time`` of the time. ``starts_share`` is the part of the wait that lies in the first, and
+    ``starts``: that is most of it. ``each``: nearly each step begins a pass anew, so that there are no others.
+    ``looks`` are what the loop was seen to do in its wait, without workers. ``parts`` are what was timed there: drawing
+    which samples a batch has is the loop's own work, with workers as without, and so a part of ``rest_s`` and none of
+    ``work_s``.
     """
 
     work_s: float
@@ -60,6 +61,7 @@ class Loading:
     hands_over: bool = False
     of_time: float = 1.0
     starts: bool = False
+    starts_share: float = 0.0
     anew: bool = False
     computes_s: float | None = None
     each: bool = False
@@ -79,6 +81,11 @@ class Loading:
         if self.anew:
             return "the loader's workers are started, anew for each pass over the data"
         return "a pass over the data is begun: its sampler, or the data set's __iter__"
+
+    @property
+    def starts_too(self) -> bool:
+        """Starting workers anew for each pass is not most of the wait, and a part of it that is worth a word."""
+        return self.anew and not self.starts and self.starts_share >= WORTH_SAYING
 
     @property
     def lacked_cores(self) -> bool:

@@ -15,7 +15,7 @@ from perf_diagnostics.diagnose.loaders.hand_over import HandedOver
 from perf_diagnostics.diagnose.loaders.loading import SATURATED, Kind, Loading, rushed
 from perf_diagnostics.diagnose.loaders.waits_by_looks import loader_looks
 from perf_diagnostics.diagnose.loaders.waits_timed import loader_parts
-from perf_diagnostics.records import Float64, Phase
+from perf_diagnostics.records import Bools, Float64, Phase
 
 #: From this part of the wait on it is most of it.
 _MOST_OF_IT = 0.5
@@ -57,6 +57,10 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
     drawn_s = drawn * between.wait_share * step
     taking_over_s = None if computed_s is None else max(0.0, computed_s - drawn_s)
     hands_over = taking_over_s is not None and taking_over_s >= _MOST_OF_IT * (step - rest)
+    if parts is not None and parts.takes_over is not None:
+        # What was timed holds its waits, too: for the worker's thread that answers for each tensor, and for a core.
+        taking_over_s = parts.takes_over.value * between.wait_share * step
+        hands_over = parts.takes_over_most
     free_cores, batch = ask(cores_left, facts), HandedOver.of(facts)
     if kind == "waiting" and (may_idle or hands_over or rushed(step, batches * batch.calls_s, workers, free_cores)):
         kind = "mixed"  # workers whose batches lie ready, or are being handed over, wait for the loop, or for cores
@@ -82,6 +86,7 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
         of_time=between.of_time,
         starts=each or between.starts_share >= _MOST_OF_IT,
         anew=restarts(facts),
+        starts_share=1.0 if each else between.starts_share,
         computes_s=ask(_workers_compute_s, facts) if workers else None,
         each=each,
         looks=loader_looks(facts),
@@ -123,12 +128,11 @@ def _between_starts(facts: TrialFacts) -> _Between:
     """The steps with which no pass begins, where workers are started anew for each: more of them start no faster.
 
     Also where there are none: what the loop does to begin a pass (its sampler's order) no worker would do for it. A
-    first step's wait beyond the median of all others is its start, as INP005 counts it.
+    wait beyond the median of all others is of the start, as INP005 counts it.
     """
     if facts.number("num_workers") and not restarts(facts):
         raise NotMeasured("epoch", "the loader keeps its workers")
-    wall, waits, others = facts.column("wall_ns"), exposed_wait_ns(facts), np.ones(facts.steps, dtype=bool)
-    others[epoch_begins(facts)] = False
+    wall, waits, others = facts.column("wall_ns"), exposed_wait_ns(facts), ~starting_steps(facts)
     if others.all() or int(others.sum()) < LEAST_STEPS:
         raise NotMeasured("epoch", "no pass began within the steady steps, or nearly each step begins one")
     started = np.maximum(0.0, waits[~others] - float(np.median(waits[others]))).sum() / max(1.0, float(waits.sum()))
@@ -207,6 +211,32 @@ def epoch_begins(facts: TrialFacts) -> NDArray[np.intp]:
     """Positions of the steady steps with which a pass over the data begins, shape ``(passes,)``."""
     epoch = facts.column("epoch")
     return np.flatnonzero(np.diff(epoch, prepend=epoch[:1]) != 0)
+
+
+def starting_steps(facts: TrialFacts) -> Bools:
+    """The steady steps in which a pass over the data starts, shape ``(steps,)``: its first, and those after it for
+    which workers that are started anew still fill their queue.
+
+    Those are as many as the queue holds at most: up to the last place in a pass where surely most passes (by three
+    standard deviations of a fair coin) wait longer than the median of the steps behind.
+    """
+    begins, waits = epoch_begins(facts), exposed_wait_ns(facts)
+    starting = np.zeros(facts.steps, dtype=bool)
+    starting[begins] = True
+    ahead = ask(facts.number, "prefetch_factor")
+    if not begins.size or ahead is None or not restarts(facts):
+        return starting
+    held = int(ahead * facts.number("num_workers"))
+    place = np.arange(facts.steps) - np.maximum.accumulate(np.where(starting, np.arange(facts.steps), -1))
+    place[: begins[0]] = -1  # the pass that was under way
+    behind = waits[place > held]
+    if behind.size < LEAST_STEPS:
+        return starting
+    for last in range(held, 0, -1):
+        longer = waits[place == last] > np.median(behind)
+        if longer.sum() >= longer.size / 2 + 3 * np.sqrt(longer.size) / 2:
+            return starting | ((place >= 0) & (place <= last))
+    return starting
 
 
 def each_step_begins(facts: TrialFacts) -> bool:

@@ -1,4 +1,4 @@
-"""What the loop's own process does in its waits for data, as it was timed there: drawing indices, collating samples."""
+"""What the loop's own process does in its waits for data, as it was timed there: drawing, collating, taking over."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ _MOST_OF_IT = 0.5
 #: Batches from which on their parts are told: as many as make three rows of sums.
 _LEAST_ROWS = 3
 
+#: Columns of the rows of older records, which have no time of taking over.
+_COLUMNS = 4
+
 _IN_THE_LOOP = "Workers do not help: indices are drawn in the loop's own process."
 
 
@@ -33,19 +36,26 @@ class LoaderParts:
     """Parts of the wait for a batch that is not the first of its pass, in 0…1.
 
     ``draws`` is how long the loader's sampler takes to say which samples the batch has, and ``collates`` how long the
-    samples are put together, None where workers do it. ``sampler`` is the class that draws, empty where it is not
-    known; ``place`` its ``__iter__``, if that is the user's own code.
+    samples are put together, None where workers do it. ``takes_over`` is how long it takes to read and rebuild what
+    their queue has, without the wait for it; None without workers, or where it was not timed. ``sampler`` is the class
+    that draws, empty where it is not known; ``place`` its ``__iter__``, if that is the user's own code.
     """
 
     draws: Interval
     collates: Interval | None
     sampler: str = ""
     place: CodePlace | None = None
+    takes_over: Interval | None = None
 
     @property
     def draws_most(self) -> bool:
         """Whether that is surely most of the wait."""
         return self.draws.surely_at_least(_MOST_OF_IT)
+
+    @property
+    def takes_over_most(self) -> bool:
+        """Whether taking over what workers made is surely most of the wait."""
+        return self.takes_over is not None and self.takes_over.surely_at_least(_MOST_OF_IT)
 
     @property
     def worth_saying(self) -> bool:
@@ -81,7 +91,11 @@ class LoaderParts:
     @property
     def evidence(self) -> tuple[Evidence, ...]:
         """The parts that are known, of the wait."""
-        parts = (("drawing indices within the wait", self.draws), ("collating samples within the wait", self.collates))
+        parts = (
+            ("drawing indices within the wait", self.draws),
+            ("collating samples within the wait", self.collates),
+            ("taking over batches within the wait", self.takes_over),
+        )
         return tuple(evidence(name, part, "%") for name, part in parts if part is not None)
 
 
@@ -92,7 +106,7 @@ def loader_parts(facts: TrialFacts) -> LoaderParts | None:
     if not rows or len(rows) < _LEAST_ROWS:
         return None
     sums = np.asarray(rows, dtype=np.float64)
-    if sums.ndim != 2 or sums.shape[1] != 4 or not float(sums[:, 1].sum()) > 0:
+    if sums.ndim != 2 or sums.shape[1] < _COLUMNS or not float(sums[:, 1].sum()) > 0:
         return None
     batches, waited = round(float(sums[:, 0].sum())), sums[:, 1]
 
@@ -102,11 +116,14 @@ def loader_parts(facts: TrialFacts) -> LoaderParts | None:
 
     sampler: Any = told.get("sampler") or {}
     own: Any = sampler.get("place")
+    # Nothing is taken over in no time: then it was not timed.
+    workers, timed = bool(facts.result.facts.get("num_workers")), sums.shape[1] > _COLUMNS and sums[:, -1].any()
     return LoaderParts(
         draws=part(2),
-        collates=None if facts.result.facts.get("num_workers") else part(3),
+        collates=None if workers else part(3),
         sampler=str(sampler.get("name", "")),
         place=None if own is None else CodePlace(**own),
+        takes_over=part(_COLUMNS) if workers and timed else None,
     )
 
 
@@ -117,3 +134,14 @@ def draws_first(facts: TrialFacts) -> LoaderParts | None:
     if found is None or not first or not first[1] > 0 or first[2] < _MOST_OF_IT * first[1]:
         return None
     return found
+
+
+def batches_ahead(facts: TrialFacts) -> float | None:
+    """How many later batches had come when one came that was waited for, each wait counted by its length.
+
+    Where one worker of several is slow, the others have done all that they may do ahead of it; where all take as long
+    and began together, each has made one batch at most. None where nothing was timed, and in older records.
+    """
+    told: Any = facts.result.facts.get("loader_parts")
+    sums: Any = told.get("ahead") if isinstance(told, Mapping) else None
+    return float(sums[1] / sums[0]) if sums and sums[0] > 0 else None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Remedy
-from perf_diagnostics.diagnose.wording import duration
+from perf_diagnostics.diagnose.wording import duration, percent
 from perf_diagnostics.records import Phase
 
 #: A call without gradients of as many samples as a training batch has takes about as long as a forward does. One of
@@ -29,13 +29,15 @@ class ModelAsked:
     """Calls that are not trained on, in a step that has them beyond what most steps have.
 
     ``call_s`` is the most that one of them takes, in s: what such steps take longer where these calls lie, over their
-    calls. ``forward_s`` is what a call takes that is trained on. ``with_gradients`` is set where they are made in
-    training mode with gradients, and no backward follows.
+    calls. ``forward_s`` is what a call takes that is trained on. ``part`` is the part that this has of all time in
+    the phase where these calls lie. ``with_gradients`` is set where they are made in training mode with gradients, and
+    no backward follows.
     """
 
     calls: float
     call_s: float
     forward_s: float
+    part: float
     with_gradients: bool = False
 
     @property
@@ -59,6 +61,12 @@ class ModelAsked:
                 f"{duration(self.forward_s)}: give it more samples at once, in inference mode."
             )
         return Remedy(f"{times}, up to {duration(self.call_s)} a call: do it less often, or on fewer samples.")
+
+    @property
+    def remedy_for_a_part(self) -> Remedy:
+        """The same where most of that time is something else: it begins with how much of it this is about."""
+        says = self.remedy.says
+        return Remedy(f"For {percent(self.part)} of that time: {says[0].lower()}{says[1:]}")
 
 
 def model_asked(facts: TrialFacts) -> ModelAsked | None:
@@ -102,4 +110,5 @@ def _asked(
     longer = float((times_ns[beats] - np.median(times_ns[~beats])).sum())
     if not longer > 0:
         return None
-    return ModelAsked(count / int(beats.sum()), longer / count / 1e9, forward_s, with_gradients)
+    part = min(1.0, longer / float(times_ns.sum()))
+    return ModelAsked(count / int(beats.sum()), longer / count / 1e9, forward_s, part, with_gradients)

@@ -11,10 +11,13 @@ from perf_diagnostics.diagnose.code.phase_looks import PhaseLooks
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.diagnose.finding import Remedy
 from perf_diagnostics.diagnose.wording import percent
-from perf_diagnostics.records import CodePath, CodePlace
+from perf_diagnostics.records import CodePath, CodePlace, Phase
 
 #: Somebody is named who has at least this part of the phase's looks.
 LEAST_PART = 0.5
+
+#: Functions that these run in are the training.
+_TRAINING = (Phase.BACKWARD, Phase.OPTIMIZER)
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,11 @@ class Framework:
 
 @dataclass(frozen=True)
 class OwnFunction:
-    """The user's function, called from the training's loop, that has the largest part of a phase, and its main line."""
+    """The user's function, called from the training's loop, that has the largest part of a phase, and its main line.
+
+    It is none that the training itself runs in (``train()`` with the backward in it), but what that calls, or, of what
+    is done in its own lines, that one.
+    """
 
     name: str
     part: Interval
@@ -78,7 +85,13 @@ def whose_work(
     left_s = looks.seconds(path for path in looks.paths if not leaves_out(path))
     loop = Loop.of(looks.code)
     packages: defaultdict[str, list[Way]] = defaultdict(list)
-    functions: defaultdict[tuple[str, str], list[Way]] = defaultdict(list)
+    functions: defaultdict[tuple[str, str], list[tuple[Way, CodePlace]]] = defaultdict(list)
+    training = {
+        (line.file, line.function)
+        for path in looks.code.paths
+        if path.phase in _TRAINING
+        for line in Way.of(path, looks.code).lines
+    }
     for path in looks.paths:
         way = Way.of(path, looks.code)
         if not way.lines or way.calls == OURS or leaves_out(path):
@@ -86,21 +99,20 @@ def whose_work(
         if way.calls and way.lines[-1] in loop.common:
             packages[way.calls[0].split(".")[0]].append(way)
         elif len(way.lines) > loop.depth:
-            called = way.lines[loop.depth]
-            functions[called.file, called.function].append(way)
+            inner = way.lines[loop.depth :]
+            called = next((line for line in inner if (line.file, line.function) not in training), inner[-1])
+            functions[called.file, called.function].append((way, called))
     package, own = max(packages.items(), key=lambda item: seconds_of(item[1]), default=("", []))
-    _, ways = max(functions.items(), key=lambda item: seconds_of(item[1]), default=(("", ""), []))
-    for found in (own, ways):
-        if not found or seconds_of(found) < LEAST_PART * left_s:
-            continue
-        part = looks.proportion(seconds_of(found))
-        return Framework(package, part) if found is own else _function(ways, loop.depth, part)
-    return None
+    ways = max(functions.values(), key=lambda found: seconds_of(way for way, _ in found), default=[])
+    own_s, function_s = seconds_of(own), seconds_of(way for way, _ in ways)
+    if own and own_s >= LEAST_PART * left_s:
+        return Framework(package, looks.proportion(own_s))
+    return _function(ways, looks.proportion(function_s)) if ways and function_s >= LEAST_PART * left_s else None
 
 
-def _function(ways: list[Way], depth: int, part: Interval) -> OwnFunction:
+def _function(ways: list[tuple[Way, CodePlace]], part: Interval) -> OwnFunction:
     by_line: defaultdict[CodePlace, float] = defaultdict(float)
-    for way in ways:
-        by_line[way.lines[depth]] += way.seconds
+    for way, line in ways:
+        by_line[line] += way.seconds
     line = max(by_line, key=lambda place: by_line[place])
     return OwnFunction(line.function.replace("<locals>.", ""), part, line)

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.code.code_words import at_line
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.padding_facts import padding as padding_of
 from perf_diagnostics.diagnose.facts.recorded import place_of
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
@@ -14,7 +15,10 @@ from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recovera
 from perf_diagnostics.diagnose.wording import percent, percent_between
 from perf_diagnostics.records import CodePlace, Phase
 
-_BY_LENGTH = "Batch samples of similar length together, or pack short ones into one sequence."
+_BY_LENGTH = (
+    "Batch samples of similar length together (shuffle, sort pools of some fifty batches by length, cut them into "
+    "batches and shuffle these), or pack short ones into one sequence."
+)
 _OTHER_BATCHES = "This changes which samples meet in a batch."
 
 
@@ -24,7 +28,9 @@ class PaddingWaste:
 
     What it measures:
         The share of padding among the tokens of all steps, times the share of forward and backward pass in the step's
-        time: the part of a step spent on padding. In the first batches of a loader, how many places at one end of the
+        time: the part of a step spent on padding. Masks tell it, or, where no model is called with one, the first
+        batches of a loader: their sequences end in one number that is nowhere else, and as many rows of the products
+        got no gradient in one step. In the first batches of a loader, how many places at one end of the
         sequences hold the same number in all samples: a batch that is padded to its longest sample has none.
 
     Why it matters:
@@ -52,7 +58,7 @@ class PaddingWaste:
     )
 
     def check(self, facts: TrialFacts) -> Answer:
-        padding = facts.padding_share
+        padding = padding_of(facts)
         computing = facts.joint_share(Phase.FORWARD, Phase.BACKWARD)
         lost = padding.scaled(computing.value)
         numbers = (

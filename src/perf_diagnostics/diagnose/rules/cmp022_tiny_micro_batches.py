@@ -1,4 +1,4 @@
-"""CMP022: many micro-batches, or slices of a batch, make a step, so small that calling operators may take longest."""
+"""CMP022: many micro-batches, or slices of a batch, make a step, and each pays again for what no sample of it needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts import processor
 from perf_diagnostics.diagnose.facts.call_facts import calls_a_step
 from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable, NotMeasured, TrialFacts, ask
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.facts.operator_facts import repeated_share
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.hst010_tiny_operations import SMALL_BATCH
@@ -24,7 +25,9 @@ class TinyMicroBatches:
         On the CPU, how many micro-batches make a step, or into how many slices a batch of the loader is cut that have a
         forward and a backward each; the samples of one, and how long forward and backward of one
         take for each trained tensor: up to ten operators a tensor at 30 µs, calling them may take most of it. Memory at
-        its peak says how much larger a micro-batch surely can be, if all that is in use grew with it.
+        its peak says how much larger a micro-batch surely can be, if all that is in use grew with it. Where a step was
+        looked through operator by operator, the part of it that does not grow with the samples: the calls, and adding
+        up the gradients of all parameters. A warning is given where that surely is a sizeable share of the step.
 
     Why it matters:
         Each micro-batch pays Python and the calls of all operators again, whatever it holds. 16 micro-batches of 2
@@ -34,9 +37,10 @@ class TinyMicroBatches:
         A larger micro-batch and as many times fewer of them: the same samples in each update.
 
     When it is wrong:
-        How long a larger micro-batch takes is not measured, so what can be won may be nothing: one size tells calls
-        from work only by a judgement. Layers that look at the batch (batch normalisation) see larger ones, and a
-        mean over tokens or padding weighs samples differently. A sweep with accumulation measures it (OPT004).
+        How long a larger micro-batch takes is not measured. Where no step was looked through what can be won may be
+        nothing: one size tells calls from work only by a judgement. Layers that look at the batch (batch normalisation)
+        see larger ones, and a mean over tokens or padding weighs samples differently. A sweep with accumulation
+        measures it (OPT004).
     """
 
     code: ClassVar[str] = "CMP022"
@@ -56,6 +60,10 @@ class TinyMicroBatches:
     small_slice: int = field(
         default=32,
         metadata=limit("samples of a slice up to which a batch is cut small", "judgement: its rest is there already"),
+    )
+    warn_share: float = field(
+        default=0.10,
+        metadata=limit("share of the step that larger micro-batches surely do not repeat to warn from", "as CMP025"),
     )
     full: float = field(default=0.90, metadata=limit("memory in use beyond which a batch is not proposed", "MEM001"))
 
@@ -93,34 +101,60 @@ class TinyMicroBatches:
                 )
             )
             short = short or operator.surely_below(self.short_operator_s)
-        if micro < self.least_batches or samples > small or not short:
-            each_takes = f"{counted(samples, 'sample')} takes {duration(one.value)}"
-            return cleared(self, f"each of {micro} micro-batches of {each_takes}", *numbers)
         used = ask(lambda: facts.host_memory_share)
         factor = _larger(micro, used, self.full)
+        repeated = ask(repeated_share, facts)
+        again = None if repeated is None else repeated.scaled(1 - 1 / factor)
+        sure = again is not None and again.surely_at_least(self.warn_share)
+        if again is not None:
+            numbers.append(evidence("of the step paid again, by its operators", again, "%", limit=self.warn_share))
+        if micro < self.least_batches or not (sure or (samples <= small and short)):
+            each_takes = f"{counted(samples, 'sample')} takes {duration(one.value)}"
+            return cleared(self, f"each of {micro} micro-batches of {each_takes}", *numbers)
         if used is not None:
             numbers.append(Evidence(metric="memory in use", value=used * 100, unit="%", limit=self.full * 100))
         if factor == 1:
             return cleared(self, f"memory ({percent(used or 0.0)} in use) has no room for larger ones", *numbers)
         size, left = samples * factor, micro // factor
         most = work.value * (1 - 1 / factor)
+        claims = {str(one): facts.share(one).value * (1 - 1 / factor) for one in (Phase.FORWARD, Phase.BACKWARD)}
         room = "" if used is None else f", and {percent(used)} of the memory is in use"
         checked = "" if used is not None else "; see first that it fits into memory"
+        lead = f"{_lead(facts, micro, samples, slices)}, {duration(one.value)} each{room}"
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=Severity.INFO,
-            summary=f"{_lead(facts, micro, samples, slices)}, {duration(one.value)} each{room}: calling operators may "
-            "take most of that, and each micro-batch pays it again. What larger ones win was not measured.",
+            severity=Severity.WARNING if sure else Severity.INFO,
+            summary=f"{lead}: {_costs(again if sure else None, factor)}",
             scope=facts.label,
             evidence=tuple(numbers),
             remedies=(_in_larger_slices(size, left, checked) if slices > 1 else _accumulate_less(size, left, checked),),
-            recoverable=recoverable(Interval(most, 0.0, most, facts.steps), self.family),
-            confidence=confidence(Tier.CONFIGURATION, sure=True),
-            claims={str(one): facts.share(one).value * (1 - 1 / factor) for one in (Phase.FORWARD, Phase.BACKWARD)},
+            recoverable=_gain(again if sure else None, most, facts.steps),
+            confidence=confidence(Tier.SHARE if sure else Tier.CONFIGURATION, sure=True, thin=sure and facts.thin),
+            claims=claims,
             symptom_of=("SWP001", "HST011"),
         )
+
+
+def _costs(again: Interval | None, factor: int) -> str:
+    """What micro-batches cost: ``again`` is the share of a step that larger ones surely do not repeat, if one is."""
+    if again is None:
+        return (
+            "calling operators may take most of that, and each micro-batch pays it again. What larger ones win was not "
+            "measured."
+        )
+    return (
+        "each pays again for the calls of its operators, and for adding up the gradients of all parameters. "
+        f"Micro-batches {factor} times as large leave out about {percent(again.value)} of the step."
+    )
+
+
+def _gain(again: Interval | None, most: float, steps: int) -> Share:
+    """Of what is known to be paid again the low end leaves out all that lies between operators: it is surely won."""
+    if again is None:
+        return recoverable(Interval(most, 0.0, most, steps), Family.COMPUTE)
+    return recoverable(again.reaching(most), Family.COMPUTE, realised=1.0)
 
 
 def _slices(facts: TrialFacts, batches: int) -> int:

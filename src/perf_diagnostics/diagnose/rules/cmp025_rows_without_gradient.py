@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.code.code_words import at_line
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.padding_facts import padding as padding_of
 from perf_diagnostics.diagnose.facts.product_facts import IdleRows, rows_without_gradient, share_of_operations
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
@@ -61,7 +62,8 @@ class RowsWithoutGradient:
         (tokens, samples, positions) are nothing but zeros, by 128 rows drawn at random, some of them looked at whole.
         The product's operations in forward and backward count by that part. A warning is given where backward's part of
         them surely takes a sizeable share of the step and the rows are no whole samples (positions, tokens): samples
-        that are learnt already, or of which a teacher is not sure, get no gradient either.
+        that are learnt already, or of which a teacher is not sure, get no gradient either. Where a library's model uses
+        one position a sample, as classifiers do with their first token, that is how it is built, and is an info.
 
     Why it matters:
         A row without a gradient cost as much as the others. A head over a vocabulary for all positions, of which one
@@ -119,7 +121,7 @@ class RowsWithoutGradient:
             return cleared(self, "no considerable part of the products is for rows without a gradient", *numbers)
         first = idle[0]
         numbers.append(Evidence(metric="rows without a gradient there", value=first.rows * 100, unit="%"))
-        padding = ask(lambda: facts.padding_share)
+        padding = ask(padding_of, facts)
         if padding is not None:
             numbers.append(Evidence(metric="padding among the tokens", value=padding.value * 100, unit="%"))
             if all(one.rows <= padding.value + self.info_share for one in idle):
@@ -130,7 +132,7 @@ class RowsWithoutGradient:
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=self._severity(lost, samples=samples),
+            severity=self._severity(lost, bound=samples or _as_built(idle, facts.batch_size)),
             summary=_summary(idle, operations),
             scope=facts.label,
             evidence=tuple(numbers),
@@ -139,9 +141,9 @@ class RowsWithoutGradient:
             confidence=confidence(Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin),
         )
 
-    def _severity(self, lost: Interval | None, *, samples: bool) -> Severity:
-        """A warning where a good part is surely won, and the rows could be left out before they are computed."""
-        sure = lost is not None and lost.surely_at_least(self.warn_share) and not samples
+    def _severity(self, lost: Interval | None, *, bound: bool) -> Severity:
+        """A warning where a good part is surely won, and the user could leave the rows out before they are computed."""
+        sure = lost is not None and lost.surely_at_least(self.warn_share) and not bound
         return Severity.WARNING if sure else Severity.INFO
 
 
@@ -149,10 +151,20 @@ def _remedies(first: IdleRows, samples: int, *, padded: bool) -> tuple[Remedy, .
     """What to try; first what the number of rows speaks for, and nothing against padding where there is none."""
     if first.rows == 1:
         return (_NOTHING,)
-    rows = first.shape[0] if first.shape else 0
-    one_each = rows * (1 - first.rows) <= _ONE_EACH * samples < rows
     others = (_SELECT, *((_PADDING,) if padded else ()), _ROUTE)
-    return (_LAST, *others, _HINGE) if one_each else (*others, _LAST, _HINGE)
+    return (_LAST, *others, _HINGE) if _one_each(first, samples) else (*others, _LAST, _HINGE)
+
+
+def _one_each(rows: IdleRows, samples: int) -> bool:
+    """Whether each sample uses one of its rows."""
+    count = rows.shape[0] if rows.shape else 0
+    return count * (1 - rows.rows) <= _ONE_EACH * samples < count
+
+
+def _as_built(idle: Sequence[IdleRows], samples: int) -> bool:
+    """Whether most of it is a library's model that uses one position of each sample."""
+    built = sum(one.whole for one in idle if one.library and _one_each(one, samples))
+    return built > share_of_operations(idle) / 2
 
 
 def _lost(facts: TrialFacts, idle: Sequence[IdleRows], *, samples: bool) -> Interval | None:

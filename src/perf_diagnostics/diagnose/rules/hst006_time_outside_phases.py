@@ -18,7 +18,7 @@ from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recovera
 from perf_diagnostics.diagnose.rule_parts.kinds_of_work import Work, kind_of_work
 from perf_diagnostics.diagnose.rule_parts.method_work import MethodWork, is_method, method_work, without
 from perf_diagnostics.diagnose.rule_parts.model_asked import model_asked
-from perf_diagnostics.diagnose.rule_parts.whose_work import Framework, OwnFunction, whose_work
+from perf_diagnostics.diagnose.rule_parts.whose_work import LEAST_PART, Framework, OwnFunction, whose_work
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import Float64, Phase
 
@@ -276,10 +276,20 @@ def _makes_batches(facts: TrialFacts) -> bool:
 def _remedies(
     facts: TrialFacts, work: Work | None, whose: Framework | OwnFunction | None, *, busy: bool, on_batches: bool
 ) -> tuple[Remedy, ...]:
-    """What can be about the time outside of the phases: of workers only with a loader, or with batches to make."""
+    """What can be done about the time outside of the phases: of calls of the model alone where most of it is theirs."""
     asked = model_asked(facts)
-    if asked is not None and not isinstance(whose, Framework) and (work is None or work.kind.asks_a_model):
+    if asked is None or isinstance(whose, Framework) or not (work is None or work.kind.asks_a_model):
+        return _by_the_work(facts, work, whose, busy=busy, on_batches=on_batches)
+    if asked.part >= LEAST_PART:
         return (asked.remedy,)
+    rest = () if asked.part < _WORTH_SAYING else (asked.remedy_for_a_part,)
+    return (*_by_the_work(facts, work, whose, busy=busy, on_batches=on_batches), *rest)
+
+
+def _by_the_work(
+    facts: TrialFacts, work: Work | None, whose: Framework | OwnFunction | None, *, busy: bool, on_batches: bool
+) -> tuple[Remedy, ...]:
+    """What can be done about most of it, by what it is: of workers only with a loader, or with batches to make."""
     if work is not None:
         return (work.kind.remedy,)
     if whose is not None:

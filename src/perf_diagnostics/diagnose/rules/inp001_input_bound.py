@@ -37,9 +37,9 @@ class InputBound:
         The share of a step in which nothing but the wait for data goes on: on the CPU the time inside
         ``next(batches)``, on a device the stream's idle time inside it. Beside it, how much of the time of loading is
         computing, in the loop's own thread or in the workers (from 70 % on, loading is computing; up to 40 % it is
-        waiting for disk, network or locks), and how many workers would keep up (INP003). Where the loop itself computes
-        for at least half of its wait for workers, it takes over what they made, and more of them are no advice; nor are
-        they where for most of it the workers are started anew for a pass over the data (INP005).
+        waiting for disk, network or locks), and how many workers would keep up (INP003). Where for at least half of its
+        wait for workers the loop takes over what they made (INP008), more of them are no advice; nor are they where for
+        most of it the workers are started anew for a pass over the data (INP005).
 
     Why it matters:
         No faster model, device or precision helps while the data does not arrive.
@@ -141,7 +141,8 @@ def _remedies(facts: TrialFacts, loading: Loading, workers: int | None) -> tuple
     if loading.draws is not None:
         return (loading.draws.remedy,)
     besides = (loading.parts.remedy,) if loading.parts is not None and loading.parts.worth_saying else ()
-    return (*_of_making(facts, loading, workers), *besides)
+    first = (keep_workers(facts),) if loading.starts_too else ()
+    return (*first, *_of_making(facts, loading, workers), *besides)
 
 
 def _of_making(facts: TrialFacts, loading: Loading, workers: int | None) -> tuple[Remedy, ...]:
@@ -149,7 +150,8 @@ def _of_making(facts: TrialFacts, loading: Loading, workers: int | None) -> tupl
     if not loading.workers_pay:
         return (WHOLE_BATCHES,)
     if loading.hands_over or (loading.rushed and not loading.cores_lacking):
-        return (_without_workers(facts), WHOLE_BATCHES)
+        others = _without_workers(facts)
+        return (loading.batch.fewer, others) if loading.batch.many else (others, WHOLE_BATCHES)
     if loading.sooner_alone:
         return (_without_workers(facts, _ALONE),)
     less = _LESS_WAITING if loading.kind == "waiting" else cheaper_batches(facts)
@@ -292,6 +294,18 @@ def _numbers(facts: TrialFacts, loading: Loading, *, computing_share: float) -> 
     return tuple(found)
 
 
+#: What is said where that is no small part of the wait, and not most of it.
+_STARTS = "starting the loader's workers, anew for each pass over the data"
+
+
+def _takes_over(loading: Loading) -> str:
+    """What the loop does where most of its wait is taking over."""
+    if loading.parts is None or loading.parts.takes_over is None:
+        return "the loop itself computes: it takes over what its workers made"
+    pieces = f", {loading.batch.tensors:.0f} tensors one by one" if loading.batch.many else ""
+    return f"a batch is there, and the loop takes it over from its worker{pieces}"
+
+
 _TELLS = ", and a run without workers would tell"
 
 
@@ -320,8 +334,10 @@ def _summary(share: Interval, loading: Loading) -> str:
         "mixed": f"{takes},{without} part {rest}computing and part waiting.",
         "unknown": f"{takes}; whether it computes or waits was not measured{_TELLS if loading.workers else ''}.",
     }[loading.kind]
+    if loading.starts_too:
+        says = f"{says} {percent(loading.starts_share)} of that is {_STARTS}."
     if loading.hands_over:
-        return f"{says} For most of that the loop itself computes: it takes over what its workers made."
+        return f"{says} For most of {'the rest' if loading.starts_too else 'that'} {_takes_over(loading)}."
     if loading.lay_ready:
         how += " For most of the wait a batch lay ready, and the loop had no core to take it."
     if loading.rushed and not loading.lay_ready:

@@ -76,6 +76,8 @@ class SlowBatches:
         if loading.draws is not None:
             says = f"{percent(loading.draws.draws.value)} of the wait is drawing which samples a batch has (INP001)"
             return cleared(self, says, *numbers)
+        if loading.hands_over:
+            return cleared(self, "most of the wait is taking over what the workers made (INP008)", *numbers)
         if loading.kind not in ("computing", "waiting"):
             return cleared(self, f"{percent(computing.value)} of the time of loading is computing", *numbers)
         return Finding(

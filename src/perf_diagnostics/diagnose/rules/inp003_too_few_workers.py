@@ -88,7 +88,7 @@ class TooFewWorkers:
                 self, "for most of its wait a batch lay ready, and the loop had no core to take it", *numbers
             )
         if loading.hands_over:
-            return cleared(self, "for most of its wait the loop computes, taking over what its workers made", *numbers)
+            return cleared(self, "most of its wait is taking over what its workers made (INP008)", *numbers)
         if loading.needed <= now:
             return cleared(self, f"{counted(now, 'worker')} should keep up, {loading.needed} are needed", *numbers)
         if not loading.workers_pay:

@@ -11,6 +11,7 @@ import numpy as np
 from perf_diagnostics.diagnose.facts.facts import TREND_STEPS, NotApplicable, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.loaders.loading_cost import exposed_wait_ns
+from perf_diagnostics.diagnose.loaders.waits_timed import batches_ahead
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.statistics.time_series import LEAST_CYCLES, autocorrelation, cycle_ratio
@@ -25,7 +26,9 @@ class BurstyLoader:
     What it measures:
         The wait for data by turn of the workers, which deliver their batches one after the other: how much longer
         the median wait of one turn is than that of all others, over all time, and how alike the waits are to
-        themselves one round of the workers later (autocorrelation).
+        themselves one round of the workers later (autocorrelation). Where it was counted how many later batches had
+        come by the end of a wait, they have to be more than one of each other worker: workers that are all too slow
+        and began together deliver theirs together, and have none ahead.
 
     Why it matters:
         Batches come in their order. A worker with a slow shard, a slow disk or a shared core makes the others wait,
@@ -36,8 +39,8 @@ class BurstyLoader:
         (``in_order=False``, torch 2.6 and later) where order does not matter.
 
     When it is wrong:
-        Workers that are all too slow and started in step deliver their batches together, and look the same until they
-        drift apart; then INP001's advice is right.
+        In records without that count, and with a ``prefetch_factor`` of 1, workers that are all too slow and started
+        in step look the same until they drift apart; then INP001's advice is right.
     """
 
     code: ClassVar[str] = "INP004"
@@ -56,6 +59,13 @@ class BurstyLoader:
         metadata=limit("median wait of that turn over that of the others", "GPU profilers: 2.5 times the fair share"),
     )
 
+    ahead: float = field(
+        default=1.5,
+        metadata=limit(
+            "batches that had come ahead, for each other worker", "one where all began together, prefetch_factor else"
+        ),
+    )
+
     def check(self, facts: TrialFacts) -> Answer:
         workers, period = _round(facts)
         facts.column("wall_ns", least=TREND_STEPS)
@@ -72,7 +82,7 @@ class BurstyLoader:
         lost = np.where(turns == slowest, np.maximum(0.0, waits - others), 0.0)
         share = cycle_ratio(lost, facts.table.wall_ns, np.flatnonzero(turns == slowest)).within(0.0, 1.0)
         likeness = autocorrelation(waits, period) or 0.0
-        numbers = (
+        numbers: tuple[Evidence, ...] = (
             evidence("waiting for one turn of the workers", share, "%", limit=self.lost_share),
             Evidence(metric="autocorrelation after one round", value=likeness, limit=self.likeness, n=facts.steps),
             Evidence(metric="median wait of that turn", value=medians[slowest] / 1e6, unit="ms"),
@@ -80,6 +90,14 @@ class BurstyLoader:
             Evidence(metric="workers", value=workers),
         )
         found = grade(share, ((Severity.WARNING, self.lost_share),))
+        ahead = batches_ahead(facts)
+        if ahead is not None:
+            least = self.ahead * (workers - 1)
+            numbers = (*numbers, Evidence(metric="later batches come by the end of a wait", value=ahead, limit=least))
+            if ahead < least:
+                return cleared(
+                    self, "the workers deliver their batches together: none is ahead of the others", *numbers
+                )
         if found is None or likeness < self.likeness or medians[slowest] < self.times * others:
             return cleared(self, "no turn of the workers is waited for more than the others", *numbers)
         return Finding(

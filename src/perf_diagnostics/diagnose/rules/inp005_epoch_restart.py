@@ -15,6 +15,7 @@ from perf_diagnostics.diagnose.loaders.loading_cost import (
     exposed_wait_ns,
     made_anew,
     restarts,
+    starting_steps,
 )
 from perf_diagnostics.diagnose.loaders.waits_by_looks import loader_looks
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
@@ -32,8 +33,10 @@ class EpochRestart:
 
     What it measures:
         The wait for the first batch of each pass beyond the median wait of all other steps, over all time; from the
-        first pass that begins within the steady steps to the last. What could be won at most is all that the first two
-        steps take beyond those around them: after a fork the loop copies each page of memory that it writes. Where
+        first pass that begins within the steady steps to the last. Where workers are started anew, also that for the
+        batches after it, as many as their queue holds, in whose place surely most passes wait longer. What could be won
+        at most is all that these steps and the next ones take beyond those around them: after a fork the loop copies
+        each page of memory that it writes. Where
         nearly each step begins a pass that has more batches than it takes (``next(iter(loader))``), there is no other
         wait to compare with: then it is the part of the wait in which the loop was seen to make the iterator or to ask
         the sampler, without workers.
@@ -70,17 +73,17 @@ class EpochRestart:
             raise NotMeasured(
                 "epoch", f"{counted(begins.size, 'pass', 'passes')} over the data began within the steady steps"
             )
-        waits, first = exposed_wait_ns(facts), np.zeros(facts.steps, dtype=bool)
-        first[begins] = True
         if each_step_begins(facts):
             return self._of_each_step(facts)
         if int(begins.size) >= facts.steps - 1:
             raise NotMeasured("epoch", "each step is a pass over the data, so there is no other wait to compare with")
+        waits, first = exposed_wait_ns(facts), starting_steps(facts)
         lost = np.where(first, np.maximum(0.0, waits - float(np.median(waits[~first]))), 0.0)
         share = cycle_ratio(lost, facts.table.wall_ns, begins).within(0.0, 1.0)
+        each_ns = float(np.add.reduceat(lost, begins).mean())
         numbers = (
             evidence("extra wait for first batches", share, "%", limit=self.warn_share),
-            Evidence(metric="extra wait for a first batch", value=float(lost[begins].mean()) / 1e6, unit="ms"),
+            Evidence(metric="extra wait at a pass's begin", value=each_ns / 1e6, unit="ms"),
             Evidence(metric="passes that began", value=int(begins.size)),
         )
         found = grade(share, ((Severity.WARNING, self.warn_share),))
@@ -91,7 +94,7 @@ class EpochRestart:
             name=self.name,
             family=self.family,
             severity=found.severity,
-            summary=f"Each pass over the data begins with {duration(float(lost[begins].mean()) / 1e9)} of waiting, "
+            summary=f"Each pass over the data begins with {duration(each_ns / 1e9)} of waiting, "
             f"{percent_between(share)} of all time{_why(facts)}.",
             scope=facts.label,
             evidence=numbers,

@@ -10,6 +10,7 @@ from perf_diagnostics.integrations.one_step.broadcast_blow_ups import BlowUps
 from perf_diagnostics.integrations.one_step.composed_attention import ComposedAttention
 from perf_diagnostics.integrations.one_step.dataflow import StepDataflow
 from perf_diagnostics.integrations.one_step.dataflow_storages import Storages
+from perf_diagnostics.integrations.one_step.fixed_work import FixedWork
 from perf_diagnostics.integrations.one_step.operator_graph import OperatorGraph
 from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
 from perf_diagnostics.integrations.one_step.product_orders import ProductOrders
@@ -30,6 +31,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
     graph = OperatorGraph()
     return [
         StepTotals(),
+        FixedWork(trained),
         ZeroProducts(at, lines),
         graph,
         BlowUps(graph, lines),

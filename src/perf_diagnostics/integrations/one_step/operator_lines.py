@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import FrameType
 from typing import Any
 
 import torch
@@ -25,18 +26,29 @@ class OperatorLines:
     def line(self) -> tuple[tuple[Any, ...] | None, dict[str, Json]]:
         """A key of the line, and as facts tell it; or nothing where no line of the user's own led here.
 
-        In backward this is the line that called it: see :func:`forward_node` for the one of forward.
+        In backward this is the line that called it: see :func:`forward_node` for the one of forward. ``library`` names
+        the package whose ``forward`` the line reached the operator through, where that is not torch's.
         """
         frame = sys._getframe(1)
+        library = ""
         for _ in range(_MOST_FRAMES):
             if frame.f_back is None or self._own.kind_of(frame.f_code.co_filename) is Kind.OWN:
                 break
+            library = library or _library_of(frame)
             frame = frame.f_back
         code, line = frame.f_code, frame.f_lineno
         if self._own.kind_of(code.co_filename) is not Kind.OWN:
             return None, {}
         place = self._places.place(code, line)
-        return (code, line), as_told(place)
+        return (code, line), as_told(place) | ({"library": library} if library else {})
+
+
+def _library_of(frame: FrameType) -> str:
+    """The package that has this ``forward``; empty for torch's and for every other function."""
+    if frame.f_code.co_name != "forward":
+        return ""
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return "" if package == "torch" else package
 
 
 def as_told(place: CodePlace) -> dict[str, Json]:

@@ -29,8 +29,9 @@ class Passes:
     (``loaders``): as many where one is made anew for each pass. What its first batches held is the mean of
     ``batch_tensors``, tensors with memory of their own, and ``batch_bytes``. Where sequences in all of these batches
     were equally long (``batch_length``), ``batch_length_unused`` is the mean of the places at one end in which all
-    samples of a batch held the same number; ``collate`` is the line of the function that makes the batches, if that is
-    the user's own.
+    samples of a batch held the same number. ``batch_padding`` are the parts of the places of these batches that are
+    padding for certain, where all of them held sequences; ``collate`` is the line of the function that makes the
+    batches, if that is the user's own.
     """
 
     def __init__(self) -> None:
@@ -42,6 +43,9 @@ class Passes:
         self._held: list[BatchParts] = []
         self._lengths: list[PaddedLength | None] = []
         self._opaque = False
+        #: Of the pass that began last: whether it is counted, its loader by identity if that is new, and whether the
+        #: facts came with it.
+        self._last: tuple[bool, int | None, bool] = (False, None, False)
 
     def knows(self, loader: object) -> bool:
         """Whether a pass came from it already."""
@@ -50,6 +54,8 @@ class Passes:
     def begin(self, loader: object) -> None:
         """A pass over this loader's data begins."""
         known = self.knows(loader)
+        counted = isinstance(loader, DataLoader)
+        self._last = (counted, None if known else id(loader), counted and not self.facts)
         if not isinstance(loader, DataLoader):
             self._others.add(id(loader))
             return
@@ -62,6 +68,21 @@ class Passes:
                 self.facts |= _own_collate(loader)
         self._passes += 1
         self.facts |= {"passes": self._passes, "loaders": self._loaders}
+
+    def take_back(self) -> None:
+        """The pass that began last was an evaluation's."""
+        counted, loader, first = self._last
+        self._last = (False, None, False)
+        if loader is not None:
+            self._others.discard(loader)
+            self._met.pop(loader, None)
+            self._loaders -= counted
+        self._passes -= counted
+        if first:
+            self.facts = {}
+            self._held, self._lengths, self._opaque = [], [], False
+        elif counted:
+            self.facts |= {"passes": self._passes, "loaders": self._loaders}
 
     def batch_came(self, batch: object) -> None:
         """A batch of the training; the first ones are looked through, unless one cannot be."""
@@ -77,6 +98,10 @@ class Passes:
         self.facts["batch_tensors"] = sum(held.tensors for held in self._held) / looked
         self.facts["batch_bytes"] = sum(held.bytes for held in self._held) / looked
         known = [length for length in self._lengths if length is not None]
+        if len(known) == looked:
+            self.facts["batch_padding"] = [length.padding for length in known]
+        else:
+            self.facts.pop("batch_padding", None)
         if len(known) == looked and len({length.length for length in known}) == 1:
             self.facts["batch_length"] = known[0].length
             self.facts["batch_length_unused"] = sum(length.unused for length in known) / looked

@@ -1,8 +1,9 @@
-"""Times what a DataLoader's iterator does for a batch of the training: drawing its indices, collating its samples.
+"""Times what a DataLoader's iterator does for a batch of the training: drawing indices, collating, taking over.
 
-Both lie inside of the wait for data, in the loop's own process: indices are drawn there with and without workers, and
-without them samples are fetched and collated there, too. A look at the stack cannot tell them apart where they are
-plain Python: it comes when the thread gives Python's lock away, which a search through a list of labels does not.
+All lie inside of the wait for data, in the loop's own process: indices are drawn there with and without workers, and
+without them samples are fetched and collated there, too; with them, what they made is taken over from their queue. A
+look at the stack cannot tell them apart where they are plain Python: it comes when the thread gives Python's lock away,
+which a search through a list of labels does not.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from multiprocessing.queues import Queue
 from threading import get_ident
 from typing import Any, Protocol
 
@@ -41,20 +43,28 @@ class FetchParts:
     """Sums over batches of the steady training; ``told`` is what the record holds of them, and goes on with them.
 
     ``rows`` are sums of as many batches each, in their order: how many, and in ns how long they were waited for, of
-    that how long their indices were drawn, and how long their samples were collated. The first batch of a pass is not
-    among them, for with it a sampler may draw the order of them all: ``first`` holds the same four sums of those. With
-    the first :data:`MOST_ROWS` batches there are rows enough, and one of 29 is timed from then on.
+    that how long their indices were drawn, how long their samples were collated, and how long they were taken over:
+    from when the workers' queue had something until it was rebuilt, piece by piece. The first batch of a pass is not
+    among them, for with it a sampler may draw the order of them all: ``first`` holds the same five sums of those. With
+    the first :data:`MOST_ROWS` batches there are rows enough, and one of 29 is timed from then on. ``ahead`` is, of the
+    same batches as the rows, the sum of the waits and that of each wait times the later batches that had come by its
+    end: workers made them and put them into their queue while an earlier one was waited for.
     """
 
-    __slots__ = ("collated_ns", "drawn_ns", "first", "row", "row_batches", "rows", "told")
+    __slots__ = ("ahead", "collated_ns", "drawn_ns", "first", "row", "row_batches", "rows", "taken_ns", "told")
 
     def __init__(self) -> None:
-        self.drawn_ns = self.collated_ns = 0
+        self.restart()
         self.row_batches = 1
         self.rows: list[Json] = []
-        self.row = [0, 0, 0, 0]
-        self.first = [0, 0, 0, 0]
-        self.told: dict[str, Any] = {"rows": self.rows, "first": self.first}
+        self.row = [0, 0, 0, 0, 0]
+        self.first = [0, 0, 0, 0, 0]
+        self.ahead = [0, 0]
+        self.told: dict[str, Any] = {"rows": self.rows, "first": self.first, "ahead": self.ahead}
+
+    def restart(self) -> None:
+        """A batch is about to be asked for."""
+        self.drawn_ns = self.collated_ns = self.taken_ns = 0
 
     def add(self, sums: list[int], took_ns: int) -> None:
         """A batch has come, and is a part of these sums."""
@@ -62,12 +72,13 @@ class FetchParts:
         sums[1] += took_ns
         sums[2] += self.drawn_ns
         sums[3] += self.collated_ns
+        sums[4] += self.taken_ns
 
     def row_ended(self) -> None:
         """The row has its batches; the next one begins."""
         rows: Any = self.rows
         rows.append(self.row)
-        self.row = [0, 0, 0, 0]
+        self.row = [0, 0, 0, 0, 0]
         if len(rows) == MOST_ROWS:
             rows[:] = [[sum(pair) for pair in zip(*rows[at : at + 2], strict=True)] for at in range(0, MOST_ROWS, 2)]
             self.row_batches *= 2
@@ -93,10 +104,11 @@ class Waits(Protocol):
 
 
 class Fetches:
-    """Times fetches of torch's own iterators, one at a time: what draws and collates is replaced for as long.
+    """Times fetches of torch's own iterators, one at a time: what they use is replaced for as long.
 
-    Between :meth:`begins` and :meth:`ends` the iterator has an iterator of ours over its indices, and its fetcher a
-    function of ours that collates. So a fetch that is not timed calls nothing of ours.
+    Between :meth:`begins` and :meth:`ends` the iterator has an iterator of ours over its indices, and a queue of ours
+    before that of its workers or, without them, its fetcher a function of ours that collates. So a fetch that is not
+    timed calls nothing of ours.
 
     Args:
         loop: whose they are.
@@ -120,13 +132,16 @@ class Fetches:
         if self._iterator is not None or not isinstance(iterator, self._kinds):
             return False
         parts = self._parts
-        parts.drawn_ns = parts.collated_ns = 0
+        parts.restart()
         draws = iterator._sampler_iter
         fetcher = getattr(iterator, "_dataset_fetcher", None)  # with workers they have it
         self._undo = [(iterator, "_sampler_iter", draws, _Draws(draws, parts))]
         collate = getattr(fetcher, "collate_fn", None)
         if callable(collate):
             self._undo.append((fetcher, "collate_fn", collate, _timed_collate(collate, parts)))
+        queue = getattr(iterator, "_data_queue", None)
+        if isinstance(queue, Queue):  # with a thread that pins memory, that takes over
+            self._undo.append((iterator, "_data_queue", queue, _TakenOver(queue, parts)))
         for owner, name, _, ours in self._undo:
             setattr(owner, name, ours)
         self._iterator = iterator
@@ -149,6 +164,8 @@ class Fetches:
             return
         row = parts.row
         parts.add(row, took_ns)
+        parts.ahead[0] += took_ns
+        parts.ahead[1] += took_ns * _came_early(iterator)
         if row[0] >= parts.row_batches:
             if len(parts.rows) == MOST_ROWS - 1 and parts.row_batches == 1:  # with this one there are enough
                 self.due = itertools.cycle((*[False] * (_ONE_OF - 1), True))
@@ -161,6 +178,12 @@ class Fetches:
         if "sampler" not in told:
             told["sampler"] = sampler_of_iterator(iterator)
         self._loop.about.loader_facts["loader_parts"] = told
+
+
+def _came_early(iterator: Any) -> int:
+    """Batches behind the one that was given which the loop has already got from its workers' queue."""
+    outstanding = getattr(iterator, "_task_info", None)  # by number: the worker, and the batch where it has come
+    return sum(len(one) > 1 for one in outstanding.values()) if isinstance(outstanding, dict) else 0
 
 
 class _Draws:
@@ -181,6 +204,37 @@ class _Draws:
             return next(self._iterator)
         finally:
             self._parts.drawn_ns += _clock() - began
+
+
+class _TakenOver:
+    """The workers' queue, which times how long what it has takes to be read and rebuilt, without the wait for it."""
+
+    __slots__ = ("_parts", "_queue")
+
+    def __init__(self, queue: Any, parts: FetchParts) -> None:
+        self._queue = queue
+        self._parts = parts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+    def get(self, *args: Any, **kwargs: Any) -> Any:
+        """What is next, as ``multiprocessing.Queue.get`` gives it: it polls, reads, and rebuilds what it has read."""
+        queue, poll, came_ns = self._queue, self._queue._poll, 0
+
+        def timed_poll(*args: Any, **kwargs: Any) -> Any:
+            nonlocal came_ns
+            has = poll(*args, **kwargs)
+            came_ns = _clock() if has else 0
+            return has
+
+        queue._poll = timed_poll
+        try:
+            return queue.get(*args, **kwargs)
+        finally:
+            queue._poll = poll
+            if came_ns:
+                self._parts.taken_ns += _clock() - came_ns
 
 
 def _timed_collate(own: Callable[[Any], Any], parts: FetchParts) -> Callable[[Any], Any]:

@@ -1,8 +1,8 @@
 """Looks, in a few of the first steps, when the last operation was over that an update by hand consists of.
 
-Where no loader is read, what follows a backward is the update and then what makes the next batch, and no mark tells
-where the one ends. In the steps that are looked at each function of torch that is called there goes through one of
-ours, which sees whether it has written into the memory of a parameter.
+What follows a backward is the update and then what the loop does beside training: callbacks, and where no loader is
+read, making the next batch; no mark tells where the one ends. In the steps that are looked at each function of torch
+that is called there goes through one of ours, which sees whether it has written into the memory of a parameter.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LEAST_UPDATES = 2
 _CALLS, _TIMES = 20, 5
 
 NOTE = (
-    "The loop updates its parameters by hand and reads no DataLoader: what follows backward is in optimizer until the "
+    "The loop updates its parameters by hand: what follows backward is in optimizer until the "
     "last operation that writes into a parameter, and in other from then on. How long that is was seen in a few of the "
     "first steps, and is taken to be so in all: an estimate."
 )
@@ -147,9 +147,14 @@ class UpdateEnds:
         self._since_ns = 0
         #: Whether the mode may still be on torch's stack, or come back to it.
         self._on = False
-        #: After how long updates were over, and the next forward began, as if nobody had looked.
+        #: After how long updates were over, and the loop went on, as if nobody had looked.
         self._updated: list[int] = []
         self._took: list[int] = []
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known how long updates take."""
+        return UPDATED in self._probe.tails
 
     def begins(self) -> None:
         """A backward is over, and an update may follow."""
@@ -164,7 +169,7 @@ class UpdateEnds:
             self.stop()
 
     def ends(self, *, updated: bool) -> None:
-        """The loop goes on to its next forward, and has updated its parameters since then or not."""
+        """The loop goes on to its next batch or forward, and has updated its parameters since then or not."""
         if not self._since_ns:
             if self._on:
                 self._give_up()

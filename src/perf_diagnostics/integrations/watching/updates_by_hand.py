@@ -168,8 +168,8 @@ class UpdatesByHand:
         updated = self._updated()
         # Without a loader the next batch is made here as well, which is no update.
         loads = how is GoesOn.FETCHES or bool(self._steps.batches)
-        self._ends.ends(updated=updated and not loads)
-        if not updated or not loads:
+        self._ends.ends(updated=updated)
+        if not updated or not loads or self._ends.known:
             self._probe.no_update()
         if updated:
             self._turns.step_by_hand_ends()
@@ -396,7 +396,8 @@ class UpdatesByHand:
             self._probe.enter(OPTIMIZER)
             self._tail = True
             # What comes next has to be a model's call: in a backward torch has taken a mode off, and puts it back.
-            if not self._steps.batches and self._state.forwards:
+            # Or a fetch: where there was a call in this step, and perhaps a batch, there will be in the next one.
+            if self._state.forwards:
                 self._ends.begins()
 
 

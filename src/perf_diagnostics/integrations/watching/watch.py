@@ -114,6 +114,11 @@ class Watch:
         self.pass_trains = False
         self._training_passes = Passes()
         self._passes = 0
+        #: When the last pass began, by the training up to then (:attr:`_trained_until`); None where it is surely for
+        #: training, or none, and whether it was found to be an evaluation's.
+        self._in_doubt: tuple[int, int] | None = None
+        self._taken_back = False
+        self.steps.when_given_back = self._pass_may_be_an_evaluation
         #: Whether the last wait for a batch brought none, because the pass was over.
         self._read_all = False
         self._ahead: Any = None
@@ -173,6 +178,8 @@ class Watch:
         """The loader starts a pass over its data, asked to by code of a module of this name."""
         if self.state.inside == OPTIMIZER:
             self._update_may_be_over(GoesOn.FETCHES)
+        if self.state.evaluated:
+            self.steps.give_back_batch()
         known = self._training_passes.knows(loader)
         if not known and torch.is_grad_enabled():
             self.turns.look_ahead(read_all=self._read_all)
@@ -187,6 +194,31 @@ class Watch:
             self._ahead = None
             self.probe.epoch_begins(self._passes, of_step=not self.batches)
             self._passes += 1
+            # Of two that begin before anything was trained on, nobody can tell whose batch it is.
+            self._in_doubt = None if self._in_doubt == self._trained_until else self._trained_until
+        self._taken_back = False
+
+    @property
+    def _trained_until(self) -> tuple[int, int]:
+        """Changes with each call of a model to be trained: when the last step ended, and the calls since then."""
+        return self.state.ended_ns, self.state.forwards
+
+    def _pass_may_be_an_evaluation(self) -> None:
+        """A batch was evaluated on: if nothing was trained on since its pass began, neither is that the training's.
+
+        Many a loop puts the model into evaluation mode only when it has the first batch.
+        """
+        evaluated, self._in_doubt = self._in_doubt == self._trained_until, None
+        if not evaluated:
+            return
+        self._taken_back = True
+        self._training_passes.take_back()
+        self.about.pass_reads.take_back()
+        self.trained.loader_facts = self.about.loader_facts = self._training_passes.facts
+        self._passes -= 1
+        self.probe.epoch_begins(max(0, self._passes - 1), of_step=not self.batches)
+        if not self.batches:
+            self.probe.pass_ended()
 
     def pass_began(self) -> None:
         """The pass's iterator is there."""
@@ -211,6 +243,8 @@ class Watch:
             self.state.unused_wait = True
             self._training_passes.batch_came(batch)
             self.batches.append(describe.count_batch(batch))
+        elif self._taken_back:
+            self._taken_back = False  # what is over is the evaluation
         elif not self.state.fetches_ahead:  # else the first batch is not told either
             self.about.pass_reads.pass_ended()
 

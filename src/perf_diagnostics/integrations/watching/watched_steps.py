@@ -87,6 +87,8 @@ class WatchedSteps:
         self.when_on_device: Callable[[], None] = _nothing
         #: Called at the end of each step that is told of in full.
         self.when_ended: Callable[[], None] = _nothing
+        #: Called where the last batch went into an evaluation.
+        self.when_given_back: Callable[[], None] = _nothing
         #: Whether it is known what is trained, and where.
         self.settled = False
         self._known = False
@@ -315,6 +317,7 @@ class WatchedSteps:
         self.probe.give_back_wait()
         if self.batches:
             self.batches.pop()
+        self.when_given_back()
 
     def add_up(self, batches: Sequence[int | BatchCount | None]) -> Held:
         """Samples, tokens and padding of a step of several batches, or of none that was seen."""

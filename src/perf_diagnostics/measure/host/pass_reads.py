@@ -44,11 +44,22 @@ class PassReads:
         self._first_over = self._began = False
         self._before: int | None = None
         self._between: int | None = None
+        #: Whether the pass that began last ended the first one.
+        self._ended_first = False
 
     def pass_begins(self) -> None:
         """A pass over the data begins, and the one before has ended, if nobody said so."""
+        was_over = self._first_over
         self.pass_ended()
+        self._ended_first = self._first_over and not was_over
         self._passes += 1
+
+    def take_back(self) -> None:
+        """The pass that began last was an evaluation's: one of training that is under way goes on."""
+        self._passes -= 1
+        if self._ended_first:
+            self._first_over = self._ended_first = False
+            self._between = None
 
     def pass_ended(self) -> None:
         """A pass is over: where that is known before the next one begins, what is done between them is not in it."""

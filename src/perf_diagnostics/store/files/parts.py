@@ -8,6 +8,7 @@ from pathlib import Path
 
 from perf_diagnostics.errors import RecordError
 from perf_diagnostics.records import Gap, StepTable
+from perf_diagnostics.records.steps import NOW_AND_THEN
 from perf_diagnostics.store.files import tables
 
 _PART = re.compile(r"steps\.rank(\d{1,5})-(\d{3,9})\.parquet")
@@ -58,7 +59,7 @@ def _read_parts(rank: int, parts: Mapping[int, Path], expected: int, gaps: list[
     if len(parts) < whole:
         gaps.append(Gap("steps", f"rank {rank}: {whole - len(parts)} of {whole} parts are not on disk"))
     filled = [table.columns.keys() for table in found if len(table)]
-    uneven = {name for names in filled for name in names if any(name not in other for other in filled)}
+    uneven = {name for names in filled for name in names if any(name not in other for other in filled)} - NOW_AND_THEN
     gaps.extend(Gap(name, f"rank {rank}: only some parts of the step table have it") for name in sorted(uneven))
     return found
 

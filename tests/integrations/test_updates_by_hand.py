@@ -471,12 +471,11 @@ def test_a_script_under_the_command_is_measured_and_left_alone(tmp_path: Path) -
     loaded = table.where(np.arange(len(table)) < 2 * 30 - 2)
     assert loaded.samples.tolist() == [8] * len(loaded)
     assert (loaded.host_ns(Phase.FORWARD) >= 3_000_000).all()
-    # What follows the last write into a parameter is other, once the first steps have told how long the update takes.
-    updated, after = loaded.host_ns(Phase.OPTIMIZER), loaded.host_ns(Phase.OTHER)
-    assert (updated > 0).all() and (updated + after >= 2_000_000).all()
-    assert np.median(after[10:]) >= 1_500_000
+    # What follows the last write into a parameter, 2 ms of sleep, is other once the first steps have told how long an
+    # update takes; with the loader and without it.
     without = table.where(np.arange(len(table)) >= 2 * 30 - 2)
-    assert (
-        np.median(without.host_ns(Phase.OPTIMIZER)) < 2_000_000 and np.median(without.host_ns(Phase.OTHER)) >= 1_500_000
-    )
+    for steps in (loaded, without):
+        updated, after = steps.host_ns(Phase.OPTIMIZER), steps.host_ns(Phase.OTHER)
+        assert (updated > 0).all() and (updated + after >= 2_000_000).all()
+        assert np.median(updated[10:]) < 2_000_000 and np.median(after[10:]) >= 1_500_000
     assert table.steady.wall_ns.sum() / 1e9 == pytest.approx(result.value("measured_wall_s"), rel=0.005)

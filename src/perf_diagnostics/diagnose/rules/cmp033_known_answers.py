@@ -53,7 +53,8 @@ class KnownAnswers:
         of the first dimension: sequences padded to another length in each batch, or with the batch second, are other
         samples to it. What is computed across a batch's samples (their mean) is taken for theirs. Where no sample came
         again it is not known whether the training went over its data once or changes them, unless its loader tells.
-        Calls of less than some milliseconds are not compared for long.
+        Calls of less than some milliseconds are not compared for long. What numpy or Python make anew inside such a
+        part is counted for the operators around it.
     """
 
     code: ClassVar[str] = "CMP033"

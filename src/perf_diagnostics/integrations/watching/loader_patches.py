@@ -44,23 +44,23 @@ def watch_loaders(watch: Watch, loaders: tuple[DataLoader[Any], ...] | None, pat
     base = dataloader._BaseDataLoaderIter
     fetch: Callable[..., Any] = base.__next__
     counts, trains = _marks_of(watch)
-    #: The loaders whose ``__iter__`` is under way, innermost last.
-    timed: list[object] = []
+    #: The loaders whose ``__iter__`` is under way, by identity; several threads may each have one.
+    timed: list[int] = []
 
     def makes_its_own(loader: object) -> bool:
         """Whether the iterator that is made for this is the first that is seen of a pass that counts."""
         wanted = loaders is None or any(loader is one for one in loaders)
-        return wanted and not any(loader is one for one in timed)
+        return wanted and id(loader) not in timed
 
     @functools.wraps(make)
     def __iter__(self: DataLoader[Any]) -> Any:  # noqa: N807 - stands in for the class's own
         if loaders is not None and not any(self is loader for loader in loaders):
             return make(self)
-        timed.append(self)
+        timed.append(id(self))
         try:
             iterator = _timed_pass(watch, self, make)
         finally:
-            timed.pop()
+            timed.remove(id(self))
         if isinstance(iterator, base):
             setattr(iterator, counts, True)
             setattr(iterator, trains, watch.pass_trains)

@@ -18,6 +18,7 @@ _BAR = 30
 _ON_CPU = {
     "compute": "compute",
     "waiting_for_input": "waiting for input",
+    "exposed_communication": "exposed communication",
     "launch_overhead": "between operators",
     "other_host_work": "other host work",
 }
@@ -71,9 +72,11 @@ def waterfall_lines(waterfall: Waterfall) -> list[str]:
     lines = [f"{waterfall.label}: {steps} of {waterfall.wall_ns / each:.1f} ms{left_out}"]
     if waterfall.told_by:
         lines += textwrap.wrap(f"({waterfall.told_by})", 98, initial_indent="  ", subsequent_indent="   ")
+    if waterfall.forward_only:
+        lines.append("  (neither a backward pass nor an update is in the trace: inference or evaluation, no training)")
     for part, ns, share in waterfall.parts:
         name = part.replace("_", " ") if waterfall.on_device else _ON_CPU.get(part)
-        if name is None:
+        if name is None or (part == "exposed_communication" and not waterfall.measured(part)):
             continue
         if part == "waiting_for_input" and not waterfall.loader_seen:
             lines.append(f"  {name:24}{'–':>10}               no loader left a range: in other host work, if anywhere")

@@ -137,3 +137,15 @@ def test_what_goes_on_through_all_steps_is_no_cold_start(tmp_path, marked, free,
         cold = not marked
         assert facts.steps.warm_up == (6 if marked else 0)
     assert isinstance(answer, Finding if cold else Cleared)
+
+
+def test_a_range_that_the_recording_cut_off_is_no_border(tmp_path):
+    """Each step launches two kernels; the last update is written with no duration, before its second kernel."""
+    builder = TraceBuilder()
+    for number in range(5):
+        at = number * 1000
+        builder.kernel(at + 100, at + 110, at + 200).kernel(at + 800, at + 810, at + 850)
+        builder.note("Optimizer.step#SGD.step", at + 700, at + (700 if number == 4 else 900))
+    steps = builder.facts(tmp_path).steps
+
+    assert (steps.marked, len(steps), steps.warm_up) == (True, 3, 1)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from perf_diagnostics.diagnose.facts.facts import NotApplicable
+from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
+from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.collectives import collectives
 from perf_diagnostics.diagnose.trace.events import Kind
 from perf_diagnostics.diagnose.trace.passes import passes_of
@@ -363,3 +364,40 @@ def test_ranks_are_not_cleared_for_those_that_are_missing(tmp_path: Path) -> Non
     assert all(len(facts.trace.of(Kind.KERNEL)) for facts in ranks)
     assert "2 of 4 ranks" in missing(ask(TakingTurns(), ranks)).why
     assert isinstance(ask(TakingTurns(), ranks[:1]), NotApplicable)
+
+
+def on_host(*, waits: bool, world_size: int = 2) -> TraceBuilder:
+    """Steps of 10 ms on the CPU: 4 ms of operators, then 5 of nothing; gloo's range from 2 ms on covers 6 of them."""
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        builder.operator("aten::mm", start, start + 4000)
+        builder.operator("c10d::allreduce_", start + 1990, start + 2000)
+        builder.operator("_c10d_functional::wait_tensor", start + 4000, start + 8000)  # a wait is no work
+        if waits:
+            builder.note("gloo:all_reduce", start + 2000, start + 8000, tid=BACKWARD)
+
+    return repeated(STEP, 5, fill, deviceProperties=[], distributedInfo={"rank": 0, "world_size": world_size})
+
+
+def test_a_wait_for_gloo_is_communication_and_no_other_work_of_the_host(tmp_path: Path) -> None:
+    facts = on_host(waits=True).facts(tmp_path)
+    answer = found(ask(CommunicationBound(), facts))
+
+    # 4 of 10 ms: the 2 ms before them lie behind the operator.
+    assert number(answer, "exposed communication").value == pytest.approx(40)
+    assert number(answer, "overlap with computation").value == pytest.approx(100 / 3)
+    assert number(answer, "collectives a step").value == 1
+    assert "(all_reduce)" in answer.summary
+    shares = {part: facts.share(part).value for part in Part if facts.share(part).value}
+    assert shares == {
+        Part.COMPUTE: pytest.approx(0.4),
+        Part.COMMUNICATION: pytest.approx(0.4),
+        Part.HOST: pytest.approx(0.2),
+    }
+
+
+@pytest.mark.parametrize(("world_size", "kind"), [(2, NotMeasured), (1, NotApplicable)])
+def test_on_the_cpu_ranks_without_a_range_of_a_collective_are_not_measured(
+    world_size: int, kind: type, tmp_path: Path
+) -> None:
+    assert type(ask(CommunicationBound(), on_host(waits=False, world_size=world_size).facts(tmp_path))) is kind

@@ -98,3 +98,33 @@ def test_a_trace_that_cannot_be_trusted_has_no_waterfall(tmp_path, capsys):
         for answer in document["unchecked"]
         if answer["code"] not in ("COM002", "COM004")
     )
+
+
+@pytest.mark.parametrize(("operator", "says"), [("aten::mm", True), ("autograd::engine::evaluate_function: X", False)])
+def test_a_trace_without_backward_and_update_is_called_inference(tmp_path, capsys, operator, says):
+    def fill(builder: TraceBuilder, start: float) -> None:  # kernels of 20 µs, every 100 µs, each as it is launched
+        for at in range(0, 1_000, 100):
+            builder.operator(operator, start + at, start + at + 90).kernel(start + at, start + at + 6, start + at + 26)
+
+    path = repeated(1_000, 5, fill).write(tmp_path / "trace.json")
+    assert main(["trace", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("Verdict: For 79 %")  # waits for launches
+    assert ("inference or evaluation, no training" in text) is says
+    assert ("fused optimizer" in text) is not says and ("learning rate" in text) is not says
+    assert main(["trace", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["waterfall"]["ranks"][0]["forward_only"] is says
+
+
+def test_what_a_graph_does_is_not_called_inference(tmp_path, capsys):
+    builder = TraceBuilder().step(1, 0, 100).operator("aten::copy_", 0, 5).kernel(10, 20, 90, call="cudaGraphLaunch")
+    assert main(["trace", str(builder.write(tmp_path / "trace.json"))]) == 0
+    assert "inference" not in capsys.readouterr().out
+
+
+def test_exposed_communication_is_a_part_on_the_cpu_where_collectives_left_ranges(tmp_path, capsys):
+    def fill(builder: TraceBuilder, start: float) -> None:
+        builder.operator("aten::mm", start, start + 6_000).note("gloo:all_reduce", start + 6_000, start + 9_000, tid=7)
+
+    assert main(["trace", str(repeated(10_000, 5, fill, deviceProperties=[]).write(tmp_path / "cpu.json"))]) == 0
+    assert "  exposed communication         3.00 ms   30.0 %  #########\n" in capsys.readouterr().out

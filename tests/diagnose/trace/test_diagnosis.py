@@ -429,3 +429,38 @@ def test_codes_belong_to_families_and_are_asked_once():
         assert isinstance(rule.family, Family)
         assert rule.code.startswith(rule.family)
         assert type(rule).__module__.endswith(f".{rule.code.lower()}_{rule.name.replace('-', '_')}")
+
+
+@pytest.mark.parametrize(("queued", "told"), [(True, True), (False, False)])
+def test_a_gap_before_all_work_may_be_work_of_before_the_recording(tmp_path, queued, told):
+    # Of 10 steps of 1 ms the device does nothing in the first 2 ms, or in 2 ms in their middle; the work was queued.
+    builder = repeated(1000, 10, lambda builder, start: None)
+    for at in range(0, 10_000, 100):
+        if not (0 <= at < 2000 if queued else 4000 <= at < 6000):
+            builder.kernel(1 + at / 1000, at + 20, at + 120, call_length=0.5)
+    answer = finding(diagnose_traces([builder.write(tmp_path / "trace.json")]), "HST009")
+
+    assert ("20 % of the step lie before all work in the trace" in answer.summary) is told
+    assert ("before the profiler starts" in answer.remedies[0].says) is told
+
+
+@pytest.mark.parametrize(("lasts", "named"), [(3000, True), (500, False)])
+def test_without_a_stack_host_work_is_laid_to_the_operator_that_it_lies_in(tmp_path, lasts, named):
+    # In each 10 ms the host launches nothing for 4; so much of that it is inside an operator of its own.
+    def fill(builder, start):
+        queued(builder, start + 4_000, start + 10_000, pieces=40)
+        builder.operator("aten::unflatten_dense_tensors", start + 500, start + 500 + lasts)
+
+    answer = finding(diagnosis_of(tmp_path, repeated(10_000, 5, fill)), "HST004")
+    assert ("Begin with aten::unflatten_dense_tensors, 30 % of each step" in answer.remedies[0].says) is named
+    assert any(line.metric == "of it in aten::unflatten_dense_tensors" for line in answer.evidence) is named
+
+
+@pytest.mark.parametrize(("length", "level"), [(999, Severity.INFO), (1001, "cleared")])
+def test_launches_that_load_their_kernels_are_not_laid_to_many_launches(tmp_path, length, level):
+    # Each kernel of 9 ms starts 1 ms after its step, in which its launch is under way.
+    def fill(builder, start):
+        builder.kernel(start, start + 1003, start + 10_000, call_length=length)
+
+    result = diagnosis_of(tmp_path, repeated(10_000, 5, fill))
+    assert (of(result, "HST001") == "cleared") is (level == "cleared")

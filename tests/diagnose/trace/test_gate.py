@@ -188,3 +188,52 @@ def test_operators_alone_are_a_training_on_the_cpu_only_where_there_is_no_device
 
 def test_a_trace_that_spans_no_time(tmp_path):
     assert distrusted(TraceBuilder().operator("aten::mm", 5, 5), tmp_path) == "steps"
+
+
+def capturing(ends=True):
+    """Steps whose launches run, and after them 20 launches that a capture notes."""
+    builder = sound().call("cudaStreamBeginCapture", 4950, 4951)
+    for number in range(20):
+        builder.call("cudaLaunchKernel", 4952 + number, 4952.5 + number, tid=101)
+    return builder.call("cudaStreamEndCapture", 4980, 4981) if ends else builder
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_launches_into_a_capture_need_no_kernel(tmp_path, ends):
+    # 20 of 120 have none, 17 %; a capture that the recording cuts off goes on to its end.
+    assert distrusted(capturing(ends), tmp_path) is None
+
+
+def test_launches_outside_of_a_capture_still_do(tmp_path):
+    builder = capturing()
+    for number in range(20):
+        builder.call("cudaLaunchKernel", 4982 + number * 0.5, 4982.4 + number * 0.5)
+    assert distrusted(builder, tmp_path) == "kernels"
+
+
+@pytest.mark.parametrize(("others", "signal"), [(0, None), (1, None), (2, "device_activity")])
+@pytest.mark.parametrize("category", ["mtia_ccp_events", "hpu_op", None])
+def test_another_kind_of_device_in_what_looks_like_a_trace_of_the_cpu(tmp_path, category, others, signal):
+    builder = TraceBuilder(deviceProperties=[]).step(1, 0, 1000)
+    for number in range(98):
+        builder.operator("aten::mm", number * 10, number * 10 + 9)
+    for number in range(others):  # of 99 + others: 1.0 % pass, 2.0 % do not
+        builder.event(category, "dma_request", number * 10, 9, tid=7)
+    for number in range(50):  # what the profiler notes beside its own is no other device's
+        builder.event("overhead", "Resource", number, 1)
+    assert distrusted(builder, tmp_path) == signal
+    if signal:
+        assert f"({repr(category) if category else 'none'})" in builder.facts(tmp_path).distrusted[1]
+
+
+def test_events_of_unknown_kinds_beside_kernels_are_no_reason_for_doubt(tmp_path):
+    builder = sound()
+    for number in range(100):
+        builder.event("nvtx", "range", number, 1)
+    assert distrusted(builder, tmp_path) is None
+
+
+@pytest.mark.parametrize(("operator", "signal"), [("aten::_mps_convolution", "device_activity"), ("aten::mm", None)])
+def test_operators_of_apples_gpu_whose_work_is_not_recorded(tmp_path, operator, signal):
+    builder = TraceBuilder(deviceProperties=[]).step(1, 0, 1000).operator(operator, 0, 500)
+    assert distrusted(builder, tmp_path) == signal

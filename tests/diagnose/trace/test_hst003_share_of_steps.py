@@ -35,3 +35,21 @@ def test_half_of_the_steps_have_to_allocate(allocating: int, churns: bool, tmp_p
     lost_us = 55 * min(allocating, STEPS - 1)
     idle = number(answer, "idle in allocation")  # type: ignore[arg-type]
     assert idle.value == pytest.approx((5_000 - lost_us) / (STEP * STEPS) * 100, abs=0.01)
+
+
+@pytest.mark.parametrize(("places", "keeps"), [(2, True), (19, True), (20, False)])
+def test_memory_given_back_at_many_places_of_a_step_is_kept_by_nobody(places: int, keeps: bool, tmp_path: Path) -> None:
+    # 40 calls of 50 µs free in each step, in so many groups with a kernel between them.
+    def fill(builder: TraceBuilder, start: float) -> None:
+        at, left = start + 10, 40
+        for place in range(places):
+            for _ in range(left if place == places - 1 else 40 // places):
+                builder.call("cudaFree", at, at + 50)
+                at, left = at + 51, left - 1
+            builder.kernel(at, at + 6, at + 100)
+            at += 101
+
+    answer = ask(AllocationChurn(), repeated(STEP, STEPS, fill).facts(tmp_path))
+    assert isinstance(answer, Finding)
+    assert ("nothing keeps it" in answer.summary) is not keeps
+    assert ("PYTORCH_NO_CUDA_MEMORY_CACHING" in answer.remedies[0].says) is not keeps

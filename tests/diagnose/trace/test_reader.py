@@ -251,6 +251,31 @@ def test_a_long_value_is_not_decoded_once_a_chunk(tmp_path, monkeypatch):
     path = tmp_path / "t.json"
     path.write_text('{"traceEvents": [[' + "[]," * (64 << 10) + "1]]}", encoding="utf-8")
 
-    with pytest.raises(RecordError, match="no complete event"):
+    with pytest.raises(RecordError, match="a list of lists"):
         read_trace(path, chunk=3 << 10)
     assert len(tries) <= 12
+
+
+OTHERS = {
+    '{"schema": "1.1.0-chakra.0.0.4", "pid": 1, "nodes": [': "it is an execution trace",
+    '{"$schema": "https://www.speedscope.app/file-format-schema.json", "profiles": [': "it is a profile for speedscope",
+    '{"rocprofiler-sdk-tool": [': "it is what rocprofv3 writes",
+    '{"workload_graph": [': "it is a graph of Chakra",
+    "[[-1, 1, 37888, 7], [-1, 1, 512, 7]]": "it is a list of lists, such as a memory timeline",
+    '[{"name": "aten::add", "ph": "X", "ts": 1.0, "dur": 2.0, "tid": 1, "pid": "CPU functions", "args": {}}]': (
+        "it looks like torch.autograd.profiler's own"
+    ),
+    '{"traceEvents": [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "/device:GPU:0"}}, '
+    '{"ph": "X", "name": "fusion", "pid": 1, "tid": 2, "ts": 1, "dur": 2}]}': "TensorFlow's or JAX's profiler",
+    '[{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "Ascend Hardware"}}, '
+    '{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 2, "ts": "17.5", "dur": 2}]': "torch_npu's",
+}
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_a_file_of_another_profiler_is_named(tmp_path, text):
+    path = tmp_path / "t.json"
+    path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(RecordError, match=OTHERS[text]):
+        read_trace(path)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from perf_diagnostics.diagnose.finding import Finding
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.facts import share_interval
-from tests.diagnose.trace.builder import TraceBuilder
+from perf_diagnostics.diagnose.trace.rules.exp006_cold_start import ColdStart
+from tests.diagnose.trace.builder import TraceBuilder, ask
 
 import numpy as np  # isort: skip
 
@@ -97,3 +99,72 @@ def test_two_steps_have_no_interval():
     found = share_interval(np.array([20, 30]), np.array([100, 100]))
 
     assert (found.value, found.low, found.high) == (0.25, None, None)
+
+
+@pytest.mark.parametrize(("captured", "left_out"), [(40, 0), (60, 1)])
+def test_a_step_that_mostly_captures_graphs_is_warm_up(tmp_path, captured, left_out):
+    builder = TraceBuilder()
+    for number in range(4):
+        busy(builder.step(number, number * 100, number * 100 + 100), number * 100 + 80, number * 100 + 100)
+    builder.call("cudaStreamBeginCapture", 0, 1).call("cudaStreamEndCapture", captured - 1, captured)
+    steps = builder.facts(tmp_path).steps
+
+    assert (steps.warm_up, len(steps), steps.cold) == (left_out, 4 - left_out, False)
+
+
+def test_a_trace_of_captures_alone_is_a_cold_start_and_says_so(tmp_path):
+    builder = TraceBuilder()
+    for number in range(3):
+        busy(builder.step(number, number * 100, number * 100 + 100), number * 100 + 80, number * 100 + 100)
+        builder.call("cudaStreamBeginCapture", number * 100, number * 100 + 1)
+        builder.call("cudaStreamEndCapture", number * 100 + 74, number * 100 + 75)
+    answer = ask(ColdStart(), builder.facts(tmp_path))
+
+    assert isinstance(answer, Finding)
+    assert "75 % of 300 µs goes to capturing CUDA graphs" in answer.summary
+
+
+@pytest.mark.parametrize(("launch", "left_out"), [(999, 0), (2_000, 1), (2_800, 1)])
+def test_a_step_whose_launches_load_their_kernels_is_warm_up(tmp_path, launch, left_out):
+    # Steps of 3 ms: in the first the one launch takes that long, with the device idle.
+    builder = TraceBuilder()
+    for number in range(4):
+        start = number * 3_000
+        builder.step(number, start, start + 3_000).kernel(
+            start + 10, start + 2_900, start + 3_000, call_length=launch if number == 0 else 5
+        )
+    assert builder.facts(tmp_path).steps.warm_up == left_out
+
+
+def test_a_long_launch_behind_the_devices_work_loads_nothing(tmp_path):
+    # It waits for room in the queue.
+    builder = TraceBuilder()
+    for number in range(4):
+        start = number * 3_000
+        builder.step(number, start, start + 3_000).kernel(start - 5, start, start + 3_000, call_length=2_900)
+    steps = builder.facts(tmp_path).steps
+    assert (steps.warm_up, steps.set_up_share) == (0, 0)
+
+
+@pytest.mark.parametrize(("kernels", "left_out"), [(0, True), (4, True), (5, False)])
+def test_a_last_step_that_the_recording_cut_short_is_left_out(tmp_path, kernels, left_out):
+    # Four steps of 10 kernels in 100 µs each, and a mark of so many kernels after them.
+    builder = TraceBuilder()
+    for number in range(5):
+        start, count = number * 100, 10 if number < 4 else kernels
+        builder.step(number, start, start + (100 if number < 4 else 10 * kernels + 3))
+        for place in range(count):
+            builder.kernel(start + 10 * place, start + 10 * place + 5, start + 10 * place + 9, call_length=3)
+    steps = builder.facts(tmp_path).steps
+
+    assert list(steps.number) == [0, 1, 2, 3, 4][: 4 if left_out else 5]
+    assert ("the recording ended within step 4" in steps.told_by) is left_out
+
+
+def test_a_step_in_the_middle_without_work_is_kept(tmp_path):
+    builder = TraceBuilder()
+    for number in range(4):
+        builder.step(number, number * 100, number * 100 + 100)
+        if number != 1:
+            busy(builder, number * 100 + 50, number * 100 + 90)
+    assert list(builder.facts(tmp_path).steps.number) == [0, 1, 2, 3]

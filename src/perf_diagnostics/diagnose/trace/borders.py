@@ -40,9 +40,11 @@ def borders_of(launches: Launches) -> Borders | None:
     """By the optimizers' ranges, else by the loader's; None where neither recurs regularly."""
     trace = launches.trace
     annotations = trace.of(Kind.ANNOTATION)
+    # A range that the recording cut off is written without a duration: nobody knows when it ended.
+    annotations = annotations.where(annotations.duration_ns > 0)
     steps = np.fromiter((name.startswith(OPTIMIZER_STEP) for name in trace.names), np.bool_, len(trace.names))
     updates = _outermost(annotations.where(steps[annotations.name]))
-    work = _work(launches)
+    work = handed_over(launches)
     kinds = np.unique(updates.name)
     alone = [updates.where(updates.name == kind) for kind in kinds] if kinds.size > 1 else []
     for ranges in (updates, *alone):
@@ -55,7 +57,7 @@ def borders_of(launches: Launches) -> Borders | None:
     return None if found is None else Borders(found[0], _words(trace, batches, found[1]))
 
 
-def _work(launches: Launches) -> Int64:
+def handed_over(launches: Launches) -> Int64:
     """When the host handed over each piece of work, ascending; on the CPU, when its operators began."""
     if len(launches.trace.device):
         return np.sort(launches.call_start_ns)

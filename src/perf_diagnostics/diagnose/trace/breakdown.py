@@ -106,19 +106,23 @@ def host_breakdown(launches: Launches, steps: Steps) -> Breakdown:
     """The same for a training on the CPU, where operators are the work.
 
     Short pauses between them are the interpreter's way to the next one, as launches are on a device; in longer ones the
-    loop does something else.
+    loop waits for a collective, or does something else.
     """
-    operators = launches.trace.of(Kind.OPERATOR)
+    trace, names = launches.trace, launches.names
+    operators, annotations = trace.of(Kind.OPERATOR), trace.of(Kind.ANNOTATION)
+    operators = operators.where(~names.hands_over(operators))
     host = host_activity(launches)
+    communicating = _times(annotations, names.host_collective(annotations))
     working = Times.union(operators.start_ns, operators.end_ns)
     whole = Times.union(steps.windows.start, steps.windows.end)
     parts = {part: Times.none() for part in Part}
     parts[Part.INPUT] = host.loading
     parts[Part.COMPUTE] = working - host.loading
+    parts[Part.COMMUNICATION] = communicating - working - host.loading
     going_on = Times.union(operators.start_ns, operators.end_ns, bridging=DISPATCHING_NS)
-    parts[Part.LAUNCH] = going_on - working - host.loading
-    parts[Part.HOST] = whole - going_on - host.loading
-    return Breakdown(parts, parts[Part.COMPUTE], Times.none(), Times.none(), Times.none(), host)
+    parts[Part.LAUNCH] = going_on - working - host.loading - communicating
+    parts[Part.HOST] = whole - going_on - host.loading - communicating
+    return Breakdown(parts, parts[Part.COMPUTE], communicating, Times.none(), Times.none(), host)
 
 
 def host_activity(launches: Launches) -> Host:

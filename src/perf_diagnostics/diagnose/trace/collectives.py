@@ -27,7 +27,7 @@ FORMS = {
 
 @dataclass(frozen=True, eq=False)
 class Collectives:
-    """The collective kernels that start within the steps, by start; arrays of shape ``(n,)``.
+    """The collective kernels (on the CPU: the ranges) that start within the steps, by start; arrays of shape ``(n,)``.
 
     ``bytes`` is -1 where the trace does not tell; ``kinds`` counts what the collectives are called, where it tells;
     ``form`` says for each what its kernel's name does, as a place in :data:`FORMS` (-1: another).
@@ -67,6 +67,8 @@ class Collectives:
 
 def collectives(facts: TraceFacts) -> Collectives:
     """What communicated, with the messages that kernels tell themselves, or else the host's note of the collective."""
+    if not facts.on_device:
+        return _on_host(facts)
     trace, device = facts.trace, facts.trace.device
     chosen = (device.kind == Kind.KERNEL) & facts.launches.names.communication(device)
     chosen &= facts.steps.windows.containing(device.start_ns) >= 0
@@ -77,6 +79,16 @@ def collectives(facts: TraceFacts) -> Collectives:
         kinds[trace.messages[number].collective] += int(count)
     forms = np.array([_form(name) for name in trace.names], np.int64)[device.name[chosen]]
     return Collectives(device.start_ns[chosen], device.end_ns[chosen], sizes[told], kinds, forms, len(facts.steps))
+
+
+def _on_host(facts: TraceFacts) -> Collectives:
+    """Those that the host carries out; the trace tells their kind by their range's name, and no sizes."""
+    trace, annotations = facts.trace, facts.trace.of(Kind.ANNOTATION)
+    rows = annotations.where(facts.launches.names.host_collective(annotations))
+    rows = rows.where(facts.steps.windows.containing(rows.start_ns) >= 0)
+    kinds = Counter(trace.names[name].partition(":")[2] for name in rows.name.tolist())
+    forms = np.array([_form(name) for name in trace.names], np.int64)[rows.name]
+    return Collectives(rows.start_ns, rows.end_ns, np.full(len(rows), -1, np.int64), kinds, forms, len(facts.steps))
 
 
 def _form(name: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -85,7 +85,9 @@ class Trace:
     for each track the name of the device whose stream it is, empty for a thread (the profiler writes each device's work
     as a process of its own, and names it by the device's number).
     ``frames`` are the Python functions that took long, by start, if stacks were recorded; they are not in ``events``.
-    ``inputs`` and ``messages`` hold what :attr:`Events.told` counts, each once.
+    ``inputs`` and ``messages`` hold what :attr:`Events.told` counts, each once. ``unread`` counts the complete events
+    of kinds that the profiler writes neither of the host nor of CUDA's, ROCm's and Intel's devices, by category (empty:
+    none): another device's work may be among them.
     """
 
     path: Path
@@ -98,6 +100,7 @@ class Trace:
     inputs: tuple[Inputs, ...] = ()
     messages: tuple[Message, ...] = ()
     frames: Events | None = None
+    unread: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rank(self) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,10 @@ _ENOUGH_FOR_BATCHES = 20
 
 #: How autograd notes that it writes the gradient of one parameter.
 _GRADIENT = "torch::autograd::AccumulateGrad"
+
+#: Names of operators, ranges, Python functions and kernels of which a training has some: of a backward pass, or of the
+#: update of its parameters.
+_OF_TRAINING = re.compile(r"autograd::|backward|_bwd|wgrad|dgrad|optimizer|multi_tensor_apply", re.IGNORECASE)
 
 #: A kernel that starts this soon after its launch found the device idle.
 PROMPT_NS = 20_000
@@ -172,6 +177,17 @@ class TraceFacts:
         if not whole:
             raise NotMeasured("kernels", "nothing ran on the device within the steps")
         return whole
+
+    @cached_property
+    def forward_only(self) -> bool:
+        """Whether operators are in the trace, and no sign of a backward pass or of an update: inference, or evaluation.
+
+        False where CUDA graphs are launched: what a graph does, no operator tells.
+        """
+        launches = self.launches
+        if not len(self.trace.of(Kind.OPERATOR)) or launches.names.graph(self.trace.runtime).any():
+            return False
+        return not any(_OF_TRAINING.search(name) for name in self.trace.names)
 
     @cached_property
     def gradients_a_step(self) -> float | None:

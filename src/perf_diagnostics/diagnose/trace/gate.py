@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from perf_diagnostics.diagnose.trace.events import Kind
 from perf_diagnostics.diagnose.trace.launches import Launches
 from perf_diagnostics.diagnose.trace.steps import Steps
-from perf_diagnostics.diagnose.wording import duration, percent
+from perf_diagnostics.diagnose.wording import duration, listing, percent
 from perf_diagnostics.records import Int64
 
 #: Work on the device that starts this long before the call that launched it is out of order: clocks jitter by a few µs.
@@ -40,6 +42,13 @@ _NEVER = np.iinfo(np.int64).max - EARLY_NS
 
 #: Events of negative duration, of all.
 MOST_BACKWARDS = 0.001
+
+#: Operators that exist for Apple's GPU only (native_functions.yaml).
+_APPLE = re.compile(r"^aten::_?(mps_|lstm_mps)")
+
+#: Events of kinds that are not read, of all in a trace that shows no device at work (judgement: what another program
+#: merged into it is as much).
+MOST_UNREAD = 0.01
 
 
 def distrust(launches: Launches, steps: Steps) -> tuple[str, str] | None:
@@ -75,6 +84,20 @@ def distrust(launches: Launches, steps: Steps) -> tuple[str, str] | None:
 def _without_device(launches: Launches) -> tuple[str, str] | None:
     """A trace of the CPU alone is sound, unless a device was at work that nobody recorded."""
     trace = launches.trace
+    unread = sum(trace.unread.values())
+    if unread > MOST_UNREAD * (trace.seen + unread):
+        kinds = listing(
+            [f"'{kind}'" if kind else "none" for kind in sorted(trace.unread, key=trace.unread.__getitem__)[-3:]]
+        )
+        return "device_activity", (
+            f"{unread} of its events are of categories that are not read ({kinds}), and no kernel is among the others: "
+            "a device's work may be, of a kind that is not known here (known are CUDA's, ROCm's and Intel's)"
+        )
+    if any(_APPLE.match(name) for name in trace.names):
+        return "device_activity", (
+            "operators ran on Apple's GPU (MPS), whose work the profiler does not record; "
+            "torch.mps.profiler and Instruments show it"
+        )
     if launches.names.wait(trace.runtime).any() or len(trace.runtime):
         return "device_activity", (
             "the host calls a device whose own activity is not in the trace; record that too (ProfilerActivity.CUDA, "
@@ -116,7 +139,9 @@ def _first(correlation: Int64) -> int:
 def _unseen(launches: Launches, steps: Steps) -> tuple[str, str] | None:
     runtime = launches.trace.runtime
     calls = runtime.where(launches.names.kernel_launch(runtime))
-    calls = calls.where(steps.on_host.containing(calls.start_ns) >= 0)
+    calls = calls.where(
+        (steps.on_host.containing(calls.start_ns) >= 0) & (launches.capturing.containing(calls.start_ns) < 0)
+    )
     if not len(calls):
         return None
     seen = np.isin(calls.correlation, launches.trace.device.correlation)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-from perf_diagnostics.diagnose.trace.other_files import EXPECTED, HEAD, what_it_is
+from perf_diagnostics.diagnose.trace.other_files import EXPECTED, HEAD, by_entries, what_it_is
 from perf_diagnostics.errors import RecordError
 from perf_diagnostics.records import Json
 
@@ -74,9 +74,12 @@ class _Reader:
             raise self._other(f"it is {what_it_is(self._file.read(HEAD))}")
 
     def _object(self) -> Iterator[Any]:
-        found = False
+        found, seen = False, set[str]()
         while self._peek_after_comma() != "}":
             key = self._value()
+            seen.add(str(key))
+            if kind := by_entries(seen):
+                raise self._other(f"it is {kind}")
             if self._peek() != ":":
                 raise self._broken("a ':' is missing")
             self._at += 1

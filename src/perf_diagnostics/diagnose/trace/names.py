@@ -22,6 +22,13 @@ _COMMUNICATION = re.compile(
     r"|(?<![A-Za-z])(all_?reduce|all_?gather|all_?to_?all|reduce_?scatter)|All(Reduce|Gather|ToAll)|ReduceScatter"
 )
 
+#: Ranges of collectives that the host itself carries out, from their start to their end: torch notes them on threads
+#: of the backend's own, as "gloo:all_reduce". (NCCL's such ranges only launch.)
+_HOST_COLLECTIVE = re.compile(r"^(gloo|mpi|ucc):")
+
+#: Operators that hand a collective over, or wait for it: no work.
+_HANDING_OVER = re.compile(r"^_?c10d(_functional)?::")
+
 _TO_DEVICE = re.compile(r"HtoD|Host ?-> ?Device|HostToDevice", re.IGNORECASE)
 _TO_HOST = re.compile(r"DtoH|Device ?-> ?(Pageable|Pinned|Host)|DeviceToHost", re.IGNORECASE)
 _PEER = re.compile(r"PtoP|DeviceToDevice \(peer", re.IGNORECASE)
@@ -47,6 +54,10 @@ _FREEING = re.compile(r"^(cuda|hip)(Free|HostFree)(Host|Array)?$|^cuMem(Release|
 _ORDERING = re.compile(r"Launch|Memcpy|Memset|Memory|Event|Synchronize|StreamWait|Capturing|Capture|Occupancy|INVALID")
 
 _KERNEL_LAUNCH = re.compile(r"LaunchKernel|LaunchCooperativeKernel")
+
+#: The calls between which a stream only notes what is launched on it, for a graph.
+_CAPTURE_BEGINS = re.compile(r"^(cuda|hip|cu)StreamBeginCapture")
+_CAPTURE_ENDS = re.compile(r"^(cuda|hip|cu)StreamEndCapture")
 _GRAPH = re.compile(r"GraphLaunch")
 _COPY_CALL = re.compile(r"Memcpy")
 
@@ -85,6 +96,13 @@ class Names:
     def communication(self, events: Events) -> Bool:
         return self._communication[events.name]
 
+    def host_collective(self, events: Events) -> Bool:
+        return self._matching(_HOST_COLLECTIVE.search)[events.name]
+
+    def hands_over(self, events: Events) -> Bool:
+        """Operators that start a collective or wait for its end."""
+        return self._matching(_HANDING_OVER.search)[events.name]
+
     def between_host_and_device(self, events: Events) -> Bool:
         """Copies that cross the bus; those within a device are the device's own work."""
         return self._crossing[events.name]
@@ -117,6 +135,12 @@ class Names:
 
     def kernel_launch(self, events: Events) -> Bool:
         return self._matching(_KERNEL_LAUNCH.search)[events.name]
+
+    def capture_begins(self, events: Events) -> Bool:
+        return self._matching(_CAPTURE_BEGINS.search)[events.name]
+
+    def capture_ends(self, events: Events) -> Bool:
+        return self._matching(_CAPTURE_ENDS.search)[events.name]
 
     def copy_call(self, events: Events) -> Bool:
         return self._copy_call[events.name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 from perf_diagnostics.diagnose.trace.events import DEVICE_KINDS, Events, Kind, Trace
 from perf_diagnostics.diagnose.trace.inputs import COMMUNICATION, MOST_KINDS, SHAPED, Message, SeenInputs, message_of
 from perf_diagnostics.diagnose.trace.json_stream import CHUNK, events
-from perf_diagnostics.diagnose.trace.other_files import EXPECTED
+from perf_diagnostics.diagnose.trace.other_files import EXPECTED, by_processes
 from perf_diagnostics.errors import RecordError
 from perf_diagnostics.records import Json
 
@@ -29,6 +30,12 @@ _KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("gpu_memset", "Memset"), Kind.SET),
     "python_function": Kind.FRAME,
 }
+
+#: What the profiler notes beside them, and nothing is read from: of all others something may be a device's work.
+_BESIDE = frozenset(
+    """Trace overhead cpu_instant_event external_correlation collective_comm gpu_user_annotation cuda_sync cuda_event
+    cuda_profiler_range""".split()  # noqa: SIM905
+)
 
 #: Shorter Python frames are dropped: there may be millions, and only long ones can hold a pause of the host's.
 _LONG_FRAME_US = 1_000
@@ -96,6 +103,9 @@ class _Columns:
         self._base: float | int | None = None
         self._complete = self._backwards = self._odd = 0
         self._about: dict[str, Json] = {}
+        self._unread: Counter[str] = Counter()
+        self._processes: set[str] = set()
+        self._lists = 0
 
     def take(self, item: Any) -> None:
         if item.__class__ is tuple:
@@ -105,10 +115,13 @@ class _Columns:
             return
         try:
             if item["ph"] != "X":
+                self._note(item)
                 return
             self._complete += 1
-            kind = _KINDS.get(item.get("cat"))
+            category = item.get("cat")
+            kind = _KINDS.get(category)
             if kind is None:
+                self._leave_out(item, category)
                 return
             start, length, name = item["ts"], item["dur"], item["name"]
             if self._base is None and math.isfinite(start):
@@ -141,6 +154,18 @@ class _Columns:
             self._track.append(track)
         except (KeyError, TypeError, AttributeError, OverflowError):
             self._odd += 1
+            self._lists += item.__class__ is list
+
+    def _note(self, item: Any) -> None:
+        """An event that is not complete: the names of processes tell whose trace it is."""
+        if item["ph"] == "M" and item.get("name") == "process_name":
+            self._processes.add(str(item["args"]["name"]))
+
+    def _leave_out(self, item: Any, category: Any) -> None:
+        """A complete event that is not kept."""
+        if category not in _BESIDE:
+            self._unread[str(category or "")] += 1
+            self._processes.add(str(item.get("pid")))
 
     def _details(self, kind: Kind, name: str, about: Mapping[str, Any]) -> tuple[Any, int, int]:
         """An event's correlation (not checked yet), its size, and the number of its inputs or of its message."""
@@ -170,16 +195,12 @@ class _Columns:
         kept = len(self._kind) - self._kind.count(Kind.FRAME)
         known = kept + self._backwards
         if not known and not (self._complete and self._odd):
-            why = (
-                f"of {self._complete} complete events none has a category that it writes (cpu_op, kernel …)"
-                if self._complete
-                else "it holds no complete event ('ph': 'X')"
-            )
-            raise RecordError(f"{self._path} is not a trace of the PyTorch profiler: {why}. {EXPECTED}.")
+            raise RecordError(f"{self._path} is not a trace of the PyTorch profiler: {self._other()}. {EXPECTED}.")
         if not known or self._odd > max(10, kept // 100):
+            whose = by_processes(self._processes)
             raise RecordError(
                 f"{self._path}: {self._odd} events lack a name, a time or a duration ({kept} are sound); "
-                "this form of trace is not known."
+                f"this form of trace is not known{f' (it looks like {whose})' if whose else ''}."
             )
         # Whole nanoseconds: interval arithmetic on them is exact. The end is rounded as the end, not as the sum of
         # two roundings, so that neighbours which touch still do.
@@ -210,7 +231,18 @@ class _Columns:
             tuple(self._inputs.kept),
             tuple(self._messages),
             None if events.all() else rows.where(rows.kind == Kind.FRAME),
+            self._unread,
         )
+
+    def _other(self) -> str:
+        """What the file is, of whose events none is known."""
+        if whose := by_processes(self._processes):
+            return f"it looks like {whose}"
+        if self._complete:
+            return f"of {self._complete} complete events none has a category that it writes (cpu_op, kernel …)"
+        if self._lists:
+            return "it is a list of lists, such as a memory timeline"
+        return "it holds no complete event ('ph': 'X')"
 
     def _device_of(self, rows: Events) -> tuple[str, ...]:
         process = {number: str(track[0]) for track, number in self._tracks.items() if isinstance(track, tuple)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.trace.borders import borders_of
+from perf_diagnostics.diagnose.trace.borders import borders_of, handed_over
 from perf_diagnostics.diagnose.trace.events import Bool, Kind, Trace
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.launches import Launches
@@ -16,9 +16,13 @@ from perf_diagnostics.records import Int64
 
 _STEP = re.compile(r"ProfilerStep#(\d+)$")
 
-#: Set-up calls (allocation, initialisation) over more than this share of a window make it a warm-up.
+#: Set-up (allocation, initialisation, capturing graphs) over more than this share of a window makes it a warm-up.
 COLD_SHARE = 0.5
 
+
+#: A last step with less of the work and of the time than this part of what the others have was cut short by the
+#: recording's end: whoever leaves the profiler after profiler.step() leaves such a mark, of some µs (judgement).
+_CUT_SHORT = 0.5
 
 #: Fewer windows than this do not show that set-up goes on.
 LEAST_TO_GO_ON = 3
@@ -32,7 +36,7 @@ class Steps:
     """Windows of consecutive steps, in ns from the trace's start; ``number`` as the profiler counts them.
 
     ``marked`` is false where the whole span stands for one step. ``warm_up`` steps before the first were left out.
-    ``set_up_share`` is how much of the windows went to calls that set the device up; with ``churn`` these go on through
+    ``set_up_share`` is how much of the windows went to setting the device up; with ``churn`` these go on through
     all steps, freeing as well as allocating. ``fault`` says why the windows cannot be trusted.
 
     ``told_by`` says by what the steps are told apart, where not by the profiler's marks alone. ``launched`` are the
@@ -63,7 +67,8 @@ class Steps:
 
 
 def steps_of(launches: Launches) -> Steps:
-    """The windows of ``ProfilerStep#``, each from the end of the one before, without leading ones that only set up.
+    """The windows of ``ProfilerStep#``, each from the end of the one before, without leading ones that only set up and
+    without a last one that the recording cut short.
 
     Without marks those between the ends of ranges that recur (:mod:`.borders`), the first partial one left out, else
     one from the first to the last event. Where the host runs ahead of them, by the device's pace (:mod:`.pace`).
@@ -71,21 +76,25 @@ def steps_of(launches: Launches) -> Steps:
     trace, names = launches.trace, launches.names
     runtime = trace.runtime
     calls = runtime.where(names.set_up(runtime))
-    set_up = Times.union(calls.start_ns, calls.end_ns)
+    calling = Times.union(calls.start_ns, calls.end_ns)
+    set_up = calling | launches.capturing | launches.loading
     frees = runtime.start_ns[names.freeing(runtime)]
     start, end, number = _marked(trace)
     told_by, left_out, fault = "", 0, ""
     if start.size:
         fault = _fault(start, end, number)
         start = _from_the_end_before(start, end, number)
+        if not fault and _ends_cut_short(launches, Times(start, end)):
+            told_by = f"the recording ended within step {number[-1]}, which is left out"
+            start, end, number = start[:-1], end[:-1], number[:-1]
     elif (borders := borders_of(launches)) is not None:
         told_by, left_out = f"the profiler marked no steps: they are taken {borders.says}", 1
         start, end, number = borders.at[:-1], borders.at[1:], np.arange(1, borders.at.size)
     else:
         windows = Times(np.zeros(1, np.int64), trace.events.end_ns.max(keepdims=True, initial=0))
-        churn = _goes_on(set_up, frees, _parts(windows))
+        churn = _goes_on(calling, frees, _parts(windows))
         return Steps(windows, np.zeros(1, np.int64), False, 0, _share(set_up, windows), churn=churn)
-    churn = _goes_on(set_up, frees, Times(start, end))
+    churn = _goes_on(calling, frees, Times(start, end))
     cold = set_up.within(Times(start, end)) > COLD_SHARE * (end - start)
     first = int(np.argmin(cold)) if not (churn or cold.all()) else 0
     windows, number = Times(start[first:], end[first:]), number[first:]
@@ -96,6 +105,15 @@ def steps_of(launches: Launches) -> Steps:
     told_by = "; ".join(filter(None, (told_by, pace.says)))
     number, launched = number[: pace.steps], Times(start[first:][: pace.steps], end[first:][: pace.steps])
     return Steps(pace.windows, number, True, first + left_out, set_up_share, pace.fault, churn, told_by, launched)
+
+
+def _ends_cut_short(launches: Launches, windows: Times) -> bool:
+    """Whether the last window is much shorter than the middle one of the others, and less was handed over in it."""
+    if len(windows) < 2:
+        return False
+    step = windows.containing(handed_over(launches))
+    count, took = np.bincount(step[step >= 0], minlength=len(windows)), windows.end - windows.start
+    return all(bool(column[-1] < _CUT_SHORT * np.median(column[:-1])) for column in (count, took))
 
 
 def _parts(span: Times) -> Times:

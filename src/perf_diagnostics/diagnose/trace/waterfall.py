@@ -23,7 +23,7 @@ class Waterfall:
     ``parts`` gives each part's time over all steps in ns and its share; ``prompt_share`` and ``delay_s`` are None where
     nothing ran on a device. Without ``loader_seen`` the wait for input was not measured: what there is of it is other
     host work. ``told_by`` says by what the steps are told apart, where not by the profiler's marks alone,
-    ``devices`` is None unless several compute.
+    ``devices`` is None unless several compute. ``forward_only``: no step has a backward pass or an update.
     """
 
     label: str
@@ -33,6 +33,7 @@ class Waterfall:
     steps: int
     warm_up: int
     on_device: bool
+    forward_only: bool
     loader_seen: bool
     wall_ns: int
     told_by: str
@@ -49,6 +50,8 @@ class Waterfall:
         """Whether a time of zero is one: without a device, or a loader's range, some parts cannot be seen."""
         if part is Part.INPUT:
             return self.loader_seen
+        if part is Part.COMMUNICATION and not self.on_device:
+            return self.overlap is not None
         return self.on_device or part in ON_CPU
 
 
@@ -70,6 +73,7 @@ def waterfall_of(facts: TraceFacts) -> Waterfall | None:
         steps=len(facts.steps),
         warm_up=facts.steps.warm_up,
         on_device=facts.on_device,
+        forward_only=facts.forward_only,
         loader_seen=facts.loader_seen,
         wall_ns=int(facts.wall_ns.sum()),
         told_by=facts.steps.told_by,
@@ -95,6 +99,7 @@ def waterfall_json(waterfall: Waterfall) -> dict[str, Json]:
         "steps_told_by": waterfall.told_by or None,
         "warm_up_steps": waterfall.warm_up,
         "on_device": waterfall.on_device,
+        "forward_only": waterfall.forward_only,
         "step_ms": waterfall.wall_ns / each,
         "parts": [
             {

@@ -27,10 +27,10 @@ class CommunicationBound:
     """The device communicates while it has nothing to compute.
 
     What it measures:
-        The share of the step in which collective kernels (NCCL, RCCL and the like) run and no other kernel does, and
-        the overlap: how much of all communication is hidden behind computation. Beside it how many collectives a step
-        has and, where the trace tells their messages, how much they move and how much of what is exposed are messages
-        under 1 MB.
+        The share of the step in which collective kernels (NCCL, RCCL and the like) run and no other kernel does (in a
+        trace of the CPU alone: in which a range of gloo's lasts and no operator runs), and the overlap: how much of
+        all communication is hidden behind computation. Beside it how many collectives a step has and, where the trace
+        tells their messages, how much they move and how much of what is exposed are messages under 1 MB.
 
     Why it matters:
         Hidden communication costs nothing. What is exposed, every rank waits for, and it grows with the job.
@@ -43,8 +43,8 @@ class CommunicationBound:
     When it is wrong:
         A collective also lasts as long as it waits for the last rank to arrive: on the ranks that wait, the fault
         lies with a slower one (compare all ranks' traces: COM002). Where the host cannot launch fast enough, hiding
-        communication wins little; the gain allows for that. Collectives of a backend without kernels (gloo) are not
-        seen.
+        communication wins little; the gain allows for that. Beside a device's work, collectives of a backend without
+        kernels (gloo) are not seen.
     """
 
     code: ClassVar[str] = "COM001"
@@ -65,14 +65,17 @@ class CommunicationBound:
     )
 
     def check(self, facts: TraceFacts) -> Answer:
-        facts.require_device("communication")
         talking = facts.split.communicating
         if not len(talking) and (facts.trace.world_size or 1) > 1:
             raise NotMeasured(
                 "communication",
                 f"a job of {facts.trace.world_size} ranks without one collective kernel: a backend whose communication "
-                "is not on the device is not seen",
+                "is not on the device is not seen"
+                if facts.on_device
+                else f"a job of {facts.trace.world_size} ranks, and no collective left a range in the trace",
             )
+        if not len(talking):
+            facts.require_device("communication")
         share = facts.share(Part.COMMUNICATION)
         level = grade(
             share,

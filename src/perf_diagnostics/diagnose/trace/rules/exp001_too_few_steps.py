@@ -35,7 +35,7 @@ class FewMarkedSteps:
             says = facts.steps.told_by or f"{steps} steps are marked"
             return cleared(self, says, *numbers)
         says = (
-            f"Only {counted(steps, 'step')} {'is' if steps == 1 else 'are'} marked in the trace"
+            f"Only {counted(steps, 'step')} {'is' if steps == 1 else 'are'} marked in the trace{_left_out(facts)}"
             if steps
             else "The profiler marked no steps, so the whole span is taken as one, warm-up included"
         )
@@ -55,3 +55,8 @@ class FewMarkedSteps:
             ),
             confidence=1.0,
         )
+
+
+def _left_out(facts: TraceFacts) -> str:
+    """What of the marks is none of these steps."""
+    return f" after {counted(facts.steps.warm_up, 'step')} of warm-up" if facts.steps.warm_up else ""

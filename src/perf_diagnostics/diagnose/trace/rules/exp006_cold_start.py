@@ -18,9 +18,11 @@ class ColdStart:
 
     What it measures:
         The share of the steps (or of the whole span, where none are marked) that goes to runtime calls which neither
-        launch work nor order it nor wait for it: creating the device's context, loading, allocating memory. Steps
-        at the beginning that are like this are left out; the rule fires if what remains still is. It does not where
-        every step after the first frees memory as well and spends most of its time so: that is no start, but churn.
+        launch work nor order it nor wait for it (creating the device's context, allocating memory), to launches of a
+        millisecond and more with the device idle, which load their kernel first, and to capturing CUDA graphs, in
+        which what is launched is noted and does not run. Steps at the beginning that are like this are left out; the
+        rule fires if what remains still is. It does not where every step after the first frees memory as well and
+        spends most of its time in such calls: that is no start, but churn.
 
     Why it matters:
         Memory is taken from the driver once and reused from then on. Whatever a cold start shows (allocation,
@@ -32,7 +34,8 @@ class ColdStart:
 
     When it is wrong:
         If every step of the training really allocates that much, the memory settings defeat PyTorch's allocator
-        (``PYTORCH_NO_CUDA_MEMORY_CACHING``, ``empty_cache`` in the loop).
+        (``PYTORCH_NO_CUDA_MEMORY_CACHING``, ``empty_cache`` in the loop). If every step captures graphs anew, its
+        inputs change their shape each time.
     """
 
     code: ClassVar[str] = "EXP006"
@@ -49,9 +52,12 @@ class ColdStart:
         facts.require_device("set_up_calls")
         share, runtime = facts.steps.set_up_share, facts.trace.runtime
         calls = runtime.where(facts.launches.names.allocation(runtime))
+        captured, loaded = (facts.share_of(times).value for times in (facts.launches.capturing, facts.launches.loading))
         numbers = (
             Evidence(metric="set-up calls", value=share * 100, unit="%", limit=self.set_up_share * 100),
             Evidence(metric="of them allocation", value=float(calls.duration_ns.sum()) / 1e6, unit="ms", n=len(calls)),
+            *((Evidence(metric="of it capturing graphs", value=captured * 100, unit="%"),) if captured else ()),
+            *((Evidence(metric="of it launches that load kernels", value=loaded * 100, unit="%"),) if loaded else ()),
         )
         if facts.steps.churn:
             says = f"set-up calls take {percent(share)}, but go on in every step, which frees memory too (HST003)"
@@ -64,9 +70,20 @@ class ColdStart:
             family=self.family,
             severity=Severity.CRITICAL,
             summary=f"The trace is a cold start: {percent(share)} of {duration(float(facts.wall_ns.sum()) / 1e9)} goes "
-            "to setting up the device and allocating memory. That is warm-up, not a fault of the steady steps.",
+            f"to {_most(share, captured, loaded)}. That is warm-up, not a fault of the steady steps.",
             scope=facts.label,
             evidence=numbers,
             remedies=(Remedy("Record later steps: schedule(wait=1, warmup=2, active=5) and profiler.step()."),),
             confidence=1.0,
         )
+
+
+def _most(share: float, captured: float, loaded: float) -> str:
+    """What most of the set-up is."""
+    if captured > share / 2:
+        return "capturing CUDA graphs"
+    return (
+        "first launches, which load their kernels"
+        if loaded > share / 2
+        else ("setting up the device and allocating memory")
+    )

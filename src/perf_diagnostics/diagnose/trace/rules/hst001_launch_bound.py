@@ -15,6 +15,14 @@ from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.rule import found, warn_and_critical
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 
+_COMPILED = Remedy("Compile the model, so that fewer kernels are launched.", {"compile_mode": "reduce-overhead"})
+_TRAINING = (
+    _COMPILED,
+    Remedy("Update all parameters at once: a fused optimizer.", {"optimizer_implementation": "fused"}),
+    Remedy(f"A larger batch, if throughput still rises with it. {CHANGES_TRAINING}"),
+)
+_FORWARD = (_COMPILED, Remedy("A larger batch, if throughput still rises with it."))
+
 
 @dataclass(frozen=True)
 class LaunchBound:
@@ -23,8 +31,8 @@ class LaunchBound:
     What it measures:
         The share of the step in which the device is idle because the next kernel had not been launched yet, while
         the host was launching at least once a millisecond; waits for data, synchronisation and allocation are not in
-        it. And f20, the share of kernels that start within 20 µs of their launch: on a device that is kept fed,
-        kernels queue, and hardly any does.
+        it, nor launches of a millisecond and more, which load their kernel's code first. And f20, the share of kernels
+        that start within 20 µs of their launch: on a device that is kept fed, kernels queue, and hardly any does.
 
     Why it matters:
         The time goes to Python and to dispatching many small kernels; a faster device or a lower precision changes
@@ -59,12 +67,14 @@ class LaunchBound:
 
     def check(self, facts: TraceFacts) -> Answer:
         facts.require_device("launch_delay")
-        share, f20 = facts.share(Part.LAUNCH), facts.prompt_share
+        share = facts.share_of(facts.split.parts[Part.LAUNCH] - facts.launches.loading)
+        loading, f20 = facts.share_of(facts.launches.loading), facts.prompt_share
         numbers = (
             Evidence(metric="f20 (starts within 20 µs of the launch)", value=f20 * 100, unit="%",
                      limit=self.mixed_f20 * 100, n=int(facts.launches.delay_ns.size)),
             Evidence(metric="launch to start, weighted by duration", value=facts.delay_s * 1e6, unit="µs"),
             evidence("device idle", facts.share_of(facts.wall_ns - facts.split.busy.within(facts.steps.windows)), "%"),
+            *((evidence("first launches, which load kernels, left out", loading, "%"),) if loading.value else ()),
         )  # fmt: skip
         level = grade(share, warn_and_critical(self.warn_share, self.critical_share))
         if level is None or f20 <= self.mixed_f20:
@@ -86,11 +96,7 @@ class LaunchBound:
             f"{' (in part of the step only: the device is fed in the rest)' if mixed else ''}.",
             more=(*numbers, *optimizer),
             host_is_fixed=True,
-            remedies=(
-                Remedy("Compile the model, so that fewer kernels are launched.", {"compile_mode": "reduce-overhead"}),
-                Remedy("Update all parameters at once: a fused optimizer.", {"optimizer_implementation": "fused"}),
-                Remedy(f"A larger batch, if throughput still rises with it. {CHANGES_TRAINING}"),
-            ),
+            remedies=_FORWARD if facts.forward_only else _TRAINING,
         )
         return dataclasses.replace(finding, symptom_of=("OPT001",)) if optimizer else finding
 

@@ -14,6 +14,15 @@ from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.rule import found, warn_and_critical
 from perf_diagnostics.diagnose.wording import percent, percent_between, significant
 
+#: PyTorch's allocator keeps what a step frees, and gives it back all at once. From so many places of a step on, each
+#: apart from the others, it keeps nothing, or is told to by as many calls of empty_cache() (judgement).
+_MANY_PLACES = 20
+
+_CACHING = Remedy(
+    "Unset PYTORCH_NO_CUDA_MEMORY_CACHING (on ROCm also PYTORCH_NO_HIP_MEMORY_CACHING), if it is set: with it, each "
+    "tensor is the driver's."
+)
+
 
 @dataclass(frozen=True)
 class AllocationChurn:
@@ -29,7 +38,8 @@ class AllocationChurn:
         waits for the device.
 
     What to try:
-        No ``empty_cache()`` in the loop; ``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``; the same shapes in each
+        ``PYTORCH_NO_CUDA_MEMORY_CACHING`` unset, where memory is given back at many places of a step; no
+        ``empty_cache()`` in the loop; ``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``; the same shapes in each
         step (pad, or bucket lengths); less memory, if the allocator frees and retries.
 
     When it is wrong:
@@ -62,6 +72,8 @@ class AllocationChurn:
         if level is None or steps < self.step_share:
             number = evidence("idle in allocation", share, "%", limit=self.warn_share)
             return cleared(self, f"allocation takes {percent_between(share)} of a step", number, *numbers)
+        places = _places_of_freeing(facts)
+        uncached = places >= _MANY_PLACES
         return found(
             self,
             facts,
@@ -70,11 +82,22 @@ class AllocationChurn:
             part=Part.ALLOCATION,
             metric="idle in allocation",
             summary=f"{percent_between(share)} of each step goes to the driver's allocation calls with the device idle "
-            f"({significant(float(calls.mean()), 2)} calls a step, in {percent(steps)} of the steps).",
+            f"({significant(float(calls.mean()), 2)} calls a step, in {percent(steps)} of the steps)"
+            f"{f', and gives memory back at {places:.0f} places of it: nothing keeps it' if uncached else ''}.",
             more=numbers,
             remedies=(
+                *((_CACHING,) if uncached else ()),
                 Remedy("Take empty_cache() out of the loop."),
                 Remedy("Keep shapes equal: pad or bucket lengths."),
                 Remedy("Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."),
             ),
         )
+
+
+def _places_of_freeing(facts: TraceFacts) -> float:
+    """At how many places of a step memory is given back, with launches or allocations between them."""
+    runtime = facts.trace.runtime
+    freeing = facts.launches.names.freeing(runtime)
+    calls = runtime.where(freeing | facts.launches.launching | facts.launches.names.allocation(runtime))
+    frees = facts.launches.names.freeing(calls)
+    return float(facts.calls_in_steps(calls.where(frees & ~np.append(False, frees)[:-1])).mean())

@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from perf_diagnostics.diagnose.facts.facts import NotMeasured
 from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
@@ -13,15 +15,20 @@ from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.events import Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times
+from perf_diagnostics.diagnose.trace.kernels import outermost
+from perf_diagnostics.diagnose.trace.operators import ENGINE
 from perf_diagnostics.diagnose.trace.python_frames import own_functions
 from perf_diagnostics.diagnose.trace.rule import found, warn_and_critical
 from perf_diagnostics.diagnose.wording import listing, percent, percent_between
 
-#: Functions of the user's that are named, at most.
+#: Functions of the user's, or operators, that are named, at most.
 _MOST_NAMED = 3
 
 #: … and of the time that is looked for, one has at least this part.
 _LEAST_NAMED = 0.1
+
+#: Operators are named where one has this part: with less of it, most of the time lies between them.
+_MUCH = 0.25
 
 
 @dataclass(frozen=True)
@@ -102,22 +109,37 @@ class HostWork:
 
 
 def _where(facts: TraceFacts) -> tuple[str, tuple[Evidence, ...]]:
-    """What to begin with, and the user's functions that the time was spent in, where the trace has Python's stack."""
-    if facts.trace.frames is None:
-        return (
-            "Begin with the lines of your code that were seen to take the time; a trace alone names them if it is "
-            "recorded with with_stack=True."
-        ), ()
+    """What to begin with, and where the time was spent: the user's functions, else operators, as the trace has them."""
     wall_ns = int(facts.wall_ns.sum())
     work = facts.split.parts[Part.HOST] & Times.union(facts.steps.windows.start, facts.steps.windows.end)
-    found = [(place, ns / wall_ns) for place, ns in own_functions(facts, work)[:_MOST_NAMED]]
-    named = [(place, share) for place, share in found if share >= _LEAST_NAMED * work.total_ns / wall_ns]
-    if not named:
+    stack = facts.trace.frames is not None
+    found = own_functions(facts, work) if stack else _operators(facts, work)
+    named = [(place, ns / wall_ns) for place, ns in found[:_MOST_NAMED] if ns >= _LEAST_NAMED * work.total_ns]
+    most = listing([f"{place}, {percent(share)} of each step" for place, share in named])
+    lines = tuple(Evidence(metric=f"of it in {place}", value=share * 100, unit="%") for place, share in named)
+    if stack and named:
+        return f"Begin with {most}: there your code was while the device had nothing to do.", lines
+    if named and found[0][1] >= _MUCH * work.total_ns:
+        return (
+            f"Begin with {most}: the host was in it while the device had nothing to do. Recorded with "
+            "with_stack=True, a trace names the lines of your code that call it."
+        ), lines
+    if stack:
         return (
             "The trace has Python's stack, but no function of your own lasts through these stretches: they lie in a "
             "library, in another thread, or in frames that had begun before the recording."
         ), ()
-    most = listing([f"{place}, {percent(share)} of each step" for place, share in named])
-    return f"Begin with {most}: there your code was while the device had nothing to do.", tuple(
-        Evidence(metric=f"of it in {place}", value=share * 100, unit="%") for place, share in named
-    )
+    return (
+        "Begin with the lines of your code that were seen to take the time; a trace alone names them if it is "
+        "recorded with with_stack=True."
+    ), ()
+
+
+def _operators(facts: TraceFacts, times: Times) -> tuple[tuple[str, int], ...]:
+    """The outermost operators of the threads that train during ``times``, by name, with their ns, the most first."""
+    operators = facts.trace.of(Kind.OPERATOR)
+    rows, _ = outermost(facts.launches, operators.where(facts.launches.on_training_threads(operators)))
+    names, spent = facts.trace.names, times.before(rows.end_ns) - times.before(rows.start_ns)
+    total = np.bincount(rows.name, weights=spent, minlength=len(names))
+    order = np.argsort(-total, kind="stable").tolist()
+    return tuple((names[i].removeprefix(ENGINE), int(total[i])) for i in order if total[i])

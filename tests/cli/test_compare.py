@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from perf_diagnostics.cli import main
-from perf_diagnostics.records import Outcome, TrialResult
+from perf_diagnostics.records import OWN_TRAINING, Outcome, TrialResult
 from perf_diagnostics.store.run_folder import RunFolder
 from tests.diagnose.two_runs import ended, machine, on, processes
 from tests.store.examples import NOW
@@ -24,7 +24,7 @@ def times(factor: float, **trial: Any) -> list[TrialResult]:
     return on(machine(), processes(*(factor * seconds for seconds in ABOUT_1_S), **trial))
 
 
-def write(name: str, results: Sequence[TrialResult]) -> RunFolder:
+def write(name: str, results: Sequence[TrialResult], *notes: str) -> RunFolder:
     """A run on disk, as a sweep leaves it."""
     folder = RunFolder.create(
         Path("results"),
@@ -34,6 +34,7 @@ def write(name: str, results: Sequence[TrialResult]) -> RunFolder:
         environment=machine(),
         tool_version="0.1.0",
         now=NOW,
+        notes=notes,
     )
     with folder.lock():
         for result in results:
@@ -98,7 +99,9 @@ def test_a_gate_nobody_can_decide_is_a_warning(capsys: pytest.CaptureFixture[str
     assert main(["compare", "before", "single", "--fail-on", "step_time:5%"]) == 0
     told = capsys.readouterr()
     assert "warning: 1 of 2 checks could not be decided; --strict fails on them." in told.err
-    assert "not enough runs to compare (5 against 1): run with --repeats 5" in " ".join(told.out.split())
+    assert "loop of your own" not in told.err  # both are sweeps
+    why = "not enough runs to compare (5 against 1): measure each several times (sweep --repeats 5)"
+    assert why in " ".join(told.out.split())
 
 
 def own_loops(name: str, factor: float) -> list[str]:
@@ -106,9 +109,8 @@ def own_loops(name: str, factor: float) -> list[str]:
     names = []
     for number, result in enumerate(times(factor)):
         once = dataclasses.replace(result.trial, repeat=0)
-        write(
-            f"{name}-{number}", [dataclasses.replace(result, trial=once, started_at=f"2026-01-0{number + 1}T00:00:00Z")]
-        )
+        began = f"2026-01-0{number + 1}T00:00:00Z"
+        write(f"{name}-{number}", [dataclasses.replace(result, trial=once, started_at=began)], OWN_TRAINING)
         names.append(f"{name}-{number}")
     return names
 
@@ -122,8 +124,12 @@ def test_runs_of_a_script_of_ones_own_are_repeats_of_each_other(capsys: pytest.C
     assert (row["base_processes"], row["new_processes"]) == (5, 5) and row["ratio"] == pytest.approx(1.1)
     assert document["base"]["trials"] == document["base"]["completed"] == 5
 
-    assert main(["compare", "before-0", "after-0"]) == 0
-    assert "running it several times; name these runs with commas" in capsys.readouterr().err
+    assert main(["compare", ",".join(before), "after-0"]) == 0
+    told = capsys.readouterr()
+    assert "running it several times; name these runs with commas" in told.err
+    assert "not enough runs" in told.out and "(5 against 1): measure each several times" in " ".join(told.out.split())
+    base, new = (line for line in told.out.splitlines() if line.startswith(("BASE", "NEW :")))
+    assert base.endswith(", 5 of 5 trainings completed") and new.endswith(", 1 of 1 training completed")
     for base, new, why in [
         ("before-0,after-0", "after-0,after-1", "a run equals itself"),
         ("before-0,before-0", "after-0", "is given twice"),

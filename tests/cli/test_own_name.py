@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from perf_diagnostics.cli import own_name
 from perf_diagnostics.cli.own_name import typed
 
 
@@ -21,6 +22,7 @@ from perf_diagnostics.cli.own_name import typed
 def test_the_path_stands_where_the_name_would_not_be_found(
     monkeypatch: pytest.MonkeyPatch, started: str, found: str | None, told: str
 ) -> None:
-    monkeypatch.setattr(sys, "argv", [started, "sweep"])
+    monkeypatch.setattr(own_name, "_STARTED", started)
+    monkeypatch.setattr(sys, "argv", [])  # as a script may leave it that has run since
     monkeypatch.setattr(shutil, "which", lambda _name: found)
     assert typed("report", "my results/a") == told

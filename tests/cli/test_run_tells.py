@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from perf_diagnostics.cli import run
+from perf_diagnostics.cli import main, run
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,10 @@ def test_what_is_to_be_measured_is_what_was_said(
     told = capsys.readouterr().err
     assert says in told
     assert ("Try: Use 4 workers." in told) is bool(changes)
+
+
+def test_a_notebook_is_no_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    notebook = tmp_path / "train.ipynb"
+    notebook.write_text("{}")  # Python would run this
+    assert main(["run", "--results-dir", str(tmp_path / "results"), str(notebook)]) == 2
+    assert "is a notebook and no script" in capsys.readouterr().err

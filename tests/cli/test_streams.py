@@ -93,3 +93,39 @@ def test_an_unwritable_folder_is_told(
     monkeypatch.setattr(export, "run", refused)
     assert main(["export", "--to", "csv"]) == 2
     assert f"perf-diagnostics export: {tmp_path / 'trials.csv'}: Permission denied. What" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import sys\nsys.stdout.close()",
+        "import sys\nsys.stdout = sys.stderr = None",
+        "import os, sys\nsys.stderr.close()\nos.close(1)\nos.close(2)",
+        "import sys\nsys.stdout = type('Tee', (), {'write': lambda self, text: None})()\nsys.argv.clear()",
+    ],
+)
+def test_what_a_script_does_to_its_streams_does_not_change_how_it_ends(tmp_path: Path, script: str) -> None:
+    (tmp_path / "script.py").write_text(script)
+    ended = shell("", "run", "--results-dir", str(tmp_path / "results"), str(tmp_path / "script.py"))
+    plain = subprocess.run([sys.executable, str(tmp_path / "script.py")], capture_output=True, check=False)
+    assert ended.returncode == plain.returncode
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.slow
+def test_output_that_cannot_be_flushed_ends_a_script_as_python_ends_it(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    script = tmp_path / "script.py"
+    script.write_text("print(1)")
+    words = ("run", "--results-dir", str(tmp_path / "results"), str(script))
+    ended = shell(">/dev/full", *words, PYTHONUNBUFFERED="")
+    assert ended.returncode == 120  # as after `python script.py >/dev/full`
+    assert "What was written before" not in ended.stderr
+
+
+def test_pages_that_python_has_stripped_are_refused() -> None:
+    ended = shell("", "explain", "INP001", PYTHONOPTIMIZE="2")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "PYTHONOPTIMIZE=2" in ended.stderr

@@ -44,8 +44,10 @@ def found(reply: Reply) -> Finding:
 
 
 def clear(reply: Reply) -> Cleared:
-    """The reply, which must say that all is well."""
+    """The reply, which must say that all is well, in words that stand behind the rule's name and a colon."""
     assert isinstance(reply, Cleared), reply
+    first = reply.summary.split(" ", 1)[0]
+    assert first == first.lower() or first[:2].isupper(), reply.summary  # a name such as TF32 stays
     return reply
 
 

@@ -137,13 +137,21 @@ def test_a_considerable_saving_is_said_first_and_is_no_fault():
     best, _ = judged(WORK, info("MEM007", 0.04, 0.27))
     assert (best.code, best.name, best.family, best.fault) == ("MEM007", "what-it-is", Family.MEMORY, False)
     assert best.summary == (
-        "Nothing was found broken; the largest saving seen is 4.0 % to 27 % of a step (predicted): summary of MEM007"
+        "Nothing was found broken; the largest saving seen is 4.0 % to 27 % of a step (predicted). summary of MEM007"
     )
     # Where the time goes, and where nobody looked, come last.
     assert best.note == (
         "summary of CMP002 What forward and backward do inside (90 % of a step) was not profiled (--deep does)."
     )
     assert "fault" not in best.summary.lower()
+
+
+def test_a_saving_whose_summary_has_a_colon_makes_no_sentence_with_two():
+    item = info("MEM007", 0.04, 0.27)
+    says = "Activations are computed again: forward runs twice."
+    best, _ = judged(WORK, dataclasses.replace(item, finding=dataclasses.replace(item.finding, summary=says)))
+    assert best.summary.endswith(f". {says}")
+    assert max(sentence.count(":") for sentence in best.summary.split(". ")) == 1
 
 
 def test_of_several_savings_the_one_of_which_the_most_is_sure_is_said_as_it_is_listed_first():
@@ -155,12 +163,12 @@ def test_a_measured_saving_is_not_called_a_prediction():
     item = info("MEM007", 0.1, 0.27)
     won = dataclasses.replace(item.finding.recoverable, measured=True)
     measured = dataclasses.replace(item, finding=dataclasses.replace(item.finding, recoverable=won))
-    assert "is 10 % to 27 % of a step (measured): summary of MEM007" in said(measured)
+    assert "is 10 % to 27 % of a step (measured). summary of MEM007" in said(measured)
 
 
 def test_a_saving_of_which_nothing_is_sure_counts_by_its_best_guess():
     assert said(info("HST011", 0.0, 0.44)) == (
-        "Nothing was found broken; the largest saving seen is up to 44 % of a step (predicted, and none of it sure): "
+        "Nothing was found broken; the largest saving seen is up to 44 % of a step (predicted, and none of it sure). "
         "summary of HST011"
     )
     assert said(info("HST004", 0.0, 0.29)).startswith("No rule found a fault.")  # 14.5 %
@@ -169,9 +177,11 @@ def test_a_saving_of_which_nothing_is_sure_counts_by_its_best_guess():
 
 def test_work_for_nothing_of_unknown_gain_is_said_where_no_gain_is_known():
     unused = info("CMP018", confidence=0.3)
-    assert said(unused) == "Nothing was found broken; worth a look first, of unknown gain: summary of CMP018"
+    assert said(unused) == (
+        "Nothing was found broken; one thing is worth a look first, its gain unknown. summary of CMP018"
+    )
     assert "CMP018" not in said(unused, info("MEM007", 0.04, 0.27))
-    assert "of unknown gain: summary of HST011" in said(info("HST011"))
+    assert "its gain unknown. summary of HST011" in said(info("HST011"))
     assert said(info("CMP012")) == "No rule found a fault. summary of CMP002"  # of other infos the gain is what counts
 
 

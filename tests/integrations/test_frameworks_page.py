@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from perf_diagnostics.integrations import told_paths
 from tests.integrations.planted import results_in
 
 PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
@@ -25,6 +26,7 @@ def test_an_example_runs_and_is_measured(tmp_path: Path, monkeypatch, capsys, li
     pytest.importorskip("accelerate", reason="accelerate is missing: pip install 'accelerate>=1.1'")
     pytest.importorskip(library, reason=f"{library} is missing")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(told_paths, "_CALLED_IN", str(Path.cwd()))  # as if the example were started there
     exec(compile(example(library), str(PAGE), "exec"), {"__name__": "example"})
     (result,) = results_in(tmp_path / "results")
     assert result.steps[0].samples.tolist() == [4] * 20

@@ -12,6 +12,7 @@ from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Family, Findin
 from perf_diagnostics.records import OWN_TRAINING, Gap, Length, Outcome, Phase, Quantity, Run, StepTable
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.formats.html import render_html
+from perf_diagnostics.report.formats.markdown import render_markdown
 from perf_diagnostics.report.gains import saving
 from perf_diagnostics.report.lead import lead_of
 from perf_diagnostics.report.model import ChartKind, Report, ReportTable
@@ -522,6 +523,12 @@ def test_a_script_that_broke_off_says_so_before_all_else() -> None:
     assert told.headline.startswith(first) and lead_of(told)[0] == "The training crashed after 33 recorded steps."
     assert [finding.code for finding in told.diagnosis.findings[:2]] == ["EXP002", "INP001"]
     assert " ".join(summary_text(told).split("VERDICT")[1].split()).startswith(f"(critical) {first}")
+    # No label says less than the sentence below it: the crash stands first there, too.
+    rules = "EXP002 failed-trials; until then INP001 input-bound"
+    assert f'<span class="code">{rules}</span>' in render_html(told) and f"\n{rules}\n" in render_markdown(told)
+    ran = dataclasses.replace(run_of(trial_of(data_wait=0.6, steps=30)), notes=(OWN_TRAINING,))
+    whole = build_report(ran, diagnose(ran), generated_at=GENERATED_AT)
+    assert '<span class="code">INP001 input-bound</span>' in render_html(whole)
     stopped = dataclasses.replace(run_of(trial_of(data_wait=0.6, outcome=Outcome.INTERRUPTED)), notes=(OWN_TRAINING,))
     by_hand = build_report(stopped, diagnose(stopped), generated_at=GENERATED_AT)
     assert by_hand.headline.startswith("The training waits for data")

@@ -12,6 +12,7 @@ import pytest
 from perf_diagnostics.cli.diagnosis_text import diagnosis_text
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Diagnosis, Remedy
+from perf_diagnostics.diagnose.framework import Framework
 from perf_diagnostics.records import OWN_TRAINING, Run
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.formats.html import render_html
@@ -44,16 +45,26 @@ def test_settings_are_told_where_trials_have_them(form: str, run: Run, diagnosis
         assert ("optimizer_implementation=" in told) is count
 
 
-@pytest.mark.parametrize("form", [form for form in TOLD if form != "terminal"])
+@pytest.mark.parametrize("form", TOLD)
 def test_of_a_script_it_is_told_what_to_write_where_one_place_takes_it(form: str, run: Run) -> None:
     loader = {"num_workers": 8, "persistent_workers": True}
     remedies = [Remedy("Load aside.", loader), Remedy("Fuse.", {"optimizer_implementation": "fused"})]
     remedies += [Remedy("More at once.", {"batch_size": 64}), Remedy("Both.", {**loader, "batch_size": 64})]
     found = dataclasses.replace(diagnose(run).findings[0], remedies=tuple(remedies))
     own = Diagnosis(verdict=None, findings=(found,), takes_settings=False)
-    told = TOLD[form](build_report(run, own, generated_at=""))
+    told = " ".join(TOLD[form](build_report(run, own, generated_at="")).split())
     assert told.count("DataLoader(…, num_workers=8, persistent_workers=True)") == 1
     assert "fused=True" in told and "batch_size=64" not in told and "optimizer_implementation=" not in told
+
+
+@pytest.mark.parametrize("form", TOLD)
+def test_of_a_script_in_a_framework_it_is_told_what_that_takes(form: str, run: Run) -> None:
+    remedies = (Remedy("Train in bfloat16.", {"precision": "bfloat16"}),)
+    found = dataclasses.replace(diagnose(run).findings[0], remedies=remedies)
+    trainer = Framework(name="lightning", owner="Trainer", arguments={"precision": "32-true"})
+    own = Diagnosis(verdict=None, findings=(found,), takes_settings=False, framework=trainer)
+    told = TOLD[form](build_report(run, own, generated_at="")).replace("&#39;", "'")
+    assert "Trainer(…, precision='bf16-mixed')" in " ".join(told.split())
 
 
 def test_a_training_of_the_users_own_takes_no_settings(run: Run) -> None:

@@ -80,7 +80,8 @@ def parser() -> Parser:
 def run_command(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; errors made on purpose are printed as one line."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    ready_streams(own_output=words[:1] != ["run"])
+    own_output = words[:1] != ["run"]
+    ready_streams(own_output=own_output)
     top = parser()
     given, unknown = top.parse_known_args(words)
     if unknown:
@@ -95,7 +96,8 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         return BAD_USAGE
     try:
         code: int = given.run(given)
-        sys.stdout.flush()
+        if own_output:  # a script's own is flushed by the interpreter, which exits with 120 where that fails
+            sys.stdout.flush()
     except PerfDiagnosticsError as error:
         print(f"perf-diagnostics {given.command}: {error}", file=sys.stderr)
         return BAD_USAGE

@@ -151,7 +151,8 @@ def _print(given: argparse.Namespace, comparison: Comparison, checks: Sequence[C
         from perf_diagnostics.report.comparison.comparison_text import comparison_text
 
         print(comparison_text(comparison, checks))
-    if comparison.with_verdict(Verdict.NOT_ENOUGH_RUNS):
+    own = comparison.base.of_own_training or comparison.new.of_own_training
+    if own and comparison.with_verdict(Verdict.NOT_ENOUGH_RUNS):
         print(
             "A loop of your own is repeated by running it several times; name these runs with commas between them: "
             "perf-diagnostics compare before-1,before-2,before-3 after-1,after-2,after-3",

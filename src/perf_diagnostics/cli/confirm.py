@@ -98,7 +98,7 @@ def run(given: argparse.Namespace) -> int:
     if given.dry_run:
         return _plan_only(folder, wanted, given, script)
     end = tried(folder, wanted, given, script)
-    print(tried_text(tried_of(end.experiments)))
+    print(tried_text(tried_of(end.experiments, of_script=script is not None)))
     if end.interrupted:
         print(f"interrupted; go on with: {typed('confirm', folder.path, *_again(given))}", file=sys.stderr)
         return INTERRUPTED

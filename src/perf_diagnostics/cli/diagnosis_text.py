@@ -13,6 +13,7 @@ from perf_diagnostics.diagnose.code.code_words import seen_at
 from perf_diagnostics.diagnose.verdict_place import verdict_words
 from perf_diagnostics.diagnose.wording import counted
 from perf_diagnostics.report.gains import explained_by, fix
+from perf_diagnostics.report.in_code import in_code
 from perf_diagnostics.report.reading_order import in_reading_order
 from perf_diagnostics.report.words import tie
 
@@ -108,7 +109,8 @@ def _finding(finding: Finding, diagnosis: Diagnosis, width: int) -> list[str]:
     for evidence in finding.evidence:
         lines += wrapped(evidence_line(evidence), width, indent="    ")
     for remedy in finding.remedies:
-        change = ", ".join(f"{name}={value}" for name, value in diagnosis.setting_of(remedy).items())
+        setting = diagnosis.setting_of(remedy)
+        change = ", ".join(f"{name}={value}" for name, value in setting.items()) or in_code(remedy, diagnosis)
         lines += wrapped(f"Try: {remedy.says}" + (f" [{change}]" if change else ""), width, indent="  ")
     return lines
 

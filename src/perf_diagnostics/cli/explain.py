@@ -8,6 +8,7 @@ import textwrap
 from typing import Any
 
 from perf_diagnostics.cli.exit_codes import DONE
+from perf_diagnostics.errors import InvalidSettings
 
 
 def add(commands: Any) -> None:
@@ -26,6 +27,11 @@ def add(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     from perf_diagnostics.diagnose.rule_pages import explain, pages, sections_of
 
+    if sys.flags.optimize > 1:
+        raise InvalidSettings(
+            "Python leaves out what stands in docstrings, which the rules' pages are (-OO or PYTHONOPTIMIZE=2); call "
+            "this without."
+        )
     if given.code is None:
         wide = max(len(rule.name) for rule in pages())
         for rule in pages():

@@ -1,4 +1,4 @@
-"""What stands between ``perf-diagnostics run`` and a script by mistake: python itself, or what starts the ranks."""
+"""What is given to ``perf-diagnostics run`` by mistake: python itself, what starts the ranks, a notebook."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ def in_between(words: Sequence[str], *, as_module: bool) -> str:
     """
     target = words[0]
     program = _program(target, as_module=as_module)
+    if not as_module and program.endswith(".ipynb"):
+        return (
+            f"{target} is a notebook and no script. Make one of it with `jupyter nbconvert --to script`, or measure "
+            "the loop in the notebook: with perf_diagnostics.attach(model, optimizer, loader): …"
+        )
     if not as_module and _PYTHON.fullmatch(program):
         meant = shlex.join(["perf-diagnostics", "run", *words[1:]])
         return f"{target} is left out, for `run` is in its place: {meant}"

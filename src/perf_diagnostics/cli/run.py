@@ -6,7 +6,6 @@ import argparse
 import atexit
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -20,6 +19,7 @@ from perf_diagnostics.cli.own_name import typed
 from perf_diagnostics.cli.parser import examples
 from perf_diagnostics.cli.run_arguments import add_results_folder
 from perf_diagnostics.cli.values import assignments, at_least_one, parsed_value
+from perf_diagnostics.measure.host.standard_streams import flush_streams, print_error
 
 #: What to do about a fault of ours.
 REPORT_IT = (
@@ -150,8 +150,7 @@ class _LastAct:
 
     def _act(self) -> None:
         if self.interrupted:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            flush_streams()
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -199,7 +198,7 @@ def tell(session: Session, words: Sequence[str]) -> None:
     with session.faults.guard("verdict") as told:
         _tell(session, words)
     if told.problem is not None:
-        print(f"perf-diagnostics: no verdict, for telling failed: {told.problem!r}", file=sys.stderr)
+        print_error(f"perf-diagnostics: no verdict, for telling failed: {told.problem!r}")
 
 
 def _tell(session: Session, words: Sequence[str]) -> None:
@@ -226,6 +225,7 @@ def _tell(session: Session, words: Sequence[str]) -> None:
 def _tell_more(diagnosis: Diagnosis, recording: Recorded, words: Sequence[str]) -> None:
     """What to change first and what it would win, and the commands that say more, or measure it."""
     from perf_diagnostics.integrations.record.telling import say
+    from perf_diagnostics.integrations.told_paths import told_path
     from perf_diagnostics.report.changes import changes_of
     from perf_diagnostics.report.gains import gain
 
@@ -234,7 +234,7 @@ def _tell_more(diagnosis: Diagnosis, recording: Recorded, words: Sequence[str]) 
         code = f" [{change.code}]" if change.code else ""
         say(f"Try: {change.says}{code} A fix {gain(change.gain)}.")
     if recording.folder is not None:
-        where = os.path.relpath(recording.folder.path)
+        where = told_path(recording.folder.path)
         if _can_be_tried(diagnosis, recording):
             what = "it wins" if first else "settings would win that no fault asks for"
             say(f"To measure what {what}, in the script as it is: {typed('confirm', where, '--rerun', *words)}")

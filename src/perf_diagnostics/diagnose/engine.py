@@ -21,6 +21,7 @@ from perf_diagnostics.diagnose.diagnosis_json import diagnosis_to_json
 from perf_diagnostics.diagnose.facts.asked_for import asked_for
 from perf_diagnostics.diagnose.facts.facts import NotMeasured, SweepFacts, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Finding, Severity
+from perf_diagnostics.diagnose.framework import framework_of
 from perf_diagnostics.diagnose.installed import all_rules
 from perf_diagnostics.diagnose.ranking import ranked
 from perf_diagnostics.diagnose.rule import Rule, configured
@@ -71,7 +72,7 @@ def diagnose(
         replies = with_windows(replies, ask_windows(windows, sound, thresholds))
     primary = _primary(sound)
     about = _trial_about(sound, primary)
-    tried = () if experiments is None else tried_of(experiments)
+    tried = () if experiments is None else tried_of(experiments, of_script=run.of_own_training)
     predicted = capped_by_loader(with_indirect_gains(tempered(replies.placed), sound), sound)
     told = held_against_run(_told_where(_with_lines(predicted, sound)), sound, tried)
     ordered = ranked(with_tried(told, tried), primary)
@@ -104,6 +105,7 @@ def diagnose(
         lines=() if about is None else all_code_shares(about),
         looks=0 if about is None or about.result.code is None else about.result.code.looks,
         takes_settings=not run.of_own_training,
+        framework=framework_of(run),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perf_diagnostics.diagnose.code_share import CodeShare
+from perf_diagnostics.diagnose.framework import Framework
 from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.records import Json
 
@@ -230,7 +231,8 @@ class Diagnosis:
     ``tried`` says what came of the advice that was tried, in the order in which it was; ``waterfall`` where a step at
     the recommended batch went, if a profiler window of it was recorded. ``lines`` says where in the user's own code
     the step's time goes, the line with most of it first, and ``looks`` how often that was looked at. A training of the
-    user's own does not take the settings (``takes_settings``) that a remedy may change: there its words have to do.
+    user's own does not take the settings (``takes_settings``) that a remedy may change: there its words have to do, and
+    what its ``framework`` is told.
     """
 
     verdict: Verdict | None
@@ -245,6 +247,7 @@ class Diagnosis:
     lines: tuple[CodeShare, ...] = ()
     looks: int = 0
     takes_settings: bool = True
+    framework: Framework = field(default_factory=Framework)
 
     def setting_of(self, remedy: Remedy | Tried) -> Mapping[str, Json]:
         """The change of settings that tries a remedy; empty where there is none to be made."""

@@ -140,7 +140,7 @@ def _where_it_goes(healthy: Finding, looked: str) -> Verdict:
 
 def _saved(saving: Finding, *notes: str) -> Verdict:
     """The verdict where no rule found a fault, and something is worth trying."""
-    says = f"Nothing was found broken; {_promised(saving)}: {saving.summary}"
+    says = f"Nothing was found broken; {_promised(saving)}. {saving.summary}"  # which often has a colon of its own
     note = " ".join(part for part in notes if part)
     return Verdict(saving.code, saving.name, saving.family, says, fault=False, note=note)
 
@@ -149,7 +149,7 @@ def _promised(saving: Finding) -> str:
     """``the largest saving seen is 6.0 % to 32 % of a step (predicted)``."""
     won = saving.recoverable
     if won is None:
-        return "worth a look first, of unknown gain"
+        return "one thing is worth a look first, its gain unknown"
     how = "measured" if won.measured else "predicted"
     if won.low >= SURE:
         return f"the largest saving seen is {percent(won.low)} to {percent(won.high)} of a step ({how})"

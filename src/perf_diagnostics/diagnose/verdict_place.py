@@ -7,7 +7,7 @@ import re
 from perf_diagnostics.diagnose.code.code_words import SeenAt, called_from, called_of_several, seen, step_share
 from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding
-from perf_diagnostics.diagnose.verdict import HEALTHY
+from perf_diagnostics.diagnose.verdict import FAILED_TRIALS, HEALTHY
 from perf_diagnostics.diagnose.wording import percent
 
 #: A line is where a finding's time goes if it has at least this part of what the finding claims.
@@ -64,6 +64,28 @@ def verdict_label(diagnosis: Diagnosis) -> str:
     if verdict is None:
         return "No verdict"
     return "Verdict" if verdict.fault or verdict.code == HEALTHY else "No fault, but worth trying first"
+
+
+def verdict_rule(diagnosis: Diagnosis) -> str:
+    """The verdict's code and name, ``INP001 input-bound``, behind those of a crash that it begins with; empty without.
+
+    What the verdict says first stands first here, too.
+    """
+    verdict = diagnosis.verdict
+    if verdict is None:
+        return ""
+    named = f"{verdict.code} {verdict.name}"
+    crash = crash_of(diagnosis)
+    return named if crash is None else f"{crash.code} {crash.name}; until then {named}"
+
+
+def crash_of(diagnosis: Diagnosis) -> Finding | None:
+    """The finding that tells how the trials failed, where the verdict begins with it; else None."""
+    verdict = diagnosis.verdict
+    if verdict is None or verdict.code == FAILED_TRIALS:
+        return None
+    failed = (finding for finding in diagnosis.findings if finding.code == FAILED_TRIALS)
+    return next((finding for finding in failed if verdict.summary.startswith(finding.summary)), None)
 
 
 def verdict_place(diagnosis: Diagnosis) -> str:

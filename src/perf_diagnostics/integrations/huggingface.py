@@ -19,6 +19,7 @@ from typing import Any
 
 from perf_diagnostics.integrations.ends.endings import ending_of
 from perf_diagnostics.integrations.framework_loop import FrameworkLoop
+from perf_diagnostics.integrations.frameworks import of_transformers
 from perf_diagnostics.integrations.model.mixed_precision import autocast_named
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, TRANSFER
 from perf_diagnostics.integrations.trainings import OfTrainings
@@ -190,10 +191,8 @@ def _note_facts(loop: FrameworkLoop, trainer: Any) -> None:
 
     loader = trainer.callback_handler.train_dataloader
     filters = bool(trainer.args.logging_nan_inf_filter)
-    loop.marked.more_facts = {
-        "framework": f"transformers {import_module('transformers').__version__}",
-        "nan_inf_filter": filters,
-        **loader_facts(loader),
-    }
+    loop.marked.more_facts = {"nan_inf_filter": filters, **loader_facts(loader)}
+    with loop.marked.observations.guard("facts"):
+        loop.marked.more_facts |= of_transformers(trainer)
     if filters and trainer.args.device.type != "cpu":
         loop.marked.about.notes.append(NAN_FILTER_NOTE)

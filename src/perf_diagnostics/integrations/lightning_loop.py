@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import sys
 from pathlib import Path
 from typing import Any
 
 from perf_diagnostics.integrations.framework_loop import FrameworkLoop
+from perf_diagnostics.integrations.frameworks import of_lightning
 from perf_diagnostics.integrations.model.mixed_precision import autocast_named
 from perf_diagnostics.integrations.steps.loop_probe import DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER
 from perf_diagnostics.workloads.loaders import loader_facts
@@ -45,10 +45,10 @@ def describe_fit(loop: FrameworkLoop, trainer: Any) -> None:
     """Note down what the Trainer says of its fit."""
     loop.marked.gradients.in_turn(trainer.optimizers[1:])
     loop.marked.recording.exchanges.modules = lambda: [trainer.strategy.model]
-    package = type(trainer).__module__.partition(".")[0]
-    version = getattr(sys.modules.get(package), "__version__", "")
     loop.marked.autocast = autocast_named(trainer.precision)
-    loop.marked.more_facts = {"framework": f"{package} {version}".strip(), **loader_facts(trainer.train_dataloader)}
+    loop.marked.more_facts = loader_facts(trainer.train_dataloader)
+    with loop.marked.observations.guard("facts"):
+        loop.marked.more_facts |= of_lightning(trainer)
     if getattr(trainer.lightning_module, "_compiler_ctx", None) is not None:
         _is_compiled(loop, trainer)
 

@@ -17,6 +17,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING
 
 from perf_diagnostics.errors import InvalidSettings
+from perf_diagnostics.integrations import told_paths as _told_paths  # noqa: F401 - notes the folder it is in
 from perf_diagnostics.integrations.ends.endings import Ending, ending_of
 from perf_diagnostics.integrations.ranks.ranks import rank
 from perf_diagnostics.integrations.ranks.started_trainings import StartedTraining, StartedTrainings

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from perf_diagnostics.measure.host.parent import die_with_parent
+from perf_diagnostics.measure.host.standard_streams import flush_streams
 from perf_diagnostics.trials.launch.launcher import Channel
 
 #: What every trial would import by itself, which takes long: torch's compiler comes with the first optimizer, and
@@ -119,8 +120,7 @@ def _become_trial(
     except BaseException:  # noqa: BLE001 - the last frame of a process: nothing above it could tell
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_streams()
         # Not sys.exit: the server's own clean-up is not this child's to run.
         os._exit(code)
 

@@ -86,7 +86,9 @@ def test_scatter_is_inconclusive():
 def test_one_process_on_a_side_is_not_enough(base: int, new: int):
     row = against(processes(*ABOUT_1_S[:base]), processes(*(2 * s for s in ABOUT_1_S[:new])))
     assert row.verdict is Verdict.NOT_ENOUGH_RUNS
-    assert row.why == f"not enough runs to compare ({base} against {new}): run with --repeats 5"
+    assert (
+        row.why == f"not enough runs to compare ({base} against {new}): measure each several times (sweep --repeats 5)"
+    )
     assert row.ratio.value == pytest.approx(2.0, rel=0.02)
     assert (row.ratio.low, row.p_value) == (None, None)
 

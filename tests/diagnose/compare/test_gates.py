@@ -103,7 +103,7 @@ def test_not_enough_runs_is_undecided():
     (_, step_time) = checked(processes(1.0), processes(9.0), "step_time:5%")
     assert (step_time.state, step_time.why) == (
         State.UNDECIDED,
-        "not enough runs to compare (1 against 1): run with --repeats 5",
+        "not enough runs to compare (1 against 1): measure each several times (sweep --repeats 5)",
     )
 
 

@@ -115,7 +115,7 @@ def test_traffic_of_a_compiled_model_was_not_counted():
     [
         ({"data_wait": 0.3, "forward": 0.7}, "wait for data"),
         ({"transfer": 0.2, "forward": 0.8}, "work on batches in transfer"),
-        ({"transfer": 0.2, "forward": 0.8, "device": "cuda:0"}, "copies to the device"),
+        ({"transfer": 0.2, "forward": 0.8, "device": "cuda:0"}, "copying to the device (20 % of the step)"),
         ({"optimizer": 0.35, "forward": 0.65}, "optimizer"),
         ({"other": 0.5, "forward": 0.5}, "not forward or backward"),
         ({"forward": 1.0}, None),

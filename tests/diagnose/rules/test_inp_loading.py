@@ -149,10 +149,25 @@ def test_workers_are_predicted_to_hide_all_but_the_rest_of_the_step():
     assert number(finding, "workers that would keep up").value == 2
     assert changes(finding) == [{"num_workers": 3, "persistent_workers": True}]
     assert finding.summary == (
-        "To keep up takes 2 workers, and there is none: with 3 a step would take 400 ms at best instead of 1.00 s; "
+        "Keeping up takes 2 workers, and there are none: with 3 a step would take 400 ms at best instead of 1.00 s; "
         "workers that wait need no core of their own."
     )
     assert finding.recoverable.high == pytest.approx(0.6, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("wait", "proposed", "why"),
+    [
+        (0.6, 3, "2 would only just keep up"),  # 0.6 s for a batch against 0.4 s of the rest
+        (0.95, 8, "19 would keep up, and 8 are the most to try on these cores"),  # 0.05 s of the rest, 4 for each core
+    ],
+)
+def test_advice_says_why_its_workers_are_not_those_that_would_keep_up(wait: float, proposed: int, why: str):
+    for rule, now in ((InputBound(), "now none; "), (TooFewWorkers(), "")):
+        finding = found(loading(rule, wait, cpu=0.1, facts={"cpu_count": 2}))
+        says = [remedy.says for remedy in finding.remedies if remedy.change.get("num_workers")]
+        assert number(finding, "workers that would keep up").value != proposed
+        assert says == [f"Load with {proposed} workers that stay alive ({now}{why})."]
 
 
 def test_more_workers_than_free_cores_will_not_fix_it():
@@ -160,7 +175,7 @@ def test_more_workers_than_free_cores_will_not_fix_it():
     finding = found(loading(TooFewWorkers(), 0.79, workers=1, workers_cpu_s=95.0, facts={"threads": 2, "cpu_count": 2}))
     # The batch takes 1 s, the rest of the step 0.21 s: 5 workers.
     assert finding.summary == (
-        "To keep up takes 5 workers, but no core is free for workers that compute: more of them will not fix it."
+        "Keeping up takes 5 workers, but no core is free for workers that compute: more of them will not fix it."
     )
     assert changes(finding) == [] and finding.recoverable is None
 
@@ -173,7 +188,7 @@ def test_whether_the_cores_suffice_is_said_where_loading_computes_or_may():
     assert changes(unknown) and unknown.recoverable.high > 0
     guess = found(loading(TooFewWorkers(), 0.6, facts={"threads": 8}))
     assert guess.summary == (
-        "To keep up takes 2 workers, but no core is free, and whether loading computes was not measured: more of them "
+        "Keeping up takes 2 workers, but no core is free, and whether loading computes was not measured: more of them "
         "may win nothing."
     )
     assert changes(guess) == [] and guess.recoverable is None
@@ -264,8 +279,9 @@ def test_a_stream_has_to_be_split_before_it_is_given_to_workers():
     finding = found(loading(TooFewWorkers(), 0.6, cpu=0.1, facts=facts))
     assert changes(finding) == []
     assert finding.remedies[0].says == (
-        "Load with 3 workers that stay alive, only if they share the data. The data set is a stream: workers help only "
-        "if its __iter__ splits it by torch.utils.data.get_worker_info(); else every worker delivers the whole stream."
+        "Load with 3 workers that stay alive (2 would only just keep up), only if they share the data. The data set is "
+        "a stream: workers help only if its __iter__ splits it by torch.utils.data.get_worker_info(); else every "
+        "worker delivers the whole stream."
     )
     for cpu in (0.1, 0.95):
         remedies = found(loading(SlowBatches(), 0.6, cpu=cpu, facts=facts)).remedies

@@ -60,11 +60,23 @@ def test_the_phase_that_carries_it_is_named():
         a_s={Phase.OPTIMIZER: 0.3, Phase.FORWARD: 0.1}, b_s={Phase.FORWARD: 0.002}, batch_sizes=SIZES, noise=0.01
     )
     finding = found(ask_group(RULE, run))
-    assert "75 % of the fixed cost lies in optimizer" in finding.summary
-    assert number(finding, "fixed cost in optimizer").value == pytest.approx(300, rel=0.02)
+    assert "75 % of the fixed cost lies in the optimizer." in finding.summary
+    assert number(finding, "fixed cost in the optimizer").value == pytest.approx(300, rel=0.02)
     assert {"optimizer_implementation": "fused"} in changes(finding)
     # At the recommended batch 64 a step takes 0.528 s.
     assert finding.claims["optimizer"] == pytest.approx(0.3 / 0.528, rel=0.02)
+
+
+def test_no_phase_is_told_by_the_name_of_its_column():
+    """A reader of the evidence is told of the wait for data, not of ``data_wait``."""
+    run = sweep_of(
+        a_s={Phase.DATA_WAIT: 0.3, Phase.OTHER: 0.1}, b_s={Phase.FORWARD: 0.002}, batch_sizes=SIZES, noise=0.01
+    )
+    finding = found(ask_group(RULE, run))
+    assert "75 % of the fixed cost lies in the wait for data." in finding.summary
+    assert number(finding, "fixed cost in the wait for data").value == pytest.approx(300, rel=0.02)
+    assert number(finding, "fixed cost outside of all phases").value == pytest.approx(100, rel=0.02)
+    assert not [item.metric for item in finding.evidence if "_" in item.metric]
 
 
 def test_without_phases_the_cost_has_no_place():

@@ -12,6 +12,7 @@ from perf_diagnostics.diagnose.engine import diagnose, diagnosis_to_json
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Severity, Share, Tried, Trying
 from perf_diagnostics.diagnose.rule_parts.experiments import About, Experiments
 from perf_diagnostics.diagnose.tried.outcomes import tried_of
+from perf_diagnostics.records import OWN_TRAINING
 from perf_diagnostics.testing import trial_of
 from tests.diagnose.tried_runs import (
     CACHED,
@@ -78,6 +79,15 @@ def test_few_pairs_give_no_verdict_and_say_how_many_it_takes(pairs: int) -> None
 def test_what_goes_on_elsewhere_is_said_as_it_is_called_there() -> None:
     begun = dataclasses.replace(tried((experiment(WORKERS), HALF[:1])), again="profiler.confirm()")
     assert only(begun).why.endswith("`profiler.confirm()` runs those that are missing")
+
+
+def test_what_goes_on_in_a_script_needs_it_named_again() -> None:
+    begun = tried((experiment(WORKERS), HALF[:1]))
+    script = dataclasses.replace(waiting_run(), notes=(OWN_TRAINING,))
+    go_on = "`perf-diagnostics confirm RUN --rerun SCRIPT ARGUMENTS` runs those that are missing"
+    assert go_on in finding(diagnose(script, experiments=begun)).summary
+    (sweep,) = diagnose(waiting_run(), experiments=begun).tried
+    assert "--rerun" not in sweep.why
 
 
 def test_what_fails_after_a_pair_is_not_to_be_gone_on_with() -> None:

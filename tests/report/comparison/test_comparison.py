@@ -34,7 +34,7 @@ def checks_of(comparison: Comparison) -> tuple[Check, ...]:
 
 TEXT = """\
 NEW is worse: synthetic cpu batch 8 slower (step time +10.0 %). 1 configuration completed in BASE and not in
-NEW. Not enough runs to compare (1 against 1): run with --repeats 5.
+NEW. Not enough runs to compare (1 against 1): measure each several times (sweep --repeats 5).
 
 BASE: before, made 2025-01-01 00:00, 7 of 7 trials completed
 NEW : after, made 2025-01-01 00:00, 6 of 7 trials completed
@@ -51,10 +51,10 @@ Different: p below 0.05 and more than 2 % apart. Same: the whole interval within
 no evidence.
 
 Gates:
-  failed: missing, synthetic cpu batch 32: 0 of 1 trials completed in NEW, 1 of 1 in BASE
+  failed: missing, synthetic cpu batch 32: 0 of 1 trial completed in NEW, 1 of 1 in BASE
   failed: step_time:5%, synthetic cpu batch 8: 10 % worse (8.7 % worse to 11 % worse), limit 5.0 %
-  undecided: step_time:5%, synthetic cpu batch 16: not enough runs to compare (1 against 1): run with
-    --repeats 5
+  undecided: step_time:5%, synthetic cpu batch 16: not enough runs to compare (1 against 1): measure each
+    several times (sweep --repeats 5)
   held: 2 of 5 checks
 
 Missing and failed:

@@ -62,7 +62,7 @@ class Row:
         if self.verdict is Verdict.NOT_ENOUGH_RUNS:
             return (
                 f"not enough runs to compare ({self.base_processes} against {self.new_processes}): "
-                f"run with --repeats {REPEATS_TO_COMPARE}"
+                f"measure each several times (sweep --repeats {REPEATS_TO_COMPARE})"
             )
         if self.verdict is not Verdict.INCONCLUSIVE:
             return ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from perf_diagnostics.diagnose.compare.comparison import Comparison, Completion, Row, Verdict
 from perf_diagnostics.diagnose.compare.metrics import METRICS, Better
-from perf_diagnostics.diagnose.wording import percent
+from perf_diagnostics.diagnose.wording import counted, percent
 from perf_diagnostics.errors import InvalidSettings
 
 #: The gate on configurations that completed in BASE and no longer do; every other gate brings it along.
@@ -117,7 +117,7 @@ def failing(checks: Iterable[Check], *, strict: bool) -> tuple[Check, ...]:
 
 
 def _completeness(completion: Completion) -> Iterable[Check]:
-    counts = f"{completion.new} of {completion.new_planned} trials completed in NEW"
+    counts = f"{completion.new} of {counted(completion.new_planned, 'trial')} completed in NEW"
     before = f"{completion.base} of {completion.base_planned} in BASE"
     if completion.lost:
         told = "it is not in NEW" if not completion.new_planned else counts

@@ -23,7 +23,12 @@ DOUBLE = "float64"
 _CONVOLVES = 0.5
 
 #: What takes this part of a step sets its pace, and not the arithmetic.
-PACE = {"wait for data": 0.20, "copies to the device": 0.15, "work on batches in transfer": 0.15, "optimizer": 0.30}
+PACE = {
+    "the wait for data": 0.20,
+    "copying to the device": 0.15,
+    "work on batches in transfer": 0.15,
+    "the optimizer": 0.30,
+}
 DRY = 0.50
 EMPTY = 0.80
 COMPUTING = 0.60
@@ -177,18 +182,18 @@ def held_back_by(facts: TrialFacts) -> str | None:
     On a device that is also its host (:func:`paced_by_host`).
     """
     if facts.on_accelerator and paced_by_host(facts):
-        return f"the host, which let the device run dry in {percent(facts.starved_share.value)} of the steps"
+        return f"the host (the device ran dry in {percent(facts.starved_share.value)} of the steps)"
     waits = ask(lambda: facts.exposed_data_wait_share)
-    moving = "copies to the device" if facts.on_accelerator else "work on batches in transfer"
+    moving = "copying to the device" if facts.on_accelerator else "work on batches in transfer"
     shares = {
-        "wait for data": waits,
+        "the wait for data": waits,
         moving: ask(lambda: facts.share(Phase.TRANSFER)),
-        "optimizer": ask(lambda: facts.optimizer_share),
+        "the optimizer": ask(lambda: facts.optimizer_share),
     }
     known = {name: share.value for name, share in shares.items() if share is not None and share.value >= PACE[name]}
     if known:
         name = max(known, key=lambda one: known[one])
-        return f"the {name} ({percent(known[name])} of the step)"
+        return f"{name} ({percent(known[name])} of the step)"
     share = computing(facts)
     if share.value < COMPUTING:
         return f"what is not forward or backward ({percent(1 - share.value)} of the step)"

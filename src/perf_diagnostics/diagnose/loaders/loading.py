@@ -181,6 +181,14 @@ class Loading:
             most = self.free_cores
         return int(min(self.needed + 1, most))
 
+    def beside_needed(self, proposed: int) -> str:
+        """Why others are proposed than would keep up: ``5 would only just keep up``; empty where they are as many."""
+        if proposed == self.needed:
+            return ""
+        if proposed > self.needed:
+            return f"{self.needed} would only just keep up"
+        return f"{self.needed} would keep up, and {proposed} are the most to try on these cores"
+
 
 def rushed(step_s: float, hand_over_s: float, workers: int | None, free_cores: float | None) -> bool:
     """Whether batches of running workers come so close together that handing them over may be what takes the time."""

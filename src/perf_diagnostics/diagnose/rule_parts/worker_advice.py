@@ -50,7 +50,7 @@ def more_workers(facts: TrialFacts, workers: int, now: str = "") -> Remedy:
     Args:
         facts: the trial.
         workers: to load with.
-        now: what is said of how many there are now, such as `` (now none)``.
+        now: what is said of how many there are now and would keep up, such as `` (now none)``.
     """
     stay = "stays" if workers == 1 else "stay"
     says = f"Load with {counted(workers, 'worker')} that {stay} alive{now}"

@@ -62,5 +62,5 @@ class SinglePrecision:
             product_share=self.product_share,
             remedy=Remedy(f"Train in {name}. {CHANGES_TRAINING}", {"precision": name}),
             what=f"{name} products",
-            waste="Lower precision (AMP)",
+            waste="lower precision (AMP)",
         )

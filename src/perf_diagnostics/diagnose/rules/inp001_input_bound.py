@@ -159,7 +159,8 @@ def _of_making(facts: TrialFacts, loading: Loading, workers: int | None) -> tupl
         less = WHOLE_BATCHES
     if workers is None:
         return (less, IN_A_THREAD) if loading.kind == "waiting" and not loading.workers else (less,)
-    more = more_workers(facts, workers, f" (now {loading.workers or 'none'})")
+    known = (f"now {loading.workers or 'none'}", loading.beside_needed(workers))
+    more = more_workers(facts, workers, f" ({'; '.join(word for word in known if word)})")
     return (less, more) if streams_whole(facts) else (more, less)
 
 

@@ -90,7 +90,7 @@ class TooFewWorkers:
         if loading.hands_over:
             return cleared(self, "most of its wait is taking over what its workers made (INP008)", *numbers)
         if loading.needed <= now:
-            return cleared(self, f"{counted(now, 'worker')} should keep up, {loading.needed} are needed", *numbers)
+            return cleared(self, f"{counted(loading.needed, 'worker')} would keep up, and there {_are(now)}", *numbers)
         if not loading.workers_pay:
             return cleared(
                 self,
@@ -119,7 +119,7 @@ class TooFewWorkers:
             summary=_summary(loading, proposed if helps else None),
             scope=facts.label,
             evidence=numbers,
-            remedies=(more_workers(facts, proposed) if helps else _cheaper(facts, loading),),
+            remedies=(_more(facts, loading, proposed) if helps else _cheaper(facts, loading),),
             recoverable=_gain(facts, loading, proposed) if helps else None,
             confidence=confidence(
                 Tier.SHARE if loading.kind == "unknown" else Tier.SHARE_AND_CAUSE,
@@ -140,6 +140,11 @@ def _gain(facts: TrialFacts, loading: Loading, workers: int) -> Share:
     floor = by_cores if loading.kind == "computing" else 0.0
     most = loading.left(loading.most_step_s(workers))
     return recoverable(won, Family.INPUT, floor=floor, cautious_floor=max(by_cores, most))
+
+
+def _more(facts: TrialFacts, loading: Loading, workers: int) -> Remedy:
+    why = loading.beside_needed(workers)
+    return more_workers(facts, workers, f" ({why})" if why else "")
 
 
 def _cheaper(facts: TrialFacts, loading: Loading) -> Remedy:
@@ -169,11 +174,11 @@ def _summary(loading: Loading, proposed: int | None) -> str:
         why = "that is more than the cores bear"
         if loading.guessed:
             why = f"{_small(loading.cores_left)}, and whether loading computes was not measured"
-            return f"To keep up takes {counted(loading.needed, 'worker')}, but {why}: more of them may win nothing."
+            return f"Keeping up takes {counted(loading.needed, 'worker')}, but {why}: more of them may win nothing."
         if loading.cores_lacking:
             why = f"{_small(loading.cores_left)} for workers that compute"
-        return f"To keep up takes {counted(loading.needed, 'worker')}, but {why}: more of them will not fix it."
-    need = f"To keep up takes {counted(loading.needed, 'worker')}, and there {_are(loading.workers or 0)}"
+        return f"Keeping up takes {counted(loading.needed, 'worker')}, but {why}: more of them will not fix it."
+    need = f"Keeping up takes {counted(loading.needed, 'worker')}, and there {_are(loading.workers or 0)}"
     now, then = (duration(seconds) for seconds in (loading.now_s, loading.step_s(proposed)))
     return f"{need}: with {proposed} a step would take {then} at best instead of {now}{_cores(loading, proposed)}."
 
@@ -199,4 +204,4 @@ def _be(count: int) -> str:
 
 
 def _are(workers: int) -> str:
-    return f"{_be(workers)} {workers}" if workers else "is none"
+    return f"{_be(workers)} {workers}" if workers else "are none"

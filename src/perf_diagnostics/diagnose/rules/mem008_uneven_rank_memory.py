@@ -67,16 +67,19 @@ class UnevenRankMemory:
             ),
             *(Evidence(metric=f"memory of rank {i}", value=each / 1e9, unit="GB") for i, each in enumerate(held[:16])),
         )
-        says = f"Rank {rank} holds {largest / 1e9:.3g} GB and rank {held.index(smallest)} {smallest / 1e9:.3g} GB"
+        says = f"{rank} holds {largest / 1e9:.3g} GB and rank {held.index(smallest)} {smallest / 1e9:.3g} GB"
         if spread < self.warn_spread or pressure < self.warn_pressure:
-            return cleared(self, f"{says}: {percent(spread)} apart, {percent(pressure)} of the {where}'s", *numbers)
+            return cleared(
+                self, f"rank {says}: {percent(spread)} apart, {percent(pressure)} of the {where}'s memory", *numbers
+            )
         critical = spread >= self.critical_spread and pressure >= self.critical_pressure
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=Severity.CRITICAL if critical else Severity.WARNING,
-            summary=f"{says}, {percent(spread)} less; the fullest rank decides how large the batch of all can be.",
+            summary=f"Rank {says}, {percent(spread)} less; the fullest rank decides how large a batch all of them can "
+            "take.",
             scope=facts.label,
             evidence=numbers,
             remedies=(Remedy(f"Look at what only rank {rank} keeps; split stages or shards by memory."),),

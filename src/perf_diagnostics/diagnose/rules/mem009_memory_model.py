@@ -67,11 +67,11 @@ class MemoryModel:
             Evidence(metric="R squared", value=line.r_squared, limit=self.least_r_squared, n=len(peaks)),
             Evidence(metric=f"batch that fills {self.fill:.0%} of the memory", value=largest),
         )
-        says = f"A sample takes {significant(line.per_sample_bytes / 1e6)} MB"
+        says = f"sample takes {significant(line.per_sample_bytes / 1e6)} MB"
         if largest < 2 * last.batch_size:
-            return cleared(self, f"{says}; the largest measured batch is near what fits", *numbers)
+            return cleared(self, f"a {says}; the largest measured batch is near what fits", *numbers)
         if not facts.knee.rising:
-            return cleared(self, f"{says}; larger batches would fit, and throughput no longer rises", *numbers)
+            return cleared(self, f"a {says}; larger batches would fit, and throughput no longer rises", *numbers)
         far = largest > self.reach * last.batch_size
         about = f"of more than {self.reach * last.batch_size:.0f}" if far else f"of about {largest}"
         return Finding(
@@ -79,7 +79,7 @@ class MemoryModel:
             name=self.name,
             family=self.family,
             severity=Severity.INFO,
-            summary=f"{says}; by the straight line through the measured sizes a batch {about} would fit, against "
+            summary=f"A {says}; by the straight line through the measured sizes a batch {about} would fit, against "
             f"{last.batch_size} measured, and throughput still rises. Nobody ran it.",
             scope=facts.label,
             evidence=numbers,

@@ -71,7 +71,7 @@ class GrowingSteps:
         number = evidence("above the level of the first steps", share, "%", limit=self.lost_share)
         graded = grade(share, ((Severity.WARNING, self.lost_share),))
         if graded is None:
-            return cleared(self, f"{_how(growing[0])}: {percent_between(share)} of all time", number)
+            return cleared(self, f"the {_how(growing[0])}: {percent_between(share)} of all time", number)
         if explained_by_length(facts, self.explained) is not None:
             return cleared(self, "the length of the batch explains the longer steps (STB001)", number)
         lines = {one.phase: growing_lines(facts, one.phase) for one in growing}
@@ -88,7 +88,7 @@ class GrowingSteps:
             family=self.family,
             # More and more work for the model is as often meant as not: a curriculum.
             severity=Severity.INFO if more_work else graded.severity,
-            summary=f"{_how(growing[0])}{_also(growing[1:])}: {percent(at_end)} of the last steps, and "
+            summary=f"The {_how(growing[0])}{_also(growing[1:])}: {percent(at_end)} of the last steps, and "
             f"{percent_between(share)} of all time, lie above the level of the first."
             f"{'' if with_forward else _carried(facts, growing)}",
             scope=facts.label,
@@ -115,7 +115,7 @@ def _last_step_s(facts: TrialFacts) -> float:
 def _how(one: GrowingPhase) -> str:
     rise = one.rise
     return (
-        f"The time {PLACES[one.phase]} grows with every step, by {duration(rise.per_value)} on average, from "
+        f"time {PLACES[one.phase]} grows with every step, by {duration(rise.per_value)} on average, from "
         f"{duration(rise.first)} to {duration(rise.last)}"
     )
 

@@ -10,6 +10,7 @@ from perf_diagnostics.diagnose.facts.facts import Group, Interval, Point, TrialF
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, Grade, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, measured_gain, recoverable
+from perf_diagnostics.diagnose.rule_parts.stalls import PLACES
 from perf_diagnostics.diagnose.statistics.scaling import LARGEST_ERROR, LinearCost, fit_cost, overhead_by_phase
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import ALL_PHASES, Phase
@@ -136,7 +137,7 @@ def _carrier(by_phase: Mapping[Phase, float]) -> tuple[Phase, float] | None:
 
 def _phase_numbers(by_phase: Mapping[Phase, float], fit: LinearCost) -> tuple[Evidence, ...]:
     return tuple(
-        Evidence(metric=f"fixed cost in {phase}", value=cost * 1e3, unit="ms", n=len(fit.batches))
+        Evidence(metric=f"fixed cost {PLACES[phase]}", value=cost * 1e3, unit="ms", n=len(fit.batches))
         for phase, cost in sorted(by_phase.items(), key=lambda item: -item[1])
         if cost > 0
     )
@@ -152,7 +153,7 @@ def _summary(facts: Group, fit: LinearCost, shares: Mapping[int, Interval], by_p
     carrier = _carrier(by_phase)
     if carrier is None:
         return says
-    return f"{says} {percent(carrier[1])} of the fixed cost lies in {str(carrier[0]).replace('_', ' ')}."
+    return f"{says} {percent(carrier[1])} of the fixed cost lies {PLACES[carrier[0]]}."
 
 
 def _gain(facts: Group, share: Interval, graded: Grade | None) -> Share:

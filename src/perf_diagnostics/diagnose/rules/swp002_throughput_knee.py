@@ -90,7 +90,7 @@ def _summary(facts: Group, knee: Knee) -> str:
             f"doubling: the knee {where}."
         )
     if not knee.sure:
-        says += " Noise does not allow to tell it from its neighbours."
+        says += " The measurements are too noisy to tell it from its neighbours."
     return says + _small_batches(facts)
 
 

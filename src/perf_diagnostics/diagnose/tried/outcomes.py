@@ -25,8 +25,10 @@ LEAST_PAIRS = 3
 UNSURE = (Trying.INCONCLUSIVE, Trying.TOO_EARLY, Trying.NOT_SETTLED)
 
 
-def tried_of(experiments: Experiments) -> tuple[Tried, ...]:
+def tried_of(experiments: Experiments, *, of_script: bool = False) -> tuple[Tried, ...]:
     """What came of every experiment, then what was left out.
+
+    ``of_script``: the trials are a script of the user's own, which has to be named again to go on.
 
     Of each process there is one number, the time a sample took over all its steady steps: steps of one process share
     its memory layout and its neighbours. The gain is 1 less the ratio of the two, with Student's interval over the
@@ -38,7 +40,8 @@ def tried_of(experiments: Experiments) -> tuple[Tried, ...]:
     """
     results = {result.trial.id: result for result in experiments.results}
     asked = {same_question(one.base, one.change): one for one in experiments.planned}  # the last of each
-    done = tuple(_outcome(experiment, results, experiments.again) for experiment in asked.values())
+    again = f"{experiments.again} --rerun SCRIPT ARGUMENTS" if of_script else experiments.again
+    done = tuple(_outcome(experiment, results, again) for experiment in asked.values())
     return (*done, *(_left_out(item) for item in experiments.left_out))
 
 

@@ -21,6 +21,8 @@ from pathlib import Path
 
 import psutil
 
+from perf_diagnostics.measure.host.standard_streams import flush_streams
+
 #: Once the first training has enough, the others have as much time as it took, and at least so many s: those of two
 #: ranks or two workers end about together, and one that waits for the first would wait for ever.
 _LEAST_S = 10.0
@@ -118,8 +120,7 @@ def _alive(pid: int) -> bool:
 
 def leave_now() -> None:
     """End this process and those it has started, without the script's own end: what it would save is not asked for."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush_streams()
     ended = [pid for process in multiprocessing.active_children() if process.pid for pid in _tree(process.pid)]
     # Who waits for one of them in another thread of ours goes on once it is gone, and is not to get that far.
     sys.setswitchinterval(60)

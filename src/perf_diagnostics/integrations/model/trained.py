@@ -84,6 +84,8 @@ class Trained:
         #: And in how many slices of one batch each models were called, in the first steps.
         self.slices: Counter[int] = Counter()
         self.loader_facts: dict[str, Json] = {}
+        #: Facts of the framework whose loop trains; empty where that is the user's own.
+        self.framework_facts: dict[str, Json] = {}
         #: Whether torch.utils.checkpoint was called.
         self.checkpoints = False
         #: The parameters that the loop updates by hand, without an optimizer of torch.
@@ -304,4 +306,5 @@ class Trained:
             **self.gradients.facts(turns),
             "user_hooks": user_hooks(models) or about.facts.get("user_hooks", []),
             **self.loader_facts,
+            **self.framework_facts,
         }

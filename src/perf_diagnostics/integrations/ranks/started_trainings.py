@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import uuid
 from collections.abc import Sequence
@@ -11,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
+
+from perf_diagnostics.integrations.told_paths import told_path
 
 if TYPE_CHECKING:
     from perf_diagnostics.records import Run
@@ -78,9 +79,7 @@ def notes_on_processes(recorded: Sequence[object]) -> list[str]:
     if isinstance(recorded[0], StartedTraining):
         notes.append(f"This is the training of {recorded[0].process}, a process that the script started.")
     others = [
-        f"{os.path.relpath(one.folder.path)} ({one.process})"
-        for one in recorded[1:]
-        if isinstance(one, StartedTraining)
+        f"{told_path(one.folder.path)} ({one.process})" for one in recorded[1:] if isinstance(one, StartedTraining)
     ]
     if others:
         notes.append(f"Other processes that the script started have trained, too: {', '.join(others)}.")

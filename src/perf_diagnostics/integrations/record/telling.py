@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from perf_diagnostics.integrations.told_paths import told_path
+from perf_diagnostics.measure.host.standard_streams import print_error
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Run
 from perf_diagnostics.store.run_folder import RunFolder
@@ -37,8 +37,7 @@ class Recorded(Protocol):
 
 def say(text: str) -> None:
     """Print a line that is ours, after what the training has printed."""
-    sys.stdout.flush()
-    print(f"perf-diagnostics: {text}", file=sys.stderr)
+    print_error(f"perf-diagnostics: {text}")
 
 
 def tell(recording: Recorded, observations: Observations, notes: Iterable[str] = ()) -> Diagnosis | None:
@@ -61,7 +60,7 @@ def _verdict(recording: Recorded, observations: Observations) -> tuple[str, Diag
         why = next((f": {gap.why}" for gap in gaps), "")
         by_hand = "" if recording.broke_off else f"; steps can be marked by hand, too ({_MARKS})"
         return f"no training step was measured{why}{by_hand}", None
-    where = "not written" if recording.folder is None else os.path.relpath(recording.folder.path)
+    where = "not written" if recording.folder is None else told_path(recording.folder.path)
     diagnosis = diagnose(run, traces=None if recording.folder is None else recording.folder.traces())
     told = f"{'no verdict: ' if diagnosis.verdict is None else ''}{verdict_words(diagnosis)}"
     return f"{where}: {' '.join(told.split())}", diagnosis

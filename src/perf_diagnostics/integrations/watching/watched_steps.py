@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -12,6 +13,7 @@ import torch
 
 from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.counts import Counts
+from perf_diagnostics.integrations.frameworks import driving_framework
 from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.backward_looks import BackwardLooks
 from perf_diagnostics.integrations.model.called_masks import Call, Copies, MaskReader, count_call
@@ -384,6 +386,8 @@ class WatchedSteps:
     def _settle(self) -> None:
         """The first step is over: by now it is known what is trained, and where."""
         self.settled = True
+        with self._observations.guard("facts"):
+            self.trained.framework_facts = driving_framework(sys._getframe())
         if self.trained.searches:
             self.recording.aside(self.describe)  # a script's function may take the model with it when it ends
         device = self.trained.device

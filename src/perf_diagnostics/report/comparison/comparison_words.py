@@ -95,11 +95,11 @@ def method(comparison: Comparison) -> str:
 
 
 def run_line(title: str, run: Run) -> str:
-    """``BASE  before, 2026-11-21 03:27: 6 of 6 trials completed``"""
+    """``BASE: before, made 2026-11-21 03:27, 6 of 6 trials completed``; a training of one's own is called one."""
     asked = asked_for(run)
-    done, planned = len(asked.completed), len(asked.results) + len(asked.pending)
+    planned = counted(len(asked.results) + len(asked.pending), "training" if run.of_own_training else "trial")
     made = f"{plain(run.name, _NAME_LIMIT)}, made {plain(run.created_at[:16].replace('T', ' '))}"
-    return f"{title}: {made}, {done} of {planned} trials completed"
+    return f"{title}: {made}, {len(asked.completed)} of {planned} completed"
 
 
 def varied_lines(comparison: Comparison) -> list[str]:

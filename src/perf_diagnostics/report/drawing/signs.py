@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perf_diagnostics.diagnose.finding import Severity, Share
+from perf_diagnostics.diagnose.verdict_place import crash_of
 from perf_diagnostics.report.drawing.palette import Ink, series_mark
 from perf_diagnostics.report.model import Report
 
@@ -54,10 +55,15 @@ def share_bar(phase: str, length: float, ink: Ink) -> str:
 
 
 def verdict_severity(report: Report) -> str:
-    """The severity of the finding that is the verdict; ``good`` where nothing is wrong, ``none`` without a verdict."""
+    """The severity of the finding that is the verdict, or of the crash it begins with.
+
+    ``good`` where nothing is wrong, ``none`` without a verdict.
+    """
     verdict = report.diagnosis.verdict
     if verdict is None:
         return "none"
+    if (crash := crash_of(report.diagnosis)) is not None:
+        return str(crash.severity)
     found = [finding.severity for finding in report.diagnosis.findings if finding.code == verdict.code]
     if found:
         return str(found[0])

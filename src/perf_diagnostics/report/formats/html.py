@@ -11,7 +11,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from perf_diagnostics.diagnose.code import code_words
 from perf_diagnostics.diagnose.finding import Finding, Severity
-from perf_diagnostics.diagnose.verdict_place import verdict_finding, verdict_label, verdict_note, verdict_seen
+from perf_diagnostics.diagnose.verdict_place import (
+    verdict_finding,
+    verdict_label,
+    verdict_note,
+    verdict_rule,
+    verdict_seen,
+)
 from perf_diagnostics.records import Json
 from perf_diagnostics.report import gains, words
 from perf_diagnostics.report.changes import finding_key
@@ -187,6 +193,7 @@ def _context(report: Report, medium: Medium) -> dict[str, Any]:
         "about_verdict": lambda change: about_verdict(change, report.diagnosis),
         "verdict_finding": verdict_finding(report.diagnosis),
         "verdict_label": verdict_label(report.diagnosis),
+        "verdict_rule": verdict_rule(report.diagnosis),
         "verdict_note": verdict_note(report.diagnosis),
         "icon": lambda severity: severity_sign(str(severity), ink),
         "verdict_seen": verdict_seen(report.diagnosis),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from perf_diagnostics.diagnose.code.code_words import seen_at
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding
-from perf_diagnostics.diagnose.verdict_place import verdict_note, verdict_seen
+from perf_diagnostics.diagnose.verdict_place import verdict_note, verdict_rule, verdict_seen
 from perf_diagnostics.report.formats.markdown_text import md, md_code
 from perf_diagnostics.report.gains import IN_BRACKETS, explained_by, fix, saving
 from perf_diagnostics.report.in_code import in_code
@@ -70,8 +70,8 @@ def _opening(report: Report) -> Iterator[str]:
     yield from ("## Verdict", "", f"**{md(first)}**{f' {md(rest)}' if rest else ''}", "")
     if (seen := verdict_seen(report.diagnosis)) is not None:
         yield from (f"{seen.at(md, md_code)}{md(seen.beside)}.", "")
-    if (verdict := report.diagnosis.verdict) is not None:
-        yield from (f"{md(verdict.code)} {md(verdict.name)}", "")
+    if rule := verdict_rule(report.diagnosis):
+        yield from (md(rule), "")
     if note := verdict_note(report.diagnosis):
         yield from (md(note), "")
     if report.changes:

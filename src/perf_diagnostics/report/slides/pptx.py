@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from perf_diagnostics.diagnose.finding import Cleared, Severity, Unchecked
-from perf_diagnostics.diagnose.verdict_place import verdict_label, verdict_note, verdict_place
+from perf_diagnostics.diagnose.verdict_place import verdict_label, verdict_note, verdict_place, verdict_rule
 from perf_diagnostics.errors import FormatUnavailable
 from perf_diagnostics.report.drawing.signs import verdict_severity
 from perf_diagnostics.report.gains import saving
@@ -105,7 +105,6 @@ def _moment(text: str) -> datetime | None:
 def _opening(deck: Deck, report: Report) -> None:
     """Title, verdict and key figures: what one slide has to say if it is the only one shown."""
     place = verdict_place(report.diagnosis)
-    verdict = report.diagnosis.verdict
     note = verdict_note(report.diagnosis)
     notes = "\n".join((" ".join(part for part in (report.headline, place, note) if part), "", *report.answer))
     slide = deck.slide(report.title, notes)
@@ -114,9 +113,7 @@ def _opening(deck: Deck, report: Report) -> None:
     if report.alerts:
         alert = Line(plain(report.alerts[0], 300), 11, "critical", bold=True, space_after=0)
         deck.text(slide, Box(0.65, 0.12, WIDTH_IN - 1.3, 0.45), [alert])
-    label = verdict_label(report.diagnosis)
-    if verdict is not None:
-        label += f"  {verdict.code} {verdict.name}"
+    label = f"{verdict_label(report.diagnosis)}  {verdict_rule(report.diagnosis)}".rstrip()
     first, rest = lead_of(report)
     lines = _verdict_lines(label, first, rest, place, note)
     tall = min(_VERDICT_IN, sum(height_in(line, WIDTH_IN - 1.6) for line in lines))

@@ -389,3 +389,33 @@ def test_a_training_whose_first_step_is_a_capture_is_asked_for_its_device_in_the
     with attach(model, optimizer, loader, results_dir=tmp_path):
         train(model, optimizer, loader)
     assert asked_after == [3]  # not in the two captures, once after the next step, and never again
+
+
+def copied(module: torch.nn.Module) -> torch.nn.Module:
+    """As learn2learn's ``clone_module`` and the replicas of DataParallel are made."""
+    copy_ = module.__new__(type(module))
+    copy_.__dict__ = module.__dict__.copy()
+    copy_._parameters = {name: one + 1 for name, one in module._parameters.items()}
+    copy_._modules = {name: copied(one) for name, one in module._modules.items()}
+    return copy_
+
+
+def test_the_call_of_a_copy_of_all_attributes_is_the_copys_own(tmp_path: Path) -> None:
+    model, optimizer, loader = parts()
+    x = torch.ones(1, 4)
+    wanted = copied(model)(x)
+    with attach(model, optimizer, loader, results_dir=tmp_path):
+        copy_ = copied(model)
+        assert "_compiled_call_impl" in vars(copy_) and torch.equal(copy_(x), wanted)
+        assert not torch.equal(model(x), wanted)
+
+
+def test_a_copy_of_all_attributes_may_outlive_the_model(tmp_path: Path) -> None:
+    model, wanted = torch.nn.Linear(4, 1), torch.ones(1, 4)
+    undo = watch_calls(model, a_watch(tmp_path))
+    copy_ = copied(model)
+    expected = copy_.forward(wanted)
+    del model
+    gc.collect()
+    assert torch.equal(copy_(wanted), expected)
+    undo()

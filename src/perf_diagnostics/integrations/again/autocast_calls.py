@@ -12,7 +12,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from perf_diagnostics.integrations.model import describe
-from perf_diagnostics.integrations.model.modules import TimedCalls, stands_in
+from perf_diagnostics.integrations.model.modules import TimedCalls, own_call, stands_in
 from perf_diagnostics.integrations.watching.patches import replace
 
 
@@ -44,7 +44,7 @@ class AutocastCalls:
         def call(*args: Any, **kwargs: Any) -> Any:
             nonlocal kind
             model: Any = alive()
-            original: Callable[..., Any] = model._call_impl if before is None else before
+            original: Callable[..., Any] = own_call(model) if before is None else before
             kind = kind or self._kind_of(model)
             if self._inside or self._has_own(kind):
                 return original(*args, **kwargs)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from threading import get_ident
+from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +35,10 @@ from perf_diagnostics.workloads.workload import BatchCount
 #: torch.nn.Module looks for this on every call and calls it instead; it leaves it out of copies and pickles. Compiling
 #: in place (``model.compile()``) uses it too. It has been there since torch 2.1.
 _CALL = "_compiled_call_impl"
+
+#: Torch's function that a module's call begins in, and where functions lie that may stand between it and ours.
+CALLS: Any = getattr(torch.nn.Module._wrapped_call_impl, "__code__", None)
+_OURS = str(Path(__file__).parents[2])
 
 #: What is marked of a call: is the model called on what it was trained on last, to be trained, and in evaluation mode?
 CODES = {
@@ -146,6 +153,32 @@ class TimedCalls:
             module.__dict__[_CALL] = self._before
 
 
+def called_by(frame: FrameType | None, module: Any) -> Any:
+    """The module whose call has come to a function that stands in for a module's call; asked by that function.
+
+    Mostly the module itself. But who copies a module's ``__dict__`` (``learn2learn``'s ``clone_module``, replicas of
+    ``DataParallel``) copies what stands in for its call as well, and the copy's call is not to be the module's.
+
+    Args:
+        frame: what has called the function: torch's part of a call, or another function that stands in for it.
+        module: whose calls go through the function; None where it has gone, and only a copy is left.
+    """
+    while frame is not None and frame.f_code is not CALLS and frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.f_back
+    return frame.f_locals["self"] if frame is not None and frame.f_code is CALLS else module
+
+
+def own_call(module: Any) -> Callable[..., Any]:
+    """What the call that has come to a function of ours does without that function, which asks this.
+
+    Args:
+        module: whose calls go through the function; a copy's call is the copy's own (:func:`called_by`).
+    """
+    called = module if torch.compiler.is_dynamo_compiling() else called_by(sys._getframe(2), module)
+    call: Callable[..., Any] = called._call_impl
+    return call
+
+
 def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:  # noqa: PLR0915 - with the call inside of it
     """Time every call of a module, until what is returned is called.
 
@@ -157,7 +190,7 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:  # noq
     compiling, grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
     state, around, steps, thread = watch.state, watch.probe.open, watch.steps, watch.thread
     batches, beside, reader, marks = steps.batches, steps.beside, _reader(module, steps), watch.probe.marks
-    tensor, reference, this = torch.Tensor, weakref.ref, id(module)
+    tensor, reference, this, frame = torch.Tensor, weakref.ref, id(module), sys._getframe
     #: What the model was last called with to be trained; weakly, for a batch must be gone when the loop lets it go.
     trained_on: Callable[[], Any] = nobody
 
@@ -167,8 +200,11 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:  # noq
     def timed(*args: Any, **kwargs: Any) -> Any:  # noqa: PLR0912 - each function that it calls is seen in quick steps
         nonlocal trained_on
         module: Any = alive()
+        if not compiling():
+            caller = frame(1)
+            module = caller.f_locals["self"] if caller.f_code is CALLS else called_by(caller, module)
         call = module._call_impl if before is None else before
-        if compiling() or not state.active or get_ident() != thread:
+        if not state.active or compiling() or get_ident() != thread:
             return call(*args, **kwargs)
         expect = UNSURE
         try:
@@ -272,12 +308,15 @@ def watch_beside(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
     it, a part of the training. What is called later in a step lies between phases that are marked anyway.
     """
     before = module.__dict__.get(_CALL)
-    alive = weakref.ref(module)
+    alive, frame = weakref.ref(module), sys._getframe
     compiling, grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
     state, around, steps, thread = watch.state, watch.probe.open, watch.steps, watch.thread
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         module: Any = alive()
+        if not compiling():
+            caller = frame(1)
+            module = caller.f_locals["self"] if caller.f_code is CALLS else called_by(caller, module)
         call = module._call_impl if before is None else before
         if compiling() or not state.unused_wait or state.inside != NOTHING or not state.active or get_ident() != thread:
             return call(*args, **kwargs)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from perf_diagnostics.integrations.model.describe import parameters_of
-from perf_diagnostics.integrations.model.modules import TimedCalls, is_compiled, stands_in
+from perf_diagnostics.integrations.model.modules import TimedCalls, is_compiled, own_call, stands_in
 from perf_diagnostics.integrations.one_step import known_answers, prefixes_again, unchanging
 from perf_diagnostics.integrations.one_step.dataflow import StepDataflow
 from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
@@ -353,9 +353,9 @@ class StepLook:
 
     def _stand_in_for_calls(self, model: torch.nn.Module, mode: OperatorMode) -> None:
         before, thread, compiling = stands_in(model), get_ident(), torch.compiler.is_dynamo_compiling
-        call: Callable[..., Any] = model._call_impl if before is None else before
 
         def looked(*args: Any, **kwargs: Any) -> Any:
+            call = own_call(model) if before is None else before
             if compiling() or get_ident() != thread:
                 return call(*args, **kwargs)
             opened = False
@@ -381,9 +381,9 @@ class StepLook:
 
     def _stand_in_for_calls_beside(self, model: torch.nn.Module, mode: OperatorMode) -> None:
         before, thread, compiling = stands_in(model), get_ident(), torch.compiler.is_dynamo_compiling
-        call: Callable[..., Any] = model._call_impl if before is None else before
 
         def looked(*args: Any, **kwargs: Any) -> Any:
+            call = own_call(model) if before is None else before
             opened = False
             ends: Callable[[], None] | None = None
             if not compiling() and get_ident() == thread:

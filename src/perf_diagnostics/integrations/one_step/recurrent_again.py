@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from perf_diagnostics.integrations.model.modules import TimedCalls, stands_in
+from perf_diagnostics.integrations.model.modules import TimedCalls, own_call, stands_in
 from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines, backward_node, forward_node
 from perf_diagnostics.integrations.one_step.prefixes_again import (
@@ -141,9 +141,9 @@ class RecurrentAgain(Watcher):
 
     def _stand_in_for(self, layer: torch.nn.RNNBase, mode: OperatorMode) -> TimedCalls:
         before, thread, compiling = stands_in(layer), get_ident(), torch.compiler.is_dynamo_compiling
-        call: Callable[..., Any] = layer._call_impl if before is None else before
 
         def looked(*args: Any, **kwargs: Any) -> Any:
+            call = own_call(layer) if before is None else before
             if compiling() or get_ident() != thread or not mode.is_open or mode.beside or mode.in_backward:
                 return call(*args, **kwargs)
             with mode.apart():

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from perf_diagnostics.integrations.model.modules import TimedCalls, stands_in
+from perf_diagnostics.integrations.model.modules import TimedCalls, own_call, stands_in
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.measure.observation import in_words
 
@@ -173,10 +173,10 @@ class SamplesAgain:
 
     def _stand_in(self, model: torch.nn.Module, seen: RowsSeen) -> TimedCalls:
         before, thread, compiling = stands_in(model), get_ident(), torch.compiler.is_dynamo_compiling
-        call: Callable[..., Any] = model._call_impl if before is None else before
         transformed, quiet = _INNER._are_functorch_transforms_active, self._quiet
 
         def compared(*args: Any, **kwargs: Any) -> Any:
+            call = own_call(model) if before is None else before
             if not compiling() and get_ident() == thread and not transformed() and not quiet():
                 seen.see(args, kwargs)
             return call(*args, **kwargs)

@@ -7,6 +7,7 @@ What is seen is written on the tape beside the phases and changes none of them; 
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -21,7 +22,15 @@ from perf_diagnostics.integrations.model.called_masks import MaskReader, reader_
 from perf_diagnostics.integrations.model.describe import parameters_of
 from perf_diagnostics.integrations.model.living import living
 from perf_diagnostics.integrations.model.losses import Losses
-from perf_diagnostics.integrations.model.modules import CODES, TimedCalls, outermost, parts_of, stands_in
+from perf_diagnostics.integrations.model.modules import (
+    CALLS,
+    CODES,
+    TimedCalls,
+    called_by,
+    outermost,
+    parts_of,
+    stands_in,
+)
 from perf_diagnostics.integrations.model.trained import DEEPEST_SEARCH
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
@@ -158,13 +167,16 @@ def marked_call(
     compiling, grad_enabled, thread = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled, calls.thread
     probe, state, count_masked = calls.probe, calls.probe.state, calls.count_masked
     clock, write, marks = probe._clock, probe._mark, probe.marks
-    tensor, reference = torch.Tensor, weakref.ref
+    tensor, reference, frame = torch.Tensor, weakref.ref, sys._getframe
     #: What the model was last called with to be trained; weakly, for a batch must be gone when the loop lets it go.
     trained_on: Callable[[], Any] = nobody
 
     def called(*args: Any, **kwargs: Any) -> Any:
         nonlocal trained_on
         model: Any = alive()
+        if not compiling():
+            caller = frame(1)
+            model = caller.f_locals["self"] if caller.f_code is CALLS else called_by(caller, model)
         call = model._call_impl if before is None else before
         if compiling() or calls.inside or not state.active or get_ident() != thread:
             return call(*args, **kwargs)

@@ -65,6 +65,11 @@ def test_the_operations_and_the_time_at_the_line_are_told():
     ]
 
 
+def test_for_a_square_operand_a_graphs_neighbours_are_spoken_of_first():
+    first, second = found(ask(product(shape=[1600, 1600]), at_line=300)).remedies
+    assert "index_add" in first.says and "one-hot" in second.says
+
+
 @pytest.mark.parametrize(("at_line", "looks"), [(0, 0), (0, 400), (20, 400)])
 def test_without_much_time_at_the_line_it_is_an_info(at_line: int, looks: int):
     finding = found(ask(product(), at_line=at_line, looks=looks))

@@ -98,6 +98,18 @@ def test_the_numbers_that_are_left_are_those_of_all_that_the_operators_go_throug
     assert one["shapes"] == [[N, 1, D], [1, M, D]] and one["calls"] == 1
 
 
+def test_a_line_that_is_called_twice_is_told_with_both_of_its_calls() -> None:
+    x, c = trained(N, D), trained(M, D)
+
+    def squares(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return ((a[:, None, :] - b[None, :, :]) ** 2).sum(-1)
+
+    (one,) = told(BLOW_UPS, lambda: squares(x, c).exp().mean() + squares(x, c).log().mean())
+    assert one["calls"] == 2 and one["left"] == pytest.approx(1 / 16 / 3)
+    (once,) = told(BLOW_UPS, lambda: squares(x, c).exp().mean() + (squares(x, c) ** 2).mean())
+    assert once["calls"] == 2  # a square behind the sum is none of it
+
+
 def _not_spread() -> dict[str, Loss]:
     x, c = trained(N, D), trained(M, D)
 

@@ -211,6 +211,36 @@ train(model, loader, 1)
 """
 
 
+REPORTS = """
+import torch
+from accelerate import Accelerator
+from tqdm import tqdm
+class Area:
+    def __init__(self):
+        self.scores = []
+    def put(self, score):
+        self.scores.append(score.detach())
+    def value(self):
+        all_scores = torch.cat(self.scores)  # none
+        return all_scores.sort().values[0].item()  # none
+driver = Accelerator()
+model = driver.prepare(make_net())
+optimizer = torch.optim.Adam(model.parameters())
+area, history, texts = Area(), [], []
+bar = tqdm(loader)
+for x, y in bar:
+    out = model(x)  # method
+    loss = (out - y).pow(2).mean()  # method
+    driver.backward(loss)  # training
+    area.put(out)
+    history.append((loss.item(), area.value()))  # unread
+    bar.set_postfix(area=area.value())  # unread
+    bar.set_description(f"{area.value():.3f}")  # unread
+    driver.print(f"{history[-1]}")  # unread
+    driver.report(f"{history[-1]}")  # unread
+"""
+
+
 def roles(text: str) -> list[tuple[int, str, str]]:
     lines = text.splitlines()
     found = ProgramSlice({"train.py": text})
@@ -222,7 +252,9 @@ def roles(text: str) -> list[tuple[int, str, str]]:
     return [(number, line, got) for number, line, said, got in told if said != got]
 
 
-@pytest.mark.parametrize("text", [Q_LEARNING, PSEUDO_LABELS, INLINE_EVALUATION, AGENT, RUNS_BOTH, AVERAGES, CONTRAST])
+@pytest.mark.parametrize(
+    "text", [Q_LEARNING, PSEUDO_LABELS, INLINE_EVALUATION, AGENT, RUNS_BOTH, AVERAGES, CONTRAST, REPORTS]
+)
 def test_each_line_is_to_the_training_what_its_comment_says(text: str) -> None:
     wrong = roles(text)
     assert wrong == [], "\n".join(map(str, wrong))

@@ -133,7 +133,10 @@ def _summary(products: Sequence[ZeroProduct], operations: float, time: TimeAt | 
 
 def _remedies(first: ZeroProduct, *, timed: bool) -> tuple[Remedy, ...]:
     attention = (_ATTENTION,) if first.operation in ("bmm", "baddbmm") else ()
-    return (_LOOK_UP, _GATHER, *attention, *(() if timed else (_TIME,)))
+    # Between things of one kind, as the nodes of a graph are; classes are seldom as many as rows.
+    square = len(first.shape) > 1 and first.shape[-1] == first.shape[-2]
+    usual = (_GATHER, _LOOK_UP) if square else (_LOOK_UP, _GATHER)
+    return (*usual, *attention, *(() if timed else (_TIME,)))
 
 
 def _won(facts: TrialFacts, products: Sequence[ZeroProduct], time: TimeAt) -> Interval:

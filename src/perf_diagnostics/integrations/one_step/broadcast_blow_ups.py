@@ -63,10 +63,14 @@ class _Spread:
 
 
 class _Pairs:
-    """A tensor that was spread: its dimensions as (size, stride), and those of each tensor that went into it."""
+    """A tensor that was spread: its dimensions as (size, stride), those of each tensor that went into it, and whether a
+    square lies on the way.
+    """
 
-    def __init__(self, spread: _Spread, dims: Sequence[tuple[int, int]], sources: Sequence[_Dims]) -> None:
-        self.spread, self.dims, self.sources = spread, dims, sources
+    def __init__(
+        self, spread: _Spread, dims: Sequence[tuple[int, int]], sources: Sequence[_Dims], *, squared: bool
+    ) -> None:
+        self.spread, self.dims, self.sources, self.squared = spread, dims, sources, squared
 
     def seen_as(self, tensor: torch.Tensor) -> list[_Dims]:
         """The sources' dimensions in a view: a dimension that others were merged into is of none."""
@@ -111,9 +115,8 @@ class BlowUps(GraphWatcher):
                 self._begins(operation, operator, sources, given, result)
 
     def _squares(self, args: Sequence[Any], spread: Sequence[_Pairs]) -> bool:
-        """Whether this is the only square."""
-        once = all(getattr(torch.ops.aten, name) not in _SQUARES for one in spread for name in one.spread.operators)
-        return once and (len(args) < 2 or args[1] == 2)
+        """Whether this is the only square on the way."""
+        return not any(one.squared for one in spread) and (len(args) < 2 or args[1] == 2)
 
     def _of(self, operation: Operation) -> _Pairs | None:
         return self._pairs.get(through_views(operation))
@@ -151,7 +154,7 @@ class BlowUps(GraphWatcher):
             spread.shape = tuple(result.shape)
             spread.shapes = [tuple(one.shape) for one in given]
         spread.operations.append(operation)
-        self._pairs[operation] = _Pairs(spread, _dims(result), sources)
+        self._pairs[operation] = _Pairs(spread, _dims(result), sources, squared=operator in _SQUARES)
 
     def _goes_on(
         self, operation: Operation, operator: Any, spread: list[_Pairs], sources: list[_Dims], result: torch.Tensor
@@ -163,7 +166,8 @@ class BlowUps(GraphWatcher):
                 self._found = {key: one for key, one in self._found.items() if one is not other}
         first.operations.append(operation)
         first.operators.append(str(operator.__name__))
-        self._pairs[operation] = _Pairs(first, _dims(result), sources)
+        squared = operator in _SQUARES or any(one.squared for one in spread)
+        self._pairs[operation] = _Pairs(first, _dims(result), sources, squared=squared)
 
     def _sum(self, operation: Operation, pairs: _Pairs, args: Sequence[Any], given: torch.Tensor) -> None:
         sources = pairs.seen_as(given)

@@ -20,6 +20,9 @@ _TRANSPARENT = frozenset({"data", "T", "mT", "real", "imag", "grad", "module"})
 #: Methods that set how an object works, and put nothing into it; backward writes gradients, which no loss reads.
 _SETS_NOTHING = frozenset({"eval", "train", "zero_grad", "backward", "requires_grad_", "cpu", "cuda", "close", "flush"})
 
+#: Methods of loops' drivers and bars of progress that report what they are given: no batch and no loss comes of it.
+_REPORTS = frozenset({"print", "log", "log_dict", "log_metrics", "set_postfix", "set_description"})
+
 #: Library functions that write what they are given first, beside those whose names end with ``_``.
 _WRITES_FIRST = frozenset({"shuffle", "heappush", "heappop", "heapify", "copyto"})
 
@@ -478,7 +481,7 @@ class _Reader:
             writes = in_place or name in _WRITES_FIRST or (name == "at" and alone)
             return [self._written(call.args[0])] if writes and call.args else []
         assert isinstance(call.func, ast.Attribute)
-        if not in_place and not alone:
+        if not in_place and (not alone or name in _REPORTS or (name not in _OF_CONTAINERS and _tells_text(call))):
             return []
         found = self._written(call.func.value)
         if not in_place:
@@ -548,6 +551,12 @@ def _starts_backward(call: ast.Call) -> bool:
     if not isinstance(call.func, ast.Attribute):
         return False
     return call.func.attr == "backward" or (call.func.attr == "grad" and _last_name(call.func.value) == "autograd")
+
+
+def _tells_text(call: ast.Call) -> bool:
+    """Whether all that a call is given is formatted text."""
+    given = (*call.args, *(word.value for word in call.keywords))
+    return bool(given) and all(isinstance(one, ast.JoinedStr) for one in given)
 
 
 def _last_name(node: ast.AST) -> str:

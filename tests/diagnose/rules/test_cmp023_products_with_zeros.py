@@ -70,6 +70,15 @@ def test_for_a_square_operand_a_graphs_neighbours_are_spoken_of_first():
     assert "index_add" in first.says and "one-hot" in second.says
 
 
+def test_rows_that_were_counted_decide_what_is_advised():
+    (one_hot,) = found(ask(product(most_in_a_row=1, shape=[1600, 1600]), at_line=300)).remedies
+    assert "one number other than zero each" in one_hot.says and "Embedding(" in one_hot.says
+    bag, gather = found(ask(product(most_in_a_row=12), at_line=300)).remedies
+    assert "EmbeddingBag" in bag.says and "index_add" in gather.says
+    gather, bag = found(ask(product(most_in_a_row=12, shape=[1600, 1600]), at_line=300)).remedies
+    assert "EmbeddingBag" in bag.says and "index_add" in gather.says
+
+
 @pytest.mark.parametrize(("at_line", "looks"), [(0, 0), (0, 400), (20, 400)])
 def test_without_much_time_at_the_line_it_is_an_info(at_line: int, looks: int):
     finding = found(ask(product(), at_line=at_line, looks=looks))

@@ -76,9 +76,36 @@ def test_a_one_hot_product_is_told_with_its_operations_and_its_line() -> None:
     (one,) = looks.facts[SIGNAL]  # type: ignore[misc, union-attr]
     assert isinstance(one, dict)
     assert one["zeros"] == pytest.approx(1 - 1 / CLASSES) and one["shape"] == [ROWS, CLASSES]
+    assert one["most_in_a_row"] == 1
     assert (one["calls"], one["flops_forward"], one["flops_backward"]) == (1, table, table)
     assert (one["function"], one["text"]) == ("OneHot.forward", "found = self.table(rows)  # the line that is told")
     assert why(observations) == ""
+
+
+class Neighbours(torch.nn.Module):
+    """Sums over neighbours, of which ``each`` node has so many, with the nodes before or behind the features."""
+
+    def __init__(self, each: int, *, left: bool) -> None:
+        super().__init__()
+        self.layer, self.left = torch.nn.Linear(WIDTH, WIDTH), left
+        self.graph = torch.zeros(CLASSES, CLASSES)
+        self.graph[torch.arange(CLASSES).repeat_interleave(each), torch.arange(each).repeat(CLASSES)] = 1.0
+        if not left:
+            self.graph = self.graph.T
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = self.layer(x)
+        return self.graph @ made if self.left else made.T @ self.graph
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("each", [1, 5])
+def test_the_most_numbers_of_a_row_are_counted_on_either_side(each: int, left: bool) -> None:
+    """All choose the first few, so that along the other dimension a row is full."""
+    looks, _ = look(Neighbours(each, left=left), torch.randn(CLASSES, WIDTH))
+    (one,) = looks.facts[SIGNAL]  # type: ignore[misc, union-attr]
+    assert isinstance(one, dict)
+    assert one["most_in_a_row"] == each
 
 
 def test_activations_gradients_and_new_weights_are_no_operands_of_zeros() -> None:

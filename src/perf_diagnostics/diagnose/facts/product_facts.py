@@ -19,7 +19,8 @@ class ZeroProduct:
     """The products that one line asks for with an operand of this part zeros.
 
     ``place`` is None where no line of the user's own led to it, ``shape`` that of the operand, ``calls`` how often the
-    line multiplied in forward. ``forward`` and ``backward`` are the parts of all operations of the step's forward and
+    line multiplied in forward. ``most_in_a_row`` is the most numbers other than zero in one of 128 of its rows (of its
+    columns, where it stands right of the other operand); None where none was looked at. ``forward`` and ``backward`` are the parts of all operations of the step's forward and
     backward that its products are, ``whole`` of both together, each in 0…1; what is computed in backward with the same
     operand counts.
     """
@@ -32,6 +33,7 @@ class ZeroProduct:
     forward: float
     backward: float
     whole: float
+    most_in_a_row: int | None = None
 
     def is_at(self, place: CodePlace) -> bool:
         """Whether this is the line that asks for them."""
@@ -122,6 +124,7 @@ def _product(told: Json, forward: float, backward: float) -> ZeroProduct | None:
     if not isinstance(calls, int) or not isinstance(told.get("shape"), list):
         return None
     zeros, ahead, back = numbers
+    most = told.get("most_in_a_row")
     return ZeroProduct(
         place=place_of(told),
         operation=str(told.get("operation", "")),
@@ -131,6 +134,7 @@ def _product(told: Json, forward: float, backward: float) -> ZeroProduct | None:
         forward=ahead / forward,
         backward=back / backward if backward > 0 else 0.0,
         whole=(ahead + back) / (forward + backward),
+        most_in_a_row=most if isinstance(most, int) else None,
     )
 
 

@@ -21,6 +21,14 @@ _LOOK_UP = Remedy(
     "If its rows are one-hot: do not make them. nn.Embedding(classes, width)(ids), or weight.T[ids] for a Linear's "
     "weight, picks the rows that such a product adds to zeros; its result is the same."
 )
+_ONE_HOT = Remedy(
+    "Its rows are one-hot, with one number other than zero each: pick rows instead. nn.Embedding(classes, "
+    "width)(ids), or weight.T[ids] for a Linear's weight, gives the same; where that number is not 1, multiply by it."
+)
+_BAG = Remedy(
+    "If a row lists which of many things a sample has (tags, words, items): keep their numbers, and add up their rows "
+    "with nn.EmbeddingBag(things, width, mode='sum')."
+)
 _GATHER = Remedy(
     "If it is a graph's adjacency, or routes rows to places: keep the pairs of indices, and add up rows "
     "(index_select and index_add, or scatter), or keep the matrix as torch.sparse CSR, which multiplies what is there."
@@ -42,9 +50,9 @@ class ProductsWithZeros:
         In one step of a watched loop, which is none of those that count: the operations of all products, convolutions
         and attention that have a formula (torch.utils.flop_counter), and of how many zeros the operands of mm, addmm,
         bmm and baddbmm in forward and loss were: by 2,048 numbers drawn at random, and where these are nearly all
-        zeros by counting up to four million. What backward computes with the same operand counts with it. Parameters
-        are not looked at, and what is nothing but zeros does not count. How long the lines that ask for these products
-        take is seen by the looks at the training's stack.
+        zeros by counting up to four million, with the most that one of 128 rows has. What backward computes with the
+        same operand counts with it. Parameters are not looked at, and what is nothing but zeros does not count. How
+        long the lines that ask for these products take is seen by the looks at the training's stack.
 
     Why it matters:
         A dense product multiplies zeros like other numbers. One-hot rows of 6,000 classes times a weight are a look-up
@@ -133,10 +141,17 @@ def _summary(products: Sequence[ZeroProduct], operations: float, time: TimeAt | 
 
 def _remedies(first: ZeroProduct, *, timed: bool) -> tuple[Remedy, ...]:
     attention = (_ATTENTION,) if first.operation in ("bmm", "baddbmm") else ()
+    return (*_usual(first), *attention, *(() if timed else (_TIME,)))
+
+
+def _usual(first: ZeroProduct) -> tuple[Remedy, ...]:
+    """What to do instead of the product, the likeliest first."""
+    if first.most_in_a_row == 1:
+        return (_ONE_HOT,)
     # Between things of one kind, as the nodes of a graph are; classes are seldom as many as rows.
     square = len(first.shape) > 1 and first.shape[-1] == first.shape[-2]
-    usual = (_GATHER, _LOOK_UP) if square else (_LOOK_UP, _GATHER)
-    return (*usual, *attention, *(() if timed else (_TIME,)))
+    other = _LOOK_UP if first.most_in_a_row is None else _BAG
+    return (_GATHER, other) if square else (other, _GATHER)
 
 
 def _won(facts: TrialFacts, products: Sequence[ZeroProduct], time: TimeAt) -> Interval:

@@ -58,6 +58,18 @@ class Operands:
             return part
         return self._counted(operand)
 
+    def most_in_a_row(self, operand: torch.Tensor) -> int | None:
+        """The most numbers of a row that are no zeros, of 128 rows drawn at random; None where none were looked at.
+
+        On a device this waits for it. Shape ``(…, rows, columns)``; rows of nothing but zeros are rows, too.
+        """
+        columns = operand.shape[-1]
+        if self._left < ROWS * columns:
+            return None
+        drawn = tuple(torch.from_numpy(self._draws.integers(0, size, ROWS)) for size in operand.shape[:-1])
+        self._left -= ROWS * columns
+        return int(torch.count_nonzero(operand[drawn], dim=1).max())
+
     def zero_rows(self, tensor: torch.Tensor, dim: int) -> float | None:
         """The part of a tensor's rows that are nothing but zeros, 0…1; None where it was not looked at.
 

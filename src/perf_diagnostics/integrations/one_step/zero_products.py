@@ -82,12 +82,15 @@ class ZeroProducts(Watcher):
             return
         self._rows.see(ran.operator, ran.args, flops, in_backward=ran.in_backward)
         operands = [ran.args[number] for number in _PRODUCTS.get(ran.operator, ()) if number < len(ran.args)]
-        for operand in operands:
-            if self._adds(operand, flops, ran.operator, in_backward=ran.in_backward):
+        for number, operand in enumerate(operands):
+            if self._adds(operand, flops, ran.operator, left=number == 0, in_backward=ran.in_backward):
                 return
 
-    def _adds(self, operand: torch.Tensor, flops: int, operator: Any, *, in_backward: bool) -> bool:
-        """Whether this operand is of mostly zeros; its product counts then."""
+    def _adds(self, operand: torch.Tensor, flops: int, operator: Any, *, left: bool, in_backward: bool) -> bool:
+        """Whether this operand is of mostly zeros; its product counts then.
+
+        ``left``: it stands left of the other operand, so that its rows choose; of the right one it is its columns.
+        """
         at = memory(operand)
         if at in self._parameters:
             return False
@@ -99,7 +102,7 @@ class ZeroProducts(Watcher):
         if zeros is None or not _LEAST_ZEROS <= zeros < 1:
             return False
         if known is None or not in_backward:
-            known = self._by_memory[key] = self._at_line(operand, zeros, operator)
+            known = self._by_memory[key] = self._at_line(operand, zeros, operator, left=left)
         if in_backward:
             known.backward += flops
         else:
@@ -107,16 +110,18 @@ class ZeroProducts(Watcher):
             known.calls += 1
         return True
 
-    def _at_line(self, operand: torch.Tensor, zeros: float, operator: Any) -> _Sparse:
+    def _at_line(self, operand: torch.Tensor, zeros: float, operator: Any, *, left: bool) -> _Sparse:
         """What is kept for the line of the user's own that asks for the product."""
         key, place = self._lines.line()
         key = key or (None, tuple(operand.shape))
         if key not in self._found:
+            most = self._operands.most_in_a_row(operand if left else operand.mT)
             self._found[key] = _Sparse(
                 {
                     "operation": str(getattr(operator, "__name__", "")),
                     "shape": [int(size) for size in operand.shape],
                     "zeros": zeros,
+                    **({} if most is None else {"most_in_a_row": most}),
                     **place,
                 }
             )

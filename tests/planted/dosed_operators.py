@@ -23,6 +23,7 @@ _MORE: dict[str, dict[str, Json]] = {
         **{"flops": 3_000_000_000, "flops_instead": 200_000_000},
     },
     "weight_penalties": {"kind": "squares", "weights": 1_500_000, "tensors": 6, "averaged": False},
+    "zero_factors": {},
     "zero_arithmetic": {"shape": [8, 21, 96, 96], "zeros": 0.95},
     "composed_attention": {
         **{"shape": [32, 384, 384], "used": False, "fused": True, "causal": False, "module": "", "dropout": False},
@@ -64,6 +65,7 @@ DOSES: tuple[Dose, ...] = (
     *_doses("CMP031", "zero_arithmetic"),
     *_doses("CMP034", "dearer_orders"),
     *_doses("CMP036", "weight_penalties"),
+    *_doses("CMP037", "zero_factors"),
     Dose(code="CMP035", limit="info_share", severity=Severity.INFO, build=_prefixes),
     Dose(code="CMP035", limit="warn_share", severity=Severity.WARNING, build=_prefixes),
     Dose(

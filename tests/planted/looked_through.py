@@ -180,4 +180,14 @@ PLANTS = (
         steps=(250, 400),
         slower_by=1.2,
     ),
+    _plant(
+        _NEEDLESS,
+        "CMP037",
+        "side-times-zero",
+        "side-skipped",
+        "a script whose second head has the weight 0 in the loss, and is computed all the same",
+        dose="8,000 classes of 512 features, 64 rows a step",
+        steps=(150, 1000),
+        slower_by=1.5,
+    ),
 )

@@ -66,6 +66,7 @@ _TAKE = {
     "products in a dearer order": "products in a dearer order",
     "repeated backwards": "repeated backwards",
     "results that nothing uses": "results that nothing uses",
+    "terms multiplied by 0": "terms multiplied by 0",
     "the lines of these products": "the lines of these products",
     "unexplained device gap": "gaps on the device that nothing explains",
 }

@@ -123,6 +123,21 @@ def test_without_a_line_the_rows_are_told_all_the_same() -> None:
     assert finding.summary.endswith("85 % of the rows got no gradient.")
 
 
+def test_what_is_multiplied_by_zero_is_told_elsewhere_and_other_rows_here() -> None:
+    trial = trial_of(
+        forward=0.04,
+        backward=0.06,
+        facts={
+            "product_flops_forward": 1e9,
+            "product_flops_backward": 2e9,
+            "rows_without_gradient": [idle(rows=1.0), idle(50, forward=0.4e9, backward=0.4e9)],
+            "zero_factors": [{"file": "lm.py", "line": 40, "calls": 1, "forward": 0.5, "backward": 0.5, "whole": 0.5}],
+        },
+    )
+    finding = found(RULE.check(TrialFacts.of(trial)))
+    assert "at lm.py:50" in finding.summary and "more line" not in finding.summary
+
+
 def test_where_no_row_has_a_gradient_there_are_no_others_to_select() -> None:
     (remedy,) = found(ask(idle(rows=1.0))).remedies
     assert "nothing before that line learns" in remedy.says

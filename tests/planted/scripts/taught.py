@@ -1,4 +1,4 @@
-"""Trainings with loops of their own and work that need not be done: a teacher, rollouts, forecasts, a penalty."""
+"""Trainings with loops of their own and work that need not be done: teachers, rollouts, penalties, terms times 0."""
 
 import itertools
 
@@ -141,7 +141,32 @@ def penalised(steps, *, by_gradients):
                 break
 
 
+def with_a_side_head(steps, *, skipped):
+    """A second head of 8,000 classes whose weight in the loss is 0; it is ``skipped``, or computed all the same."""
+    body, main, side = layers(256, 512, 512), torch.nn.Linear(512, 10), torch.nn.Linear(512, 8000)
+    weight = 0.0
+    parts = torch.nn.ModuleList([body, main, side])
+    optimizer = torch.optim.SGD(parts.parameters(), lr=0.01)
+    rows = torch.utils.data.TensorDataset(torch.randn(2048, 256), torch.randint(10, (2048,)))
+    loader = torch.utils.data.DataLoader(rows, batch_size=64, shuffle=True)
+    step = 0
+    while step < steps:
+        for x, y in loader:
+            step += 1
+            hidden = body(x)
+            loss = functional.cross_entropy(main(hidden), y)
+            if not skipped:
+                loss = loss + weight * functional.cross_entropy(side(hidden), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if step == steps:
+                break
+
+
 TRAININGS = {
+    "side-times-zero": lambda steps: with_a_side_head(steps, skipped=False),
+    "side-skipped": lambda steps: with_a_side_head(steps, skipped=True),
     "forecast-again": lambda steps: forecast(steps, carried=False),
     "forecast-from-state": lambda steps: forecast(steps, carried=True),
     "squares-in-loss": lambda steps: penalised(steps, by_gradients=True),

@@ -35,6 +35,7 @@ from perf_diagnostics.diagnose.rules.cmp033_known_answers import KnownAnswers
 from perf_diagnostics.diagnose.rules.cmp034_dearer_order import DearerOrder
 from perf_diagnostics.diagnose.rules.cmp035_prefix_computed_again import PrefixComputedAgain
 from perf_diagnostics.diagnose.rules.cmp036_penalty_by_gradients import PenaltyByGradients
+from perf_diagnostics.diagnose.rules.cmp037_terms_times_zero import TermsTimesZero
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -200,6 +201,7 @@ RULES: tuple[Rule, ...] = (
     DearerOrder(),
     PrefixComputedAgain(),
     PenaltyByGradients(),
+    TermsTimesZero(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.code.code_words import at_line
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.operator_facts import operators_at
 from perf_diagnostics.diagnose.facts.padding_facts import padding as padding_of
 from perf_diagnostics.diagnose.facts.product_facts import IdleRows, rows_without_gradient, share_of_operations
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
@@ -108,6 +109,8 @@ class RowsWithoutGradient:
 
     def check(self, facts: TrialFacts) -> Answer:
         idle = [one for one in rows_without_gradient(facts) if one.rows >= self.least_rows]
+        if ask(operators_at, facts, "zero_factors"):
+            idle = [one for one in idle if one.rows < 1]  # CMP037 tells what is multiplied by 0
         operations = share_of_operations(idle)
         numbers = [
             Evidence(

@@ -20,6 +20,7 @@ from perf_diagnostics.integrations.one_step.step_totals import StepTotals
 from perf_diagnostics.integrations.one_step.watcher import Watcher, memory
 from perf_diagnostics.integrations.one_step.weight_penalties import WeightPenalties
 from perf_diagnostics.integrations.one_step.zero_arithmetic import ZeroArithmetic
+from perf_diagnostics.integrations.one_step.zero_factors import ZeroFactors
 from perf_diagnostics.integrations.one_step.zero_products import ZeroProducts
 
 
@@ -36,6 +37,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         graph,
         BlowUps(graph, lines),
         ZeroArithmetic(graph, at, lines),
+        ZeroFactors(graph, lines),
         ComposedAttention(graph, lines),
         ProductOrders(graph, at, lines),
         WeightPenalties(graph, trained, lines),

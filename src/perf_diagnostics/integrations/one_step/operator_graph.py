@@ -36,7 +36,7 @@ class Operation:
     """An operator of forward that has run: ``inputs`` made what it was given, ``readers`` were given what it made.
 
     ``forward`` and ``backward`` are seconds, ``numel`` the numbers of the largest tensor that it made. ``reached`` is
-    whether backward came through it, and ``read_out`` whether its numbers went to Python.
+    whether backward asked for an operator in its name.
     """
 
     operator: Any
@@ -125,6 +125,10 @@ class OperatorGraph(Watcher):
         forward = backward = 0.0
         for one in {id(one): one for one in operations}.values():
             forward, backward = forward + one.forward, backward + one.backward
+        return self.share_of(forward, backward)
+
+    def share_of(self, forward: float, backward: float) -> dict[str, Json]:
+        """What so many seconds are of all operators' time, as :meth:`share` tells it."""
         both = self.seconds
         return {
             "forward": forward / self.forward if self.forward else 0.0,
@@ -179,14 +183,19 @@ def read_by_none_but(operations: Iterable[Operation], made: Iterable[Operation])
     return all(one in inside for each in made for one in readers(each))
 
 
-def made_for(operations: Iterable[Operation], fits: Callable[[Operation], bool]) -> list[Operation]:
-    """What was computed for some operations and for nobody else, as far up as it ``fits``."""
+def made_for(
+    operations: Iterable[Operation],
+    fits: Callable[[Operation], bool],
+    *,
+    reads: Callable[[Operation], bool] = lambda _: True,
+) -> list[Operation]:
+    """What was computed for some operations and for nobody else, as far up as it ``fits``; who ``reads`` counts."""
     inside = {id(one) for one in operations}
     found: list[Operation] = []
     left = [above for one in operations for above in one.inputs]
     while left:
         one = left.pop()
-        if id(one) in inside or not all(id(reader) in inside for reader in one.readers):
+        if id(one) in inside or not all(id(reader) in inside for reader in one.readers if reads(reader)):
             continue
         if not one.is_view and not fits(one):
             continue

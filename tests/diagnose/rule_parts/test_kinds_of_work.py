@@ -94,6 +94,23 @@ def test_what_an_evaluation_saves_is_saving() -> None:
     assert work.kind.name == "saving"
 
 
+EVALUATE = "transformers.trainer.Trainer.evaluate"
+KEEP = "transformers.trainer_pt_utils.EvalLoopContainer.add"
+
+
+@pytest.mark.parametrize(
+    ("kept", "kind"),
+    [(60, "keeping an evaluation's outputs"), (40, "evaluation"), (51, "keeping an evaluation's outputs")],
+)
+def test_outputs_that_a_trainer_puts_together_are_told_where_they_take_most(kept: int, kind: str) -> None:
+    """What else is evaluated has no half of it alone, but with them."""
+    forward = seen(7, 45, EVALUATE, MODULE)
+    work = kind_of_work(facts(seen(7, kept, EVALUATE, KEEP), forward, seen(7, 4)), "other")
+    assert work is not None and work.kind.name == kind
+    assert ("preprocess_logits_for_metrics" in work.kind.remedy.says) is (kept > 50)
+    assert work.kind.asks_a_model is (kept < 50)
+
+
 def test_several_lines_add_up_and_half_of_the_phase_is_needed() -> None:
     save = "torch.serialization.save"
     both = kind_of_work(facts(seen(6, 20, save), seen(7, 31, save), seen(8, 49)), "other")

@@ -132,6 +132,19 @@ _EVALUATING = KindOfWork(
     Remedy("Evaluate less often, on fewer samples or in larger batches, in inference mode."),
 )
 
+_KEEPING = KindOfWork(
+    "keeping an evaluation's outputs",
+    re.compile(
+        r"transformers\.trainer_pt_utils\.(?:EvalLoopContainer\.|nested_|torch_pad_and_concatenate|numpy_pad_and_)"
+    ),
+    Remedy(
+        "Keep less of it: transformers' Trainer puts the outputs of all samples together before compute_metrics sees "
+        "them, batch by batch into a larger tensor. Trainer(…, preprocess_logits_for_metrics=lambda logits, labels: "
+        "logits.argmax(-1)) keeps what the metrics need (logits may be a tuple), TrainingArguments("
+        "prediction_loss_only=True) nothing."
+    ),
+)
+
 _TEXT = KindOfWork(
     "turning tensors into text",
     _below("torch._tensor_str", "torch._tensor.Tensor.__repr__", "torch._tensor.Tensor.__format__"),
@@ -153,7 +166,7 @@ _TAKES_IN = re.compile(r"(?:torchmetrics|torcheval|ignite\.metrics)\..*\.update$
 _CHORES = (_SAVING, _LOGGING, _PICTURES, _TEXT)
 
 #: In their order: what an evaluation logs or saves is that first.
-KINDS = (_READING, _SAVING, _LOGGING, _PICTURES, _METRICS, _NETWORK, _COPYING, _EVALUATING)
+KINDS = (_READING, _SAVING, _LOGGING, _PICTURES, _METRICS, _NETWORK, _COPYING, _KEEPING, _EVALUATING)
 
 
 @dataclass(frozen=True)
@@ -239,12 +252,12 @@ def kind_of_work(
 
 
 def _kind_of(ways: Sequence[Way], kinds: Sequence[KindOfWork]) -> KindOfWork | None:
-    """The kind that a line's calls are of, for at least half of its time."""
+    """The first kind that a line's calls are of, for at least half of its time: an evaluation is one of all it does."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for way in ways:
-        kind = next((one for one in kinds if _does(way, one)), None)
-        if kind is not None:
-            seconds[kind.name] += way.seconds
+        for kind in kinds:
+            if _does(way, kind):
+                seconds[kind.name] += way.seconds
     return next((kind for kind in kinds if seconds[kind.name] >= _OF_A_LINE * seconds_of(ways)), None)
 
 

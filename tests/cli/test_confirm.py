@@ -90,8 +90,9 @@ def test_bad_usage_is_one_line_and_exit_code_2(
 def test_what_was_tried_is_printed_diagnosed_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["manifest", "create", "run"]) == 0
     capsys.readouterr()
-    assert main(["confirm", "run", *SHORT]) == 0
+    assert main(["confirm", "run", *(word for word in SHORT if word != "--quiet")]) == 0
     told = capsys.readouterr()
+    assert "[1, about " in told.err and " more] " in told.err and "[1/" not in told.err
     assert "CONFIRMED  num_workers=" in told.out and "REFUTED  ceiling=cached_batches" in told.out
     assert main(["manifest", "verify", "run"]) == 0  # what was tried is sealed by who tried it
     capsys.readouterr()

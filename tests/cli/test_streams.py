@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perf_diagnostics.cli import main
-from perf_diagnostics.cli.progress import PlainProgress
+from perf_diagnostics.cli.progress import LiveProgress, PlainProgress, progress
 from perf_diagnostics.records import Outcome
 from perf_diagnostics.testing import trial_of
 
@@ -68,6 +68,45 @@ def test_a_reason_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert first.endswith("crashed: KeyError: 'x' (train.py:3)")
     assert second.endswith("crashed, for the reason above")
     assert "above" not in third
+
+
+@pytest.mark.parametrize(
+    ("forecast", "places"),
+    [
+        (False, ["1/16", "2/16", "3/6", "6/6"]),
+        (
+            True,
+            [
+                "1, about 15 more",
+                "2, about 14 more",
+                "3, about 3 more",
+                "6, likely the last",
+            ],
+        ),
+    ],
+)
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_total_that_is_a_forecast_is_told_as_what_is_left_about(
+    forecast: bool,
+    places: list[str],
+    terminal: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    told = progress(quiet=False, forecast=forecast)
+    result = trial_of(steps=5)
+    seen = []
+    for number, total in ((1, 16), (2, 16), (3, 6), (6, 6)):  # what a time budget leaves shrinks when trials are slow
+        told.started(result.trial, number=number, total=total, left_s=None)
+        if isinstance(told, LiveProgress):
+            (task,) = told._bar.tasks
+            seen.append(task.fields["place"])
+        told.ended(result)
+    told.close()
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
+    assert terminal == isinstance(told, LiveProgress)
+    assert (seen if terminal else [line[1 : line.index("]")] for line in lines]) == places
 
 
 def test_ctrl_c_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

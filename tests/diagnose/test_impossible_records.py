@@ -83,7 +83,7 @@ def test_a_difference_may_be_negative():
 @pytest.mark.parametrize(
     ("wall", "says"),
     [
-        (np.where(np.arange(60) == 10, -5_000_000, 1_000_000_000), "1 of 60 steps have a negative wall time"),
+        (np.where(np.arange(60) == 10, -5_000_000, 1_000_000_000), "1 of 60 steps has a negative wall time"),
         (np.zeros(60), "every step has a wall time of 0"),
         (np.full(60, 2**60), "more than 292 years"),
     ],

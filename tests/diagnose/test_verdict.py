@@ -41,7 +41,7 @@ def test_only_unsure_faults_make_no_verdict_and_no_clean_bill():
     fault = placed("INP001", 0.3, confidence=0.2, remedies=(Remedy("Load with 2 workers."),))
     best, why = judged(fault, placed("CMP002", severity=Severity.INFO))
     assert best is None
-    assert why == "suspected, at a confidence of 0.20 where a verdict needs 0.25: summary of INP001 [INP001 inp001]"
+    assert why == "INP001 inp001 is suspected, at a confidence of 0.20 where a verdict needs 0.25. summary of INP001"
     assert suspected(ranked((fault,), HERE), HERE) == "INP001"
     assert decide(fault) == "To decide it, try this: Load with 2 workers."
 
@@ -204,7 +204,7 @@ def test_beside_a_fault_no_saving_is_said():
 
 
 def test_it_is_said_first_where_there_is_no_verdict_as_well():
-    largest = "the largest saving seen is 10 % to 50 % of a step (predicted): summary of MEM007 [MEM007]; no rule found"
+    largest = "the largest saving seen is 10 % to 50 % of a step (predicted) [MEM007]. Summary of MEM007. No rule found"
     item = info("MEM007", 0.1, 0.5)
     broken = said(item, broke_off=True)
     assert broken.startswith(largest) and broken.endswith("broke off before its end")

@@ -6,12 +6,21 @@ import doctest
 
 from perf_diagnostics.diagnose import wording
 from perf_diagnostics.diagnose.statistics.intervals import Interval
-from perf_diagnostics.diagnose.wording import counted, duration, listing, percent, percent_between, significant
+from perf_diagnostics.diagnose.wording import (
+    continued,
+    counted,
+    duration,
+    listing,
+    mean_count,
+    percent,
+    percent_between,
+    significant,
+)
 
 
 def test_examples():
     results = doctest.testmod(wording)
-    assert results.attempted == 4
+    assert results.attempted == 7
     assert results.failed == 0
 
 
@@ -31,3 +40,13 @@ def test_edges():
     assert listing([8, 16, 32]) == "8, 16 and 32"
     assert counted(1, "step") == "1 step"
     assert counted(0, "batch", "batches") == "0 batches"
+
+
+def test_a_mean_count_has_no_exponent():
+    assert [mean_count(mean) for mean in (99.96, 1000.0, 123456.7)] == ["100", "1000", "123457"]
+
+
+def test_behind_a_colon_a_sentence_begins_small_and_a_name_stays():
+    assert continued("A step calls") == "a step calls"
+    assert continued("Python's collector stops") == "Python's collector stops"
+    assert continued("aten::linear is called") == "aten::linear is called"

@@ -16,7 +16,7 @@ import torch
 from perf_diagnostics.integrations import attach
 from perf_diagnostics.integrations.watching import function_modes, update_ends
 from perf_diagnostics.records import ALL_PHASES, Phase, TrialResult
-from tests.integrations.test_updates_by_hand import (
+from tests.integrations.updated_by_hand import (
     BATCHES,
     Batches,
     functional,
@@ -27,8 +27,10 @@ from tests.integrations.test_updates_by_hand import (
     of_a_class_of_its_own,
     of_data,
     of_grad,
+    subtract_without_gradients,
     with_noise,
     without_gradients,
+    write_into_data,
 )
 
 pytestmark = pytest.mark.usefixtures("nothing_of_other_tests", "nothing_compiled")
@@ -172,9 +174,7 @@ def test_two_models_are_updated(tmp_path: Path) -> None:
     def train() -> None:
         for x, y in batches:
             (loss_of(first(x), y) + loss_of(second(x), y)).backward()
-            for p in (*first.parameters(), *second.parameters()):
-                p.data.add_(p.grad, alpha=-0.1)
-                p.grad = None
+            write_into_data(first, second)
 
     with attach([first, second], results_dir=tmp_path, quiet=True) as seen:
         train()
@@ -193,9 +193,7 @@ def test_modes_of_the_users_stay_as_they_are(tmp_path: Path) -> None:
             loss_of(model(x), y).backward()
             with torch.device("meta"):
                 of_ones = torch.ones(1).device.type
-                for p in model.parameters():
-                    p.data.add_(p.grad, alpha=-0.1)
-                    p.grad = None
+                write_into_data(model)
                 if len(seen) % 2:
                     model(x)
                 seen.append((of_ones, torch.ones(1).device.type))
@@ -265,10 +263,7 @@ def test_after_the_warm_up_nothing_is_looked_at(tmp_path: Path, monkeypatch: pyt
 def with_callbacks(model: torch.nn.Module, batches: Batches, paused: list[int]) -> None:
     for x, y in batches:
         loss_of(model(x), y).backward()
-        with torch.no_grad():
-            for p in model.parameters():
-                p.sub_(p.grad, alpha=0.1)
-                p.grad = None
+        subtract_without_gradients(model)
         began = time.perf_counter_ns()
         time.sleep(PAUSE_S)
         paused.append(time.perf_counter_ns() - began)
@@ -302,10 +297,7 @@ def test_with_a_loader_nothing_stays_on_torchs_stack_where_two_losses_are_made_o
                 out = model(x)
                 loss_of(out, y).backward(retain_graph=True)
                 out.square().mean().backward()
-                with torch.no_grad():
-                    for p in model.parameters():
-                        p.sub_(p.grad, alpha=0.1)
-                        p.grad = None
+                subtract_without_gradients(model)
                 on_stack.append(torch._C._len_torch_function_stack())
 
     result = watched(model, tmp_path, train)

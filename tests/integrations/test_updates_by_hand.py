@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch.func import functional_call, grad
-from torch.utils.data import DataLoader, TensorDataset
 
 from perf_diagnostics.diagnose.facts.update_facts import BY_HAND
 from perf_diagnostics.errors import InvalidSettings
@@ -22,23 +21,27 @@ from perf_diagnostics.records import Phase, TrialResult
 from perf_diagnostics.store.find import list_runs
 from tests.integrations.test_first_turns import run_here
 from tests.integrations.test_run_script import SCRIPTS, both, without_our_lines
-
-BATCHES, SIZE = 12, 4
-Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
-loss_of = torch.nn.functional.mse_loss
-
+from tests.integrations.updated_by_hand import (
+    BATCHES,
+    SIZE,
+    Batches,
+    Momentum,
+    functional,
+    loader,
+    loss_of,
+    made,
+    new_data,
+    of_a_class_of_its_own,
+    of_a_transform,
+    of_data,
+    of_grad,
+    subtract_without_gradients,
+    with_noise,
+    without_gradients,
+    write_into_data,
+)
 
 pytestmark = pytest.mark.usefixtures("nothing_of_other_tests")
-
-
-def made() -> torch.nn.Module:
-    torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
-
-
-def loader() -> DataLoader:
-    torch.manual_seed(1)
-    return DataLoader(TensorDataset(torch.randn(BATCHES * SIZE, 3), torch.randn(BATCHES * SIZE, 1)), batch_size=SIZE)
 
 
 def result_of(session: Session) -> TrialResult:
@@ -52,85 +55,15 @@ def unseen(result: TrialResult) -> int:
     return 0 if gap is None else int(gap.why.split()[0])
 
 
-def of_data(model: torch.nn.Module, batches: Batches) -> None:
-    for x, y in batches:
-        loss_of(model(x), y).backward()
-        for p in model.parameters():
-            p.data.add_(p.grad, alpha=-0.1)
-        model.zero_grad()
+def all_but_two_are_steps(result: TrialResult, *, calls: int) -> None:
+    """Each batch is a step with so many forwards and backwards.
 
-
-def new_data(model: torch.nn.Module, batches: Batches) -> None:
-    for x, y in batches:
-        loss_of(model(x), y).backward()
-        for p in model.parameters():
-            p.data, p.grad = p.data - 0.1 * p.grad, None
-
-
-def without_gradients(model: torch.nn.Module, batches: Batches) -> None:
-    for x, y in batches:
-        loss_of(model(x), y).backward()
-        with torch.no_grad():
-            for p in model.parameters():
-                p.sub_(p.grad, alpha=0.1)
-                p.grad = None
-
-
-def of_grad(model: torch.nn.Module, batches: Batches) -> None:
-    parameters = list(model.parameters())
-    for x, y in batches:
-        gradients = torch.autograd.grad(loss_of(model(x), y), parameters)
-        for p, g in zip(parameters, gradients, strict=True):
-            p.data.sub_(g, alpha=0.1)
-
-
-def with_noise(model: torch.nn.Module, batches: Batches) -> None:
-    """Stochastic gradient Langevin dynamics."""
-    torch.manual_seed(2)
-    for x, y in batches:
-        model.zero_grad()
-        loss_of(model(x), y).backward()
-        for p in model.parameters():
-            p.data.add_(p.grad, alpha=-0.05).add_(torch.randn_like(p), alpha=0.01)
-
-
-class Momentum:
-    """An optimizer of somebody's own."""
-
-    def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        self.held = [(p, torch.zeros_like(p)) for p in parameters]
-
-    @torch.no_grad()
-    def step(self) -> None:
-        for p, m in self.held:
-            m.mul_(0.9).add_(p.grad)
-            p.copy_(p - 0.01 * m)
-            p.grad = None
-
-
-def of_a_class_of_its_own(model: torch.nn.Module, batches: Batches) -> None:
-    optimizer = Momentum(model.parameters())
-    for x, y in batches:
-        loss_of(model(x), y).backward()
-        optimizer.step()
-
-
-def functional(model: torch.nn.Module, batches: Batches) -> None:
-    held = {name: p.detach().clone().requires_grad_() for name, p in model.named_parameters()}
-    for x, y in batches:
-        gradients = torch.autograd.grad(loss_of(functional_call(model, held, (x,)), y), tuple(held.values()))
-        new = ((p - 0.1 * g).detach() for p, g in zip(held.values(), gradients, strict=True))
-        held = {name: p.requires_grad_() for name, p in zip(held, new, strict=True)}
-    model.load_state_dict(held)
-
-
-def of_a_transform(model: torch.nn.Module, batches: Batches) -> None:
-    held = {name: p.detach().clone() for name, p in model.named_parameters()}
-    gradient = grad(lambda held, x, y: loss_of(functional_call(model, held, (x,)), y))
-    for x, y in batches:
-        gradients = gradient(held, x, y)
-        held = {name: p - 0.1 * gradients[name] for name, p in held.items()}
-    model.load_state_dict(held)
+    The first one is over before it is known, and so the second one's beginning.
+    """
+    table = result.steps[0]
+    assert unseen(result) == 2 and len(table) == BATCHES - 2
+    assert table.samples.tolist() == [SIZE] * (BATCHES - 2)
+    assert table.columns["forwards"].tolist() == table.columns["backwards"].tolist() == [calls] * (BATCHES - 2)
 
 
 WAYS = [of_data, new_data, without_gradients, of_grad, with_noise, of_a_class_of_its_own, functional, of_a_transform]
@@ -144,10 +77,7 @@ def test_the_steps_are_found_and_the_training_is_what_it_is_alone(way, tmp_path:
         way(model, loader())
     result = result_of(session)
     table = result.steps[0]
-    # The first one is over before it is known, and so the second one's beginning.
-    assert unseen(result) == 2 and len(table) == BATCHES - 2
-    assert table.samples.tolist() == [SIZE] * (BATCHES - 2)
-    assert table.columns["forwards"].tolist() == table.columns["backwards"].tolist() == [1] * (BATCHES - 2)
+    all_but_two_are_steps(result, calls=1)
     for phase in (Phase.DATA_WAIT, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
         told = table.host_ns(phase)
         assert told is not None and (told > 0).all(), phase
@@ -185,10 +115,7 @@ def test_batches_that_are_added_up_are_one_step(tmp_path: Path) -> None:
             for number, (x, y) in enumerate(loader(), start=1):
                 loss_of(model(x), y).backward()
                 if number % 3 == 0:
-                    with torch.no_grad():
-                        for p in model.parameters():
-                            p.sub_(p.grad, alpha=0.1)
-                            p.grad = None
+                    subtract_without_gradients(model)
             model.eval()
             with torch.no_grad():
                 assert sum(len(model(x)) for x, _ in loader()) == BATCHES * SIZE
@@ -235,9 +162,7 @@ def test_what_a_large_parameter_does_is_counted_where_torch_does_not_tell(tmp_pa
         for number, (x, y) in enumerate(loader()):
             loss_of(model(x), y).backward()
             if number % 2:
-                for p in model.parameters():
-                    p.data.add_(p.grad, alpha=-0.1)
-                    p.grad = None
+                write_into_data(model)
     result = result_of(session)
     assert len(result.steps[0]) + unseen(result) == BATCHES // 2
     assert result.steps[0].samples.tolist() == [2 * SIZE] * len(result.steps[0])
@@ -270,13 +195,8 @@ def test_an_inner_loop_is_a_part_of_its_step(tmp_path: Path) -> None:
                 gradients = torch.autograd.grad(loss, tuple(fast.values()), create_graph=True)
                 fast = {name: p - 0.1 * g for (name, p), g in zip(fast.items(), gradients, strict=True)}
             loss_of(functional_call(model, fast, (x,)), y).backward()
-            for p in model.parameters():
-                p.data.add_(p.grad, alpha=-0.1)
-            model.zero_grad()
-    result = result_of(session)
-    table = result.steps[0]
-    assert table.samples.tolist() == [SIZE] * (BATCHES - 2) and unseen(result) == 2
-    assert table.columns["forwards"].tolist() == table.columns["backwards"].tolist() == [3] * (BATCHES - 2)
+            write_into_data(model)
+    all_but_two_are_steps(result_of(session), calls=3)
 
 
 def test_of_the_first_order_its_inner_steps_are_none(tmp_path: Path) -> None:
@@ -289,13 +209,8 @@ def test_of_the_first_order_its_inner_steps_are_none(tmp_path: Path) -> None:
                 gradients = torch.autograd.grad(loss_of(functional_call(model, fast, (x,)), y), tuple(fast.values()))
                 fast = {name: p - 0.1 * g for (name, p), g in zip(fast.items(), gradients, strict=True)}
             loss_of(functional_call(model, fast, (x,)), y).backward()
-            for p in model.parameters():
-                p.data.add_(p.grad, alpha=-0.1)
-            model.zero_grad()
-    result = result_of(session)
-    table = result.steps[0]
-    assert table.samples.tolist() == [SIZE] * (BATCHES - 2) and unseen(result) == 2
-    assert table.columns["forwards"].tolist() == table.columns["backwards"].tolist() == [4] * (BATCHES - 2)
+            write_into_data(model)
+    all_but_two_are_steps(result_of(session), calls=4)
 
 
 def test_copies_of_what_an_optimizer_holds_are_an_inner_loops(tmp_path: Path) -> None:

@@ -142,6 +142,16 @@ def test_every_sentence_rests_on_something_that_is_there(report):
     assert {basis.key for basis in report.answer_basis} <= keys
 
 
+def test_repeats_of_a_configuration_are_warned_of_together():
+    few = []
+    for number, steps in enumerate((5, 7, 5)):
+        one = trial_of(forward=0.1, batch_size=8, steps=steps, repeat=number, steady=False)
+        few.append(dataclasses.replace(one, trial=dataclasses.replace(one.trial, length=Length(min_steps=20))))
+    report = build_report(run_of(*few), diagnose(run_of(*few)), generated_at=GENERATED_AT)
+    assert "Few steps, so treat as a hint: cpu batch 8 (5 of at least 20 and 7 of at least 20)." in report.answer
+    assert "The warm-up could not be shown to be over: cpu batch 8 (3 trials)." in report.answer
+
+
 def test_few_steps_and_an_unfinished_warmup_are_warned_of(report):
     assert "Few steps, so treat as a hint: cpu batch 128 (5 of at least 20)." in report.answer
     assert "The warm-up could not be shown to be over: cpu batch 128." in report.answer

@@ -292,12 +292,12 @@ def test_what_measuring_added_is_said_or_why_it_is_not_known(rich: Report) -> No
     (words,) = (w for w in rich.method if "easuring itself costs" in w)
     # 8 µs of 55 ms are 0.01 %.
     assert words.startswith(
-        "On cpu at batch size 4, measuring itself costs 8.0 µs a step (6.0 to 11.0), 0.01 % of a step; measured on"
+        "On cpu at batch size 4, measuring itself costs 8.0 µs a step (6.0 to 11.0 µs), 0.01 % of a step; measured on"
     )
     assert words.endswith("measured on synthetic.")
     spans = cpu(1, probe_overhead_low_s=-2e-6)
     assert any(
-        "at most 11 µs a step, 0.1 % of a step, not to be told from nothing (-2 to 11)" in w
+        "at most 11 µs a step, 0.1 % of a step, not to be told from nothing (-2 to 11 µs)" in w
         for w in report_of(run_of(spans)).method
     )
     lost = trial_of(gaps={"probe_overhead_s": "no time was left"})

@@ -101,6 +101,7 @@ def test_plain_text_is_one_line_without_hidden_signs():
     assert plain("a\nb\tc") == "a b c"
     assert plain("bell\x07 \u202egpj.exe \ud800") == "bell� �gpj.exe �"
     assert plain("x" * 5000, 10) == "x" * 9 + "…"
+    assert plain("One step. Two steps", 10) == "One step…"  # no full stop before it
     assert plain("שלום 世界 é") == "שלום 世界 é"  # foreign scripts are no threat
 
 

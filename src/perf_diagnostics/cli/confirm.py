@@ -157,7 +157,7 @@ def tried(
     quiet = _given(given, "quiet", False)
     own = f"{FOLDER}/"
     broken = broken_below(folder.path, own)
-    told = progress(quiet=quiet)
+    told = progress(quiet=quiet, forecast=True)
     try:
         end = Confirm(
             folder,

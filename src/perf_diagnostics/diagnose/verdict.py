@@ -84,11 +84,11 @@ def verdict(
             _where_it_goes(healthy[0], looked) if saving is None else _saved(saving, healthy[0].summary, looked)
         ), ""
     if faults:
-        return None, _after(ending, _joined(_suspicion(faults[0]), parts))
+        return None, _after(ending, _sentences(_suspicion(faults[0]), parts))
     why = _NO_FAULT_SEEN if ending else _why_none(about, why_no_work, broke_off=broke_off)
     if saving is not None and saving.confidence >= LEAST_CONFIDENCE and not broke_off:
         return _saved(saving, f"{why[:1].upper()}{_joined(why[1:], parts)}."), ""
-    return None, _after(ending, _joined(_leading(saving), why, parts))
+    return None, _after(ending, _sentences(*_leading(saving), _joined(why, parts)))
 
 
 def suspected(ordered: Sequence[Placed], primary: str | None) -> str:
@@ -190,8 +190,9 @@ def _considerable(won: Share) -> bool:
     return (won.high if won.low > 0 else won.value) >= WORTH_TRYING
 
 
-def _leading(saving: Finding | None) -> str:
-    return "" if saving is None else f"{_promised(saving)}: {saving.summary.rstrip('.')} [{saving.code}]"
+def _leading(saving: Finding | None) -> tuple[str, ...]:
+    """The largest saving and what it is, in a sentence each; nothing without one."""
+    return () if saving is None else (f"{_promised(saving)} [{saving.code}]", saving.summary)
 
 
 def _why_none(about: Sequence[Finding], why_no_work: str, *, broke_off: bool) -> str:
@@ -210,6 +211,15 @@ def _why_none(about: Sequence[Finding], why_no_work: str, *, broke_off: bool) ->
 def _suspicion(fault: Finding) -> str:
     """The strongest fault of too little confidence, as what it is."""
     return (
-        f"suspected, at a confidence of {fault.confidence:.2f} where a verdict needs {LEAST_CONFIDENCE}: "
-        f"{fault.summary} [{fault.code} {fault.name}]"
+        f"{fault.code} {fault.name} is suspected, at a confidence of {fault.confidence:.2f} where a verdict needs "
+        f"{LEAST_CONFIDENCE}. {fault.summary}"
     )
+
+
+def _sentences(*parts: str) -> str:
+    """``the largest saving seen is … [MEM007]. 30 % of a step …. No rule found a fault``: the last one is left open."""
+    first, *others = (part for part in parts if part)
+    says = first
+    for part in others:
+        says = f"{says if says.endswith('.') else f'{says}.'} {part[:1].upper()}{part[1:]}"
+    return says

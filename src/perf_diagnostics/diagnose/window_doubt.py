@@ -11,6 +11,7 @@ from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.rule import evidence
 from perf_diagnostics.diagnose.rule_parts.gain import Tier
+from perf_diagnostics.diagnose.wording import continued
 from perf_diagnostics.records import Phase
 
 #: Where evidence from a window says that it is from.
@@ -118,7 +119,7 @@ def allowing_for_others(deep: Placed, own: Sequence[Placed]) -> Placed:
     ]
     if not busy or not _of_the_host(finding) or _by_count(finding):
         return deep
-    says = f"While other programs used the processors, too: {finding.summary}"
+    says = f"While other programs used the processors, too: {continued(finding.summary)}"
     if finding.code == _NO_OPERATOR and sum(finding.claims.values()) <= max(map(_taken, busy)):
         lowered = dataclasses.replace(finding, severity=Severity.INFO, summary=says, recoverable=None)
         return dataclasses.replace(deep, finding=lowered)
@@ -142,7 +143,7 @@ def beside(deep: Placed) -> Placed:
     """What only the window shows, although the undisturbed steps were asked: the profiler may have made it."""
     finding = deep.finding
     slows = ", which slows the host" if _of_the_host(finding) else ""
-    says = f"In the profiler window only{slows}: {finding.summary}"
+    says = f"In the profiler window only{slows}: {continued(finding.summary)}"
     changed = dataclasses.replace(
         finding, severity=Severity.INFO, summary=says, confidence=min(finding.confidence, Tier.CONFIGURATION.value)
     )

@@ -60,6 +60,17 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
+def continued(sentence: str) -> str:
+    """A sentence as it stands behind a colon or a comma: with a small letter, unless its first word is a name.
+
+    >>> continued("For 30 % of each step"), continued("DistributedDataParallel looks"), continued("GPU 0 is idle")
+    ('for 30 % of each step', 'DistributedDataParallel looks', 'GPU 0 is idle')
+    """
+    first, _, _ = sentence.partition(" ")
+    a_name = any(letter.isupper() for letter in first[1:]) or first.startswith("Python")
+    return sentence if a_name else f"{sentence[:1].lower()}{sentence[1:]}"
+
+
 def and_more_lines(told: int) -> str:
     """``, and at 2 more lines``, where of so many lines the first is told; empty where there is no other.
 
@@ -69,6 +80,19 @@ def and_more_lines(told: int) -> str:
     return "" if told < 2 else f", and at {counted(told - 1, 'more line')}"
 
 
-def times(mean: float, noun: str) -> str:
-    """A mean count in words: ``1 wait``, ``1.5 waits``, ``20 waits``."""
-    return f"{mean:.3g} {noun if mean == 1 else noun + 's'}"
+def mean_count(mean: float) -> str:
+    """A mean count with the digits that count, and no exponent.
+
+    >>> mean_count(4.0), mean_count(1.256), mean_count(1234.5)
+    ('4', '1.26', '1234')
+    """
+    return f"{mean:.3g}" if mean < 100 else f"{mean:.0f}"
+
+
+def times(mean: float, noun: str, plural: str = "") -> str:
+    """A mean count in words: ``1 wait``, ``1.5 waits``, ``20 waits``, ``1 copy``.
+
+    >>> times(1.0, "wait"), times(1.5, "wait"), times(1234.5, "copy", "copies")
+    ('1 wait', '1.5 waits', '1234 copies')
+    """
+    return f"{mean_count(mean)} {noun if mean == 1 else plural or noun + 's'}"

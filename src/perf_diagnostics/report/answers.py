@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from perf_diagnostics.diagnose.facts.asked_for import asked_for
 from perf_diagnostics.diagnose.facts.facts import Interval, Point, ask
@@ -278,26 +278,28 @@ def _doubts(diagnosis: Diagnosis) -> list[Sentence]:
 
 def _cautions(arms: Sequence[Arm]) -> list[Sentence]:
     """The completed trials whose numbers are less sure than was asked for."""
-    few, wide, unsteady = [], [], []
+    few: dict[str, list[str]] = {}
+    wide: dict[str, list[str]] = {}
+    unsteady: dict[str, list[str]] = {}
     measured = [(arm, trial) for arm in arms for trial in arm.results if trial.result.outcome is Outcome.COMPLETED]
     for arm, trial in measured:
         name = f"{arm.label} batch {trial.trial.settings.batch_size}"
         length, step = trial.trial.length, trial.step_s
         if trial.steps < length.min_steps:
-            few.append(f"{name} ({trial.steps} of at least {length.min_steps})")
+            few.setdefault(name, []).append(f"{trial.steps} of at least {length.min_steps}")
         elif step is None or step.high is None or step.high > (1 + WIDE) * step.value:
             off = None if step is None or step.high is None else step.high / step.value - 1
-            wide.append(name if off is None else f"{name} (±{100 * off:.0f} %)")
+            wide.setdefault(name, []).append("no interval" if off is None else f"±{100 * off:.0f} %")
         if not trial.result.steady:
-            unsteady.append(name)
+            unsteady.setdefault(name, []).append("")
     sentences: list[Sentence] = []
     if few:
-        sentences.append((f"Few steps, so treat as a hint: {_some(few)}.", Basis("measured steps", "trials")))
+        sentences.append((f"Few steps, so treat as a hint: {_of_trials(few)}.", Basis("measured steps", "trials")))
     if wide:
-        words = f"The mean step time is known to no better than ±{100 * WIDE:.0f} %: {_some(wide)}."
+        words = f"The mean step time is known to no better than ±{100 * WIDE:.0f} %: {_of_trials(wide)}."
         sentences.append((words, Basis("half-width of its 95 % interval", "trials")))
     if unsteady:
-        words = f"The warm-up could not be shown to be over: {_some(unsteady)}."
+        words = f"The warm-up could not be shown to be over: {_of_trials(unsteady)}."
         sentences.append((words, Basis("warm-up test", "trials")))
     return sentences
 
@@ -306,6 +308,18 @@ def _some(names: list[str], most: int = 5) -> str:
     if len(names) <= most:
         return listing(names)
     return f"{', '.join(names[:most])} and {len(names) - most} more"
+
+
+def _of_trials(found: Mapping[str, Sequence[str]]) -> str:
+    """What was found of trials, by their names: ``cpu batch 4 (±7 % and ±31 %)``; repeats of one stand together."""
+    return _some([_with_notes(name, notes) for name, notes in found.items()])
+
+
+def _with_notes(name: str, notes: Sequence[str]) -> str:
+    told = listing(list(dict.fromkeys(note for note in notes if note)))
+    if not told:
+        return name if len(notes) == 1 else f"{name} ({len(notes)} trials)"
+    return f"{name} ({told})"
 
 
 def _basis_of(point: Point) -> str:

@@ -197,7 +197,7 @@ def another_pace(arms: Sequence[Arm], tried: Sequence[Tried]) -> list[tuple[str,
         if abs(rate / measured.value - 1) < _ANOTHER_PACE:
             continue
         words = (
-            f"Beside its change the base trained {number(rate)} samples/s ({one.where}), against "
+            f"Tried beside its change, the base trained {number(rate)} samples/s ({one.where}), against "
             f"{number(measured.value)} in the run itself: the machine was "
             f"{'slower' if rate < measured.value else 'faster'} when the change was tried. Base and change of a pair "
             "ran one after the other, so that both were measured at one pace."

@@ -39,7 +39,7 @@ def plain(text: str, limit: int = TEXT_LIMIT) -> str:
     """One line of text without characters that break a format or mislead a reader, cut at ``limit`` characters."""
     line = _BLANKS.sub(" ", _UNFIT.sub("\N{REPLACEMENT CHARACTER}", text)).strip()
     line = _ENDLESS.sub(r"\1…", line)
-    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+    return line if len(line) <= limit else line[: limit - 1].rstrip(" .,;:") + "…"
 
 
 def clean(value: T) -> T:

@@ -18,13 +18,13 @@ def words(value: float, low: float | None = None, high: float | None = None, ste
 def test_the_cost_its_interval_its_share_and_what_it_was_measured_on() -> None:
     # 12 us of 2 s are 0.0006 %.
     assert words(12e-6, 9e-6, 15e-6) == (
-        "measuring itself costs 12.0 µs a step (9.0 to 15.0), 0.0006 % of a step; measured on synthetic"
+        "measuring itself costs 12.0 µs a step (9.0 to 15.0 µs), 0.0006 % of a step; measured on synthetic"
     )
     assert words(12e-6, 2e-6, 22e-6, step_s=0.001) == (
-        "measuring itself costs 12 µs a step (2 to 22), 1.2 % of a step; measured on synthetic"
+        "measuring itself costs 12 µs a step (2 to 22 µs), 1.2 % of a step; measured on synthetic"
     )
     assert words(0.02, 0.019, 0.021, step_s=1.0).startswith(
-        "measuring itself costs 20.0 ms a step (19.0 to 21.0), 2.0 % of a step;"
+        "measuring itself costs 20.0 ms a step (19.0 to 21.0 ms), 2.0 % of a step;"
     )
 
 
@@ -35,11 +35,11 @@ def test_a_cost_without_an_interval_has_none_made_up() -> None:
 def test_what_chance_could_be_is_not_called_a_cost() -> None:
     # The upper end, 12 us of 2 s.
     assert words(4e-6, -2e-6, 12e-6) == (
-        "measuring itself costs at most 12 µs a step, 0.0006 % of a step, not to be told from nothing (-2 to 12); "
+        "measuring itself costs at most 12 µs a step, 0.0006 % of a step, not to be told from nothing (-2 to 12 µs); "
         "measured on synthetic"
     )
     assert words(0.0, 0.0, 0.0).startswith(
-        "measuring itself costs at most 0 µs a step, 0 % of a step, not to be told from nothing (0 to 0);"
+        "measuring itself costs at most 0 µs a step, 0 % of a step, not to be told from nothing (0 to 0 µs);"
     )
 
 

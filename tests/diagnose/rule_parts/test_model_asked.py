@@ -63,5 +63,41 @@ def test_nothing_is_told_where_calls_do_not_come_now_and_then(about: TrialFacts)
     assert model_asked(about) is None
 
 
+def lost(*, asking_ms: float, saving_ms: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """What steps lost, in ns: each 20th, which calls the model, and the ones in the middle between them."""
+    found = np.zeros(STEPS)
+    found[::EVERY], found[EVERY // 2 :: EVERY] = asking_ms * 1e6, saving_ms * 1e6
+    return found
+
+
 def test_what_comes_now_and_then_outside_of_the_phases_is_answered_with_it() -> None:
-    assert [remedy.says[:36] for remedy in against(facts(400), Phase.OTHER)] == ["Each time the model is called 400 ti"]
+    remedies = against(facts(400), Phase.OTHER, lost(asking_ms=200.0, saving_ms=0.0))
+    assert [remedy.says[:36] for remedy in remedies] == ["In some steps the model is called 40"]
+
+
+@pytest.mark.parametrize(
+    ("asking_ms", "saving_ms", "told"),
+    [
+        (60.0, 40.0, ["In some steps the model is called"]),  # 0.6 of what is lost
+        (40.0, 60.0, ["If it saves or evaluates", "If it logs", "40 % of that time is 400 calls of the model"]),
+        (9.0, 91.0, ["If it saves or evaluates", "If it logs"]),  # less than a tenth is not worth saying
+    ],
+)
+@pytest.mark.parametrize("phase", [Phase.OTHER, Phase.FORWARD])
+def test_calls_are_the_advice_by_their_part_of_what_is_lost(
+    asking_ms: float, saving_ms: float, told: list[str], phase: Phase
+) -> None:
+    about = facts(400)
+    if phase is Phase.FORWARD:  # there calls with gradients, that no backward follows
+        longer = np.where(np.arange(STEPS) % EVERY == 0, 200e6, 0.0)
+        columns = {"forwards": 1 + 400 * (longer > 0), "backwards": 1, "host_forward_ns": 4e6 + longer}
+        about = facts(0, longer_ms=0.0, **columns, wall_ns=10e6 + longer, host_wall_ns=10e6 + longer)
+        told = [one for one in told if not one.startswith("If it")]
+        told = told if asking_ms > saving_ms else ["Look at what happens in the forward pass", *told]
+    remedies = [one.says for one in against(about, phase, lost(asking_ms=asking_ms, saving_ms=saving_ms))]
+    assert len(remedies) == len(told) and all(map(str.startswith, remedies, told)), remedies
+
+
+def test_where_nothing_was_lost_calls_are_no_advice() -> None:
+    remedies = against(facts(400), Phase.OTHER, np.zeros(STEPS))
+    assert not any("the model is called" in one.says or "calls of the model" in one.says for one in remedies)

@@ -92,8 +92,8 @@ def test_what_a_function_calls_that_the_training_runs_in_is_named_and_not_that_f
     ("evaluated_ms", "remedies"),
     [
         (0.2, ["Look at rollout"]),  # 0.02 of 3.0 s outside of the phases
-        (9.0, ["Look at rollout", "For 26 % of that time: each time the model is called 8 times"]),  # 0.9 of 3.5 s
-        (90.0, ["Each time the model is called 8 times"]),  # 9.0 of 11.6 s
+        (9.0, ["Look at rollout", "26 % of that time is 8 calls of the model in some steps"]),  # 0.9 of 3.5 s
+        (90.0, ["In some steps the model is called 8 times"]),  # 9.0 of 11.6 s
     ],
 )
 def test_an_evaluation_is_answered_by_its_share_of_the_time(evaluated_ms: float, remedies: list[str]) -> None:

@@ -40,7 +40,7 @@ def test_slower_than_the_cpu_is_a_measured_loss():
 
 def test_what_the_devices_step_goes_to_is_named():
     finding = found(ask(2.0, data_wait=0.6, transfer=0.15, forward=0.25))
-    assert "exposed data wait 60 %, copies to the device 15 %" in finding.summary
+    assert "Of its step exposed data wait takes 60 % and copying to the device takes 15 %" in finding.summary
     assert number(finding, "exposed data wait").value == pytest.approx(60, rel=0.02)
     assert "small or slow" in found(ask(2.0)).summary
 
@@ -60,7 +60,7 @@ def test_a_speedup_that_rises_points_to_fixed_costs():
         *(trial_of(batch_size=b, forward=0.4 + 0.01 * b, device="cuda:0") for b in (1, 2, 4, 8)),
     )
     finding = found(ask_run(RULE, run))  # 0.8 / 0.48 at batch 8, 0.1 / 0.41 at batch 1
-    assert "rises from 0.24 times at batch 1" in finding.summary
+    assert "At batch 1 it is 0.24 times as fast: fixed costs hold it back" in finding.summary
     assert number(finding, "fixed cost of a step").value == pytest.approx(100 * 0.4 / 0.48, abs=1)
 
 
@@ -97,6 +97,6 @@ def test_with_measured_ceilings_the_speedup_is_held_against_them():
         return run_of(slow, trial_of(forward=1 / speedup, device="cuda:0", noise=0.02, quantities=fast))
 
     finding = found(ask_run(RULE, run(2.0)))
-    assert "of 10 times that products and memory allow" in finding.summary
+    assert "; products and memory would allow 10 times." in finding.summary
     assert number(finding, "speed-up at batch 8").limit == pytest.approx(3.0)
     clear(ask_run(RULE, run(4.0)))

@@ -37,9 +37,8 @@ def test_both_orders_are_told_with_their_lines_and_what_may_be_won() -> None:
     finding = found(ask(order()))
     assert finding.severity is Severity.WARNING and number(finding, SHARE).value == pytest.approx(40.0)
     assert "goes into multiplying 8×1,024×32 and 8×32×1,024 first at model.py:10" in finding.summary
-    assert ", then with others at model.py:12: 3.22 GFLOP, there and back, where the other order takes 0.101" in (
-        finding.summary
-    )
+    says = ", then with others at model.py:12: 3.22 GFLOP in forward and backward, where the other order takes "
+    assert f"{says}0.101 GFLOP" in finding.summary
     assert number(finding, "operations of these products").value == pytest.approx(3.221, rel=1e-3)
     assert number(finding, "operations in the other order").value == pytest.approx(0.1007, rel=1e-3)
     won = finding.recoverable

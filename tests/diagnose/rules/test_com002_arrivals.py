@@ -175,7 +175,7 @@ def test_where_arrivals_are_not_known_the_answer_says_what_was_not_seen() -> Non
     for result in (several, few):
         answer = check(Straggler(), result)
         assert isinstance(answer, Cleared)
-        assert answer.summary.endswith("by 10 % before backward; what each does in backward was not timed")
+        assert answer.summary.endswith("by 10 % of a step before backward; what each does in backward was not timed")
     assert not check(Straggler(), job(2, {})).summary.endswith("was not timed")
 
 

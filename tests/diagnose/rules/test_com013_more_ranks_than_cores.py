@@ -33,7 +33,7 @@ def test_four_ranks_on_two_cores_take_turns() -> None:
     found = check(job())
     assert isinstance(found, Finding) and found.severity is Severity.WARNING
     assert found.summary.startswith("4 ranks of 1 thread on 2 cores take turns")
-    assert found.summary.endswith("40 % of the time in which rank 0 had work to do it had none.")
+    assert found.summary.endswith("for 40 % of the time in which rank 0 had work to do, it had no core.")
     assert [remedy.says.partition(" on")[0] for remedy in found.remedies] == ["Start 2 ranks"]
     assert found.recoverable is None  # each step takes less time, and holds fewer samples
 

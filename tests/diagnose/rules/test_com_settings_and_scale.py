@@ -39,7 +39,7 @@ def test_ranks_that_train_less_than_one_alone_did() -> None:
     # A step of 8 samples takes 0.10 s alone and 0.16 s with four ranks: each trains 0.10 / 0.16 = 62.5 %.
     finding = efficiency(scaled(1, 0.10), scaled(2, 0.11), scaled(4, 0.16))
     assert isinstance(finding, Finding) and finding.severity is Severity.CRITICAL
-    assert "a rank of 4 trains 6" in finding.summary
+    assert "each of 4 ranks trains at 6" in finding.summary
     assert [item.value for item in finding.evidence[:2]] == pytest.approx([90.9, 62.5], abs=1.0)
     assert finding.recoverable is not None and finding.recoverable.measured
     assert finding.recoverable.value == pytest.approx(0.375, abs=0.01)
@@ -60,7 +60,7 @@ def test_single_trainings_are_credited_with_what_equal_ones_differ_by() -> None:
 
 def test_two_ranks_are_a_base_for_four_where_nobody_ran_one() -> None:
     finding = efficiency(scaled(2, 0.10), scaled(4, 0.125))
-    assert isinstance(finding, Finding) and "4 ranks do the work of 1.6 times 2 ranks" in finding.summary
+    assert isinstance(finding, Finding) and "4 ranks train 1.6 times as fast as 2 ranks" in finding.summary
 
 
 def test_other_batches_are_not_compared_and_it_says_what_to_run() -> None:
@@ -115,7 +115,7 @@ def test_pauses_in_turn_hold_everybody_up_twice() -> None:
     finding = PausesOutOfStep().check(TrialFacts.of(collecting((4, 0), (4, 2))))
     assert isinstance(finding, Finding) and finding.severity is Severity.WARNING
     assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.10, abs=0.05)
-    assert "2 ranks of 2 pause in different steps" in finding.summary
+    assert "2 of 2 ranks pause in different steps" in finding.summary
 
 
 def test_pauses_together_and_of_one_rank_alone_are_clear() -> None:

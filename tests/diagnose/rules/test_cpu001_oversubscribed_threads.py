@@ -124,7 +124,7 @@ def test_time_without_a_core_for_ones_own_threads_needs_no_switches():
     finding = found(counted_delay(0.3))
     assert finding.severity is Severity.WARNING
     assert number(finding, "computing thread without a core for the trial's own threads").value == pytest.approx(30)
-    assert "for 30 % of the time the loop was ready to run" in finding.summary
+    assert "For 30 % of the time the loop was ready to run" in finding.summary
     assert (finding.recoverable.low, finding.recoverable.high) == (0.0, pytest.approx(0.3))
 
 
@@ -134,7 +134,7 @@ def test_a_delay_of_others_or_of_nobody_is_none_of_its_threads():
     clear(counted_delay(0.0))
     # Many switches beside workers, measured to cost the loop nothing, are only mentioned.
     mentioned = found(counted_delay(0.0, rate=5000, threads=1, workers=4, workers_delay=0.9))
-    assert mentioned.severity is Severity.INFO and "for 0 % of the time" in mentioned.summary
+    assert mentioned.severity is Severity.INFO and "For 0 % of the time" in mentioned.summary
 
 
 def test_workers_that_hardly_get_a_core_are_at_work_all_the_same():
@@ -167,5 +167,5 @@ def test_others_that_the_scheduler_counted_make_the_gain_unsure_and_its_upper_en
     own = number(finding, "computing thread without a core for the trial's own threads").value / 100
     assert own < 0.6
     assert finding.recoverable.low == 0.0 and finding.recoverable.high == pytest.approx(0.6)
-    assert "others, so that nothing of the gain is sure" in finding.summary
+    assert " others had them, so that nothing of the gain is sure" in finding.summary
     assert "others" not in found(counted_delay(0.6)).summary

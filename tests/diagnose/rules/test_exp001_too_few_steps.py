@@ -45,7 +45,7 @@ def test_warm_up_steps_do_not_count():
 def test_noise_asks_for_more_steps():
     """At a noise of 40 % fifty steps leave the mean open by more than a tenth."""
     finding = found(ask_trial(RULE, steps=50, noise=0.4, seed=1))
-    assert "Steps vary" in finding.summary
+    assert "Steps vary so much that " in finding.summary and " of them tell the mean step time to ±" in finding.summary
     half_width = number(finding, "half-width of the mean step time").value
     assert half_width > 10
     # The half-width shrinks with the root of the steps: n x (half-width / 2 %)^2.

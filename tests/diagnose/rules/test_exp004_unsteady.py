@@ -105,7 +105,7 @@ def test_a_phase_that_grows_alone_is_named_and_is_worth_a_warning():
 def test_phases_that_grow_alike_are_rather_the_machine():
     finding = found(phases(0.4, 0.4))
     assert finding.severity is Severity.INFO
-    assert "in all phases alike: as clocks, others' load or longer batches make it" in finding.summary
+    assert "in all phases alike, as with changing clocks, others' load or longer batches" in finding.summary
     assert not any("third" in one.metric and "of a step" in one.metric for one in finding.evidence)
 
 
@@ -226,7 +226,8 @@ AT_150 = (np.arange(240) >= 150).astype(float)
 def test_a_new_level_is_told_with_its_step_and_its_phase():
     finding = changing(AT_150, backward=0.8)
     # Three steps of warm-up come before; the 151st steady one is the first of the new level.
-    assert finding.summary.startswith("From step 154 on a step takes 1.40 s, before it took 1.00 s: it rose by 40 %, ")
+    says = "From step 154 on a step takes 1.40 s, where it took 1.00 s before: it rose by 40 %, "
+    assert finding.summary.startswith(says)
     assert finding.summary.endswith(" of it in the backward pass.")
     assert finding.severity is Severity.WARNING
     assert number(finding, "step time before the change").value == pytest.approx(1000, rel=0.01)

@@ -39,7 +39,7 @@ def test_two_sentinels_warn_only_of_what_two_processes_would_not_show_by_themsel
     assert finding.severity is severity
     shown = number(finding, "change of the sentinel's step time, cpu")
     assert shown.value == pytest.approx(100 * (last - 1), abs=1.0)
-    assert ("longer" if last > 1 else "less long") in finding.summary
+    assert ("more time" if last > 1 else "less time") in finding.summary
 
 
 def test_a_change_that_noise_could_be_is_clear():
@@ -69,7 +69,7 @@ def test_200_sweeps_that_drift_by_20_percent_with_3_percent_scatter_are_found_in
 def test_order_is_that_of_the_blocks_not_of_the_files():
     run = run_with(1.0, 1.25)
     backwards = dataclasses.replace(run, results=run.results[::-1])
-    assert "longer" in found(ask_run(RULE, backwards)).summary
+    assert "more time at the end" in found(ask_run(RULE, backwards)).summary
 
 
 def test_each_device_is_looked_at_alone():

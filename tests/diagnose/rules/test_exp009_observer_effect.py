@@ -36,15 +36,17 @@ def test_severity_follows_the_whole_interval(added_s, severity):
 def test_a_difference_that_noise_could_be_is_clear_only_if_it_could_not_be_much():
     clear(ask(0.012, give_or_take_s=0.011))
     wide = missing(ask(0.06, give_or_take_s=0.059))
-    assert wide.why.startswith("the comparison scattered too much: measuring itself costs 60 ms a step (1 to 119)")
+    assert wide.why.startswith("the comparison scattered too much: measuring itself costs 60 ms a step (1 to 119 ms)")
 
 
 def test_the_cost_is_said_also_where_it_is_clear():
     answer = clear(ask(12e-6, give_or_take_s=3e-6))
     assert answer.summary == (
-        "measuring itself costs 12.0 µs a step (9.0 to 15.0), 0.001 % of a step; measured on synthetic"
+        "measuring itself costs 12.0 µs a step (9.0 to 15.0 µs), 0.001 % of a step; measured on synthetic"
     )
-    assert found(ask(0.06)).summary.startswith("Measuring itself costs 60.0 ms a step (59.0 to 61.0), 6.0 % of a step;")
+    assert found(ask(0.06)).summary.startswith(
+        "Measuring itself costs 60.0 ms a step (59.0 to 61.0 ms), 6.0 % of a step;"
+    )
 
 
 def test_not_measured_is_not_clear():

@@ -162,7 +162,7 @@ def test_a_loop_that_others_robbed_of_its_core_needs_no_other_sign():
     finding = found(counted(0.4, others_s=40.0))
     assert finding.severity is Severity.WARNING
     assert number(finding, "computing thread without a core for others").value == pytest.approx(40)
-    assert "for 40 % of the time the computing thread was ready to run while others had the cores." in finding.summary
+    assert "For 40 % of the time the computing thread was ready to run while others had the cores." in finding.summary
 
 
 def test_a_loop_that_had_its_core_was_not_disturbed():

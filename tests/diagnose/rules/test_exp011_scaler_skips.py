@@ -28,6 +28,18 @@ def test_a_scale_that_stays_is_clear(halvings):
     assert number(clear(scaling(halvings)), "skipped updates at least").value == 0
 
 
+def test_one_update_was_skipped_and_none_were():
+    one = ask_trial(
+        ScalerSkips(warn_rate=0.5, critical_rate=0.9),
+        device="cuda:0",
+        settings={"precision": "float16"},
+        steps=20,
+        facts={"loss_scale_before": 65536.0, "loss_scale_after": 32768.0},
+    )
+    assert clear(one).summary == "1 update was skipped in 20 steps"
+    assert clear(scaling(0)).summary == "0 updates were skipped in 100 steps"
+
+
 def test_skipped_updates_are_graded_by_what_is_sure_of_their_rate():
     assert found(scaling(2)).severity is Severity.INFO  # 2 of 100; surely no more than 0.24 of 100
     assert found(scaling(5)).severity is Severity.WARNING  # surely 1.6 of 100

@@ -170,7 +170,7 @@ def test_it_is_the_verdict_and_the_model_s_time_is_no_longer_called_work():
     assert diagnosis.verdict.code == "HST012"
     bound = next(one for one in diagnosis.findings if one.code == "CMP002")
     # Forward and backward are 0.8, of which all of the 0.4 can have run.
-    assert "80 % of a step of 1.00 s lie in forward and backward (50 % in the forward and 30 %" in bound.summary
+    assert "80 % of a step of 1.00 s lies in forward and backward (50 % in the forward and 30 %" in bound.summary
     assert "for at least 40 % of the step the loop's thread was blocked there" in bound.summary
     assert "own work" not in bound.summary
 
@@ -224,7 +224,7 @@ def test_a_wait_that_was_seen_is_none_for_threads_that_spin(kind, words):
     # of the 0.9 that the phases take.
     assert number(finding, "blocked in forward, backward and optimizer, surely").value == pytest.approx(21.7, abs=0.1)
     assert finding.severity is Severity.WARNING
-    assert finding.summary.endswith(f"In 60 of 60 looks at it while blocked it was seen so, mostly {words}.")
+    assert finding.summary.endswith(f"Of 60 looks at the blocked thread 60 saw it like that, mostly {words}.")
     assert number(finding, "looks that saw it wait for no other thread of its process").value == 60
     # The same without a look: all of it may be a wait for the other thread.
     clear(ask(ran=0.66, own=0.9, facts={"threads": 2}))

@@ -160,7 +160,7 @@ def test_a_collector_computes_no_longer_than_its_thread_runs():
     assert robbed.recoverable.value == pytest.approx(0.9 * 0.9 / 14.5, rel=0.15)
     # Others had the thread's core for 0.8 of all time, and not of the pauses only: alone 31 % might be won as well.
     assert robbed.recoverable.high == pytest.approx(4.5 / 14.5, rel=0.02)
-    assert "it computed for 6.2 % at most" in robbed.summary
+    assert "the collector itself computed for 6.2 % at most" in robbed.summary
     assert "Others had its core" not in alone.summary
 
 
@@ -262,7 +262,7 @@ def test_on_the_cpu_work_in_transfer_is_work_on_batches():
     # 0.3 s of transfer and 0.1 s of other in a step of 1 s; there is nothing to copy.
     finding = found(ask_trial(TimeOutsidePhases(), forward=0.6, transfer=0.3, other=0.1, noise=0.02))
     assert finding.severity is Severity.CRITICAL
-    assert "30 % lie in the transfer of batches" in finding.summary
+    assert "30 % lies in the transfer of batches" in finding.summary
     assert "Move preparation of batches" in finding.remedies[0].says
     assert finding.claims == {"other": pytest.approx(0.1, abs=0.02), "transfer": pytest.approx(0.3, abs=0.02)}
     loaded = {"forward": 0.6, "transfer": 0.1, "other": 0.3, "facts": {"num_workers": 0}, "data_wait": 1e-6}

@@ -352,7 +352,7 @@ def test_a_wait_that_was_for_a_core_is_no_wait_for_data():
     # Of 0.4 s of wait 0.38 without a core: without others 0.02 of 0.62 s are left. Its own doing it would be, without.
     robbed = on_one_core(0.4, wait_cpu=0.02, cpu=0.62, delay=0.38, others_s=38.0)
     assert found(robbed).severity is Severity.INFO
-    assert "Had no core been lacking, about 3.2 % of a step" in found(robbed).summary
+    assert "With a core always free, about 3.2 % of a step" in found(robbed).summary
     # 0.02 of 0.62 s of that step are 8 % of the wait of 40 %.
     assert found(robbed).recoverable.high == pytest.approx(0.4 * 0.0323 / 0.4, rel=0.02)
     assert found(on_one_core(0.4, wait_cpu=0.02, cpu=0.62, delay=0.38, others_s=0.0)).severity is Severity.CRITICAL
@@ -434,4 +434,4 @@ def test_workers_that_compute_less_than_the_loop_waits_for_a_core_may_go():
     assert "a batch lay ready" in finding.summary
     assert number(finding, "workers' CPU time a step").value == pytest.approx(100, rel=0.01)
     assert changes(finding) == [{"num_workers": 0}]
-    assert finding.remedies[0].says.startswith("Try without workers, or fewer")
+    assert finding.remedies[0].says.startswith("Try no workers, or fewer")

@@ -56,9 +56,9 @@ def test_one_long_stall_is_told_alone_and_not_by_the_middle_of_all():
 @pytest.mark.parametrize(
     ("at", "passes_at", "says"),
     [
-        ([120], [60, 120], "One step of 240, with which a pass over the data began, took 4.00 s longer"),
+        ([120], [60, 120], "One step of 240, the first of a pass over the data, took 4.00 s longer"),
         ([121], [60, 120], "One step of 240, steady step 122, took 4.00 s longer"),
-        ([44, 120], [44, 120], "2 steps of 240, each with which a pass over the data began, took 4.00 s longer"),
+        ([44, 120], [44, 120], "2 steps of 240, each the first of a pass over the data, took 4.00 s longer"),
         ([44, 120], [120], "2 steps of 240 took 4.00 s longer"),
     ],
 )
@@ -90,6 +90,17 @@ def test_a_queue_is_made_deeper_only_where_batches_come_late():
     ready = found(stalling(LongSteps(), IRREGULAR, where="data_wait", facts=facts, quantities=counted, columns=ran))
     (only,) = ready.remedies
     assert only.says.endswith("the loop had no core to take it: try fewer workers, or none.")
+
+
+@pytest.mark.parametrize(("drawn", "told"), [(0.9, True), (0.6, True), (0.4, False)])
+def test_a_sampler_that_draws_as_long_as_stalls_take_is_to_be_made_cheaper(drawn, told):
+    """Of rows of ten batches, 0.5 s of waits each, this part is the sampler's; all of it is lost in stalls."""
+    own = {"file": "train.py", "line": 24, "function": "ByLength.__iter__"}
+    parts = {"rows": [[10, 0.5, 0.5 * drawn, 0.0]] * 9, "sampler": {"name": "ByLength", "place": own}}
+    facts = {"num_workers": 0, "loader_parts": parts}
+    remedies = found(stalling(LongSteps(), IRREGULAR, where="data_wait", facts=facts)).remedies
+    assert ("Make ByLength.__iter__ (train.py:24) cheaper" in remedies[0].says) is told
+    assert ("Load in workers" in str(remedies)) is not told
 
 
 def test_few_stalls_little_stalls_and_stalls_in_the_computing_are_not():
@@ -228,6 +239,18 @@ def evaluating(*, calls=10, each=40, seconds=0.3, longer_backward=False, a_pass=
         "backwards": np.ones(240),
     }
     return ask_trial(PeriodicWork(), steps=240, columns=given | columns, facts={"batches_a_pass": a_pass})
+
+
+def test_a_rhythm_is_no_evaluation_because_another_step_calls_the_model():
+    beats = np.arange(240) % 40 == 17  # 0.3 s are lost in these; 10 calls of 0.5 ms lie in others
+    asks = np.roll(beats, 5)
+    forward = 3e7 * QUIET + np.where(beats, 3e8, 0.0) + np.where(asks, 5e6, 0.0)
+    columns = {"wall_ns": forward + 6e7 * QUIET, "host_forward_ns": forward, "forwards": 1.0 + 10 * asks}
+    finding = found(evaluating(**columns))
+    assert finding.severity is Severity.WARNING
+    assert "for an evaluation" not in finding.summary
+    (remedy,) = finding.remedies
+    assert remedy.says.startswith("Look at what happens in the forward pass")
 
 
 def test_an_evaluation_after_each_pass_is_mentioned_and_one_with_gradients_is_told_to_go_without():

@@ -128,7 +128,7 @@ def test_paging_is_named():
     run = pair(
         {"forward": 0.16, "quantities": {"major_faults": 2}}, {"forward": 0.80, "quantities": {"major_faults": 9000}}
     )
-    assert "9000 pages were read back from disk" in found(ask_group(RULE, run)).summary
+    assert "9000 pages of memory were read back from disk" in found(ask_group(RULE, run)).summary
     calm = pair(
         {"forward": 0.16, "quantities": {"major_faults": 2}}, {"forward": 0.80, "quantities": {"major_faults": 9}}
     )

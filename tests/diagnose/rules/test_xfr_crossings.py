@@ -38,6 +38,13 @@ def test_few_or_cheap_copies_are_clear(copies, cost):
     assert number(answer, "copies under 64 KiB a step").value == copies
 
 
+def test_one_copy_costs_and_several_cost():
+    assert clear(small(1, 0.0)).summary.startswith("1 small copy a step costs ")
+    assert clear(small(4, 0.0)).summary.startswith("4 small copies a step cost ")
+    assert clear(reads(1, 0.0)).summary.startswith("1 read of the device a step costs ")
+    assert clear(reads(4, 0.0)).summary.startswith("4 reads of the device a step cost ")
+
+
 @pytest.mark.parametrize(
     ("copies", "cost", "severity"),
     [(21, 0.021, Severity.INFO), (500, 0.049, Severity.INFO), (500, 0.051, Severity.WARNING)],

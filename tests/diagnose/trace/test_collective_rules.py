@@ -72,7 +72,7 @@ def test_small_messages_are_to_be_bundled(tmp_path: Path) -> None:
     finding = found(ask(CommunicationBound(), exchanging(100, 1000).facts(tmp_path)))  # 4 kB each
     assert number(finding, "exposed under 1 MB a message").value == pytest.approx(40)
     assert number(finding, "moved a step").value == pytest.approx(0.4)
-    assert "100 collectives a step (allreduce), in the middle of 0.00400 MB" in finding.summary
+    assert "100 collectives a step (allreduce), with a median of 0.00400 MB" in finding.summary
     assert finding.remedies[0].says.startswith("Bundle messages")
 
 

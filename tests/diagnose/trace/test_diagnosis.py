@@ -440,7 +440,7 @@ def test_a_gap_before_all_work_may_be_work_of_before_the_recording(tmp_path, que
             builder.kernel(1 + at / 1000, at + 20, at + 120, call_length=0.5)
     answer = finding(diagnose_traces([builder.write(tmp_path / "trace.json")]), "HST009")
 
-    assert ("20 % of the step lie before all work in the trace" in answer.summary) is told
+    assert ("20 % of the step lies before all work in the trace" in answer.summary) is told
     assert ("before the profiler starts" in answer.remedies[0].says) is told
 
 

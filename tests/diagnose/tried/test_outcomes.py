@@ -135,10 +135,10 @@ def unsettled_first(pairs: int, times: Sequence[float] = HALF, *, of: int = 5) -
 def test_pairs_that_had_not_settled_do_not_count() -> None:
     two = only(unsettled_first(2, (0.9, 0.9, 0.5, 0.505, 0.495)))
     assert two.verdict is Trying.CONFIRMED and two.pairs == 3 and two.gain.value == pytest.approx(0.5, abs=0.005)
-    assert two.why == f"2 pairs had not settled when measured: of a trial its warm-up was {STILL_COMPILING}"
+    assert two.why == f"2 pairs had not settled when measured (of one trial its warm-up was {STILL_COMPILING})"
     three = only(unsettled_first(3))
     assert (three.verdict, three.gain, three.as_predicted, three.pairs) == (Trying.NOT_SETTLED, None, None, 2)
-    assert three.why.startswith("3 pairs had not settled when measured: of a trial its warm-up was given up after 43")
+    assert three.why.startswith("3 pairs had not settled when measured (of one trial its warm-up was given up after 43")
     assert three.why.endswith("; `perf-diagnostics confirm RUN` tries it anew after a longer warm-up")
 
 
@@ -163,7 +163,7 @@ def test_what_had_not_settled_leaves_the_finding_and_its_prediction() -> None:
     diagnosis = diagnose(waiting_run(), experiments=unsettled_first(5))
     after = finding(diagnosis)
     assert not after.recoverable.measured and after.severity is not Severity.INFO
-    assert "Tried, not settled: num_workers=2, persistent_workers=True: 5 pairs had not settled" in after.summary
+    assert "Tried, but not settled: num_workers=2, persistent_workers=True. 5 pairs had not settled" in after.summary
     (told,) = diagnosis_to_json(diagnosis)["tried"]
     assert (told["verdict"], told["gain_share"]) == ("not settled", None)
 

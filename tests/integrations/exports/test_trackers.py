@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations.exports.trackers import log_run
+from perf_diagnostics.records import OWN_TRAINING, Outcome
 from perf_diagnostics.testing import run_of, trial_of
 from tests.diagnose.tried_runs import WORKERS, experiment, tried, waiting_run
 
@@ -56,6 +58,17 @@ def test_mlflow_gets_throughput_against_batch_size_and_the_verdict() -> None:
     assert tracker.metrics[0][1][name] == pytest.approx(120)  # the mean of the repeats
     assert tracker.metrics[1][1]["perf_diagnostics/synthetic cpu/share/data_wait"] == pytest.approx(0.9)
     assert tracker.params["perf_diagnostics/verdict"].startswith("INP001")
+
+
+@pytest.mark.parametrize("kind", [LikeMlflow, LikeWandb])
+def test_a_crash_is_told_before_what_was_slow_until_then(kind: type[LikeMlflow | LikeWandb]) -> None:
+    crashed = trial_of(data_wait=0.08, forward=0.02, steps=33, outcome=Outcome.CRASHED, reason="KeyError: 'x'")
+    run = dataclasses.replace(run_of(crashed), notes=(OWN_TRAINING,))
+    tracker = kind()
+    log_run(tracker, run)
+    told = tracker.params if isinstance(tracker, LikeMlflow) else tracker.summary
+    assert told["perf_diagnostics/verdict"] == "EXP002 failed-trials; until then INP001 input-bound"
+    assert told["perf_diagnostics/summary"].startswith("The training crashed after 36 recorded steps. The reason: KeyE")
 
 
 def test_a_diagnosis_that_is_given_takes_the_place_of_one_from_the_records_alone() -> None:

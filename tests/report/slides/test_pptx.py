@@ -80,6 +80,15 @@ def test_the_first_slide_holds_the_verdict_and_the_key_figures(deck, report):
     assert report.headline in deck.slides[0].notes_slide.notes_text_frame.text
 
 
+def test_of_a_long_advice_the_setting_behind_it_stays(report):
+    long = dataclasses.replace(report.changes[0], says="Batch samples of similar length together. " * 9, code="x=1")
+    presentation = pptx.Presentation(io.BytesIO(render_pptx(dataclasses.replace(report, changes=(long,)))))
+    (line,) = [
+        line for line in texts(presentation.slides[0]).split("\n") if line.startswith("Batch samples of similar")
+    ]
+    assert line.endswith("…  [x=1]") and len(line) <= 220
+
+
 def test_charts_are_native_with_the_reports_values_and_gaps_stay_gaps(deck, report):
     drawn = [shape.chart for slide in deck.slides for shape in slide.shapes if shape.has_chart]
     assert len(drawn) == len(report.charts)

@@ -27,7 +27,7 @@ def own_cost_s(facts: TrialFacts) -> Interval:
 
 
 def own_cost_words(facts: TrialFacts) -> str:
-    """``measuring itself costs 12 µs a step (9 to 15), 0.0006 % of a step; measured on the trial's own steps``
+    """``measuring itself costs 12 µs a step (9 to 15 µs), 0.0006 % of a step; measured on the trial's own steps``
 
     Raises:
         NotMeasured: nobody measured it.
@@ -43,13 +43,13 @@ def own_cost_words(facts: TrialFacts) -> str:
     if cost.low is not None and cost.high is not None:
         if cost.low <= 0 <= cost.high:
             most = f"at most {limits[-1]} {name} a step{_of_a_step(facts, cost.high)}"
-            return f"measuring itself costs {most}, not to be told from nothing ({between}){where}"
+            return f"measuring itself costs {most}, not to be told from nothing ({between} {name}){where}"
         if cost.high < 0:
             return (
                 f"steps without measuring took longer ({between} {name} a step), so something else made the "
                 f"difference{where}"
             )
-        value, between = f"{value} {name} a step", f" ({between})"
+        value, between = f"{value} {name} a step", f" ({between} {name})"
     else:
         value, between = f"{value} {name} a step", ""
     return f"measuring itself costs {value}{between}{_of_a_step(facts, cost.value)}{where}"

@@ -57,7 +57,8 @@ class StepFacts(Recorded):
         wall = self.table.wall_ns
         backwards = int(np.count_nonzero(wall < 0))
         if backwards:
-            return f"{backwards} of {wall.size} steps have a negative wall time: the clock ran backwards"
+            have = "has" if backwards == 1 else "have"
+            return f"{backwards} of {wall.size} steps {have} a negative wall time: the clock ran backwards"
         if wall.size and not wall.any():
             return "every step has a wall time of 0: the clock stood still"
         if float(wall.sum(dtype=np.float64)) >= _CENTURIES_NS:

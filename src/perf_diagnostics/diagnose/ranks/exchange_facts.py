@@ -50,7 +50,7 @@ class ExchangeFacts:
         shared = min(len(table) for table in result.steps)
         timed = np.all([np.isfinite(table.columns["exchange_ns"][:shared]) for table in result.steps], axis=0)
         if int(timed.sum()) < LEAST_TIMED:
-            raise NotMeasured("exchange_ns", f"{int(timed.sum())} exchanges were timed; this needs {LEAST_TIMED}")
+            raise NotMeasured("exchange_ns", f"exchanges that were timed: {int(timed.sum())}; this needs {LEAST_TIMED}")
         few = tuple(rows_of(table, np.flatnonzero(timed)) for table in result.steps)
         wall_ns = float(np.mean([table.wall_ns for table in steady]))
         per_step = _told(result, "exchanges_per_step_least") or 1.0

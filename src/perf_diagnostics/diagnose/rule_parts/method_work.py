@@ -60,7 +60,7 @@ class MethodWork:
         what = (
             "averaging parameters"
             if self._averages
-            else "the method's own: the loss depends on it, and it on the model"
+            else "the method's own, for the loss depends on it, and it depends on the model"
         )
         return f"{percent(self.part.value)} of that is {what} ({self.line.file}:{self.line.line})"
 

@@ -59,7 +59,7 @@ def _faults(best: Point, last: Point) -> Cause | None:
     if before is None or now is None or now / last.steps <= max(1.0, 2 * before / best.steps):
         return None
     number = Evidence(metric="pages read from disk", value=now, limit=before, n=last.steps)
-    says = f"memory was paged: {now:.0f} pages were read back from disk"
+    says = f"{now:.0f} pages of memory were read back from disk"
     return Cause(says, number, _LESS_MEMORY, proves=True)
 
 

@@ -15,10 +15,11 @@ from perf_diagnostics.diagnose.facts import run_delay
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.facts.outliers import Cause
 from perf_diagnostics.diagnose.finding import Remedy
+from perf_diagnostics.diagnose.loaders.waits_timed import loader_parts
 from perf_diagnostics.diagnose.rule_parts.excess import beyond_neighbours, claims_of, phase_parts
 from perf_diagnostics.diagnose.rule_parts.kinds_of_work import kind_of_work
-from perf_diagnostics.diagnose.rule_parts.model_asked import asked_with_gradients, model_asked
-from perf_diagnostics.diagnose.rule_parts.whose_work import whose_work
+from perf_diagnostics.diagnose.rule_parts.model_asked import WORTH_SAYING, ModelAsked, asked_with_gradients, model_asked
+from perf_diagnostics.diagnose.rule_parts.whose_work import LEAST_PART, whose_work
 from perf_diagnostics.diagnose.statistics.stability import course, excess
 from perf_diagnostics.diagnose.statistics.time_series import Period, lost_ratio, period_of
 from perf_diagnostics.records import Bools, Float64, Phase
@@ -170,27 +171,44 @@ def explained_by_length(facts: TrialFacts, least: float) -> float | None:
     return explained if explained is not None and explained >= least else None
 
 
-def against(facts: TrialFacts, phase: Phase | None) -> tuple[Remedy, ...]:
-    """What to try against long steps in a phase."""
+def against(facts: TrialFacts, phase: Phase | None, lost_ns: Float64) -> tuple[Remedy, ...]:
+    """What to try against long steps in a phase, that lost ``lost_ns``, of shape ``(steps,)``.
+
+    Calls of the model are the advice where the steps that have them lost at least half of it, and one beside others
+    where they lost a part that is worth it: a save now and then is no evaluation because another step evaluates.
+    """
     if phase is Phase.DATA_WAIT:
-        return _against_waits(facts)
-    if phase is Phase.FORWARD and (asked := asked_with_gradients(facts)) is not None:
-        return (asked.remedy,)
-    if phase in (Phase.TRANSFER, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
-        return (
-            Remedy(
-                f"Look at what happens {PLACES[phase]} in these steps only: hooks, another shape, memory that is given "
-                "back (empty_cache)."
-            ),
-        )
-    seen, asked = kind_of_work(facts, Phase.OTHER), model_asked(facts)
-    if asked is not None and (seen is None or seen.kind.asks_a_model):
-        return (asked.remedy,)
+        return _against_waits(facts, lost_ns)
+    if phase is Phase.FORWARD:
+        return _with_calls(asked_with_gradients(facts), lost_ns, (_look_there(phase),))
+    if phase in (Phase.TRANSFER, Phase.BACKWARD, Phase.OPTIMIZER):
+        return (_look_there(phase),)
+    seen, whose = kind_of_work(facts, Phase.OTHER), whose_work(facts, Phase.OTHER)
     if seen is not None:
-        return (seen.kind.remedy,)
-    whose = whose_work(facts, Phase.OTHER)
-    if whose is not None:
-        return whose.remedies
+        asked = model_asked(facts) if seen.kind.asks_a_model else None
+        return _with_calls(asked, lost_ns, (seen.kind.remedy,))
+    return _with_calls(model_asked(facts), lost_ns, _by_function(facts) if whose is None else whose.remedies)
+
+
+def _with_calls(asked: ModelAsked | None, lost_ns: Float64, others: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
+    """What to try where the model may be called without being trained: that, beside the others, or the others alone."""
+    if asked is None:
+        return others
+    asked = asked.of_lost(lost_ns)
+    if asked.part >= LEAST_PART:
+        return (asked.remedy,)
+    return others if asked.part < WORTH_SAYING else (*others, asked.remedy_for_a_part)
+
+
+def _look_there(phase: Phase) -> Remedy:
+    return Remedy(
+        f"Look at what happens {PLACES[phase]} in these steps only: hooks, another shape, memory that is given back "
+        "(empty_cache)."
+    )
+
+
+def _by_function(facts: TrialFacts) -> tuple[Remedy, ...]:
+    """What to try where nobody saw what the time outside of the phases is spent on."""
     found = (
         Remedy("If it saves or evaluates: asynchronously or less often, or elsewhere."),
         Remedy("If it logs or computes metrics: in another thread, with nothing written to disk inside the step."),
@@ -200,8 +218,16 @@ def against(facts: TrialFacts, phase: Phase | None) -> tuple[Remedy, ...]:
     return (*found, Remedy("If it works on batches: in the loader's workers, which do that meanwhile."))
 
 
-def _against_waits(facts: TrialFacts) -> tuple[Remedy, ...]:
-    """What to try against long waits for data: to load further ahead only where batches came late."""
+def _against_waits(facts: TrialFacts, lost_ns: Float64) -> tuple[Remedy, ...]:
+    """What to try against long waits for data: to load further ahead only where batches came late.
+
+    A sampler that takes as long over all waits as half of what is lost in the long ones may be what makes them long.
+    """
+    parts, waits_ns = loader_parts(facts), facts.table.host_ns(Phase.DATA_WAIT)
+    if parts is not None and waits_ns is not None:
+        drawn_ns = parts.draws.value * float(waits_ns.sum())
+        if parts.worth_saying and drawn_ns >= LEAST_PART * float(lost_ns.sum()):
+            return (parts.remedy,)
     workers, depth = ask(facts.number, "num_workers"), ask(facts.number, "prefetch_factor")
     if workers and ask(run_delay.batches_lay_ready, facts):
         says = "In most of the wait a batch lay ready, and the loop had no core to take it: try fewer workers, or none."

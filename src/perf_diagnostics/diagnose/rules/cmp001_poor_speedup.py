@@ -12,7 +12,7 @@ from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, ev
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, measured_gain
 from perf_diagnostics.diagnose.rule_parts.products import in_16_bits
 from perf_diagnostics.diagnose.statistics.scaling import fit_cost
-from perf_diagnostics.diagnose.wording import percent, significant
+from perf_diagnostics.diagnose.wording import listing, percent, significant
 from perf_diagnostics.records import Phase
 
 #: A share of the accelerator's step from which it is named as what holds it back.
@@ -115,7 +115,7 @@ def _causes(pair: DevicePair) -> list[tuple[str, Interval]]:
     point, group = pair.accelerator, pair.accelerator_group
     known = {
         "exposed data wait": ask(point.pooled, _exposed),
-        "copies to the device": ask(point.pooled, _transfer),
+        "copying to the device": ask(point.pooled, _transfer),
         "fixed cost of a step": ask(
             lambda: fit_cost(
                 [p.samples_per_step for p in group.points], [p.step_time_s.value for p in group.points]
@@ -140,15 +140,16 @@ def _roof(pair: DevicePair) -> float:
 
 def _summary(facts: SweepFacts, judged: DevicePair, causes: list[tuple[str, Interval]], roof: float | None) -> str:
     says = f"At batch {judged.batch_size} the accelerator is {_times(judged.speedup)} as fast as the CPU"
-    says += "." if roof is None else f", of {significant(roof, 2)} times that products and memory allow."
-    notable = [f"{name} {percent(share.value)}" for name, share in causes if share.value >= NOTABLE]
+    says += "." if roof is None else f"; products and memory would allow {significant(roof, 2)} times."
+    named = [(name.replace("fixed cost", "the fixed cost"), share.value) for name, share in causes]
+    notable = [f"{name} takes {percent(share)}" for name, share in named if share >= NOTABLE]
     if notable:
-        says += f" Of its step, what is not computing: {', '.join(notable)}."
+        says += f" Of its step {listing(notable)}."
     elif causes:
-        says += " Neither waiting for data nor copies take a tenth of its step: its kernels are small or slow."
+        says += " Neither waiting for data nor copying takes a tenth of its step: its kernels are small or slow."
     smallest = min((p for p in facts.pairs if p.work == judged.work), key=lambda pair: pair.batch_size)
     if smallest.speedup.value < judged.speedup.value / 1.5:
-        says += f" It rises from {_times(smallest.speedup)} at batch {smallest.batch_size}: fixed costs hold it back."
+        says += f" At batch {smallest.batch_size} it is {_times(smallest.speedup)} as fast: fixed costs hold it back."
     return says
 
 

@@ -14,7 +14,7 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
 from perf_diagnostics.diagnose.rule_parts.products import in_16_bits
 from perf_diagnostics.diagnose.rules.hst010_tiny_operations import SMALL_BATCH
-from perf_diagnostics.diagnose.wording import duration, percent, percent_between
+from perf_diagnostics.diagnose.wording import duration, percent, percent_between, times
 from perf_diagnostics.records import Phase
 
 #: From this part of forward and backward on in which the loop's thread was surely blocked, they are not called work.
@@ -112,9 +112,9 @@ def _summary(facts: TrialFacts, share: float, forward: float, backward: float) -
         waits += (
             " was blocked there and computed nothing" if surely else " waited there, perhaps for others of its process"
         )
-        return f"{whole} lie in forward and backward ({each}), and for at least {waits}."
+        return f"{whole} lies in forward and backward ({each}), and for at least {waits}."
     if len(facts.result.steps) > 1 and not facts.on_accelerator:
-        return f"{whole} lie in forward and backward ({each}), what a rank waits there for others included."
+        return f"{whole} lies in forward and backward ({each}), what a rank waits there for others included."
     says = f"{whole} is {'the device' if facts.on_accelerator else 'the CPU'}'s own work: {each}"
     threads, cores = ask(facts.number, "threads"), ask(facts.number, "cpu_count")
     if facts.on_accelerator:
@@ -122,8 +122,8 @@ def _summary(facts: TrialFacts, share: float, forward: float, backward: float) -
     if threads is None or cores is None:
         return f"{says}."
     if threads > cores:
-        return f"{says}, with {threads:g} threads on {cores:g} cores."
-    return f"{says}, on {threads:g} of {cores:g} cores."
+        return f"{says}, with {times(threads, 'thread')} on {times(cores, 'core')}."
+    return f"{says}, on {threads:g} of {times(cores, 'core')}."
 
 
 def _gaps(facts: TrialFacts) -> str:

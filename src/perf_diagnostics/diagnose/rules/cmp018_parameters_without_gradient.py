@@ -19,8 +19,8 @@ _NAMES = Remedy(
     "is not in the loss."
 )
 _WITHOUT = Remedy(
-    "If they should not: leave their modules out of the forward (a step without them tells whether it computed them "
-    "for nothing), or freeze them: module.requires_grad_(False)."
+    "If they should not, leave their modules out of the forward (a step without them tells whether it computed them "
+    "for nothing), or freeze them with module.requires_grad_(False)."
 )
 _OPTION = Remedy(
     "With them frozen or left out, DistributedDataParallel needs no find_unused_parameters=True, and no longer walks "

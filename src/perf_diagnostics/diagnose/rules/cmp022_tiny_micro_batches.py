@@ -175,17 +175,23 @@ def _lead(facts: TrialFacts, micro: int, samples: int, slices: int) -> str:
 
 
 def _accumulate_less(size: int, left: int, checked: str) -> Remedy:
+    how = (
+        f"Train with batch {size} without accumulation"
+        if left == 1
+        else f"Train with micro-batches of {size}, accumulating {left}"
+    )
     return Remedy(
-        f"Train with micro-batches of {size}, accumulating {left}: the same samples in each update{checked}.",
+        f"{how}: the same samples in each update{checked}.",
         {"batch_size": size, "accumulation_steps": left},
     )
 
 
 def _in_larger_slices(size: int, left: int, checked: str) -> Remedy:
     how = f"Train on the batch of {size} at once" if left == 1 else f"Cut the batch into slices of {size}"
+    divided = "do not divide it" if left == 1 else f"divide it by {left}"
     return Remedy(
-        f"{how}: the same samples in each update{checked}. Where each loss is divided by the number of slices, divide "
-        f"it by {left}."
+        f"{how}: the same samples in each update{checked}. Where each loss is divided by the number of slices, "
+        f"{divided}."
     )
 
 

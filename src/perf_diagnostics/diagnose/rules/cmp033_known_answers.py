@@ -79,7 +79,7 @@ class KnownAnswers:
             (_KEEP, _FILE),
             metric="computing known answers",
             levels=(self.info_share, self.warn_share),
-            clear="no considerable part of the step computes of samples what was computed of them before",
+            clear="no considerable part of the step computes again what was computed before for the same samples",
             more=_numbers(found),
         )
 

@@ -89,8 +89,8 @@ def _what(lines: Sequence[OperatorsAt]) -> str:
     after = f", then with others{'' if then is None or then == first.place else f' at {place(then)}'}"
     return (
         f"multiplying {factors} first{at_line(first.place, with_text=True)}{after}: "
-        f"{significant(_operations(first, 'flops'))} GFLOP, there and back, where the other order takes "
-        f"{significant(_operations(first, 'flops_instead'))}{and_more_lines(len(lines))}"
+        f"{significant(_operations(first, 'flops'))} GFLOP in forward and backward, where the other order takes "
+        f"{significant(_operations(first, 'flops_instead'))} GFLOP{and_more_lines(len(lines))}"
     )
 
 

@@ -19,13 +19,13 @@ from perf_diagnostics.records import Bools, Phase
 
 #: What to look at, by the phase that makes a rank late.
 _LOOK_AT = {
-    Phase.DATA_WAIT: "its input: its storage, its worker processes, the length of its samples",
-    Phase.TRANSFER: "its copies to the device: its PCIe link, pinned memory",
-    Phase.FORWARD: "its device: clocks, temperature, other processes on it; and the size of its batches",
-    Phase.BACKWARD: "its device: clocks, temperature, other processes on it; the size of its batches; and hooks or "
+    Phase.DATA_WAIT: "its input (its storage, its worker processes, the length of its samples)",
+    Phase.TRANSFER: "its copies to the device (its PCIe link, pinned memory)",
+    Phase.FORWARD: "its device (clocks, temperature, other processes on it) and the size of its batches",
+    Phase.BACKWARD: "its device (clocks, temperature, other processes on it), the size of its batches, and hooks or "
     "layers that do more on it in backward",
     Phase.OPTIMIZER: "what only this rank does around its optimizer's step",
-    Phase.OTHER: "what only this rank does between the phases: logging, checkpoints, evaluation",
+    Phase.OTHER: "what only this rank does between the phases (logging, checkpoints, evaluation)",
 }
 
 
@@ -98,7 +98,7 @@ class Straggler:
             family=self.family,
             severity=Severity.WARNING,
             summary=f"Rank {slow} of {ranks.count} is last in {percent(often)} of the steps, by "
-            f"{percent(excess.value)} of a step, mostly in {_name(phase)}; the others wait for it.",
+            f"{percent(excess.value)} of a step, mostly {_place(phase)}; the others wait for it.",
             scope=facts.label,
             evidence=(*numbers, *_of_it(by_phase), *load.numbers),
             remedies=(*load.remedies, Remedy(f"On rank {slow}, look at {_LOOK_AT[phase]}.")),
@@ -132,7 +132,7 @@ class Straggler:
         lost, part, late = ranks.lost(slow), waits.part(slow), waits.steps(slow)
         mostly_one = part.surely_at_least(self.same_rank_wait) and ranks.often_last(slow) < self.same_rank_share
         if not (mostly_one and lost.surely_at_least(self.warn_share)):
-            says = f"none of {ranks.count} ranks is surely last by {percent(self.warn_share)}{unseen}"
+            says = f"none of {ranks.count} ranks is surely last by {percent(self.warn_share)} of a step{unseen}"
             return cleared(self, says, *numbers)
         by_phase, period = ranks.lost_by_phase(slow), waits.period(slow)
         phase = max(by_phase, key=lambda each: by_phase[each])
@@ -145,7 +145,7 @@ class Straggler:
             family=self.family,
             severity=Severity.WARNING,
             summary=f"Rank {slow} of {ranks.count} is late in {percent(float(late.mean()))} of the steps{rhythm}, "
-            f"by {duration(waits.typical_ns(slow) / 1e9)} there, mostly in {_name(phase)}: the others wait for it for "
+            f"by {duration(waits.typical_ns(slow) / 1e9)} there, mostly {_place(phase)}: the others wait for it for "
             f"{percent_between(lost)} of all time, {percent(part.value)} of all that they wait for any rank.",
             scope=facts.label,
             evidence=(
@@ -176,7 +176,9 @@ class Straggler:
             if over < 1 + self.uneven:
                 return _Load((number,))
             more = f"Where rank {slow} is late it has {percent(over - 1)} more {noun} than the others"
-            return _Load((number,), (Remedy(f"{more}: give all ranks as many, by a sampler that shares them out."),))
+            return _Load(
+                (number,), (Remedy(f"{more}: give all ranks equally many, by a sampler that shares them out."),)
+            )
         return _Load()
 
 
@@ -192,6 +194,10 @@ def _of_it(by_phase: Mapping[Phase, float]) -> tuple[Evidence, ...]:
     return tuple(
         Evidence(metric=f"of it in {_name(phase)}", value=100 * share, unit="%") for phase, share in by_phase.items()
     )
+
+
+def _place(phase: Phase) -> str:
+    return "outside of all phases" if phase is Phase.OTHER else f"in {_name(phase)}"
 
 
 def _name(phase: Phase) -> str:

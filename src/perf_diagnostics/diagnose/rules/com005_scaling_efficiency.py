@@ -74,7 +74,8 @@ class ScalingEfficiency:
             evidence(f"efficiency with {ranks} ranks", each, "%", limit=self.warn_efficiency)
             for ranks, each in sorted(worst.efficiency.items())
         )
-        says = f"a rank of {worst.last} trains {percent(efficiency.value)} of what one of {worst.base} does"
+        one = "one alone" if worst.base == 1 else f"each of {worst.base}"
+        says = f"each of {worst.last} ranks trains at {percent(efficiency.value)} of the speed of {one}"
         if efficiency.value >= self.warn_efficiency:
             return cleared(self, says, *numbers)
         sure = efficiency.surely_below(self.warn_efficiency)
@@ -84,8 +85,8 @@ class ScalingEfficiency:
             name=self.name,
             family=self.family,
             severity=Severity.CRITICAL if critical else Severity.WARNING if sure else Severity.INFO,
-            summary=f"At batch {worst.batch_size} a rank, {says}; {worst.last} ranks do the work of "
-            f"{efficiency.value * worst.last / worst.base:.3g} times {counted(worst.base, 'rank')}.",
+            summary=f"At batch {worst.batch_size} a rank, {says}; {worst.last} ranks train "
+            f"{efficiency.value * worst.last / worst.base:.3g} times as fast as {counted(worst.base, 'rank')}.",
             scope=worst.label,
             evidence=(*numbers, Evidence(metric="fewest ranks", value=worst.base)),
             remedies=(

@@ -13,7 +13,7 @@ from perf_diagnostics.diagnose.ranks.rank_facts import RankFacts
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.statistics.intervals import ratio_interval
-from perf_diagnostics.diagnose.wording import counted, percent
+from perf_diagnostics.diagnose.wording import percent
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class PausesOutOfStep:
             name=self.name,
             family=self.family,
             severity=level.severity,
-            summary=f"{counted(int(np.count_nonzero(counts)), 'rank')} of {ranks.count} pause in different steps, and "
-            f"each pause holds up all of them; together, they would save {percent(apart.value)} of the time.",
+            summary=f"{np.count_nonzero(counts)} of {ranks.count} ranks pause in different steps, and each pause "
+            f"stops all of them; pausing in the same steps would save {percent(apart.value)} of the time.",
             scope=facts.label,
             evidence=numbers,
             remedies=(

@@ -86,13 +86,14 @@ class CollectivesInTheLoop:
             )
             return cleared(self, says, *numbers)
         mostly = max(by_phase, key=lambda phase: by_phase[phase])
+        where = "outside of all phases" if mostly is Phase.OTHER else f"in {str(mostly).replace('_', ' ')}"
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=graded.severity,
-            summary=f"{percent(share.value)} of each step all {ranks.count} ranks wait for collectives beside the "
-            f"exchange of gradients, mostly in {str(mostly).replace('_', ' ')}.",
+            summary=f"For {percent(share.value)} of each step all {ranks.count} ranks wait for collectives other than "
+            f"the exchange of gradients, mostly {where}.",
             scope=facts.label,
             evidence=numbers,
             remedies=(_BUFFERS, _METRICS, _BARRIER) if mostly is Phase.FORWARD else (_METRICS, _BARRIER),

@@ -66,7 +66,9 @@ class MoreRanksThanCores:
         if threads <= cores or (delayed is not None and delayed < self.warn_delay):
             return cleared(self, start, *numbers)
         lacked = (
-            "" if delayed is None else f": {percent(delayed)} of the time in which rank 0 had work to do it had none"
+            ""
+            if delayed is None
+            else f": for {percent(delayed)} of the time in which rank 0 had work to do, it had no core"
         )
         return Finding(
             code=self.code,

@@ -56,7 +56,7 @@ class UnevenPassesOfRanks:
         )
         level = grade(idle, ((Severity.WARNING, self.warn_share),))
         if level is None:
-            alike = "as many steps" if min(steps) == max(steps) else f"{min(steps)} to {max(steps)} steps"
+            alike = "equally many steps" if min(steps) == max(steps) else f"{min(steps)} to {max(steps)} steps"
             return cleared(self, f"the ranks take {alike} a pass", *numbers)
         few, most = steps.index(min(steps)), steps.index(max(steps))
         return Finding(
@@ -70,8 +70,8 @@ class UnevenPassesOfRanks:
             evidence=numbers,
             remedies=(
                 Remedy(
-                    "Give all ranks as many batches: a DistributedSampler (its set_epoch() each pass), shards of one "
-                    "size, or as many steps a pass as the shortest rank has batches for."
+                    "Give all ranks equally many batches: a DistributedSampler (with its set_epoch() in each pass), "
+                    "shards of one size, or in each pass only the steps for which the shortest rank has batches."
                 ),
                 Remedy(
                     "Until then train under model.join(): without it the ranks average gradients of different passes, "

@@ -76,10 +76,9 @@ class OversubscribedThreads:
         if stood is not None:
             numbers.append(_without_a_core(stood, self.own_delay))
         long = stood is not None and stood >= self.own_delay
+        on = f"{counted(int(threads), 'thread')} on {_cores(cores)}"
         if threads <= cores or (rate < self.switches and not long):
-            return cleared(
-                self, f"{counted(int(threads), 'thread')} on {cores:g} cores, {rate:.0f} switches/{second}", *numbers
-            )
+            return cleared(self, f"{on}, {rate:.0f} switches/{second}", *numbers)
         # Only with the loader's workers are there more threads than cores, and others had cores: then they, and not
         # the workers, may be who took them.
         theirs = bool(ask(_only_with_workers, facts)) and (
@@ -98,8 +97,8 @@ class OversubscribedThreads:
             else Severity.CRITICAL
             if rate >= self.critical_switches and not crowded
             else Severity.WARNING,
-            summary=f"{counted(int(threads), 'thread')} on {cores:g} cores lost their core {rate:.0f} times a second "
-            f"{_OF_THEIR_OWN if crowded else ''}with work to do"
+            summary=f"{on} had work to do and lost their core {rate:.0f} times a second"
+            f"{_OF_THEIR_OWN if crowded else ''}"
             f"{_counted(facts, stood) if stood is not None else _THEIRS if theirs else _BESIDE if crowded else ''}.",
             scope=facts.label,
             evidence=tuple(numbers),
@@ -110,17 +109,22 @@ class OversubscribedThreads:
         )
 
 
+def _cores(cores: float) -> str:
+    """``2 cores``; a quota may leave a part of one."""
+    return f"{cores:g} {'core' if cores == 1 else 'cores'}"
+
+
 def _without_a_core(stood: float, least: float) -> Evidence:
     metric = "computing thread without a core for the trial's own threads"
     return Evidence(metric=metric, value=stood * 100, unit="%", limit=least * 100)
 
 
 def _counted(facts: TrialFacts, stood: float) -> str:
-    says = f"; for {percent(stood)} of the time the loop was ready to run and the trial's own threads had the cores"
+    says = f". For {percent(stood)} of the time the loop was ready to run and the trial's own threads had the cores"
     robbed = ask(run_delay.robbed_share, facts)
     if robbed is None or not _contended(facts):
         return says
-    return f"{says}, for {percent(robbed)} others, so that nothing of the gain is sure"
+    return f"{says}, and for {percent(robbed)} others had them, so that nothing of the gain is sure"
 
 
 def _contended(facts: TrialFacts) -> bool:
@@ -143,9 +147,9 @@ def _gain(facts: TrialFacts, off: Interval | None, stood: float | None) -> Share
     return None if off is None else recoverable(_not_sure(off) if contended else off, Family.PROCESSOR)
 
 
-_OF_THEIR_OWN = "of their own CPU time "
+_OF_THEIR_OWN = " of their own CPU time"
 
-_BESIDE = "; others used the cores as well, and what of the time is whose is not known"
+_BESIDE = "; others used the cores as well, and how the lost time divides between the two is not known"
 
 _THEIRS = "; others used the cores as well, and a run on an idle machine would show whether it is the workers"
 

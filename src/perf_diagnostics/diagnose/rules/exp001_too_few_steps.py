@@ -117,7 +117,7 @@ def _summary(steps: int, half_width: float | None, severity: Severity, *, enough
     if enough and half_width is not None and half_width > _UNTOLD:
         return f"Steps vary so much that {steps} of them do not tell the mean step time."
     if enough and half_width is not None:
-        return f"Steps vary: {steps} of them tell the mean step time to ±{percent(half_width)} only."
+        return f"Steps vary so much that {steps} of them tell the mean step time to ±{percent(half_width)} only."
     says = f"Only {counted(steps, 'steady step')} {'was' if steps == 1 else 'were'} measured"
     if severity is Severity.CRITICAL:
         return f"{says}: too few for any conclusion, so the trial is left out of all other rules."

@@ -84,7 +84,7 @@ class Unsteady:
         drift, settled = ask(self._drift, facts), facts.result.steady
         change = ask(self._change, facts)
         if not settled and (change is None or gave_up(facts)):
-            says = f"The end of the warm-up could not be shown: {_why(facts)}."
+            says = f"The end of the warm-up could not be shown; {_why(facts)}."
             sure = gave_up(facts) or facts.steps < self.least_steps or self._starts_otherwise(facts)
             return self._finding(facts, Severity.WARNING if sure else Severity.INFO, says, drift)
         drift = self._drift(facts)
@@ -180,7 +180,7 @@ def _how(facts: TrialFacts, change: Change | None, drift: Drift) -> str:
         each = duration(abs(change.per_value))
         return f"The step time {way} from {before} to {after}, {each} each step, over the trial"
     return (
-        f"From step {_number_of(facts, change.at)} on a step takes {after}, before it took {before}: it "
+        f"From step {_number_of(facts, change.at)} on a step takes {after}, where it took {before} before: it "
         f"{_way(change.rise)}"
     )
 
@@ -212,7 +212,7 @@ def _course(change: Change | None) -> tuple[Evidence, ...]:
 
 
 #: Said of a drift in which all phases take part.
-_ALIKE = ", in all phases alike: as clocks, others' load or longer batches make it"
+_ALIKE = ", in all phases alike, as with changing clocks, others' load or longer batches"
 
 
 def _named(parts: Sequence[PartOfDrift]) -> tuple[PartOfDrift, ...]:

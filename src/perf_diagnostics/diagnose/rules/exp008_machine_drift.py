@@ -138,6 +138,8 @@ def _why_not(facts: SweepFacts) -> str:
 
 
 def _sentence(change: Change) -> str:
-    way = "longer" if change.rise.value > 0 else "less long"
-    says = f"On {change.device} the same steps took {percent(abs(change.rise.value))} {way} at the end of the sweep"
+    way = "more" if change.rise.value > 0 else "less"
+    says = (
+        f"On {change.device} the same steps took {percent(abs(change.rise.value))} {way} time at the end of the sweep"
+    )
     return f"{says} than at its start: the machine was not equally fast for early and late trials."

@@ -224,7 +224,8 @@ class OutsideContention:
 
 
 def _summary(showing: list[Sign], *, sure: bool) -> str:
-    signs = "; ".join(sign.says for sign in showing)
+    first, *others = (sign.says for sign in showing)
+    signs = ". ".join([first, *(f"{one[:1].upper()}{one[1:]}" for one in others)])
     if sure:
         return f"Something else used the processors: {signs}. Gains between trials measured like this are not sure."
     return f"Something else may have used the processors: {signs}."

@@ -60,7 +60,8 @@ class ScalerSkips:
         )
         found = grade(rate, ((Severity.WARNING, self.warn_rate), (Severity.CRITICAL, self.critical_rate)))
         if found is None:
-            return cleared(self, f"{counted(skipped, 'update')} were skipped in {facts.steps} steps", *numbers)
+            were = "was" if skipped == 1 else "were"
+            return cleared(self, f"{counted(skipped, 'update')} {were} skipped in {facts.steps} steps", *numbers)
         return Finding(
             code=self.code,
             name=self.name,

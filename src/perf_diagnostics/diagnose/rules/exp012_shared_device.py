@@ -72,7 +72,7 @@ class SharedDevice:
             family=self.family,
             severity=Severity.WARNING,
             summary=f"Others held up to {significant(foreign / 1e9)} GB of the device's memory during the trial"
-            f"{_what_they_did(beyond, computed=computed)}. Gains between trials measured so are not vouched for.",
+            f"{_what_they_did(beyond, computed=computed)}. Gains between trials measured like this are not sure.",
             scope=facts.label,
             evidence=tuple(numbers),
             remedies=(Remedy("Measure on a device that nothing else uses (nvidia-smi shows who does)."),),

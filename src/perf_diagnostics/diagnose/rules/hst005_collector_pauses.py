@@ -153,7 +153,8 @@ def _called_by(facts: TrialFacts, claims: Mapping[str, float]) -> tuple[str, ...
 
 def _doubt(share: Interval, own: Interval, pauses: Float64) -> str:
     """What others had of the pauses, and that a few say little, where it is so."""
-    robbed = "" if own is share else f" Others had its core meanwhile: it computed for {percent(own.value)} at most."
+    robbed = f" Others had the loop's core meanwhile: the collector itself computed for {percent(own.value)} at most."
+    robbed = "" if own is share else robbed
     few = _long_ones(pauses)
     if few >= LEAST_CYCLES:
         return robbed

@@ -17,7 +17,7 @@ from perf_diagnostics.diagnose.rule_parts.advice import PROFILER_WINDOW
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.kinds_of_work import Work, kind_of_work
 from perf_diagnostics.diagnose.rule_parts.method_work import MethodWork, is_method, method_work, without
-from perf_diagnostics.diagnose.rule_parts.model_asked import model_asked
+from perf_diagnostics.diagnose.rule_parts.model_asked import WORTH_SAYING, model_asked
 from perf_diagnostics.diagnose.rule_parts.whose_work import LEAST_PART, Framework, OwnFunction, whose_work
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import Float64, Phase
@@ -108,11 +108,11 @@ class TimeOutsidePhases:
         if found is None and grade(own, limits) is not None:
             found = Grade(Severity.INFO, self.warn_share, sure=True)
         if found is None:
-            return cleared(self, f"{percent_between(share)} of a step lie outside of its phases", number)
+            return cleared(self, f"{percent_between(share)} of a step lies outside of its phases", number)
         outside = facts.joint_share(*phases).scaled(facts.step_time_s.value)
         numbers = [number, evidence("outside of all phases a step", outside.scaled(1e3), "ms")]
         if outside.value < self.least_s:
-            return cleared(self, f"{duration(outside.value)} of a step lie outside of its phases", *numbers)
+            return cleared(self, f"{duration(outside.value)} of a step lies outside of its phases", *numbers)
         computing = ask(_computing_part, facts, phases)
         if computing is not None:
             numbers.append(evidence("of it surely computing", computing, "%", limit=self.computing_share))
@@ -131,7 +131,7 @@ class TimeOutsidePhases:
             name=self.name,
             family=self.family,
             severity=Severity.INFO if wanted else found.severity,
-            summary=f"{percent_between(share)} of each step lie outside of loading, {_copying(facts)}forward, "
+            summary=f"{percent_between(share)} of each step lies outside of loading, {_copying(facts)}forward, "
             f"backward and optimizer{_kind(computing, work, whose, busy=busy, robbed=run_delay.robbed(facts))}."
             + ("" if method is None else f" {method.says[:1].upper()}{method.says[1:]}.")
             + (" No loader was seen: making the batches is part of that." if batches and rest else "")
@@ -242,7 +242,7 @@ def _in_transfer(moved: float, share: float) -> str:
     if moved < share / 2:
         return ""
     return (
-        f" Of that, {percent(moved)} lie in the transfer of batches: on the CPU there is nothing to copy, so that is "
+        f" Of that, {percent(moved)} lies in the transfer of batches: on the CPU there is nothing to copy, so that is "
         "work on them, such as converting, collating or encoding."
     )
 
@@ -282,7 +282,7 @@ def _remedies(
         return _by_the_work(facts, work, whose, busy=busy, on_batches=on_batches)
     if asked.part >= LEAST_PART:
         return (asked.remedy,)
-    rest = () if asked.part < _WORTH_SAYING else (asked.remedy_for_a_part,)
+    rest = () if asked.part < WORTH_SAYING else (asked.remedy_for_a_part,)
     return (*_by_the_work(facts, work, whose, busy=busy, on_batches=on_batches), *rest)
 
 

@@ -138,6 +138,6 @@ def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
         )
         return (Remedy(says, change), _COMPILE)
     return (
-        Remedy(f"A larger batch; measure several: {size} first. {CHANGES_TRAINING}", {"batch_size": size}),
+        Remedy(f"A larger batch: measure several, {size} first. {CHANGES_TRAINING}", {"batch_size": size}),
         _COMPILE,
     )

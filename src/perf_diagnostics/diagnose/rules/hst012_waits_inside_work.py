@@ -98,7 +98,7 @@ def _looks(seen: WaitsSeen) -> tuple[Evidence, ...]:
 def _for_what(seen: WaitsSeen) -> str:
     if not seen.own:
         return "It waits there: for a file, a service, a lock, another process, or in a sleep."
-    return f"In {seen.own} of {counted(seen.blocked, 'look')} at it while blocked it was seen so, mostly {seen.most}."
+    return f"Of {counted(seen.blocked, 'look')} at the blocked thread {seen.own} saw it like that, mostly {seen.most}."
 
 
 def _why_quiet(found: Blocked) -> str:

@@ -189,14 +189,14 @@ def _without_others(facts: TrialFacts, share: Interval) -> tuple[Interval, Inter
         return surely, perhaps, ""
     known = most - least < _WORTH_SAYING
     says = f"about {percent(least)}" if known else f"between {percent(least)} and {percent(most)}"
-    return surely, perhaps, f" Had no core been lacking, {says} of a step would be waiting for data."
+    return surely, perhaps, f" With a core always free, {says} of a step would be waiting for data."
 
 
 _LESS_WAITING = Remedy("Wait less for each batch: cache the data nearby, read larger pieces.")
 
 _HANDING_OVER = "Try without workers: handing batches over may take longer than making them."
 _ALONE = (
-    "Try without workers, or fewer: they compute for a batch less than the loop waits for a core. If they wait for "
+    "Try no workers, or fewer: for a batch they compute less time than the loop waits for a core. If they wait for "
     "disk or network besides, keep some."
 )
 

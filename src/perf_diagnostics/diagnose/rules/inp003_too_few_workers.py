@@ -171,7 +171,7 @@ def _numbers(loading: Loading) -> tuple[Evidence, ...]:
 def _summary(loading: Loading, proposed: int | None) -> str:
     """How many workers keep up, and what they or the cores then allow; what the wait consists of INP001 says."""
     if proposed is None:
-        why = "that is more than the cores bear"
+        why = "that is more than these cores can run"
         if loading.guessed:
             why = f"{_small(loading.cores_left)}, and whether loading computes was not measured"
             return f"Keeping up takes {counted(loading.needed, 'worker')}, but {why}: more of them may win nothing."

@@ -105,7 +105,7 @@ class BurstyLoader:
             name=self.name,
             family=self.family,
             severity=found.severity,
-            summary=f"The training waits for every {_ordinal(period)} step, {percent_between(share)} of all time: "
+            summary=f"The training waits in every {_ordinal(period)} step, {percent_between(share)} of all time: "
             f"one of the {workers} workers is "
             f"{_times(float(medians[slowest]), others)}, and the others wait with the training.",
             scope=facts.label,

@@ -110,7 +110,7 @@ class PreprocessingInTheLoop:
         found = grade(share, ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share)))
         if found is None or time.value < self.least_s:
             prepares = "" if method is None else ", without what the method computes there (HST006)"
-            says = f"{percent_between(share)} of a step ({duration(time.value)}) lie between a batch and its forward"
+            says = f"{percent_between(share)} of a step ({duration(time.value)}) lies between a batch and its forward"
             says += prepares
             return cleared(self, says, *numbers)
         computing = ask(computing_share, facts)

@@ -259,7 +259,7 @@ def _summary(facts: TrialFacts, share: Interval, seconds: float, floor_s: float 
         if kind == BY_HAND:
             return f"{says} How much of it is the update is not known."
         if not _has_faster(facts):
-            return f"{says} Torch has no faster way of the same update."
+            return f"{says} Torch has no faster way for the same update."
         return f"{says} What the memory's speed would allow was not measured, so the gain is a guess."
     how = f"{significant(seconds / floor_s, 2)} times what {_allow(facts)}"
     if seconds < wall_s:

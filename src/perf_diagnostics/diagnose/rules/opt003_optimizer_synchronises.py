@@ -107,7 +107,8 @@ class OptimizerSynchronises:
         )
         found = grade(seen.share, ((Severity.WARNING, self.warn_share),))
         if found is None:
-            says = f"{times(seen.count, 'wait')} in the optimizer cost {percent_between(seen.share)} of a step"
+            cost = "costs" if seen.count == 1 else "cost"
+            says = f"{times(seen.count, 'wait')} in the optimizer {cost} {percent_between(seen.share)} of a step"
             return cleared(self, says, *seen.numbers)
         scaled = facts.result.trial.settings.precision == "float16"
         return seen.finding(

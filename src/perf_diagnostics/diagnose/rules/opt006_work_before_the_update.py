@@ -84,7 +84,7 @@ class WorkBeforeTheUpdate:
             numbers.append(Evidence(metric="least that one clipping takes", value=clipping_s * 1e3, unit="ms"))
         found = grade(beyond, ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share)))
         if found is None or seconds < self.least_s:
-            says = f"{percent_between(share)} of a step ({duration(seconds)}) lie between backward and the update"
+            says = f"{percent_between(share)} of a step ({duration(seconds)}) lies between backward and the update"
             return cleared(self, says, *numbers)
         computing = ask(processor.surely_computing, facts, before_update_ns(facts))
         if computing is not None:

@@ -81,7 +81,8 @@ class DenseEmbeddingGradients:
         )
         found = grade(lost, ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share)))
         if found is None:
-            return cleared(self, f"updating rows that were not looked up takes {percent_between(lost)}", *numbers)
+            says = f"updating rows that were not looked up takes {percent_between(lost)} of a step"
+            return cleared(self, says, *numbers)
         return Finding(
             code=self.code,
             name=self.name,
@@ -193,7 +194,7 @@ def _remedies(facts: TrialFacts, part: float, tables: _Tables) -> tuple[Remedy, 
     if kind in ("Adam", "AdamW") and implementation != "fused":
         found.append(
             Remedy(
-                f"Or update {percent(part)} of the numbers less dearly: the fused implementation.",
+                f"Or update {percent(part)} of the numbers at less cost: the fused implementation.",
                 {"optimizer_implementation": "fused"},
             )
         )

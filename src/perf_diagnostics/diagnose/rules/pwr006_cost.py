@@ -58,8 +58,8 @@ class Cost:
             name=self.name,
             family=self.family,
             severity=Severity.INFO,
-            summary=f"A million samples cost {significant(least.value)} at batch {best.batch_size}, at "
-            f"{self.price_per_hour:g} for a device's hour{self._range(others)}.",
+            summary=f"A million samples cost {significant(least.value)} at batch {best.batch_size}"
+            f"{self._range(others)}, in the currency in which an hour of the device costs {self.price_per_hour:g}.",
             scope=f"{facts.label}, batch {best.batch_size}",
             evidence=tuple(
                 evidence(f"a million samples at batch {point.batch_size}", self._cost(point), "price")
@@ -84,4 +84,4 @@ class Cost:
         if not others:
             return ""
         dearest = max(others, key=lambda point: self._cost(point).value)
-        return f", and {significant(self._cost(dearest).value)} at batch {dearest.batch_size}"
+        return f" and {significant(self._cost(dearest).value)} at batch {dearest.batch_size}"

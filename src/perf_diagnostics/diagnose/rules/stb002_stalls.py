@@ -108,7 +108,7 @@ class LongSteps:
             f"{PLACES[phase]}.",
             scope=facts.label,
             evidence=(number, count, where),
-            remedies=against(facts, phase),
+            remedies=against(facts, phase, found.lost_ns),
             recoverable=recoverable(share, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
             claims=found.claims,
@@ -122,11 +122,11 @@ def _longer(found: Stalls, facts: TrialFacts) -> str:
     longest_s, all_s = float(found.lost_ns.max()) / 1e9, float(found.lost_ns.sum()) / 1e9
     begins = set(begun.tolist()) if (begun := ask(epoch_begins, facts)) is not None else set()
     if longest_s < _MOST_OF_IT * all_s:
-        each = ", each with which a pass over the data began," if begins.issuperset(np.flatnonzero(found.steps)) else ""
+        each = ", each the first of a pass over the data," if begins.issuperset(np.flatnonzero(found.steps)) else ""
         steps = f"{counted(found.count, 'step')} of {facts.steps}{each}"
         return f"{steps} took {duration(found.typical_s)} longer than the others"
     at = int(found.lost_ns.argmax())
-    which = "with which a pass over the data began" if at in begins else f"steady step {at + 1}"
+    which = "the first of a pass over the data" if at in begins else f"steady step {at + 1}"
     others = (
         "" if found.count == 1 else f" ({counted(found.count - 1, 'other')} together {duration(all_s - longest_s)})"
     )

@@ -24,9 +24,9 @@ from perf_diagnostics.diagnose.rule_parts.stalls import (
     rhythm_outside,
     stalls_of,
 )
-from perf_diagnostics.diagnose.rule_parts.whose_work import Framework, whose_work
+from perf_diagnostics.diagnose.rule_parts.whose_work import LEAST_PART, Framework, whose_work
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
-from perf_diagnostics.records import Phase
+from perf_diagnostics.records import Float64, Phase
 
 #: Why a fix may win more than the long steps lose: what they leave cold makes their other phases, and the next step,
 #: longer.
@@ -94,14 +94,14 @@ class PeriodicWork:
             )
         if explained_by_length(facts, self.explained) is not None:
             return cleared(self, "the length of the batch explains the long steps (STB001)", *numbers)
-        where, remedies, whose, wanted, usual = "", against(facts, None), None, False, False
+        where, remedies, whose, wanted, usual = "", against(facts, None, found.lost_ns), None, False, False
         won = with_aftermath(facts, found.steps, share)
         if (won.high or 0.0) > (share.high or 1.0):
             numbers.append(Evidence(metric=_AFTERMATH, value=(won.high or 0.0) * 100, unit="%"))
         if found.place is not None:
             phase, part = found.place
             numbers.append(Evidence(metric=f"of what is lost, {PLACES[phase]}", value=part * 100, unit="%"))
-            where, remedies = f", {percent(part)} of it {PLACES[phase]}", against(facts, phase)
+            where, remedies = f", {percent(part)} of it {PLACES[phase]}", against(facts, phase, found.lost_ns)
             outside, known = phase is Phase.OTHER, is_method(facts)
             method = method_work(facts) if outside else None
             if method is not None:
@@ -118,7 +118,11 @@ class PeriodicWork:
             whose = whose_work(facts, phase, known) if outside and work is None else None
             if whose is not None:
                 where += f"; {whose.says.replace(' of that ', ' of what is outside ', 1)}"
-            if not wanted and _evaluates(facts, phase, work) and _at_most_once_a_pass(facts, period.steps):
+            if (
+                not wanted
+                and _evaluates(facts, phase, work, found.lost_ns)
+                and _at_most_once_a_pass(facts, period.steps)
+            ):
                 usual = not share.surely_at_least(self.each_pass)
                 where += ", for an evaluation after a pass over the data"
         return Finding(
@@ -139,13 +143,14 @@ class PeriodicWork:
         )
 
 
-def _evaluates(facts: TrialFacts, phase: Phase, work: Work | None) -> bool:
-    """Whether what beats in a phase is to call the model without training on it."""
-    if phase is Phase.FORWARD:
-        return asked_with_gradients(facts) is not None
-    if phase is not Phase.OTHER:
+def _evaluates(facts: TrialFacts, phase: Phase, work: Work | None, lost_ns: Float64) -> bool:
+    """Whether what beats in a phase is, for most of ``lost_ns``, to call the model without training on it."""
+    if phase not in (Phase.FORWARD, Phase.OTHER):
         return False
-    return work.kind.asks_a_model if work is not None else model_asked(facts) is not None
+    if phase is Phase.OTHER and work is not None:
+        return work.kind.asks_a_model
+    asked = asked_with_gradients(facts) if phase is Phase.FORWARD else model_asked(facts)
+    return asked is not None and asked.of_lost(lost_ns).part >= LEAST_PART
 
 
 def _at_most_once_a_pass(facts: TrialFacts, steps: int) -> bool:

@@ -137,7 +137,7 @@ class PastThePeak:
         return Severity.WARNING if ratio.surely_below(1 - self.warn_loss) else Severity.INFO
 
 
-_BY_CHANCE = " By how much equal processes differ is not well known here, and it may be as much: repeats would tell."
+_BY_CHANCE = " How much equal processes differ is not well known here, and chance may be as much: repeats would tell."
 
 
 def _scatter_seen(facts: Group) -> tuple[Evidence, ...]:
@@ -158,10 +158,10 @@ def _summary(best: Point, last: Point, ratio: Interval, causes: tuple[Cause, ...
         "best measured"
     )
     if same_work_rate:
-        return f"{says}; but tokens/s did not decline: samples got longer, the machine did not get slower."
+        return f"{says}; but tokens/s did not decline: the samples got longer, and the machine no slower."
     if not causes:
         return f"{says}; the records do not show why."
-    return f"{says}: {'; '.join(cause.says for cause in causes)}."
+    return f"{says}; {'; '.join(cause.says for cause in causes)}."
 
 
 def _remedies(facts: Group, best: Point, last: Point, causes: tuple[Cause, ...]) -> tuple[Remedy, ...]:

@@ -1,4 +1,4 @@
-"""SWP004: one batch size is slower than its neighbours on both sides let expect."""
+"""SWP004: one batch size is slower than its neighbours on both sides suggest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perf_diagnostics.diagnose.wording import counted, percent_between
 
 @dataclass(frozen=True, eq=False)
 class Odd:
-    """A batch size, and how much longer its step takes than all others let expect (a share of what was expected)."""
+    """A batch size, and how much longer its step takes than all others suggest (a share of what was expected)."""
 
     point: Point
     beyond: Interval
@@ -70,7 +70,7 @@ class OddBatchSize:
         number = evidence(f"step time beyond the expected, batch {worst.point.batch_size}", worst.beyond, "%",
                           limit=least)  # fmt: skip
         if worst.beyond.value < least:
-            return cleared(self, "no batch size is slower than those around it let expect", number)
+            return cleared(self, "no batch size is slower than the sizes around it suggest", number)
         sure = worst.spread is not None and worst.beyond.surely_at_least(least)
         size = worst.point.batch_size
         larger = next(p.batch_size for p in facts.points if p.batch_size > size)
@@ -81,7 +81,7 @@ class OddBatchSize:
             family=self.family,
             severity=Severity.WARNING if sure and size == facts.recommended.batch_size else Severity.INFO,
             summary=f"A step of batch {size} takes {percent_between(worst.beyond)} longer than the batch sizes around "
-            f"it let expect{'' if worst.spread is not None else ' (one trial: repeat it before believing it)'}.",
+            f"it suggest{'' if worst.spread is not None else ' (one trial: repeat it before believing it)'}.",
             scope=facts.label,
             evidence=(number, *_spread(worst)),
             remedies=(

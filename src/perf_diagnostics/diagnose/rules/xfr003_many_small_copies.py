@@ -9,7 +9,7 @@ from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, grade, limit
 from perf_diagnostics.diagnose.rule_parts.crossings import Crossings, crossing_source
-from perf_diagnostics.diagnose.wording import percent_between
+from perf_diagnostics.diagnose.wording import percent_between, times
 
 REMEDIES = (
     Remedy("Make the tensors on the device: torch.zeros(…, device=device) instead of torch.zeros(…).to(device)."),
@@ -62,7 +62,8 @@ class ManySmallCopies:
         median = _median(facts, crossing_source(facts, "small_copies_per_step"))
         found = grade(seen.share, ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share)))
         if seen.count <= self.most_copies or found is None:
-            says = f"{seen.count:g} small copies a step cost {percent_between(seen.share)} of it"
+            says = f"{times(seen.count, 'small copy', 'small copies')} a step {'costs' if seen.count == 1 else 'cost'}"
+            says = f"{says} {percent_between(seen.share)} of it"
             return cleared(self, says, *seen.numbers, *median)
         return seen.finding(
             self,

@@ -61,7 +61,8 @@ class ReadsBack:
         )
         found = grade(seen.share, ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share)))
         if found is None:
-            says = f"{times(seen.count, 'read')} of the device a step cost {percent_between(seen.share)} of it"
+            cost = "costs" if seen.count == 1 else "cost"
+            says = f"{times(seen.count, 'read')} of the device a step {cost} {percent_between(seen.share)} of it"
             return cleared(self, says, *seen.numbers)
         return seen.finding(
             self,

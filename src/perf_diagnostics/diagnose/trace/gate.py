@@ -56,7 +56,8 @@ def distrust(launches: Launches, steps: Steps) -> tuple[str, str] | None:
     trace = launches.trace
     if trace.backwards > MOST_BACKWARDS * trace.seen:
         share = percent(trace.backwards / trace.seen)
-        return "durations", f"{trace.backwards} events ({share}) have a negative duration: the clock ran backwards"
+        events = f"1 event ({share}) has" if trace.backwards == 1 else f"{trace.backwards} events ({share}) have"
+        return "durations", f"{events} a negative duration: the clock ran backwards"
     if steps.fault:
         # Kernels that are not recorded are why the pace of those that are cannot be told.
         return (_unseen(launches, steps) if steps.launched is not None else None) or ("steps", steps.fault)

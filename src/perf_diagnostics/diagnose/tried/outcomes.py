@@ -157,10 +157,10 @@ def _why_not_settled(result: TrialResult) -> str:
 
 
 def _count_not(reasons: Sequence[str]) -> str:
-    """``2 pairs had not settled when measured: of a trial its warm-up was given up …``; empty where all had."""
+    """``2 pairs had not settled when measured (of one trial its warm-up was given up …)``; empty where all had."""
     if not reasons:
         return ""
-    return f"{counted(len(reasons), 'pair')} had not settled when measured: of a trial {reasons[0]}"
+    return f"{counted(len(reasons), 'pair')} had not settled when measured (of one trial {reasons[0]})"
 
 
 def _verdict(gain: Interval | None, pairs: int, planned: int, unsettled: str) -> tuple[Trying, str]:
@@ -321,7 +321,7 @@ def _undecided(one: Tried) -> str:
     if one.verdict is Trying.TOO_EARLY:
         return f"Tried, {one.verdict} what {change_words(one)} wins: {one.why}."
     if one.verdict is Trying.NOT_SETTLED:
-        return f"Tried, {one.verdict}: {change_words(one)}: {one.why}."
+        return f"Tried, but {one.verdict}: {change_words(one)}. {one.why[:1].upper()}{one.why[1:]}."
     pairs = f"in {counted(one.pairs, 'pair')} of trials"
     if one.gain is None or one.gain.low is None or one.gain.low < -1:
         return f"Tried and undecided: {change_words(one)}, {pairs} that differ too much to tell what it wins."

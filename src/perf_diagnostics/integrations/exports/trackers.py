@@ -14,7 +14,7 @@ from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Diagnosis, Tried, Trying
 from perf_diagnostics.diagnose.tried.outcomes import change_words
-from perf_diagnostics.diagnose.verdict_place import verdict_note
+from perf_diagnostics.diagnose.verdict_place import verdict_note, verdict_rule
 from perf_diagnostics.diagnose.wording import percent_between
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations.exports.naming import by_batch_size, configuration, headline_numbers, sweep_results
@@ -77,7 +77,7 @@ def _log_verdict(tracker: Any, found: Diagnosis) -> None:
     says = f"No verdict: {found.no_verdict_because}" if found.verdict is None else found.verdict.summary
     says = f"{says} {verdict_note(found)}".strip()
     words = {
-        "perf_diagnostics/verdict": "" if found.verdict is None else f"{found.verdict.code} {found.verdict.name}",
+        "perf_diagnostics/verdict": verdict_rule(found),
         "perf_diagnostics/summary": says[:_MOST],
     }
     if found.tried:

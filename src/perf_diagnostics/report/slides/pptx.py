@@ -154,11 +154,11 @@ def _figures_shown(report: Report, columns: int) -> Sequence[KeyFigure]:
 
 
 def _first_change(change: Change) -> list[Line]:
-    """What to change first, and what that wins."""
-    code = f"  [{change.code}]" if change.code else ""
+    """What to change first, and what that wins; of words that are too long the setting behind them stays."""
+    code = f"  [{plain(change.code, 100)}]" if change.code else ""
     return [
         Line("What to change first", 12, "muted", space_after=2),
-        Line(plain(f"{change.says}{code}", 220), 15, bold=True, space_after=2),
+        Line(f"{plain(change.says, 220 - len(code))}{code}", 15, bold=True, space_after=2),
         Line(_capital(saving(change.gain)), 16, "accent", bold=True, space_after=0),
     ]
 

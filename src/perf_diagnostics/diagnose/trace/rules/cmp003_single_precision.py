@@ -68,7 +68,7 @@ class SinglePrecision:
         )
         if computing.value < self.compute_share or facts.prompt_share > self.prompt_share:
             return cleared(
-                self, f"computing takes {percent(computing.value)}: precision is not what to change", *numbers
+                self, f"computing takes {percent(computing.value)} of a step: precision is not what to change", *numbers
             )
         if share < self.product_share:
             return cleared(self, f"float32 products take {percent(share)} of the device's work", *numbers)
@@ -84,8 +84,9 @@ class SinglePrecision:
             name=self.name,
             family=self.family,
             severity=Severity.INFO,
-            summary=f"{percent(share)} of the device's work are matrix products and convolutions in float32 on "
-            f"ordinary cores, and the device computes for {percent(computing.value)} of the step: a lower one may pay.",
+            summary=f"{percent(share)} of the device's work is matrix products and convolutions in float32 on "
+            f"ordinary cores, and the device computes for {percent(computing.value)} of the step: "
+            "a lower precision may pay.",
             scope=facts.label,
             evidence=numbers,
             remedies=tuple(remedies),

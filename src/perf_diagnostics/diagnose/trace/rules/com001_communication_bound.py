@@ -16,7 +16,7 @@ from perf_diagnostics.diagnose.trace.collectives import Collectives, collectives
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.passes import passes_of
 from perf_diagnostics.diagnose.trace.rule import found
-from perf_diagnostics.diagnose.wording import percent, percent_between, significant
+from perf_diagnostics.diagnose.wording import percent, percent_between, significant, times
 
 #: So many collectives for each gradient, where there are many gradients, and they are exchanged one by one (judgement).
 _ONE_BY_ONE, _MANY = 0.5, 20
@@ -125,8 +125,8 @@ def _says(messages: Collectives) -> str:
         return ""
     each = len(messages) / messages.steps
     of_kind = f" ({', '.join(f'{kind}' for kind, _ in messages.kinds.most_common(2))})" if messages.kinds else ""
-    middle = f", in the middle of {significant(float(np.median(messages.bytes)) / 1e6)} MB" if messages.sized else ""
-    return f"; {significant(each)} collectives a step{of_kind}{middle}"
+    middle = f", with a median of {significant(float(np.median(messages.bytes)) / 1e6)} MB" if messages.sized else ""
+    return f"; {times(each, 'collective')} a step{of_kind}{middle}"
 
 
 def _numbers(facts: TraceFacts, messages: Collectives) -> tuple[Evidence, ...]:

@@ -60,10 +60,11 @@ class ColdStart:
             *((Evidence(metric="of it launches that load kernels", value=loaded * 100, unit="%"),) if loaded else ()),
         )
         if facts.steps.churn:
-            says = f"set-up calls take {percent(share)}, but go on in every step, which frees memory too (HST003)"
+            says = f"set-up calls take {percent(share)} of the time, but go on in every step, which also frees memory"
+            says += " (HST003)"
             return cleared(self, says, *numbers)
         if share <= self.set_up_share:
-            return cleared(self, f"set-up calls take {percent(share)}", *numbers)
+            return cleared(self, f"set-up calls take {percent(share)} of the time", *numbers)
         return Finding(
             code=self.code,
             name=self.name,

@@ -79,7 +79,8 @@ class LaunchBound:
         level = grade(share, warn_and_critical(self.warn_share, self.critical_share))
         if level is None or f20 <= self.mixed_f20:
             number = evidence("idle for want of launches", share, "%", limit=self.warn_share)
-            return cleared(self, f"launches hold up {percent_between(share)} of a step", number, *numbers)
+            says = f"the device waits for launches for {percent_between(share)} of a step"
+            return cleared(self, says, number, *numbers)
         mixed = f20 < self.bound_f20
         if mixed and level.severity is Severity.CRITICAL:
             level = dataclasses.replace(level, severity=Severity.WARNING)

@@ -20,7 +20,7 @@ from perf_diagnostics.diagnose.wording import percent, percent_between
 _LEAST_BEFORE = 0.1
 
 _FROM_BEFORE = (
-    " {} of the step lie before all work in the trace: what was launched before the recording began is not in it, and "
+    " {} of the step lies before all work in the trace: what was launched before the recording began is not in it, and "
     "may have kept the device at work."
 )
 

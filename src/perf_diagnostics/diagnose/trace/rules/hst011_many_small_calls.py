@@ -17,7 +17,7 @@ from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.operators import Operators
 from perf_diagnostics.diagnose.trace.passes import ACCUMULATED
 from perf_diagnostics.diagnose.trace.rule import warn_and_critical
-from perf_diagnostics.diagnose.wording import duration, percent_between, significant
+from perf_diagnostics.diagnose.wording import duration, mean_count, percent_between, significant, times
 
 
 @dataclass(frozen=True)
@@ -104,14 +104,14 @@ class ManySmallCalls:
             found = self._of_cells(facts, cells, of_cells, numbers)
             if found is not None and (level is None or not loops or of_cells.value > share.value):
                 return found
-        counted = f"{significant(calls, 3)} operators of forward and backward"
+        counted = f"{mean_count(calls)} operators of forward and backward"
         if level is None:
             number = evidence("calling operators", share, "%", limit=self.warn_share)
             return cleared(self, f"calling {counted} takes {percent_between(share)} of a step", number, *numbers)
         step = duration(facts.step_time_s.value)
         says = (
             f"Calling {counted} takes {percent_between(share)} of a step of {step} under the profiler; "
-            f"{most.name} is called {significant(most.calls, 3)} times"
+            f"{most.name} is called {times(most.calls, 'time')}"
         )
         of_each = "" if repeated is None else f"; forward calls {significant(repeated, 2)} for each trained tensor"
         return Finding(
@@ -144,7 +144,7 @@ class ManySmallCalls:
             name=self.name,
             family=self.family,
             severity=level.severity,
-            summary=f"{cells.name} is called {significant(cells.calls, 3)} times a step, a loop in Python over time "
+            summary=f"{cells.name} is called {times(cells.calls, 'time')} a step, a loop in Python over time "
             f"steps; with what backward calls as often it takes {percent_between(share)} of a step of "
             f"{duration(facts.step_time_s.value)} under the profiler.",
             scope=facts.label,
@@ -179,7 +179,7 @@ def _accumulated(operators: Operators) -> float | None:
 
 
 def _of_batches(batches: float | None) -> str:
-    return "" if batches is None else f", in {significant(batches, 2)} accumulated batches a step"
+    return "" if batches is None else f", in {mean_count(batches)} accumulated batches a step"
 
 
 def _gain(share: Interval, batches: float | None, *, loops: bool) -> Share | None:
@@ -196,7 +196,7 @@ def _remedies(batches: float | None, *, loops: bool) -> tuple[Remedy, ...]:
     if batches is not None:
         fewer = Remedy(
             "Accumulate fewer, larger batches, as far as memory allows: the optimizer sees the same samples in each "
-            f"update, and one batch of all {significant(batches, 2)} takes the calls of one. Only layers that look at "
+            f"update, and one batch of all {mean_count(batches)} takes the calls of one. Only layers that look at "
             "the batch (batch normalisation) see another one."
         )
         return (*loop, fewer, compiled)

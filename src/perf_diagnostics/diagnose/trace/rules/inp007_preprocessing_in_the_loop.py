@@ -35,7 +35,7 @@ class Preprocessing:
         level = grade(share, warn_and_critical(self.limits.warn_share, self.limits.critical_share))
         if level is None:
             number = evidence("between a batch and its forward", share, "%", limit=self.limits.warn_share)
-            says = f"{percent_between(share)} of a step lie between a batch and its forward"
+            says = f"{percent_between(share)} of a step lies between a batch and its forward"
             return cleared(self, says, number, loader)
         where = "the loader has given it" if seen else "the step began (no loader left a range in the trace)"
         if not seen:

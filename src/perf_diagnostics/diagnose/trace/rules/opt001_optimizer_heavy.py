@@ -66,8 +66,8 @@ class LaunchesInOptimizer:
         numbers.append(Evidence(metric="launches for each gradient", value=each, limit=self.a_tensor))
         level = grade(share, ((Severity.INFO, self.info_idle), (Severity.WARNING, self.warn_idle)))
         if each < self.a_tensor or level is None:
-            says = f"{significant(launches)} launches a step for {tensors:g} tensors hold up {percent_between(share)}"
-            return cleared(self, f"the optimizer's {says} of a step", *numbers)
+            says = f"{significant(launches)} launches a step for {tensors:g} tensors keep the device waiting for"
+            return cleared(self, f"the optimizer's {says} {percent_between(share)} of a step", *numbers)
         return Finding(
             code=self.code,
             name=self.name,

@@ -32,7 +32,8 @@ class ExposedCopies:
         level = grade(share, warn_and_critical(self.limits.warn_share, self.limits.critical_share))
         if level is None:
             number = evidence("exposed copies", share, "%", limit=self.limits.warn_share)
-            return cleared(self, f"copies between host and device hold {percent_between(share)} up", number, raw)
+            says = "copies between host and device, with nothing computed meanwhile, take"
+            return cleared(self, f"{says} {percent_between(share)} of a step", number, raw)
         return found(
             self,
             facts,

@@ -18,7 +18,7 @@ from perf_diagnostics.diagnose.trace.events import Bool
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.rule import claims_of, found
-from perf_diagnostics.diagnose.wording import percent_between
+from perf_diagnostics.diagnose.wording import percent_between, times
 
 #: In which the device does something else than copying.
 _AT_WORK = (Part.COMPUTE, Part.COMMUNICATION)
@@ -50,7 +50,8 @@ class SmallCopies:
         level = grade(share, ((Severity.INFO, self.limits.info_share), (Severity.WARNING, self.limits.warn_share)))
         if each <= self.limits.most_copies or level is None:
             number = evidence("cost of small copies", share, "%", limit=self.limits.info_share)
-            return cleared(self, f"{each:g} small copies a step cost {percent_between(share)} of it", number, count)
+            says = f"{times(each, 'small copy', 'small copies')} a step {'costs' if each == 1 else 'cost'}"
+            return cleared(self, f"{says} {percent_between(share)} of it", number, count)
         finding = found(
             self,
             facts,

@@ -14,7 +14,7 @@ from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.crossings import copies, gaps_after, per_step
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.rule import found, warn_and_critical
-from perf_diagnostics.diagnose.wording import percent_between
+from perf_diagnostics.diagnose.wording import percent_between, times
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class CopiesBack:
         level = grade(share, warn_and_critical(self.limits.warn_share, self.limits.critical_share))
         if level is None:
             number = evidence("idle after reads", share, "%", limit=self.limits.warn_share)
-            says = f"{each:g} copies back to the host a step cost {percent_between(share)} of it"
+            copied = times(each, "copy", "copies")
+            says = f"{copied} back to the host a step {'costs' if each == 1 else 'cost'} {percent_between(share)} of it"
             return cleared(self, says, number, count)
         return found(
             self,

@@ -95,7 +95,7 @@ def waterfall_lines(waterfall: Waterfall) -> list[str]:
         lines.append(f"  computing, of the steps' time: {shares}; more than one of them at once {together}")
     for row in waterfall.phases:
         launched = f", {row.device_ns / each:.1f} ms of device work launched" if waterfall.on_device else ""
-        lines.append(f"  {row.name}: {(row.host_ns or 0) / each:.1f} ms of host{launched}")
+        lines.append(f"  {row.name}: {(row.host_ns or 0) / each:.1f} ms of host time{launched}")
     lines += [f"  {row.device_ns / each:8.2f} ms  {row.count:5} x  {_short(row.name)}" for row in waterfall.kernels[:5]]
     return lines
 

@@ -20,9 +20,9 @@ class ZeroProduct:
 
     ``place`` is None where no line of the user's own led to it, ``shape`` that of the operand, ``calls`` how often the
     line multiplied in forward. ``most_in_a_row`` is the most numbers other than zero in one of 128 of its rows (of its
-    columns, where it stands right of the other operand); None where none was looked at. ``forward`` and ``backward`` are the parts of all operations of the step's forward and
-    backward that its products are, ``whole`` of both together, each in 0…1; what is computed in backward with the same
-    operand counts.
+    columns, where it stands right of the other operand); None where none was looked at. ``forward`` and ``backward``
+    are the parts of all operations of the step's forward and backward that its products are, ``whole`` of both
+    together, each in 0…1; what is computed in backward with the same operand counts.
     """
 
     place: CodePlace | None

@@ -74,7 +74,7 @@ def test_an_abrupt_end_leaves_what_was_measured(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1])
 def test_a_signal_in_the_first_second_leaves_the_steps_until_then(tmp_path: Path, number: signal.Signals) -> None:
     early = f"""
     train(6)

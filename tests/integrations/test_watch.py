@@ -14,7 +14,7 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader, dataloader
 
-from perf_diagnostics.errors import InvalidSettings
+from perf_diagnostics.errors import InvalidSettings, RunError
 from perf_diagnostics.integrations import attach
 from perf_diagnostics.integrations.model.losses import Losses, scales_losses
 from perf_diagnostics.integrations.model.modules import outermost, watch_calls
@@ -73,6 +73,35 @@ def test_everything_comes_off_also_after_an_exception(tmp_path: Path) -> None:
     assert [a is not b for a, b in zip(before[:4], during[:4], strict=True)] == [False, True, True, True]
     assert before[7] == after[7] and before[8] == after[8]
     assert "backward" not in vars(torch.nn.Parameter)
+
+
+def test_what_attach_gives_is_entered_once(tmp_path: Path) -> None:
+    model, optimizer, loader = parts()
+    measured = attach(model, optimizer, loader, results_dir=tmp_path, quiet=True)
+    with measured as seen:
+        train(model, optimizer, loader)
+        with pytest.raises(RunError, match="entered before"), measured:
+            pass
+    before = patched_places(model, optimizer)
+    with pytest.raises(RunError, match=r"call attach\(\.\.\.\) again"):
+        measured.__enter__()
+    assert seen.steps == 8 and patched_places(model, optimizer) == before
+    gone = weakref.ref(loader)
+    del loader, seen
+    gc.collect()
+    assert gone() is None  # what it was given is not held any more
+
+
+def test_as_a_decorator_attach_measures_each_call(tmp_path: Path) -> None:
+    model, optimizer, loader = parts()
+
+    @attach(model, optimizer, loader, results_dir=tmp_path, quiet=True)
+    def trained() -> None:
+        train(model, optimizer, loader)
+
+    trained()
+    trained()
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_the_iterators_type_and_the_weights_are_those_of_a_plain_run(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from perf_diagnostics.errors import InvalidSettings, RecordError, RunError
 from perf_diagnostics.records import Environment, Gap, Outcome, Run, Series, StepTable, Trial, TrialResult
 from perf_diagnostics.store.find import find_run, list_runs
 from perf_diagnostics.store.run_folder import RunFolder
-from perf_diagnostics.store.trial_folder import SWEEP_ENDED, TrialFolder
+from perf_diagnostics.store.trial_folder import STEPS_LOST, SWEEP_ENDED, TrialFolder
 from tests.store.examples import NOW, result_of, steps_of, trial_of_batch
 
 PLANNED = tuple(trial_of_batch(size) for size in (32, 8, 16))
@@ -233,6 +233,29 @@ def test_the_last_part_of_a_complete_trial_cannot_vanish_unnoticed(folder: RunFo
     folder.finish(result_of(PLANNED[0]))
     (trial.path / "steps.rank0-002.parquet").unlink()
     assert folder.read().results[0].gap("steps") == Gap("steps", "rank 0: 1 of 3 parts are not on disk")
+
+
+def test_a_complete_trial_without_any_steps_left_is_no_completed_one(folder: RunFolder) -> None:
+    trial = three_parts(folder)
+    folder.finish(result_of(PLANNED[0]))
+    assert folder.damage() == ()
+    for part in trial.path.glob("steps.*"):
+        part.unlink()
+    result = folder.read().results[0]
+    assert (result.outcome, result.stop_reason, result.steady) == (Outcome.INTERRUPTED, STEPS_LOST, False)
+    assert "3 of 3 files with its steps are missing" in result.reason and "copy the folder again" in result.reason
+    assert "(steps.rank0-000.parquet, steps.rank0-001.parquet, steps.rank0-002.parquet)" in result.reason
+    assert folder.damage() == (result.reason,)
+    assert folder.pending() == PLANNED[1:]  # what is damaged is not measured again by itself
+
+
+def test_one_part_that_is_missing_is_told_and_the_rest_counts(folder: RunFolder) -> None:
+    trial = three_parts(folder)
+    folder.finish(result_of(PLANNED[0]))
+    (trial.path / "steps.rank0-001.parquet").unlink()
+    (told,) = folder.damage()
+    assert "1 of 3 files with its steps is missing" in told and "(steps.rank0-001.parquet)" in told
+    assert folder.read().results[0].outcome is Outcome.COMPLETED
 
 
 def test_a_rank_whose_parts_all_vanished_keeps_its_place(folder: RunFolder) -> None:
@@ -633,6 +656,20 @@ def test_without_a_run_the_error_says_how_to_make_one(tmp_path: Path, root_exist
     for spec in ("latest", "mine", str(root / "no-run")):
         with pytest.raises(RunError, match="`perf-diagnostics sweep` makes one"):
             find_run(spec, root)
+
+
+def test_a_name_of_a_folder_or_file_that_is_no_run_is_told_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results" / "inside").mkdir(parents=True)
+    (tmp_path / "something").mkdir()
+    (tmp_path / "train.py").touch()
+    for name, why in (
+        ("something", "something is a folder, but not a run: it holds no run.json"),
+        ("inside", f"{Path('results', 'inside')} is a folder, but not a run: it holds no run.json"),
+        ("train.py", "train.py is a file; a run is a folder"),
+    ):
+        with pytest.raises(RunError, match=re.escape(why)):
+            find_run(name, "results")
 
 
 def test_a_wrong_name_is_answered_with_the_nearest_ones(tmp_path: Path) -> None:

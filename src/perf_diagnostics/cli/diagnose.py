@@ -50,6 +50,7 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     import json
+    import sys
 
     from perf_diagnostics.cli.diagnosis_text import diagnosis_text, terminal_width
     from perf_diagnostics.diagnose.engine import diagnose, diagnosis_to_json
@@ -59,6 +60,8 @@ def run(given: argparse.Namespace) -> int:
 
     folder = folder_of(given)
     limits = thresholds(given.threshold)
+    for damage in folder.damage():
+        print(f"perf-diagnostics: {damage}", file=sys.stderr)
     if given.confirm and not _confirmed(folder, limits, given):
         return INTERRUPTED
     others = [find_run(other, given.results_dir).read() for other in given.others]

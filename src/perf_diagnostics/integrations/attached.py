@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perf_diagnostics.errors import InvalidSettings, RunError
@@ -53,7 +54,34 @@ class Attached:
         return None if self._watch is None else self._watch.recording.run
 
 
-@contextlib.contextmanager
+class Attaching(contextlib.ContextDecorator, contextlib.AbstractContextManager[Attached]):
+    """What :func:`attach` gives: the block of one ``with``, or, as a decorator, of each call of a function."""
+
+    def __init__(self, begin: Callable[[], contextlib.AbstractContextManager[Attached]]) -> None:
+        #: None once it was entered, for it holds the model.
+        self._begin: Callable[[], contextlib.AbstractContextManager[Attached]] | None = begin
+        self._block: contextlib.AbstractContextManager[Attached] = contextlib.nullcontext(Attached(None))
+
+    def _recreate_cm(self) -> Attaching:
+        return self if self._begin is None else Attaching(self._begin)  # a decorator is asked for at each call
+
+    def __enter__(self) -> Attached:
+        if self._begin is None:
+            raise RunError(
+                "This attach(...) was entered before, and measures one run only; call attach(...) again for another "
+                "one, in the with itself: `with attach(model, optimizer, loader):`."
+            )
+        block = self._begin()
+        seen = block.__enter__()
+        self._begin, self._block = None, block
+        return seen
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._block.__exit__(kind, error, trace)
+
+
 def attach(
     model: torch.nn.Module | Sequence[torch.nn.Module],
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
@@ -63,7 +91,7 @@ def attach(
     results_dir: Path | str = RESULTS_DIR,
     quiet: bool = False,
     deep: bool = False,
-) -> Iterator[Attached]:
+) -> Attaching:
     """Measure the training loop inside the block, which stays as it is, into a run folder.
 
     A step ends when the optimizer has stepped (of several: when each of them has). All that was put into torch comes
@@ -84,10 +112,24 @@ def attach(
 
     Raises:
         InvalidSettings: the name cannot be one, or what is given is no model, optimizer or loader.
-        RunError: there is a run of that name.
+        RunError: there is a run of that name, or what this gives is used in ``with`` a second time.
     """
+    return Attaching(lambda: _attached(model, optimizer, loader, name, Path(results_dir), quiet=quiet, deep=deep))
+
+
+@contextlib.contextmanager
+def _attached(
+    model: torch.nn.Module | Sequence[torch.nn.Module],
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None,
+    loader: Iterable[Any] | None,
+    name: str | None,
+    results_dir: Path,
+    *,
+    quiet: bool,
+    deep: bool,
+) -> Iterator[Attached]:
     if recorded_here():
-        check_name(name, Path(results_dir))
+        check_name(name, results_dir)
     if disabled():
         yield Attached(None)
         return
@@ -112,7 +154,7 @@ def attach(
         optimizers=optimizers,
         workload=class_name(models[0]),
         name=name,
-        results_dir=Path(results_dir),
+        results_dir=results_dir,
     )
     watch.recording.with_own_cost = with_own_cost
     if deep:

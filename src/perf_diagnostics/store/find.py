@@ -59,7 +59,8 @@ def find_run(spec: Path | str, results_root: Path | str) -> RunFolder:
         raise RunError(f"{spec!r} names no run; give a run's name, the path of its folder, or {LATEST!r}.")
     if spec.startswith((".", "~")) or "/" in spec or os.sep in spec:
         return RunFolder.open(os.path.expanduser(spec))  # noqa: PTH111  Path's raises for an unknown user
-    for path in (root / spec, Path(spec)):
+    paths = (root / spec, Path(spec))
+    for path in paths:
         if (path / "run.json").is_file():
             return RunFolder.open(path)
     names = [run.path.name for run in list_runs(root)]
@@ -67,7 +68,12 @@ def find_run(spec: Path | str, results_root: Path | str) -> RunFolder:
     there = f"there {'is' if len(near) == 1 else 'are'} {', '.join(near)}"
     there += f", and {len(names) - len(near)} more (`perf-diagnostics runs`)" if len(names) > len(near) else ""
     known = there if near else f"there is none yet; {HOW_TO_MAKE_ONE}"
-    raise RunError(f"There is no run {spec!r} in {root}: {known}.")
+    no_run = next((f" {path} is {_why_no_run(path)}." for path in paths if path.exists()), "")
+    raise RunError(f"There is no run {spec!r} in {root}: {known}.{no_run}")
+
+
+def _why_no_run(path: Path) -> str:
+    return "a folder, but not a run: it holds no run.json" if path.is_dir() else "a file; a run is a folder"
 
 
 def _created_at(path: Path) -> datetime | None:

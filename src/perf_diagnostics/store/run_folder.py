@@ -17,8 +17,8 @@
 Every file but ``output.txt`` appears whole, by a rename from a temporary name in the same folder, and has one
 writer. **The rename of result.json makes a trial complete**: to resume a run is to run what was planned and has no
 result.json. So a kill at any moment costs at most the trial that was running, and of that one the parts it had
-written can still be read. A part that is damaged is left out with a Gap that says so. Files this version does not
-know are left alone.
+written can still be read. A part that is damaged or missing is left out with a Gap that says so; a trial without any
+part left counts as ``interrupted``. Files this version does not know are left alone.
 """
 
 from __future__ import annotations
@@ -253,14 +253,33 @@ class RunFolder:
         header = self.header()
         return dataclasses.replace(header, results=results, notes=(*header.notes, *messages))
 
+    def damage(self) -> tuple[str, ...]:
+        """What complete trials had in this folder that is not there any more, a sentence for each; empty if nothing.
+
+        Raises:
+            RunError: run.json itself cannot be read.
+        """
+        told: list[str] = []
+        for trial_id in self._trial_ids():
+            folder = self._folder(trial_id)
+            if folder.decided:
+                with contextlib.suppress(RecordError):  # it is read as a trial that was cut off
+                    told.append(folder.damage())
+        return tuple(one for one in told if one)
+
+    def _trial_ids(self) -> tuple[str, ...]:
+        """Of the planned trials and, after them, of others that are on disk."""
+        _, planned = self._plan()
+        trials = self.path / "trials"
+        on_disk = sorted(p.name for p in trials.iterdir() if _TRIAL_ID.fullmatch(p.name)) if trials.is_dir() else []
+        return tuple(dict.fromkeys([*planned, *on_disk]))
+
     def _read_all(self, messages: list[str]) -> Iterator[tuple[TrialResult, bool]]:
         """Each trial that started, with whether it is complete; the unplanned after the planned."""
         header, ids = self._plan()
         planned = dict(zip(ids, header.planned, strict=True))
-        trials = self.path / "trials"
-        on_disk = sorted(p.name for p in trials.iterdir() if _TRIAL_ID.fullmatch(p.name)) if trials.is_dir() else []
-        for trial_id in dict.fromkeys([*planned, *on_disk]):
-            folder = TrialFolder(trials / trial_id)
+        for trial_id in self._trial_ids():
+            folder = TrialFolder(self.path / "trials" / trial_id)
             because = SWEEP_ENDED
             if folder.decided:
                 try:

@@ -17,7 +17,7 @@ from perf_diagnostics.records import Gap, Json, Outcome, Series, StepTable, Tria
 from perf_diagnostics.store.files import codec, tables
 from perf_diagnostics.store.files.documents import document, open_document
 from perf_diagnostics.store.files.fields import Fields
-from perf_diagnostics.store.files.parts import bytes_of, is_part, part_name, parts_in, read_steps
+from perf_diagnostics.store.files.parts import bytes_of, is_part, missing_parts, part_name, parts_in, read_steps
 from perf_diagnostics.store.files.whole_files import (
     is_temporary,
     read_json,
@@ -33,6 +33,12 @@ from perf_diagnostics.store.ranks.rank_energy_file import is_rank_energy, read_r
 TRACE = "trace.json.gz"
 
 SWEEP_ENDED = "its process ended without a result"
+
+#: The ``stop_reason`` of a trial that completed, and whose steps are not in the folder any more.
+STEPS_LOST = "steps_lost"
+
+#: Of many missing files so many are named.
+_MOST_NAMED = 3
 
 _RANK = re.compile(r"\d{1,5}")
 
@@ -194,6 +200,9 @@ class TrialFolder:
     def read_result(self) -> TrialResult:
         """The complete result with all that can be read of its step tables and series; Gaps say what cannot.
 
+        One that completed, and of which no step can be read any more, says nothing of its training: it is read as
+        ``interrupted``, with :data:`STEPS_LOST` and the reason.
+
         Raises:
             RecordError: As :meth:`decode_result`.
         """
@@ -202,7 +211,30 @@ class TrialFolder:
         series, series_gaps = self.read_series()
         gaps = _once(result.gaps, step_gaps, series_gaps)
         whole = dataclasses.replace(result, steps=steps, series=series, gaps=gaps)
+        if result.outcome is Outcome.COMPLETED and step_gaps and expected.get(0) and not len(steps[0]):
+            why = self.damage() or f"the run folder is damaged: {step_gaps[0].why}"
+            whole = dataclasses.replace(
+                whole, outcome=Outcome.INTERRUPTED, reason=why, stop_reason=STEPS_LOST, steady=False
+            )
         return with_energy_of_ranks(whole, read_rank_energies(self.path))
+
+    def damage(self) -> str:
+        """Which parts of the step tables a complete trial had that are not on disk any more, and what to do; or "".
+
+        Raises:
+            RecordError: As :meth:`decode_result`.
+        """
+        _, expected = self._decode_result()
+        missing = missing_parts(self.path, expected)
+        if not missing:
+            return ""
+        named = ", ".join(missing[:_MOST_NAMED])
+        more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
+        of = f"{len(missing)} of {sum(expected.values())} files with its steps"
+        return (
+            f"the run folder is damaged: {of} {'is' if len(missing) == 1 else 'are'} missing from {self.path} "
+            f"({named}{more}); copy the folder again from where it was measured, or measure again"
+        )
 
     def salvage(self, planned: Trial | None, *, because: str = SWEEP_ENDED) -> TrialResult | None:
         """What can be read of a trial that started and has no result; None if nothing says which trial it was."""

@@ -108,6 +108,10 @@ def test_a_training_of_ones_own_is_no_trial():
     at_once = run_of(trial_of(outcome=Outcome.TIMEOUT, reason="it hung (120 s).", steps=0, warmup_steps=0))
     summary = found(ask_run(RULE, dataclasses.replace(at_once, notes=(OWN_TRAINING,)))).summary
     assert summary == "The training ran out of time before a step was recorded. The reason: it hung (120 s)."
+    lost = trial_of(outcome=Outcome.INTERRUPTED, reason="a file is missing", steps=0, warmup_steps=0)
+    lost = run_of(dataclasses.replace(lost, stop_reason="steps_lost"))
+    summary = found(ask_run(RULE, dataclasses.replace(lost, notes=(OWN_TRAINING,)))).summary
+    assert summary == "The steps of this training cannot be read any more. The reason: a file is missing."
 
 
 def test_what_the_time_did_not_reach_for_takes_more_time():

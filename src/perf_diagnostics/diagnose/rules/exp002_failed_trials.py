@@ -132,6 +132,8 @@ def _summary(facts: SweepFacts) -> str:
 
 def _of_the_training(result: TrialResult) -> str:
     """Of a training of the user's own, which is the only trial of its run."""
+    if result.stop_reason == "steps_lost":
+        return f"The steps of this training cannot be read any more. The reason: {_stopped(result.reason)}"
     steps = len(result.steps[0]) if result.steps else 0
     after = f"after {counted(steps, 'recorded step')}" if steps else "before a step was recorded"
     # A sentence of its own, for a reason may hold brackets and sentences itself.

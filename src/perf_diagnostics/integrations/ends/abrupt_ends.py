@@ -24,9 +24,10 @@ from perf_diagnostics.integrations.ends.signal_waker import SignalWaker
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.records import Outcome
 
-#: What ends a process that says nothing about it: schedulers, ``timeout`` and ``docker stop``; a terminal that closes;
+#: What ends a process that says nothing about it: schedulers, ``timeout`` and ``docker stop``; a terminal that closes,
+#: or on which Ctrl-\\ is typed (SIGQUIT, which also leaves a core where the limits allow one, as it does without us);
 #: the warnings and limits of batch systems. Ctrl-C is an exception already.
-_NAMES = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
+_NAMES = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU")
 SIGNALS = tuple(signal.Signals[name] for name in _NAMES if name in signal.Signals.__members__)
 
 #: Python runs a handler between two of its own instructions, which a collective that hangs never comes to. Whoever sent

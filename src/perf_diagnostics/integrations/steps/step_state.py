@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 
@@ -106,7 +107,7 @@ class StepState:
         self.stepped_id = 0
         #: The thread's CPU clock in ns, read around waits; None where they are too short for that.
         self.wait_cpu: Callable[[], int] | None = wait_cpu
-        _STATES.add(self)
+        _HERE.states.add(self)
 
     def ended_plainly(self, now: int, batches: list[int | BatchCount | None]) -> None:
         """The step that held these has ended and is like the one before it; the next one begins."""
@@ -122,14 +123,24 @@ class StepState:
         self.active, self.expect = whether, UNSURE
 
 
-#: Those of all watches in this process: a script under ``run`` may mark a loop of its own, or attach to it.
-_STATES: weakref.WeakSet[StepState] = weakref.WeakSet()
+class _OfThread(threading.local):
+    """What is a thread's own."""
+
+    def __init__(self) -> None:
+        #: Those of all watches made in it: a script under ``run`` may mark a loop of its own, or attach to it.
+        self.states: weakref.WeakSet[StepState] = weakref.WeakSet()
+
+
+_HERE = _OfThread()
 
 
 @contextlib.contextmanager
 def unseen() -> Iterator[None]:
-    """What is trained in here is ours: the watches that there are by now see nothing of it, later ones do."""
-    watching = [state for state in _STATES if state.active]
+    """What this thread trains in here is ours: the watches of it that there are by now see nothing, later ones do.
+
+    A watch sees only the thread that made it; what others train meanwhile is seen by theirs.
+    """
+    watching = [state for state in _HERE.states if state.active]
     for state in watching:
         state.see(False)
     try:

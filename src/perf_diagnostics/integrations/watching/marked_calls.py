@@ -15,7 +15,6 @@ from threading import get_ident
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from perf_diagnostics.integrations.model.backward_looks import BackwardLooks
 from perf_diagnostics.integrations.model.called_masks import MaskReader, reader_of
@@ -36,6 +35,7 @@ from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
 from perf_diagnostics.integrations.steps.step_state import nobody
 from perf_diagnostics.integrations.untraced import untraced
+from perf_diagnostics.integrations.watching.every_step import see_steps
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.steps.tape import AT, BACKWARD, CALLED, KEEPS, LEAVE, STEPPED
@@ -273,4 +273,4 @@ def _watch_steps(calls: MarkedCalls, patches: ExitStack) -> None:
             calls.fails(fault)
 
     untraced(stepped, and_what_they_call=True)
-    patches.callback(register_optimizer_step_post_hook(stepped).remove)
+    see_steps(None, stepped, patches)

@@ -17,7 +17,6 @@ from threading import get_ident
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from perf_diagnostics.integrations.model.modules import next_operation
 from perf_diagnostics.integrations.shield import FAULTS
@@ -34,6 +33,7 @@ from perf_diagnostics.integrations.steps.step_state import (
 )
 from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watching.closures import Call, closure_marker
+from perf_diagnostics.integrations.watching.every_step import see_steps
 from perf_diagnostics.integrations.watching.watch import Watch
 from perf_diagnostics.measure.steps.tape import APART, AT, END, KEEPS, LEAVE
 
@@ -164,15 +164,11 @@ def watch_optimizers(watch: Watch, optimizers: Iterable[torch.optim.Optimizer] |
     begins, ends = _step_begins(watch, closure_marker(watch)), _step_ends(watch)
     untraced(begins, ends, and_what_they_call=True)
     if optimizers is None:
-        handles = [register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ends)]
-    else:
-        handles = [
-            handle
-            for optimizer in optimizers
-            for handle in (optimizer.register_step_pre_hook(begins), optimizer.register_step_post_hook(ends))
-        ]
-    for handle in handles:
-        patches.callback(handle.remove)
+        see_steps(begins, ends, patches)
+        return
+    for optimizer in optimizers:
+        for handle in (optimizer.register_step_pre_hook(begins), optimizer.register_step_post_hook(ends)):
+            patches.callback(handle.remove)
 
 
 def _step_begins(
@@ -255,11 +251,11 @@ def _step_ends(watch: Watch) -> Callable[[Any, Any, Any], None]:
                     stepping.clear()
                     batches.clear()
                     return
-            state.expect = UNSURE
             stepped = state.stepped
             this = state.stepped_id if stepped() is optimizer else id(optimizer)
             if not stepping or stepping[-1] != this:
-                return  # it began before the watch did
+                return  # it began before the watch did, or another thread's
+            state.expect = UNSURE
             del stepping[-1]
             if not state.due_ns and looks.wanted:
                 looks.stepped(this)
@@ -294,17 +290,30 @@ def _step_ends(watch: Watch) -> Callable[[Any, Any, Any], None]:
     return ends
 
 
+#: What was put in place of something, and is to be gone while another stands in its place: by its identity, with what
+#: it replaced. Watches of several threads end in any order.
+_GONE: dict[int, tuple[Any, Any]] = {}
+
+
 def replace(owner: Any, name: str, new: Any, patches: ExitStack) -> None:
-    """Set an attribute until ``patches`` closes; an inherited one disappears again instead of being copied down."""
+    """Set an attribute until ``patches`` closes; an inherited one disappears again instead of being copied down.
+
+    Where somebody has patched over it meanwhile it passes calls through from then on, and it goes when that goes, if
+    that is ours.
+    """
     own = vars(owner).get(name)
     setattr(owner, name, new)
 
     def undo() -> None:
         if vars(owner).get(name) is not new:
-            return  # somebody has patched over it; ours passes calls through from now on
-        if own is None:
+            _GONE[id(new)] = new, own
+            return
+        before = own
+        while id(before) in _GONE:
+            before = _GONE.pop(id(before))[1]
+        if before is None:
             delattr(owner, name)
         else:
-            setattr(owner, name, own)
+            setattr(owner, name, before)
 
     patches.callback(undo)

@@ -34,6 +34,17 @@ def parts_in(folder: Path) -> dict[int, dict[int, Path]]:
     return found
 
 
+def missing_parts(folder: Path, expected: Mapping[int, int]) -> tuple[str, ...]:
+    """The names of the parts that are not on disk, of so many that each rank had; by rank and number."""
+    found = parts_in(folder)
+    return tuple(
+        part_name(number, rank)
+        for rank in sorted(expected)
+        for number in range(expected[rank])
+        if number not in found.get(rank, {})
+    )
+
+
 def read_steps(folder: Path, *, expected: Mapping[int, int]) -> tuple[tuple[StepTable, ...], tuple[Gap, ...]]:
     """One step table a rank, and a Gap for each part that is missing or cannot be read.
 

@@ -76,9 +76,10 @@ class TrialResult:
     """What came of a trial: its outcome, one step table a rank, and everything sampled around it.
 
     ``stop_reason`` says why measuring ended (``half_width``, ``max_steps``, ``time_budget``, ``steps_lost`` where they
-    are gone, or the outcome); ``steady`` is false where the warm-up could not be shown to be over. ``facts`` holds plain values about the
-    workload (parameters, optimizer class, loader settings), ``provenance`` names the clock or counter behind
-    each family of numbers. ``code`` says where in the user's own code the time went, where that was looked at.
+    are gone, or the outcome); ``steady`` is false where the warm-up could not be shown to be over. ``facts`` holds
+    plain values about the workload (parameters, optimizer class, loader settings), ``provenance`` names the clock or
+    counter behind each family of numbers. ``code`` says where in the user's own code the time went, where that was
+    looked at.
     """
 
     trial: Trial

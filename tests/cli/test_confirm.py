@@ -125,6 +125,18 @@ def test_a_script_is_named_again_where_one_is_to_go_on(tmp_path: Path) -> None:
     assert _again(Namespace(rerun=None)) == ()
 
 
+def test_what_was_asked_for_is_named_again_where_it_was_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    end = ConfirmEnd(Experiments(), interrupted=True)
+    monkeypatch.setattr(confirm.Confirm, "run", lambda _confirm, _candidates: end)
+    limits = ["--time-budget", "900", "--trial-timeout", "60"]
+    assert main(["confirm", "run", *limits, *SHORT]) == 130
+    (told,) = (line for line in capsys.readouterr().err.splitlines() if "go on with: " in line)
+    _, _, words = told.partition("go on with: perf-diagnostics confirm results/run ")
+    assert words == "--time-budget 900 --only INP001 --pairs 3 --steps 5 --trial-timeout 60"
+
+
 def test_what_the_time_was_too_short_for_is_told_with_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["confirm", "run", "--only", "INP001", "--quiet", "--time-budget", "20"]) == 0
     told = capsys.readouterr()

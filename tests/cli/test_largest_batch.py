@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from perf_diagnostics.cli import main
-from perf_diagnostics.cli.largest_batch import answer
+from perf_diagnostics.cli.largest_batch import _again, answer
 from perf_diagnostics.store.find import find_run
 from perf_diagnostics.trials.largest_batch import Bounds, Fit, LargestBatch, Tried
 
@@ -69,6 +70,14 @@ def test_nothing_that_fits_is_said_with_its_reason() -> None:
 def test_a_bound_that_came_first_is_no_limit() -> None:
     lines = answer(LargestBatch((tried(8, Fit.FITS),), tried(8, Fit.FITS)), Bounds(most=8, margin=0.0))
     assert "That is the most that was to be tried (8); larger ones may fit." in lines
+
+
+def test_where_it_looks_is_named_again_for_an_interrupted_search() -> None:
+    """Else one that was to stop at 64 would go on without a bound."""
+    given = Namespace(start=2, max=64, granularity=8, resolution=0.02, margin=0.05, time_budget=900.0, name="found")
+    words = "--start 2 --max 64 --granularity 8 --resolution 0.02 --margin 0.05 --time-budget 900"
+    assert " ".join(_again(given)) == words
+    assert "--max" not in _again(Namespace(**{**vars(given), "max": None}))
 
 
 @pytest.mark.slow

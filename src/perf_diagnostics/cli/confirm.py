@@ -100,7 +100,8 @@ def run(given: argparse.Namespace) -> int:
     end = tried(folder, wanted, given, script)
     print(tried_text(tried_of(end.experiments, of_script=script is not None)))
     if end.interrupted:
-        print(f"interrupted; go on with: {typed('confirm', folder.path, *_again(given))}", file=sys.stderr)
+        budget = () if given.time_budget is None else ("--time-budget", f"{given.time_budget:g}")
+        print(f"interrupted; go on with: {typed('confirm', folder.path, *budget, *_again(given))}", file=sys.stderr)
         return INTERRUPTED
     if end.unfinished:
         print(_unfinished(folder, end, _again(given)), file=sys.stderr)
@@ -128,8 +129,15 @@ def _one_run(given: argparse.Namespace) -> RunFolder:
 
 
 def _again(given: argparse.Namespace) -> tuple[str, ...]:
-    """The script of the user's own that has to be named again, at the end."""
-    return () if given.rerun is None else ("--rerun", *given.rerun)
+    """What a second call has to be given again: what is tried, how often and how long, and at the end the script."""
+    only = _given(given, "only", [])
+    flags = {"--pairs": "pairs", "--steps": "steps", "--trial-timeout": "trial_timeout"}
+    values = {flag: _given(given, name, None) for flag, name in flags.items()}
+    return (
+        *(("--only", *only) if only else ()),
+        *(word for flag, value in values.items() if value is not None for word in (flag, f"{value:g}")),
+        *(() if given.rerun is None else ("--rerun", *given.rerun)),
+    )
 
 
 def _unfinished(folder: RunFolder, end: ConfirmEnd, again: tuple[str, ...]) -> str:

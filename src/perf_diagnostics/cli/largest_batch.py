@@ -73,7 +73,8 @@ def add(commands: Any) -> None:
         nargs="?",
         const="latest",
         metavar="RUN",
-        help="go on with a search that was cut off (default: latest); its workload and settings hold",
+        help="go on with a search that was cut off (default: latest); its workload and settings hold, its bounds are "
+        "to be given again",
     )
     run_group.add_argument("--quiet", "-q", action="store_true", help="print the result only, no progress")
     add_results_folder(command)
@@ -102,7 +103,10 @@ def run(given: argparse.Namespace) -> int:
     print("\n".join(answer(found, bounds)))
     print(folder.path)
     if found.ended_by is not None and found.ended_by.fit is Fit.INTERRUPTED:
-        print(f"interrupted; go on with: {typed('largest-batch', '--resume', folder.path)}", file=sys.stderr)
+        print(
+            f"interrupted; go on with: {typed('largest-batch', '--resume', folder.path, *_again(given))}",
+            file=sys.stderr,
+        )
         return INTERRUPTED
     return DONE if found.recommended is not None else SOME_TRIALS_FAILED
 
@@ -151,6 +155,13 @@ def _bounds(given: argparse.Namespace) -> Bounds:
         resolution=given.resolution,
         margin=given.margin,
     )
+
+
+def _again(given: argparse.Namespace) -> tuple[str, ...]:
+    """What a search has to be given again to go on as it was: where it looks, and for how long."""
+    names = ("start", "max", "granularity", "resolution", "margin", "time_budget")
+    values = {f"--{name.replace('_', '-')}": getattr(given, name) for name in names}
+    return tuple(word for flag, value in values.items() if value is not None for word in (flag, f"{value:g}"))
 
 
 def _folder(given: argparse.Namespace) -> RunFolder:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
+from perf_diagnostics.measure.code.own_code import Kind, OwnCode
 from perf_diagnostics.records import Json
 
 #: Arguments of transformers' TrainingArguments that decide on speed; some versions have only some of them.
@@ -22,18 +24,49 @@ _OF_A_LOADER = ("num_workers", "persistent_workers", "prefetch_factor", "pin_mem
 def driving_framework(frame: FrameType | None) -> dict[str, Json]:
     """Facts on the framework whose loop has called this far; none where the loop is the user's own.
 
-    What is merely imported has called nothing. Accelerate is told only where no other framework's loop uses it.
+    What is merely imported has called nothing. Accelerate is told only where no other framework's loop uses it. Where a
+    library trains by a class that it has derived from the framework's (SetFit from transformers' Trainer), it makes the
+    arguments, too; its user gives others, so they are left out.
     """
     accelerated: dict[str, Json] = {}
     while frame is not None:
         known = _LOOPS.get((frame.f_globals.get("__name__", ""), frame.f_code.co_name))
         if known is not None:
-            facts = known(frame.f_locals["self"])
+            trains = frame.f_locals["self"]
+            facts = known(trains)
             if known is not _of_wrapped_optimizer:
-                return facts
+                return {"framework": facts["framework"]} if _is_a_librarys(trains, frame) else facts
             accelerated = accelerated or facts
         frame = frame.f_back
     return accelerated
+
+
+def _is_a_librarys(trains: object, loop: FrameType) -> bool:
+    """Whether a library has derived the class of what trains, and calls it by itself.
+
+    Args:
+        trains: the object whose loop it is.
+        loop: the frame of the framework's method that is around all steps. Frames further out are asked for no
+            variables, which would keep them alive.
+    """
+    framework, package = _package_of(loop), type(trains).__module__.partition(".")[0]
+    caller = loop.f_back
+    while caller is not None and (_package_of(caller) == framework or _is_method(caller, type(trains))):
+        caller = caller.f_back
+    if caller is None or package == framework or _package_of(caller) != package:
+        return False
+    return OwnCode().kind_of(caller.f_code.co_filename) is Kind.LIBRARY
+
+
+def _package_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def _is_method(frame: FrameType, kind: type) -> bool:
+    """Whether a frame runs a method of this class: one that stands in for the framework's and calls it."""
+    name = frame.f_code.co_name
+    methods = (inspect.unwrap(vars(one)[name]) for one in kind.__mro__ if callable(vars(one).get(name)))
+    return any(getattr(method, "__code__", None) is frame.f_code for method in methods)
 
 
 def of_transformers(trainer: Any) -> dict[str, Json]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -148,5 +149,34 @@ class Unsure:
     ],
 )
 def test_a_batch_that_is_an_object_is_counted_by_what_it_says_or_holds(batch: object, samples: int | None) -> None:
+    count = describe.count_batch(batch)
+    assert (None if count is None else count.samples) == samples
+
+
+def sample(n: int) -> SimpleNamespace:
+    """One graph, as it is before graphs are joined."""
+    return SimpleNamespace(x=torch.zeros(n + 2, 4), y=torch.zeros(1))
+
+
+VIEW = {"x": torch.zeros(16, 4), "y": torch.zeros(16)}
+
+
+@pytest.mark.parametrize(
+    ("batch", "samples"),
+    [
+        ([object() for _ in range(7)], 7),  # sentences
+        ([sample(n) for n in range(5)], 5),
+        (([sample(n) for n in range(5)], torch.zeros(5)), 5),
+        ([{"image": torch.zeros(3, 8 + n, 8), "file": f"{n}.png"} for n in range(5)], 5),
+        # the parts of one batch
+        ([Graphs(num_graphs=20), Graphs(num_graphs=20), Graphs(num_graphs=20)], 20),
+        ([SimpleNamespace(x=torch.zeros(16, 4)), SimpleNamespace(x=torch.zeros(16, 4))], 16),
+        ((VIEW, VIEW, VIEW), 16),
+        ([VIEW, VIEW, VIEW], 16),
+        ([SimpleNamespace(x=torch.zeros(16, 4)), torch.zeros(16), torch.zeros(16)], 16),
+        ([np.zeros((16, 4)), np.zeros(16), np.zeros(16)], None),
+    ],
+)
+def test_a_list_with_an_object_for_each_sample_is_as_many_as_it_is_long(batch: object, samples: int | None) -> None:
     count = describe.count_batch(batch)
     assert (None if count is None else count.samples) == samples

@@ -353,3 +353,12 @@ def test_of_two_optimizers_that_share_a_model_the_other_ones_gradients_are_used(
                     optimizer.step()
                     optimizer.zero_grad()
     assert [loop.run.results[0].facts[name] for name in NUMBERS] == [0, 40, 0, 0]
+
+
+def test_a_table_that_an_inner_loop_has_replaced_is_not_asked_for_its_gradient(recwarn) -> None:
+    """As torchopt's MetaSGD and learn2learn's update_module do: torch warns who asks such a tensor."""
+    table = torch.nn.Embedding(100_000, 16)
+    given = table.weight
+    table._parameters["weight"] = given - 0.1 * torch.ones_like(given)  # type: ignore[assignment]
+    assert embedding_gradients.dense_gradients([table], without=()) is None
+    assert [str(one.message) for one in recwarn] == []

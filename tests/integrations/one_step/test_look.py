@@ -282,3 +282,18 @@ def test_the_step_that_was_looked_through_is_none_that_counts(
     assert len(warmup) == 10 and warmup[:3] == [True] * 3 and sum(warmup) == 4 and not warmup[-1]
     assert warmup[3:].index(True) >= steady
     assert "_compiled_call_impl" not in model.__dict__
+
+
+def test_what_an_inner_loop_has_put_in_a_parameters_place_is_not_asked_for_its_gradient(recwarn) -> None:
+    """As torchopt's MetaSGD and learn2learn's update_module do: torch warns who asks such a tensor."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    given = model.weight
+    model._parameters["weight"] = given - 0.1 * torch.ones_like(given)  # type: ignore[assignment]
+    looks = StepLook(LoopObservations(), lambda: [model], optimizers=lambda: [optimizer])
+    looks.begin(several=False)
+    try:
+        model(torch.randn(4, 4)).sum().backward()
+    finally:
+        looks.end()
+    assert given.grad is not None and [str(one.message) for one in recwarn] == []

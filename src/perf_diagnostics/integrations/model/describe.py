@@ -21,6 +21,10 @@ from perf_diagnostics.workloads.optimizers import optimizer_facts
 from perf_diagnostics.workloads.workload import BatchCount
 
 _DEEPEST_BATCH = 4
+
+#: So many things of one kind in a list are samples; fewer may be the parts of a batch, as two views of it.
+_LEAST_SAMPLES = 3
+
 _HALF: dict[torch.dtype, Precision] = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
 
@@ -29,8 +33,9 @@ def count_batch(batch: Any, *, depth: int = 0) -> BatchCount | None:
 
     The samples are the rows of the first tensor or the length of the first list; of an object what it says itself
     (``num_graphs`` and ``batch_size`` of PyTorch Geometric, ``batch_size`` of a TensorDict) or else what its
-    attributes hold. A list with a tensor for each sample, as a detector's images, has as many as it is long. Tokens and
-    padding are those of a mapping's texts, see :func:`.texts.count_texts`.
+    attributes hold. A list with a tensor for each sample, as a detector's images, has as many as it is long, and so has
+    one of objects (flair's sentences, graphs that were not joined) or of mappings that hold more than tensors
+    (detectron2). Tokens and padding are those of a mapping's texts, see :func:`.texts.count_texts`.
     """
     if isinstance(batch, torch.Tensor):
         return _rows(batch.size(0)) if batch.ndim else None
@@ -49,8 +54,20 @@ def count_batch(batch: Any, *, depth: int = 0) -> BatchCount | None:
             return BatchCount(len(batch))
         if type(first) in (list, tuple) and _one_by_one(first, batch[1:]):
             return _rows(len(first))
-        return count_batch(first, depth=depth + 1)
+        return BatchCount(len(batch)) if _are_samples(batch) else count_batch(first, depth=depth + 1)
     return _count_object(batch, depth)
+
+
+def _are_samples(batch: Sequence[Any]) -> bool:
+    """Whether a list holds an object or a mapping for each sample, and not the parts of a batch."""
+    first = batch[0]
+    if type(batch) is not list or len(batch) < _LEAST_SAMPLES or any(type(one) is not type(first) for one in batch):
+        return False
+    if isinstance(first, Mapping):
+        only_tensors = all(isinstance(value, torch.Tensor) for value in first.values())
+        return not only_tensors and all(one.keys() == first.keys() for one in batch)
+    # What tells its own rows is a batch, and an array or a tensor of another library has them, too.
+    return not isinstance(first, Sequence) and not hasattr(type(first), "__array__") and _told_count(first) is None
 
 
 def _one_by_one(first: Sequence[Any], others: Sequence[Any]) -> bool:
@@ -73,8 +90,8 @@ def _has_rows(one: object, rows: int | None) -> bool:
     return isinstance(one, torch.Tensor) and one.ndim > 0 and one.size(0) == rows
 
 
-def _count_object(batch: object, depth: int) -> BatchCount | None:
-    """Of a batch that is an object of its own class."""
+def _told_count(batch: object) -> int | None:
+    """What a batch that is an object of its own class says itself."""
     for name in ("num_graphs", "batch_size"):
         told: object = None
         with contextlib.suppress(*FAULTS):  # it may be a property, and is then the object's own code
@@ -82,7 +99,15 @@ def _count_object(batch: object, depth: int) -> BatchCount | None:
         if isinstance(told, tuple) and told:  # a torch.Size
             told = told[0]
         if isinstance(told, int) and not isinstance(told, bool):
-            return BatchCount(told)
+            return told
+    return None
+
+
+def _count_object(batch: object, depth: int) -> BatchCount | None:
+    """Of a batch that is an object of its own class."""
+    told = _told_count(batch)
+    if told is not None:
+        return BatchCount(told)
     held = [value for name, value in getattr(batch, "__dict__", {}).items() if not name.startswith("_")]
     first = next((value for value in held if isinstance(value, torch.Tensor | list | tuple | Mapping)), None)
     return count_batch(first, depth=depth + 1)

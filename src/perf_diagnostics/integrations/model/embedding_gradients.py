@@ -109,7 +109,8 @@ def _dense(models: Iterable[torch.nn.Module], without: Collection[int]) -> list[
     for model in models:
         for name, module in model.named_modules():
             weight = module._parameters.get("weight") if isinstance(module, _TABLES) else None
-            gradient = None if weight is None else weight.grad
+            # What an inner loop has put in its place (learn2learn, torchopt) has none, and torch warns who asks it.
+            gradient = weight.grad if weight is not None and weight.is_leaf else None
             # By the type alone: of a gradient that is spread over several processes each sees its own rows.
             if type(gradient) is not torch.Tensor or is_sparse(gradient) or not gradient.numel():
                 continue

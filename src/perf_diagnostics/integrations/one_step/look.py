@@ -196,11 +196,14 @@ class StepLook:
     def _may_be_trained(self) -> Callable[[torch.nn.Parameter], bool]:
         """Whether a parameter is: not one that no optimizer has, and that no backward gave a gradient.
 
-        So are those of a backbone that is only called under no_grad, which may ask for gradients all the same.
+        So are those of a backbone that is only called under no_grad, which may ask for gradients all the same. What an
+        inner loop has put in a parameter's place is computed from trained ones; torch warns who asks it for a gradient.
         """
         groups = chain.from_iterable(optimizer.param_groups for optimizer in self._optimizers())
         stepped = {id(one) for group in groups for one in group["params"]}
-        return lambda one: one.requires_grad and (not stepped or id(one) in stepped or one.grad is not None)
+        return lambda one: (
+            one.requires_grad and (not stepped or id(one) in stepped or not one.is_leaf or one.grad is not None)
+        )
 
     def _trained_now(self) -> frozenset[int]:
         trained, _ = self._trained_and_beside()

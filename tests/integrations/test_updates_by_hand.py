@@ -353,6 +353,28 @@ def test_what_is_put_into_the_engine_comes_off_with_the_first_step_of_an_optimiz
     assert there[-1] is False and not hasattr(torch.autograd.backward, "__wrapped__")
 
 
+def test_nothing_is_read_while_a_cuda_graph_is_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``make_graphed_callables`` does before any optimizer steps: reading a number then would break it."""
+    captured = False
+    read: list[bool] = []
+    values = parameter_changes._values
+
+    def noted(*given):
+        read.append(captured)
+        return values(*given)
+
+    for module in (parameter_changes, updates_by_hand):
+        monkeypatch.setattr(module, "captures", lambda _device: captured)
+    monkeypatch.setattr(parameter_changes, "_values", noted)
+    model = made()
+    x, y = next(iter(loader()))
+    with run_here(tmp_path):
+        for captured in (False, True, True, False):  # noqa: B007
+            loss_of(model(x), y).backward()
+            torch.autograd.grad(loss_of(model(x), y), [*model.parameters()])
+    assert read and not any(read)
+
+
 def test_a_fault_in_looking_takes_no_other_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise ValueError("a graph of a kind that nobody knows")

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, dataloader
 
 from perf_diagnostics.errors import InvalidSettings, RunError
 from perf_diagnostics.integrations import attach
+from perf_diagnostics.integrations.model import losses as losses_module
 from perf_diagnostics.integrations.model.losses import Losses, scales_losses
 from perf_diagnostics.integrations.model.modules import outermost, watch_calls
 from perf_diagnostics.integrations.watching import watched_steps
@@ -305,6 +306,19 @@ def test_a_scaled_loss_is_refused() -> None:
     losses.refuse("scaled")
     losses.look()
     assert losses.take() == {} and not losses.wanted
+
+
+def test_a_loss_that_a_cuda_graph_captures_is_not_copied_into_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each replay would make the copy anew."""
+    losses, captured = Losses(), True
+    monkeypatch.setattr(losses_module, "captures", lambda _device: captured)
+    losses.backward(torch.tensor(1.0))
+    losses.step_ends(0)
+    assert losses.take() == {}
+    losses, captured = Losses(), False
+    losses.backward(torch.tensor(1.0))
+    losses.step_ends(0)
+    assert losses.take() == {0: torch.tensor(1.0)}
 
 
 def test_swapped_arguments_are_refused_in_one_line(tmp_path: Path) -> None:

@@ -180,5 +180,10 @@ def test_a_loss_in_64_bits_is_no_fault_of_a_step():
     clear(promoted(operator_seconds_forward=5.0, operator_seconds_backward=10.0))  # 6 and 10 %
 
 
+def test_what_the_host_computes_beside_a_device_is_no_part_of_the_devices_work():
+    """A tensor made from NumPy on its way to the GPU is all that the host computed, and next to nothing of the step."""
+    clear(promoted(operator_bytes_forward=1e9, operator_bytes_backward=2e9))
+
+
 def test_where_nothing_runs_in_64_bits_it_is_clear():
     clear(promoted({}))

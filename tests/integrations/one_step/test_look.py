@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from perf_diagnostics.integrations import OwnLoop, attach
 from perf_diagnostics.integrations.model.modules import TimedCalls
+from perf_diagnostics.integrations.one_step import dataflow_storages, dispatch_mode, operand_zeros
 from perf_diagnostics.integrations.one_step import look as look_module
-from perf_diagnostics.integrations.one_step import operand_zeros
 from perf_diagnostics.integrations.one_step.look import StepLook
 from perf_diagnostics.integrations.one_step.operand_zeros import Operands
+from perf_diagnostics.integrations.one_step.watcher import Ran
 from perf_diagnostics.integrations.one_step.zero_products import SIGNAL, ZeroProducts
 from perf_diagnostics.integrations.record import flush_times
 from perf_diagnostics.integrations.shield import LoopObservations
@@ -64,8 +66,8 @@ def look(model: torch.nn.Module, *given: Any) -> tuple[StepLook, LoopObservation
     return looks, observations
 
 
-def why(observations: LoopObservations) -> str:
-    return "; ".join(gap.why for gap in observations.gaps if gap.signal == SIGNAL)
+def why(observations: LoopObservations, signal: str = SIGNAL) -> str:
+    return "; ".join(gap.why for gap in observations.gaps if gap.signal == signal)
 
 
 def test_a_one_hot_product_is_told_with_its_operations_and_its_line() -> None:
@@ -212,6 +214,48 @@ def test_nothing_comes_into_the_capture_of_a_graph(monkeypatch: pytest.MonkeyPat
     assert seen == [] and "no product was seen" in why(observations)
     StepLook(observations := LoopObservations(), lambda: [model]).begin(several=False)
     assert "being captured" in why(observations)
+
+
+@pytest.mark.parametrize(
+    ("free", "reserved", "peak", "full"),
+    [
+        (20, 60, 50, False),  # 30 GiB beside the peak of 50
+        (4, 76, 70, True),
+        (14, 1, 1, False),
+        (0.5, 0.9, 0.8, True),  # more than half as much again, but less than 1 GiB
+    ],
+)
+def test_a_device_without_room_for_more_than_the_peak_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, *, free: float, reserved: float, peak: float, full: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (int(free * 2**30), 80 * 2**30))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _device: int(reserved * 2**30))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _device: int(peak * 2**30))
+    assert look_module._is_nearly_full(torch.device("cuda", 0)) is full
+
+
+def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators have no seconds of their own, and their numbers must not be read."""
+    monkeypatch.setattr(dispatch_mode, "Ran", lambda *given: Ran(*given)._replace(seconds=None))
+    monkeypatch.setattr(dataflow_storages, "_tolist", lambda _tensor: pytest.fail("a number of the device's was read"))
+
+
+def test_on_a_device_nothing_of_ours_stays_in_torch_when_the_step_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that ask a tensor for its address at each launch would be slowed down until the collector comes."""
+    as_on_a_device(monkeypatch)
+    before = {name: torch.Tensor.__dict__.get(name) for name in ("data_ptr", "tolist", "numpy", "__deepcopy__")}
+    model, observations = OneHot(), LoopObservations()
+    looks = StepLook(observations, lambda: [model], elsewhere=lambda: False)
+    gc.disable()
+    try:
+        looks.begin(several=False)
+        model(torch.arange(ROWS)).sum().backward()
+        model(torch.arange(ROWS)).sum().backward()  # a second micro-batch
+        looks.end()
+        assert {name: torch.Tensor.__dict__.get(name) for name in before} == before
+    finally:
+        gc.enable()
+    assert "never_used" not in looks.facts and "on a device" in why(observations, "never_used")
 
 
 def test_a_fault_of_ours_becomes_a_gap_and_the_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from perf_diagnostics.integrations.one_step import single_precision
 from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
 from perf_diagnostics.integrations.one_step.single_precision import SIGNAL, SinglePrecision
+from perf_diagnostics.integrations.one_step.watcher import Ran
 
 
 def told(loss: Callable[[], torch.Tensor]) -> Any:
@@ -79,6 +80,14 @@ def test_a_step_in_float32_has_nothing_to_try() -> None:
 
 
 @pytest.mark.usefixtures("a_quarter")
+def test_beside_a_device_what_the_host_computes_is_not_told() -> None:
+    watcher = SinglePrecision(OperatorLines())
+    weights = doubles(4)
+    watcher.see(Ran(torch.ops.aten.add, (weights, weights), {}, weights, in_backward=False, seconds=0.001))
+    watcher.see(Ran(torch.ops.aten.mm, (), {}, None, in_backward=False, seconds=None))
+    assert "on a device" in watcher.why_not
+
+
 def test_what_draws_random_numbers_is_not_tried() -> None:
     weights = doubles(40, 40).requires_grad_()
     found = told(lambda: functional.dropout(weights, 0.5).sum())

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.operator_facts import operators_timed
 from perf_diagnostics.records import Json, Phase
 
 #: How many times as fast as in float64 operators are in float32, forward and backward, by turns (torch 2.13, one core):
@@ -40,8 +41,10 @@ def tried(facts: TrialFacts) -> Mapping[str, Json]:
     """What trying the operators of one step in float32 told.
 
     Raises:
-        NotMeasured: nobody tried.
+        NotMeasured: nobody tried, or the training ran on a device, and only what the host computed was timed.
     """
+    if ask(operators_timed, facts) is False:
+        raise NotMeasured("float64_operators", "the operators run on a device, and only the host's were timed")
     told = facts.result.facts.get("float64_operators")
     if not isinstance(told, dict):
         raise facts.missing("float64_operators", _NOBODY)

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from perf_diagnostics.measure.steps.device_clock import captures
+
 #: Keeping a loss takes some microseconds, and who looks at losses looks at their course.
 INTERVAL_NS = 50_000_000
 
@@ -38,7 +40,7 @@ class Losses:
     def backward(self, loss: Any) -> None:
         """A backward has ended that was called on this, in a step whose loss is wanted."""
         self._calls += 1
-        if self._calls == 1 and isinstance(loss, torch.Tensor) and loss.numel() == 1:
+        if self._calls == 1 and isinstance(loss, torch.Tensor) and loss.numel() == 1 and not captures(loss.device):
             # A copy: a loss that a CUDA graph returned (mode="reduce-overhead") is overwritten by its next run, and
             # torch then refuses to read it.
             self._found = loss.detach().clone()

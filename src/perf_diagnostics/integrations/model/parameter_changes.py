@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from perf_diagnostics.measure.steps.device_clock import captures
+
 #: A parameter of so many elements is compared as a whole; of a larger one it is the element with
 #: the largest gradient, which is looked for while it is not known yet who trains.
 SMALL = 4096
@@ -30,13 +32,13 @@ class _Watched:
     index: tuple[int, ...]
     version: int
     pointer: int
-    #: None inside a transform of torch.func, where computing with it would be a part of that.
+    #: None where computing with it would be a part of something else.
     values: bytes | None
 
     @classmethod
     def of(cls, tensor: torch.Tensor, gradient: torch.Tensor | None) -> _Watched:
         small = tensor.numel() <= SMALL and tensor.is_contiguous()
-        if inside_transforms():
+        if _belongs_elsewhere(tensor):
             return cls(weakref.ref(tensor), small, (), tensor._version, tensor.data_ptr(), None)
         alike = gradient is not None and gradient.shape == tensor.shape
         index = () if small else _largest(gradient if gradient is not None and alike else tensor)
@@ -51,13 +53,13 @@ class _Watched:
         """Whether it has changed; ``waits``: also on a device, which has to come to that."""
         if self.told(tensor):
             return True
-        if self.values is None or not (waits or self._may_be_compared(tensor)) or inside_transforms():
+        if self.values is None or not (waits or self._may_be_compared(tensor)) or _belongs_elsewhere(tensor):
             return False
         return _values(tensor, self.index) != self.values
 
     def was(self, tensor: torch.Tensor) -> bool:
         """Whether it had the values that another tensor has, as far as they are known."""
-        if self.values is None or inside_transforms():
+        if self.values is None or _belongs_elsewhere(tensor):
             return False
         if self.index:
             alike = len(self.index) == tensor.dim() and all(map(int.__lt__, self.index, tensor.shape))
@@ -68,7 +70,7 @@ class _Watched:
     def renew(self, tensor: torch.Tensor) -> None:
         """This is what it is like now, as far as nothing waits for that."""
         self.version, self.pointer = tensor._version, tensor.data_ptr()
-        if self.values is not None and self._may_be_compared(tensor) and not inside_transforms():
+        if self.values is not None and self._may_be_compared(tensor) and not _belongs_elsewhere(tensor):
             self.values = _values(tensor, self.index)
 
     def _may_be_compared(self, tensor: torch.Tensor) -> bool:
@@ -155,6 +157,12 @@ def inside_transforms() -> int:
         return 0
     level: int = _FUNCTORCH.maybe_current_level()
     return level
+
+
+def _belongs_elsewhere(tensor: torch.Tensor) -> bool:
+    """Whether computing with it would be a part of something: a transform of torch.func, or a CUDA graph's capture,
+    which reading a number even breaks off."""
+    return bool(inside_transforms()) or captures(tensor.device)
 
 
 def modules_of(tensors: Sequence[torch.Tensor], modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:

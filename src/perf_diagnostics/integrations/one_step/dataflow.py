@@ -27,12 +27,10 @@ from perf_diagnostics.integrations.one_step.operator_traits import Traits, trait
 from perf_diagnostics.integrations.one_step.size_reads import only_decides
 from perf_diagnostics.integrations.one_step.unchanging import Unchanging
 from perf_diagnostics.integrations.one_step.unseen_reads import UnseenReads
-from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher, aten, stored_bytes, tensors_of
+from perf_diagnostics.integrations.one_step.watcher import ON_A_DEVICE, Ran, Watcher, aten, stored_bytes, tensors_of
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.records import Json
-
-_ON_A_DEVICE = "operators on a device have no times of their own here, without which nothing can be weighed"
 
 #: What gives a tensor's number to Python, and what takes a part of a tensor by such numbers.
 _NUMBER, _ONE, _PARTS = torch.ops.aten._local_scalar_dense, torch.ops.aten.select, aten("select", "slice")
@@ -107,8 +105,17 @@ class StepDataflow(Watcher):
         self._unseen = UnseenReads(self.read, self.measured)
 
     def opens(self) -> None:
-        self._unseen.begin()
-        self._outlives()
+        if not self._why_not:
+            self._unseen.begin()
+            self._outlives()
+
+    def step_ended(self) -> None:
+        self._unseen.end()
+
+    def _gives_up(self) -> None:
+        """Something runs on a device: there is nothing to weigh, and reading numbers would wait for it."""
+        self._why_not = ON_A_DEVICE
+        self._unseen.end()
 
     def _outlives(self) -> None:
         """What lives here may be read where nothing is shown: what wrote it is used."""
@@ -129,6 +136,10 @@ class StepDataflow(Watcher):
         What comes of the arguments of earlier calls by what never changes stays what it is; what else made them does
         not matter, for whether the same is handed over again is seen by itself.
         """
+        if not all(tensor.is_cpu for tensor in given):
+            self._gives_up()
+        if self._why_not:
+            return
         shapes = self.shapes.setdefault(number, [])
         for place, tensor in enumerate(given):
             shapes.append(tuple(tensor.shape))
@@ -185,8 +196,7 @@ class StepDataflow(Watcher):
         if self._why_not:
             return
         if ran.seconds is None:
-            self._why_not = _ON_A_DEVICE
-            self._unseen.end()
+            self._gives_up()
             return
         traits = self._traits.get(ran.operator)
         if traits is None:

@@ -137,6 +137,13 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for mode in reversed(above):
             _INNER._push_on_torch_dispatch_stack(mode)
 
+    def step_ended(self) -> None:
+        """Nothing more is shown, and nothing of ours stays in torch until a collector comes for it."""
+        self.close()
+        self.hides = bool  # it may know this mode
+        for watcher in self.watchers:
+            watcher.step_ended()
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
         if self.hides():

@@ -37,8 +37,8 @@ class Kernel:
         choose = getattr(torch, "_fused_sdp_choice", None)
         if choose is None:
             return None
-        query, key, mask = self._tensors(torch.empty, 1)  # how many there are makes no difference
         try:
+            query, key, mask = self._tensors(torch.empty, 1)  # how many there are makes no difference
             return int(choose(query, key, key, mask, 0.1 if self.dropout else 0.0, is_causal=self.causal)) > 0
         except FAULTS:
             return None

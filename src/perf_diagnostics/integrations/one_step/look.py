@@ -35,6 +35,11 @@ STEADY_STEPS = 10
 #: So often it is looked again, where other models come to be trained: a teacher first, and then its student.
 _MOST_AGAIN = 3
 
+#: While operators are seen torch adds gradients up out of place, and copies what it else writes into: a step whose
+#: logits were picked by a mask took 1,259 MiB instead of 974 (torch 2.13). So much of a device's peak, and so many
+#: bytes, have to be free beside it.
+_SPARE_PART, _LEAST_SPARE = 0.5, 1 << 30
+
 _INNER: Any = torch._C
 
 #: Whether the operators of forward are all that the step did beside backward, the optimizer and the loader.
@@ -165,7 +170,7 @@ class StepLook:
     ) -> None:
         """Put what is needed into torch; backward is ``shown``, or only ends what is."""
         self._mode = mode
-        self._undo.callback(mode.close)
+        self._undo.callback(mode.step_ended)
         _close_in_forks(mode)
         for one in mode.watchers:
             if isinstance(one, RecurrentAgain):
@@ -300,6 +305,8 @@ class StepLook:
         self._devices = {one.device for one in tensors}
         if any(one.type not in ("cpu", "cuda") or captures(one) for one in self._devices):
             return "the model lies on a device that is not looked at, or whose work is being captured"
+        if any(one.type == "cuda" and _is_nearly_full(one) for one in self._devices):
+            return "too little of the device's memory is free to look through a step, which takes more than others"
         return ""
 
     def _opens(self, mode: OperatorMode, *, beside: bool = False) -> bool:
@@ -320,11 +327,14 @@ class StepLook:
         # backward for as long as the thread lives (11,700 instructions a step of two layers, torch 2.13).
         transformed = _INNER._are_functorch_transforms_active()
         alone = not _INNER._len_torch_dispatch_stack() and not transformed and _INNER._get_tracing_state() is None
-        return alone and not any(captures(device) for device in self._devices)
+        return alone and not self._captures()
+
+    def _captures(self) -> bool:
+        return any(captures(device) for device in self._devices)
 
     def _shows_call(self, mode: OperatorMode, model: torch.nn.Module, args: Any, named: Any) -> None:
         """What a model is called with, to whoever follows the data."""
-        if not mode.is_open:
+        if not mode.is_open or self._captures():
             return
         given = arguments_of(args, named)
         with _INNER._DisableTorchDispatch():
@@ -435,6 +445,13 @@ class StepLook:
 
         torch.autograd.backward = backward
         self._undo.callback(undo)
+
+
+def _is_nearly_full(device: torch.device) -> bool:
+    """Whether a step that needs more than the training's peak so far might not find it on a CUDA device."""
+    free, _ = torch.cuda.mem_get_info(device)
+    peak = torch.cuda.max_memory_allocated(device)
+    return free + torch.cuda.memory_reserved(device) - peak < max(_LEAST_SPARE, _SPARE_PART * peak)
 
 
 def _close_in_forks(mode: OperatorMode) -> None:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines, backward_node, forward_node
-from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher
+from perf_diagnostics.integrations.one_step.watcher import ON_A_DEVICE, Ran, Watcher
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.records import Json
 
@@ -95,9 +95,13 @@ class SinglePrecision(Watcher):
         self._calls: Counter[_Kind] = Counter()
         #: The LSTM of a node of autograd's graph, and what is known of the one that runs.
         self._layers: dict[int, _Layer] = {}
+        self._on_device = False
 
     def see(self, ran: Ran) -> None:
-        if ran.seconds is None or not any(one.dtype in _HALVED for one in ran.given()):
+        if ran.seconds is None:
+            self._on_device = True
+            return
+        if not any(one.dtype in _HALVED for one in ran.given()):
             return
         if self._place is None and not ran.in_backward:
             self._place = self._lines.line()[1]
@@ -123,6 +127,10 @@ class SinglePrecision(Watcher):
                 return layer
             frame = frame.f_back
         return None
+
+    @property
+    def why_not(self) -> str:
+        return ON_A_DEVICE if self._on_device else ""
 
     @property
     def told(self) -> dict[str, Json]:

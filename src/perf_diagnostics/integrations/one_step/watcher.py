@@ -9,6 +9,9 @@ import torch
 
 from perf_diagnostics.records import Json
 
+#: Why whoever weighs operators by their time has nothing to tell.
+ON_A_DEVICE = "operators on a device have no times of their own here, without which nothing can be weighed"
+
 
 class Ran(NamedTuple):
     """An operator that has run."""
@@ -58,6 +61,9 @@ class Watcher:
     def see(self, ran: Ran) -> None:
         """An operator has run."""
         raise NotImplementedError
+
+    def step_ended(self) -> None:
+        """No more operators are shown, whether it is asked what it tells or not: what it has put into torch goes."""
 
     @property
     def why_not(self) -> str:

@@ -37,6 +37,7 @@ from perf_diagnostics.integrations.watching.optimizer_turns import OptimizerTurn
 from perf_diagnostics.integrations.watching.update_ends import UpdateEnds
 from perf_diagnostics.integrations.watching.watched_steps import WatchedSteps
 from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.measure.steps.device_clock import captures
 from perf_diagnostics.records import Phase
 
 #: What ``torch.autograd.backward`` and ``torch.autograd.grad`` both call.
@@ -192,7 +193,7 @@ class UpdatesByHand:
         state, around, thread = self._state, self._probe.open, self._thread
 
         def run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._off or self._inside or not state.active or get_ident() != thread:
+            if self._off or self._inside or not state.active or get_ident() != thread or _captured(outputs):
                 return original(outputs, *args, **kwargs)
             marked = False
             try:
@@ -399,6 +400,11 @@ class UpdatesByHand:
             # Or a fetch: where there was a call in this step, and perhaps a batch, there will be in the next one.
             if self._state.forwards:
                 self._ends.begins()
+
+
+def _captured(outputs: Iterable[Any]) -> bool:
+    """Whether a backward from these becomes a part of a CUDA graph: it is done once, and updates nothing."""
+    return any(isinstance(one, torch.Tensor) and captures(one.device) for one in outputs)
 
 
 def _reached(outputs: Any, inputs: Any) -> list[torch.Tensor]:

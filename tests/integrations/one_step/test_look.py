@@ -216,24 +216,6 @@ def test_nothing_comes_into_the_capture_of_a_graph(monkeypatch: pytest.MonkeyPat
     assert "being captured" in why(observations)
 
 
-@pytest.mark.parametrize(
-    ("free", "reserved", "peak", "full"),
-    [
-        (20, 60, 50, False),  # 30 GiB beside the peak of 50
-        (4, 76, 70, True),
-        (14, 1, 1, False),
-        (0.5, 0.9, 0.8, True),  # more than half as much again, but less than 1 GiB
-    ],
-)
-def test_a_device_without_room_for_more_than_the_peak_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch, *, free: float, reserved: float, peak: float, full: bool
-) -> None:
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (int(free * 2**30), 80 * 2**30))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _device: int(reserved * 2**30))
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _device: int(peak * 2**30))
-    assert look_module._is_nearly_full(torch.device("cuda", 0)) is full
-
-
 def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operators have no seconds of their own, and their numbers must not be read."""
     monkeypatch.setattr(dispatch_mode, "Ran", lambda *given: Ran(*given)._replace(seconds=None))

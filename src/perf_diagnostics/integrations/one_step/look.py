@@ -22,6 +22,7 @@ from perf_diagnostics.integrations.one_step.every_watcher import watchers_of
 from perf_diagnostics.integrations.one_step.later_looks import LaterLooks
 from perf_diagnostics.integrations.one_step.prefixes_again import PrefixesAgain
 from perf_diagnostics.integrations.one_step.recurrent_again import RecurrentAgain
+from perf_diagnostics.integrations.one_step.room import too_little_room
 from perf_diagnostics.integrations.one_step.samples_again import SamplesAgain, arguments_of
 from perf_diagnostics.integrations.one_step.watcher import memory
 from perf_diagnostics.integrations.one_step.zero_products import SIGNAL
@@ -34,11 +35,6 @@ STEADY_STEPS = 10
 
 #: So often it is looked again, where other models come to be trained: a teacher first, and then its student.
 _MOST_AGAIN = 3
-
-#: While operators are seen torch adds gradients up out of place, and copies what it else writes into: a step whose
-#: logits were picked by a mask took 1,259 MiB instead of 974 (torch 2.13). So much of a device's peak, and so many
-#: bytes, have to be free beside it.
-_SPARE_PART, _LEAST_SPARE = 0.5, 1 << 30
 
 _INNER: Any = torch._C
 
@@ -305,9 +301,7 @@ class StepLook:
         self._devices = {one.device for one in tensors}
         if any(one.type not in ("cpu", "cuda") or captures(one) for one in self._devices):
             return "the model lies on a device that is not looked at, or whose work is being captured"
-        if any(one.type == "cuda" and _is_nearly_full(one) for one in self._devices):
-            return "too little of the device's memory is free to look through a step, which takes more than others"
-        return ""
+        return too_little_room(self._devices)
 
     def _opens(self, mode: OperatorMode, *, beside: bool = False) -> bool:
         """Operators are seen from here on, unless they are by now, or something else that changes what they do is under
@@ -445,13 +439,6 @@ class StepLook:
 
         torch.autograd.backward = backward
         self._undo.callback(undo)
-
-
-def _is_nearly_full(device: torch.device) -> bool:
-    """Whether a step that needs more than the training's peak so far might not find it on a CUDA device."""
-    free, _ = torch.cuda.mem_get_info(device)
-    peak = torch.cuda.max_memory_allocated(device)
-    return free + torch.cuda.memory_reserved(device) - peak < max(_LEAST_SPARE, _SPARE_PART * peak)
 
 
 def _close_in_forks(mode: OperatorMode) -> None:

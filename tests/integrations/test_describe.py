@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,25 @@ CPU = torch.device("cpu")
 def test_precision(dtype: torch.dtype, autocast: torch.dtype | None, precision: str) -> None:
     model = torch.nn.Linear(2, 2).to(dtype)
     assert describe.precision_of(list(model.parameters()), CPU, autocast) == precision
+
+
+@pytest.mark.parametrize(
+    ("lie", "device"),
+    [
+        ({"cpu": 10, "cuda:1": 90}, "cuda:1"),
+        ({"cpu": 90, "cuda:1": 10}, "cuda:1"),  # a large embedding is kept on the host
+        ({"cuda:0": 40, "cuda:1": 60, "meta": 900}, "cuda:1"),  # most layers wait on a disk
+        ({"cpu": 90, "meta": 10}, "cpu"),
+        ({"meta": 10}, "meta"),
+        ({}, "cpu"),
+    ],
+)
+def test_a_training_runs_on_the_accelerator_that_has_most_of_its_parameters(lie: dict[str, int], device: str) -> None:
+    parameters: list[Any] = [
+        SimpleNamespace(device=torch.device(where), numel=lambda numbers=numbers: numbers)
+        for where, numbers in lie.items()
+    ]
+    assert describe.device_of(parameters) == torch.device(device)
 
 
 def test_the_autocast_region_really_leaves_64_bits_alone() -> None:

@@ -25,6 +25,9 @@ _DEEPEST_BATCH = 4
 #: So many things of one kind in a list are samples; fewer may be the parts of a batch, as two views of it.
 _LEAST_SAMPLES = 3
 
+#: What lies there is computed elsewhere, where anything lies elsewhere: in the host's memory, or on a disk.
+_NO_ACCELERATORS = ("cpu", "meta")
+
 _HALF: dict[torch.dtype, Precision] = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
 
@@ -162,11 +165,13 @@ def parameters_of(
 
 
 def device_of(parameters: Sequence[torch.Tensor]) -> torch.device:
-    """The device of most parameters (an embedding may be kept on the host); the CPU where there are none."""
+    """The accelerator of most parameters, even where more lie on the host, such as a large embedding; else the CPU."""
     sizes: dict[torch.device, int] = {}
     for parameter in parameters:
         sizes[parameter.device] = sizes.get(parameter.device, 0) + parameter.numel()
-    return max(sizes, key=lambda device: sizes[device], default=torch.device("cpu"))
+    return max(
+        sizes, key=lambda device: (device.type not in _NO_ACCELERATORS, sizes[device]), default=torch.device("cpu")
+    )
 
 
 def device_name(device: torch.device) -> str:

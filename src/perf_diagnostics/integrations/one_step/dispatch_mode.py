@@ -50,6 +50,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.problem = ""
         #: How many operators were.
         self.seen = 0
+        #: Whether one of them ran on a device, whose backward has a thread of its own.
+        self._on_device = False
         #: The thread's time in forward and in backward that is neither an operator's nor the look's own, in ns, and
         #: since when it is counted.
         self._around = {False: 0, True: 0}
@@ -123,7 +125,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _lap(self) -> None:
         now = _clock()
         if not self.beside:
-            self._around[self.in_backward] += max(0, now - self._since)  # below 0: a device's backward has its thread
+            self._around[self.in_backward] += max(0, now - self._since)
         self._since = now
 
     def close(self) -> None:
@@ -167,6 +169,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             tensors = [*tensors_of(args, *named.values(), result)]
             whole = all(map(_has_memory, tensors))
             on_cpu = all(one.is_cpu for one in tensors)
+            self._on_device = self._on_device or not on_cpu
             if not on_cpu and any(captures(one.device) for one in tensors):
                 return
             backward = self.in_backward or in_backward()
@@ -204,7 +207,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             except FAULTS as fault:
                 lacking = in_words(fault)
             gaps |= dict.fromkeys(watcher.signals, lacking) if lacking else {}
-        if not why:
+        if not why and not self._on_device:
             for backward, phase in ((False, "forward"), (True, "backward")):
                 facts[f"around_operators_seconds_{phase}"] = self._around[backward] * 1e-9
         return facts, gaps

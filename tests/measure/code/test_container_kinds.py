@@ -34,6 +34,14 @@ from perf_diagnostics.measure.code.container_kinds import container_kinds, kinds
         ),
         ("def f(self, x):\n    self.bank = torch.cat([self.bank, x])", {".bank": "grown"}),
         ("for i in n:\n    all_ = all_ + [i]", {"all_": "grown"}),
+        ("def f(self, x):\n    self.bank = torch.cat([self.bank[len(x):], x])", {".bank": "window"}),
+        (
+            "def f(self, x):\n    self.bank = torch.cat([self.bank, x], 0)[-self.bank.shape[0]:].contiguous()",
+            {".bank": "window"},
+        ),
+        ("for x in data:\n    last = np.roll(last, -1, axis=0)\n    last[-1] = x", {"last": "window"}),
+        ("for x in data:\n    rows = torch.cat([x[:1], x[1:]])", {}),
+        ("for x in data:\n    bank = fresh()\n    bank = torch.cat([bank[1:], x])", {}),
         ("for x in data:\n    x = torch.cat([x, x.flip(0)])", {}),  # another one in each turn
         ("for up in ups:\n    x = up(x)\n    x = torch.cat([x, skip], 1)", {}),
         ("def f(x, skip):\n    x = torch.cat([x, skip], 1)", {}),

@@ -196,6 +196,11 @@ def _false(tree: ast.expr | None) -> bool:
 _NUMPY, _TORCH, _PANDAS = ("np", "numpy"), ("torch",), ("pd", "pandas")
 
 
+#: Methods of a model that go through all of it; those of the second kind give it one by one.
+_GATHER = ("state_dict",)
+_GATHER_FROM = ("parameters", "named_parameters", "modules", "named_modules", "buffers", "named_buffers")
+
+
 def _deque_index(node: _Node) -> str:
     tree = node.tree
     if not isinstance(tree, ast.Subscript) or node.kind(tree.value) != "deque" or _is_number(tree.slice, 0, -1):
@@ -235,21 +240,30 @@ def _grown(node: _Node) -> str:
 
     Only of what its file makes nothing else of meanwhile: ``x = torch.cat([x, skip])`` of a new x grows nothing.
     """
-    tree = node.tree
-    if not isinstance(tree, ast.Assign) or len(tree.targets) != 1 or node.kind(tree.targets[0]) != "grown":
-        return ""
-    target, value = ast.unparse(tree.targets[0]), tree.value
-    call = (
+    target, value = _made_anew(node, "grown")
+    joins = (
         _call(value, "append", "concatenate", "vstack", "hstack", "insert", of=_NUMPY)
         or _call(value, "cat", "concat", "vstack", "hstack", of=_TORCH)
         or _call(value, "concat", of=_PANDAS)
+        or (isinstance(value, ast.BinOp) and isinstance(value.right, ast.List))
     )
-    if call is not None and call.args:
-        parts = call.args[0].elts if isinstance(call.args[0], ast.List | ast.Tuple) else call.args[:1]
-        return target if any(ast.unparse(one) == target for one in parts) else ""
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and isinstance(value.right, ast.List):
-        return target if ast.unparse(value.left) == target else ""
-    return ""
+    return target if joins else ""
+
+
+def _windowed(node: _Node) -> str:
+    """``x = torch.cat([x[k:], …])``, ``x = torch.cat([x, …])[-n:]``, ``x = torch.roll(x, …)``: copied whole, too."""
+    target, value = _made_anew(node, "window")
+    names = ("cat", "concat", "concatenate", "vstack", "hstack", "append", "roll")
+    joins = any(_call(one, *names, of=(*_NUMPY, *_TORCH)) for one in ast.walk(value)) if target else False
+    return target if joins else ""
+
+
+def _made_anew(node: _Node, kind: str) -> tuple[str, ast.AST]:
+    """What an assignment makes of itself, as its file tells of its name, and of what; empty where it is none."""
+    tree = node.tree
+    if not isinstance(tree, ast.Assign) or len(tree.targets) != 1 or node.kind(tree.targets[0]) != kind:
+        return "", tree
+    return ast.unparse(tree.targets[0]), tree.value
 
 
 def _choice_without_replacement(node: _Node) -> str:
@@ -369,6 +383,17 @@ def _tensor_of_a_list(node: _Node) -> str:
     return ast.unparse(call.func) if made else ""
 
 
+def _gathered_for_one(node: _Node) -> str:
+    """``model.state_dict()[name]``, ``dict(model.named_parameters())[name]``, ``list(model.parameters())[i]``."""
+    tree = node.tree
+    if not isinstance(tree, ast.Subscript) or isinstance(tree.slice, ast.Slice):
+        return ""
+    call = _call(tree.value, "dict", "list", "tuple")
+    inner = call.args[0] if call is not None and len(call.args) == 1 else tree.value
+    gathers = _call(inner, *_GATHER, *(() if call is None else _GATHER_FROM))
+    return "" if gathers is None else f"{ast.unparse(gathers.func)}()"
+
+
 def _deep_copy(node: _Node) -> str:
     return "copy.deepcopy" if _call(node.tree, "deepcopy") is not None else ""
 
@@ -452,6 +477,14 @@ _KNOWN = (
         of_models=False,
     ),
     _Known(
+        "window-by-copies",
+        _windowed,
+        "each time all of {} is copied to put in what is new",
+        "write that over the oldest where it lies: x[at : at + k] = new, at = (at + k) % len(x)",
+        inside=r"numpy\.|torch\.functional\.",
+        of_models=False,
+    ),
+    _Known(
         "choice-without-replacement",
         _choice_without_replacement,
         "{} with replace=False shuffles all numbers up to n to take a few (1.5 ms for 32 of 100,000)",
@@ -513,6 +546,14 @@ _KNOWN = (
         "takes 0.001 µs an element)",
         "write the function with numpy's operators on the whole array, with axis= where it goes by rows",
         inside=r"numpy\.",
+        shown=True,
+    ),
+    _Known(
+        "all-gathered-for-one",
+        _gathered_for_one,
+        "{} goes through the whole model in Python to take one out (1 ms for 160 tensors)",
+        "ask for it once, before the loop, and take all out of that",
+        inside=r"torch\.nn\.modules\.module\.|collections\.",
         shown=True,
     ),
     _Known(

@@ -25,6 +25,13 @@ _OTHER = ""
 #: The kind of what is made anew of itself and more, again and again: ``seen = np.append(seen, x)`` in a loop.
 GROWN = "grown"
 
+#: The kind of what is made anew of a part of itself and what is new, and so stays as long as it is:
+#: ``bank = torch.cat([bank, x])[-size:]``.
+WINDOW = "window"
+
+#: Methods that give what they are called of, or a copy.
+_COPIES = ("contiguous", "clone", "copy", "detach")
+
 #: The kind of what counts: the variable of ``for i in range(…)``, also reversed, or the first of ``enumerate``.
 COUNTER = "counter"
 
@@ -36,8 +43,9 @@ def container_kinds(source: str) -> dict[str, str]:
     """The kinds by name: a variable by its own, an attribute behind a dot, whatever it is an attribute of.
 
     What is made anew of itself and more in a loop that makes nothing else of it, or as an attribute in a function that
-    does not, is ``grown``. A name that is made of several kinds somewhere in the file, or of something that the source
-    does not tell, is left out; None and what is handed in as an argument without a type do not count.
+    does not, is ``grown``, or a ``window`` where a part of it goes. A name that is made of several kinds somewhere in
+    the file, or of something that the source does not tell, is left out; None and what is handed in as an argument
+    without a type do not count.
 
     >>> container_kinds("class A:\\n    def __init__(self):\\n        self.old = deque(maxlen=9)\\nseen = []")
     {'.old': 'deque', 'seen': 'list'}
@@ -56,7 +64,7 @@ def container_kinds(source: str) -> dict[str, str]:
         if name and kind is not None:
             found.setdefault(name, set()).add(kind)
     alone = {name: next(iter(kinds)) for name, kinds in found.items() if len(kinds) == 1 and _OTHER not in kinds}
-    return dict(sorted({**alone, **dict.fromkeys(_grown(tree), GROWN)}.items()))
+    return dict(sorted({**alone, **dict(_made_of_themselves(tree))}.items()))
 
 
 def kinds_in(text: str, kinds: dict[str, str]) -> tuple[tuple[str, str], ...]:
@@ -84,15 +92,15 @@ def _words(text: str) -> set[str]:
     return words
 
 
-def _grown(tree: ast.Module) -> Iterator[str]:
-    """The names of what grows: an innermost loop, or of an attribute a function, only ever adds to it."""
+def _made_of_themselves(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """What an innermost loop, or of an attribute a function, only ever makes of itself and more; with its kind."""
     loops, functions = (ast.For, ast.AsyncFor, ast.While), (ast.FunctionDef, ast.AsyncFunctionDef)
     for block in ast.walk(tree):
         if not isinstance(block, (*loops, *functions)):
             continue
         adds = [node for node in _inside(block) if isinstance(node, ast.Assign) and _adds_to_itself(node)]
         for node in adds:
-            name = _name(node.targets[0])
+            name, kind = _name(node.targets[0]), _adds_to_itself(node)
             if isinstance(block, functions) and not name.startswith("."):
                 continue
             stored = [
@@ -101,7 +109,7 @@ def _grown(tree: ast.Module) -> Iterator[str]:
                 if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Store) and _name(one) == name
             ]
             if len(stored) == sum(_name(add.targets[0]) == name for add in adds):
-                yield name
+                yield name, kind
 
 
 def _inside(block: ast.AST) -> Iterator[ast.AST]:
@@ -114,18 +122,44 @@ def _inside(block: ast.AST) -> Iterator[ast.AST]:
             yield from _inside(child)
 
 
-def _adds_to_itself(node: ast.Assign) -> bool:
-    """``x = f(x, …)``, ``x = f([x, …])`` or ``x = x + […]``."""
+def _adds_to_itself(node: ast.Assign) -> str:
+    """The kind of what ``x = f(x, …)``, ``x = f([x, …])`` or ``x = x + […]`` makes; empty where it is none.
+
+    A part of x is cut off where it is ``f([x[1:], …])``, ``f([x, …])[-n:]``, or turned round by ``roll(x, …)``.
+    """
     if len(node.targets) != 1 or not _name(node.targets[0]):
-        return False
-    target, value = ast.dump(node.targets[0]).replace("Store()", "Load()"), node.value
+        return ""
+    target = ast.dump(node.targets[0]).replace("Store()", "Load()")
+    value, cut = _uncut(node.value)
     parts: list[ast.expr] = []
     if isinstance(value, ast.Call) and value.args:
         first = value.args[0]
         parts = first.elts if isinstance(first, ast.List | ast.Tuple) else [first] if len(value.args) > 1 else []
+        cut = cut or (isinstance(value.func, ast.Attribute) and value.func.attr == "roll")
     elif isinstance(value, ast.BinOp) and isinstance(value.right, ast.List):
         parts = [value.left]
-    return any(ast.dump(part) == target for part in parts)
+    for part in parts:
+        whole, shorter = _uncut(part)
+        if ast.dump(whole) == target:
+            return WINDOW if cut or shorter else GROWN
+    return ""
+
+
+def _uncut(value: ast.expr) -> tuple[ast.expr, bool]:
+    """What a slice is cut from, and copied, and whether there was one."""
+    cut = False
+    while True:
+        if isinstance(value, ast.Subscript) and any(isinstance(one, ast.Slice) for one in ast.walk(value.slice)):
+            value, cut = value.value, True
+        elif (
+            isinstance(value, ast.Call)
+            and isinstance(value.func, ast.Attribute)
+            and value.func.attr in _COPIES
+            and not value.args
+        ):
+            value = value.func.value
+        else:
+            return value, cut
 
 
 def _made(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.arg, str | None]]:

@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.code.blocked import blocked
 from perf_diagnostics.diagnose.facts import processor, roofline, run_delay
-from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.products import in_16_bits
 from perf_diagnostics.diagnose.rules.hst010_tiny_operations import SMALL_BATCH
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between, times
@@ -89,6 +89,7 @@ class ComputeBound:
                 *_cores(facts),
             ),
             remedies=_remedies(facts),
+            recoverable=ask(_by_more_threads, facts, share),
             confidence=confidence(
                 Tier.SHARE_AND_CAUSE if facts.on_accelerator else Tier.SHARE,
                 sure=share.surely_at_least(self.compute_share),
@@ -149,12 +150,37 @@ def _more_threads(facts: TrialFacts) -> tuple[Remedy, ...]:
     threads, cores = ask(facts.number, "threads"), ask(facts.number, "cpu_count")
     if facts.on_accelerator or threads is None or cores is None or run_delay.robbed(facts):
         return ()
-    idle = ask(processor.idle_share, facts)
-    most = cores if idle is None else min(cores, threads + math.floor(idle * cores + processor.NEARLY_A_CORE))
+    idle = ask(_idle_cores, facts)
+    most = cores if idle is None else min(cores, threads + idle)
     if most <= threads:
         return ()
     which = f"all {cores:g} cores" if most == cores else f"{most:g} of {cores:g} cores"
     return (Remedy(f"Compute with {which} (now {threads:g}).", {"threads": int(most)}),)
+
+
+def _idle_cores(facts: TrialFacts) -> int:
+    """Whole cores that nobody used."""
+    return math.floor(processor.idle_share(facts) * facts.number("cpu_count") + processor.NEARLY_A_CORE)
+
+
+def _by_more_threads(facts: TrialFacts, share: Interval) -> Share | None:
+    """What of forward and backward more threads save on cores that nobody used, up to an even split of all the work.
+
+    Of none of it that is sure: operators of some microseconds win nothing. Cores that two logical ones share count once
+    (torch's own choice, too), and a rank's threads are left to who starts the ranks.
+
+    Raises:
+        NotMeasured: the threads, the cores or what others used of them.
+    """
+    physical = facts.result.environment.host.get("cores_physical")
+    if not _more_threads(facts) or len(facts.result.steps) > 1 or not isinstance(physical, int):
+        return None
+    threads = facts.number("threads")
+    most = min(float(physical), facts.number("cpu_count"), threads + _idle_cores(facts))
+    if most <= threads:
+        return None
+    even = share.scaled(1 - threads / most)
+    return recoverable(Interval(even.value, 0.0, even.high, even.n), ComputeBound.family)
 
 
 def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:

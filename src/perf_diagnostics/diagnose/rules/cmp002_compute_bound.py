@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.code.blocked import blocked
-from perf_diagnostics.diagnose.facts import processor, roofline, run_delay
-from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
+from perf_diagnostics.diagnose.facts import roofline
+from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
 from perf_diagnostics.diagnose.rule_parts.products import in_16_bits
 from perf_diagnostics.diagnose.rules.hst010_tiny_operations import SMALL_BATCH
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between, times
@@ -33,8 +32,8 @@ class ComputeBound:
         This is where the time should go. It says that loader, copies and optimizer are not what to change.
 
     What to try:
-        Only what makes the arithmetic itself cheaper: all cores on a CPU; compilation; lower precision where the
-        hardware is faster in it; a smaller model, shorter sequences.
+        Only what makes the arithmetic itself cheaper: compilation; lower precision where the hardware is faster in it;
+        a smaller model, shorter sequences. Cores that stay idle are CPU004's.
 
     When it is wrong:
         Time on a device's stream includes gaps between its kernels. Where the host cannot queue them fast enough
@@ -89,7 +88,6 @@ class ComputeBound:
                 *_cores(facts),
             ),
             remedies=_remedies(facts),
-            recoverable=ask(_by_more_threads, facts, share),
             confidence=confidence(
                 Tier.SHARE_AND_CAUSE if facts.on_accelerator else Tier.SHARE,
                 sure=share.surely_at_least(self.compute_share),
@@ -145,46 +143,8 @@ def _cores(facts: TrialFacts) -> tuple[Evidence, ...]:
     return (Evidence(metric="threads that compute", value=threads, limit=cores),)
 
 
-def _more_threads(facts: TrialFacts) -> tuple[Remedy, ...]:
-    """More threads, as far as cores are free for them: threads that wait for a core hold up all others."""
-    threads, cores = ask(facts.number, "threads"), ask(facts.number, "cpu_count")
-    if facts.on_accelerator or threads is None or cores is None or run_delay.robbed(facts):
-        return ()
-    idle = ask(_idle_cores, facts)
-    most = cores if idle is None else min(cores, threads + idle)
-    if most <= threads:
-        return ()
-    which = f"all {cores:g} cores" if most == cores else f"{most:g} of {cores:g} cores"
-    return (Remedy(f"Compute with {which} (now {threads:g}).", {"threads": int(most)}),)
-
-
-def _idle_cores(facts: TrialFacts) -> int:
-    """Whole cores that nobody used."""
-    return math.floor(processor.idle_share(facts) * facts.number("cpu_count") + processor.NEARLY_A_CORE)
-
-
-def _by_more_threads(facts: TrialFacts, share: Interval) -> Share | None:
-    """What of forward and backward more threads save on cores that nobody used, up to an even split of all the work.
-
-    Of none of it that is sure: operators of some microseconds win nothing. Cores that two logical ones share count once
-    (torch's own choice, too), and a rank's threads are left to who starts the ranks.
-
-    Raises:
-        NotMeasured: the threads, the cores or what others used of them.
-    """
-    physical = facts.result.environment.host.get("cores_physical")
-    if not _more_threads(facts) or len(facts.result.steps) > 1 or not isinstance(physical, int):
-        return None
-    threads = facts.number("threads")
-    most = min(float(physical), facts.number("cpu_count"), threads + _idle_cores(facts))
-    if most <= threads:
-        return None
-    even = share.scaled(1 - threads / most)
-    return recoverable(Interval(even.value, 0.0, even.high, even.n), ComputeBound.family)
-
-
 def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
-    found = list(_more_threads(facts))
+    found: list[Remedy] = []
     if not facts.on_accelerator and facts.batch_size <= SMALL_BATCH:
         says = f"Measure larger batches as well: at batch {facts.batch_size} alone, what calling operators costs cannot"
         found.append(Remedy(f"{says} be told from what they compute."))

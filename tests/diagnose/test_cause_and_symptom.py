@@ -174,6 +174,18 @@ def test_a_small_model_on_sixteen_threads_suffers_from_the_threads():
     assert before(diagnosis, "CPU001", "OPT001")
 
 
+def test_threads_that_hold_each_other_up_may_look_like_steps_that_grow():
+    forward_ns = 10e6 * (1 + 1.5 * np.linspace(0, 1, STEPS))
+    columns = {"host_forward_ns": forward_ns, "wall_ns": forward_ns + 22e6}
+    crowd = {"threads": 24, "cpu_count": 2}
+    growing = told(cpu(LOOP, columns=columns))
+    assert growing.verdict.code == "STB006"
+    lost = {"involuntary_switches": 1640 * 0.04 * STEPS}
+    diagnosis = told(cpu(LOOP, thread_ms=15.0, facts=crowd, columns=columns, quantities=lost))
+    assert diagnosis.verdict.code == "CPU001"
+    assert before(diagnosis, "CPU001", "STB006")
+
+
 def test_a_quota_that_runs_out_slows_the_optimizer_too():
     held = {"cpu_periods": 106, "cpu_throttled_periods": 90, "cpu_throttled_s": 20.0, "trainable_parameters": 5e6}
     diagnosis = told(cpu(LOOP | {"optimizer": 18.0}, facts={"threads": 4, "cpu_count": 8}, quantities=held))

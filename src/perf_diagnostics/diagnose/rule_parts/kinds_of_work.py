@@ -59,7 +59,7 @@ _READING = KindOfWork(
         r"|numpy\.lib\._?format\w*\.(?:read_|_read_|open_memmap)|torch\.serialization\.(?:load|_load|_legacy_load)\b"
         r"|zipfile\.(?:ZipExtFile|ZipFile\.(?:open|read))\b|gzip\.(?:GzipFile\.read|_GzipReader)\b|_compression\."
         r"|joblib\.numpy_pickle\.load|h5py\._hl\.dataset\.Dataset\.(?:__getitem__|read_direct)\b"
-        r"|pandas\.io\.\w+\.(?:read_|\w+\.read_)|pyarrow\.parquet\.(?:core\.)?read_|PIL\.(?:Image\.open|ImageFile\.)"
+        r"|pandas\.io\.\w+\.(?:read_|\w+\.read_)|pyarrow\.parquet\.(?:core\.)?read_|PIL\.(?:Image\.open|ImageFile\.ImageFile\.)"
     ),
     Remedy(
         "Read it once, before the loop, and keep what is used: a compressed .npz unpacks a whole array at each access "
@@ -109,6 +109,15 @@ _PICTURES = KindOfWork(
     _below("matplotlib", "seaborn", "plotly", "torchvision.utils", "imageio"),
     Remedy("Draw less often, or from saved numbers in another process."),
 )
+_IMAGES = KindOfWork(
+    "writing images",
+    _below(
+        *("PIL.Image.Image.save", "PIL.ImageFile._save", "PIL.ImageFile._encode_tile", "PIL.PngImagePlugin._save"),
+        *("PIL.JpegImagePlugin._save", "PIL.WebPImagePlugin._save", "torchvision.io.image.write_png"),
+        *("torchvision.io.image.write_jpeg", "skimage.io"),
+    ),
+    Remedy("Write images less often, smaller or compressed less, or hand them to a thread or process that does it."),
+)
 _COPYING = KindOfWork(
     "copying objects",
     _below("copy"),
@@ -157,16 +166,16 @@ _TEXT = KindOfWork(
 
 #: What may be done inside of forward, backward and optimizer, in their order: a logger may be handed metrics, and these
 #: copy what they keep. A service and another program are none, which HST012 sees waited for.
-INSIDE = (_SAVING, _PICTURES, _TEXT, _LOGGING, _METRICS, _COPYING)
+INSIDE = (_SAVING, _PICTURES, _IMAGES, _TEXT, _LOGGING, _METRICS, _COPYING)
 
 #: What metrics do that are computed once a pass: they take in each batch.
 _TAKES_IN = re.compile(r"(?:torchmetrics|torcheval|ignite\.metrics)\..*\.update$|evaluate\..*\.add(?:_batch)?$")
 
 #: What no loss is computed with.
-_CHORES = (_SAVING, _LOGGING, _PICTURES, _TEXT)
+_CHORES = (_SAVING, _LOGGING, _PICTURES, _IMAGES, _TEXT)
 
 #: In their order: what an evaluation logs or saves is that first.
-KINDS = (_READING, _SAVING, _LOGGING, _PICTURES, _METRICS, _NETWORK, _COPYING, _KEEPING, _EVALUATING)
+KINDS = (_READING, _SAVING, _LOGGING, _PICTURES, _IMAGES, _METRICS, _NETWORK, _COPYING, _KEEPING, _EVALUATING)
 
 
 @dataclass(frozen=True)

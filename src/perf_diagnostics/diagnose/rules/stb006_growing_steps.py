@@ -103,6 +103,8 @@ class GrowingSteps:
             # That no steady part was found is what the finding itself is about: nothing is taken off for it.
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage),
             claims={str(one.phase): one.lost.value for one in growing},
+            # Threads that hold each other up do so more and less.
+            symptom_of=("CPU001", "CPU003"),
             lines=tuple(one.line for one in named[:_MOST_LINES]),
         )
 

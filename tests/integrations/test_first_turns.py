@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -177,6 +178,26 @@ def trains(net: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tens
     optimizer.zero_grad()
     net(x).sum().backward()
     optimizer.step()
+
+
+def test_what_a_script_does_before_its_first_step_is_its_set_up(tmp_path: Path) -> None:
+    loader = DataLoader([torch.randn(4) for _ in range(40)], batch_size=4)
+    ((net, optimizer),) = nets(1)
+    began = time.perf_counter()
+    with run_here(tmp_path) as session:
+        time.sleep(0.3)
+        first = time.perf_counter()
+        for x in loader:
+            trains(net, optimizer, x)
+    assert session.watch is not None and session.watch.recording.run is not None
+    (result,) = session.watch.recording.run.results
+    setup_s = result.value("setup_s")
+    assert setup_s is not None and 0.3 <= setup_s <= first - began + 0.1
+    with attach(net, optimizer, loader, results_dir=tmp_path, quiet=True) as attached:
+        for x in loader:
+            trains(net, optimizer, x)
+    assert attached.run is not None
+    assert attached.run.results[0].value("setup_s") is None  # when the script began is not known there
 
 
 def test_a_gan_is_right_from_its_first_step(tmp_path: Path) -> None:

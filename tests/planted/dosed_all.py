@@ -71,6 +71,7 @@ WITHOUT: Mapping[str, str] = {
     "HST008 anomaly_high": "the size of a gain; the setting is read",
     "HST010 call_s": "the size of a gain",
     "HST010 least_tensors": _COUNT,
+    "HST010 fixed_share": "counted operators surely reach it; see CMP022 warn_share",
     "CMP004 least_unused": "decides which of two remedies leads",
     "CMP022 small_slice": _SECOND,
     "CMP022 warn_share": "makes a warning of a remark whose own limits are dosed; counted operators surely reach it",

@@ -8,6 +8,7 @@ import os
 import runpy
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -81,6 +82,7 @@ class Session:
         self._installed = ExitStack()
         self._pid = os.getpid()
         self.begun = False
+        self._began_ns = 0
         #: What kept the watch from being put into torch.
         self.faults = LoopObservations()
         self._imports = AfterImport("torch", self._attach), AfterImport("multiprocessing.util", self._follow)
@@ -96,8 +98,9 @@ class Session:
         return rank() == 0 if self.watch is None else self.watch.recording.speaks
 
     def begin(self) -> None:
-        """Wait for torch."""
+        """Wait for torch; the script begins now."""
         self.begun = True
+        self._began_ns = time.perf_counter_ns()
         for awaited in self._imports:
             awaited.install()
 
@@ -210,6 +213,7 @@ class Session:
             if self._again is not None:
                 self._again.begin(watch, self._installed, self._stop)
             if self._process is None:
+                watch.recording.script_began_ns = self._began_ns or None
                 watch.recording.share_name()
             else:
                 watch.recording.share_name(partial(self._others.add, self._process))

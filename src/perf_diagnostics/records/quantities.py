@@ -25,7 +25,10 @@ class Quantity:
 
 #: The names quantities and series go by, with unit and meaning; a name that is absent from a result was not measured.
 QUANTITIES: Mapping[str, tuple[str, str]] = {
-    "setup_s": ("s", "building the workload: data, model, optimizer, move to the device"),
+    "setup_s": (
+        "s",
+        "building the workload (data, model, optimizer, move to the device), or all before a script's first step",
+    ),
     "first_step_s": ("s", "wall time of the very first step, one-off costs included"),
     "measured_wall_s": (
         "s",

@@ -93,6 +93,41 @@ def test_waits_too_short_to_read_hide_no_load():
     assert "SWP001" not in crowded(2000.0, batch_size=2).summary  # 400 µs: more than ten operators' calls
 
 
+def looked(fixed: float, *, around: float = 0.02, moved: float = 0) -> dict[str, float]:
+    """One step's operators took 0.1 s in forward and in backward, of which so much grows with no batch."""
+    phases = ("forward", "backward")
+    return {f"operator_seconds_{phase}": 0.1 for phase in phases} | {
+        **{f"operator_bytes_{phase}": moved for phase in phases},
+        **{f"around_operators_seconds_{phase}": around for phase in phases},
+        **{f"fixed_seconds_{phase}": fixed for phase in phases},
+    }
+
+
+def test_layers_of_many_operators_are_told_by_what_does_not_grow_with_the_batch():
+    finding = found(ask(200.0, batch_size=2, rest=0.1, facts=looked(0.06)))
+    assert finding.severity is Severity.WARNING and "the 2 of this batch" in finding.summary
+    # 0.06 of 0.1 s and half of the 0.02 around them: 7 of 11; of nine tenths of the step. Another step: 1.5 times less.
+    repeated = number(finding, "the same for any batch")
+    assert repeated.value == pytest.approx(100 * 0.9 * 7 / 11, rel=0.02)
+    assert repeated.low == pytest.approx(100 * 0.9 * 0.6 / 1.5, rel=0.02)
+    assert repeated.high == pytest.approx(100 * 0.9 * 8 / 12, rel=0.02)
+    assert finding.recoverable.high == pytest.approx(0.9 * 8 / 12, rel=0.02)
+    assert sum(finding.claims.values()) == pytest.approx(0.9 * 7 / 11, rel=0.02)
+    assert changes(finding) == [{"batch_size": 4}, {"compile_mode": "default"}]
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "facts"),
+    [
+        (9, looked(0.06)),  # not small: the model may be meant to be so
+        (2, looked(0.04)),  # 0.9 of 0.04 in 0.1 s, over 1.5: less than 30 % is sure
+        (2, looked(0.06, moved=1e9)),  # on a device
+    ],
+)
+def test_what_may_grow_with_the_batch_is_no_fault(batch_size, facts):
+    clear(ask(200.0, batch_size=batch_size, rest=0.1, facts=facts))
+
+
 def test_where_it_does_not_arise_or_was_not_counted():
     assert isinstance(missing(ask(12.0, device="cuda:0")), NotApplicable)
     assert isinstance(missing(ask(12.0, facts={"compiled": True})), NotApplicable)

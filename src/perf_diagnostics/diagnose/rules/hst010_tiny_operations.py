@@ -7,11 +7,12 @@ from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.facts import processor
 from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.operator_facts import repeated_share
 from perf_diagnostics.diagnose.facts.run_delay import ROBBED
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.wording import counted, duration, percent
+from perf_diagnostics.diagnose.wording import counted, duration, percent, percent_between
 from perf_diagnostics.records import Phase
 
 #: Up to this batch a larger one is what to try, and the finding a warning. At a larger batch it is the model that is so
@@ -30,7 +31,9 @@ class TinyOperations:
         In a trial on the CPU, the time of forward and backward, as far as the loop's thread had a processor, over the
         number of tensors that are trained. Each of them takes an operator in the forward pass and two or more in the
         backward pass, and calling these costs some ten microseconds together, however little they compute. It needs one
-        batch size only. A warning at a batch of 8 or less, else an info: then the model is that small.
+        batch size only. A warning at a batch of 8 or less, else an info: then the model is that small. Where one step
+        was looked through operator by operator, at a batch of 8 or less, also the part of it that does not grow with
+        the samples: operators on next to no numbers, the calls of the others, and the Python between them.
 
     Why it matters:
         It looks like a model that computes all the time. But a step of twice the samples would take hardly longer, for
@@ -64,6 +67,10 @@ class TinyOperations:
     work_share: float = field(
         default=0.30, metadata=limit("share of forward and backward in the step to look from", "judgement")
     )
+    fixed_share: float = field(
+        default=0.30,
+        metadata=limit("share of the step that surely does not grow with a small batch to warn from", "as SWP001"),
+    )
     least_tensors: int = field(default=4, metadata=limit("trained tensors, fewer are no chain of layers", "judgement"))
 
     def check(self, facts: TrialFacts) -> Answer:
@@ -81,12 +88,18 @@ class TinyOperations:
         # What others' load adds to the wall time is no work of the layers.
         running = ask(processor.granted_share, facts)
         each = work.scaled(facts.step_time_s.value / tensors / batches * (1.0 if running is None else running))
-        numbers = (
+        numbers = [
             evidence("forward and backward a trained tensor", each.scaled(1e6), "µs", limit=self.short_s * 1e6),
             Evidence(metric="trained tensors", value=tensors),
             evidence("forward and backward", work, "%", limit=self.work_share),
-        )
-        if not each.surely_below(self.short_s) or work.value < self.work_share:
+        ]
+        repeated = ask(repeated_share, facts) if facts.batch_size <= SMALL_BATCH else None
+        if repeated is not None:
+            numbers.append(evidence("the same for any batch", repeated, "%", limit=self.fixed_share))
+        short = each.surely_below(self.short_s)
+        if repeated is not None and not short and repeated.surely_at_least(self.fixed_share):
+            return self._whatever_the_batch(facts, numbers, repeated)
+        if not short or work.value < self.work_share:
             says = f"forward and backward take {duration(each.value)} for each of {counted(int(tensors), 'tensor')}"
             return cleared(self, says + _robbed(running) + self._one_size(facts, each.value), *numbers)
         calling = 1.0 if each.value <= self.call_s else self.call_s / each.value
@@ -101,13 +114,38 @@ class TinyOperations:
             f"that are trained, about what calling operators costs: the layers have too little to do at batch "
             f"{facts.batch_size}.",
             scope=facts.label,
-            evidence=numbers,
+            evidence=tuple(numbers),
             remedies=_remedies(facts),
             recoverable=recoverable(Interval(fixed, None, None, facts.steps), self.family),
             confidence=confidence(Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin),
             claims={str(phase): calling * facts.share(phase).value for phase in (Phase.FORWARD, Phase.BACKWARD)}
             | ({} if update is None else {str(Phase.OPTIMIZER): update.value}),
             symptom_of=("SWP001", "CPU001", "CPU003", "HST008"),
+        )
+
+    def _whatever_the_batch(self, facts: TrialFacts, numbers: list[Evidence], repeated: Interval) -> Finding:
+        """By what one step's operators took that more samples would not make longer."""
+        update = ask(facts.share, Phase.OPTIMIZER)
+        rest = 0.0 if update is None else update.value
+        low, high = (rest + (repeated.value if end is None else end) for end in (repeated.low, repeated.high))
+        fixed = Interval(rest + repeated.value, low, high, repeated.n)
+        claims = {str(one): facts.share(one).value for one in (Phase.FORWARD, Phase.BACKWARD)}
+        part = repeated.value / sum(claims.values())
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.WARNING,
+            summary=f"{percent_between(repeated)} of each step is forward and backward that take no longer for more "
+            f"samples than the {facts.batch_size} of this batch: calling operators, and Python between them.",
+            scope=facts.label,
+            evidence=tuple(numbers),
+            remedies=_remedies(facts),
+            recoverable=recoverable(fixed, self.family),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, coverage=facts.coverage, thin=facts.thin),
+            claims={phase: part * share for phase, share in claims.items()}
+            | ({} if update is None else {str(Phase.OPTIMIZER): update.value}),
+            symptom_of=("SWP001", "CMP022", "CMP030", "CMP032", "CPU001", "CPU003", "HST008"),
         )
 
     def _one_size(self, facts: TrialFacts, each_s: float) -> str:

@@ -14,6 +14,11 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy,
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.wording import duration, percent
 
+_KEEP = (
+    "Keep what was prepared (a vocabulary, tokenised data, compiled kernels) from run to run; compile only trainings "
+    "that are long enough."
+)
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -35,7 +40,8 @@ class OneOffCosts:
     """Set-up and the first step cost as much as very many steps.
 
     What it measures:
-        Set-up and first step beyond a steady one, against a training of a thousand steps. Where the same
+        Set-up and first step beyond a steady one, against a training of a thousand steps; of a script under ``run`` all
+        that it does before its first step, imports included. Where the same
         configuration ran compiled and not, also what compiling cost once, what it wins each step, and after how many
         steps it has paid for itself.
 
@@ -93,7 +99,7 @@ class OneOffCosts:
             summary=" ".join(says),
             scope=primary.label,
             evidence=numbers,
-            remedies=(Remedy("Keep what was prepared and compiled from run to run; compile long trainings only."),),
+            remedies=(Remedy(_KEEP),),
             confidence=0.5,
         )
 

@@ -26,6 +26,8 @@ class Course:
     """How a training went by the clock, and how much of it was steady."""
 
     first_step_ns: int | None = None
+    #: What a script did before its first step began; None where nobody knows when it began itself.
+    setup_ns: int | None = None
     steady_steps: int = 0
     steady_wall_ns: int = 0
     #: Whether some step's samples could not be told.
@@ -124,6 +126,9 @@ class Conclusion:
 
     def _measured_quantities(self, cut_ns: int) -> list[Quantity]:
         found: list[Quantity] = []
+        if self.course.setup_ns is not None:
+            source = "perf_counter_ns, from the script's start to its first step"
+            found.append(Quantity("setup_s", self.course.setup_ns / 1e9, "s", source))
         if self.course.first_step_ns is not None and self.probe.device_clock == "host":
             found.append(Quantity("first_step_s", self.course.first_step_ns / 1e9, "s", "perf_counter_ns"))
         if self.course.steady_wall_ns > cut_ns:

@@ -88,6 +88,8 @@ class Recording:
         self.broke_off = False
         #: After so many steps another one is to be looked through; 0: none is.
         self._look_due = 0
+        #: When the script began whose training this is, on the clock; None where that is not known.
+        self.script_began_ns: int | None = None
         #: After so many measured steps :attr:`when_enough` is called, between two steps; None: never.
         self.enough: int | None = None
         self.when_enough: Callable[[], None] = _nothing
@@ -164,6 +166,8 @@ class Recording:
             self._began_ns = self.probe.block_began_ns
             self._times.training_began(self._began_ns)
             self._course.first_step_ns = at_ns - self._began_ns
+            if self.script_began_ns is not None:
+                self._course.setup_ns = max(0, self._began_ns - self.script_began_ns)
 
     def lose_step(self, work: Callable[[], None]) -> None:
         """A step ends now that is not recorded, because not all of it was seen; ``work`` is done aside."""

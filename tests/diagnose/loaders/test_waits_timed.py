@@ -141,7 +141,7 @@ def test_a_smaller_part_is_said_beside_what_else_there_is_to_try() -> None:
     assert "25 % of that is drawing which samples a batch has" in found.summary and not found.lines
     assert len(found.remedies) == 3 and found.remedies[-1].says.startswith("Make PKSampler.__iter__")
     # 0.4 of a step of 1 s, less a quarter of it, which no worker does.
-    assert "A batch takes the loop 300 ms, nearly all of it computing." in found.summary
+    assert "Loading a batch takes the loop 300 ms, nearly all of it computing." in found.summary
     assert "drawing" not in asked(facts(0.05)).summary
 
 

@@ -197,7 +197,7 @@ def quick(wait_us, rest_us, *, workers=0, **trial):
 def test_batches_that_are_quicker_than_a_hand_over_want_no_workers():
     # 0.1 ms for a batch that a worker would hand over in 0.3 ms.
     finding = found(quick(100, 300))
-    assert "A batch takes the loop 100 µs; taking one over from a worker costs the loop about 300 µs" in finding.summary
+    assert "Loading a batch takes the loop 100 µs; taking one over from a worker costs the loop about 300 µs" in finding.summary
     assert changes(finding) == [] and "whole batches" in finding.remedies[0].says
 
 
@@ -235,13 +235,13 @@ def test_of_running_workers_more_are_advised_all_the_same():
 def test_the_batches_of_an_accumulation_are_handed_over_one_by_one():
     # 8 batches a step wait 0.8 ms together, 0.1 ms each.
     finding = found(quick(800, 3000, facts={"accumulation_steps": 8}))
-    assert "The 8 batches of a step take the loop 800 µs" in finding.summary
+    assert "Loading the 8 batches of a step takes the loop 800 µs" in finding.summary
     assert changes(finding) == []
     # As many as cost more than workers may, each: 8 times the most.
     wait = 8 * MOST_US
     assert changes(found(quick(wait - 100, 2 * wait, facts={"accumulation_steps": 8}))) == []
     finding = found(quick(wait + 100, 2 * wait, facts={"accumulation_steps": 8}))
-    assert "The 8 batches of a step take the loop" in finding.summary
+    assert "Loading the 8 batches of a step takes the loop" in finding.summary
     assert changes(finding) == [{"num_workers": 2, "persistent_workers": True}]
 
 
@@ -395,7 +395,7 @@ def test_workers_that_others_may_have_held_up_are_not_said_to_wait_for_a_disk(de
         "worker_run_delay_share": delayed,
     }
     finding = found(ask(0.08, facts=MANY_CORES | {"num_workers": 2, "cpu_count": 2, "threads": 1}, quantities=counted))
-    assert ("A batch takes one worker 2.00 s at most," in finding.summary) is idle
+    assert ("Loading a batch takes one worker 2.00 s at most," in finding.summary) is idle
     assert ("waiting for disk" in finding.summary) is not idle
     assert ("workers that would keep up" in [one.metric for one in finding.evidence]) is not idle
     assert bool(changes(finding)) is not idle  # to load with more workers
@@ -422,7 +422,7 @@ def test_batches_that_lay_ready_are_said_to():
     assert "disk" not in finding.summary
     assert changes(finding) == []  # nor does anybody wait for more workers
     # That is no more than the time of 8 workers for a step of 1 s, and not what a batch takes them.
-    assert "A batch takes one worker 8.00 s at most" in finding.summary
+    assert "Loading a batch takes one worker 8.00 s at most" in finding.summary
     assert not any(shown.metric == "workers that would keep up" for shown in finding.evidence)
 
 

@@ -119,8 +119,8 @@ class Loading:
 
     @property
     def takes(self) -> str:
-        """``A batch takes one worker 12.0 ms``, or where there are none, the loop."""
-        what = "A batch takes" if self.batches == 1 else f"The {self.batches} batches of a step take"
+        """``Loading a batch takes one worker 12.0 ms``, or where there are none, the loop."""
+        what = "Loading a batch takes" if self.batches == 1 else f"Loading the {self.batches} batches of a step takes"
         most = " at most" if self.may_idle or self.rushed else ""
         return f"{what} {'one worker' if self.workers else 'the loop'} {duration(self.work_s)}{most}"
 

@@ -105,7 +105,7 @@ def _remedies(facts: TrialFacts, loading: Loading) -> tuple[Remedy, ...]:
 
 
 def _summary(loading: Loading, computing: float) -> str:
-    what = "A batch takes" if loading.batches == 1 else f"The {loading.batches} batches of a step take"
+    what = "Loading a batch takes" if loading.batches == 1 else f"Loading the {loading.batches} batches of a step takes"
     who = "one worker" if loading.workers else "the loop"
     takes = f"{what} {who} {duration(loading.work_s)}, {percent(computing)} of it computing"
     if loading.lacked_cores:

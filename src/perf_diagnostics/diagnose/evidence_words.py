@@ -82,6 +82,7 @@ _SENTENCES = {
     "backwards a step": "a step calls backward {} times",
     "backwards a step through a kept graph": "a step calls backward {} times through a graph that the one before kept",
     "computing of several devices at once, of all": "{} of all computing goes on on several devices at once",
+    "the same for any batch": "{} of the step takes no longer for a larger batch",
     "of the step paid again, by its operators": "micro-batches pay {} of the step again, by their operators",
     "later batches come by the end of a wait": "{} later batches have come by the end of a wait",
     "blocked in forward, backward and optimizer, surely": "the loop's thread is surely blocked for {} of the step",

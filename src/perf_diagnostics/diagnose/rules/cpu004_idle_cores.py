@@ -44,7 +44,7 @@ class IdleCores:
     looks_at: ClassVar[Literal["trial"]] = "trial"
 
     info_share: float = field(
-        default=0.30, metadata=limit("share of forward and backward in a step to mention idle cores", "judgement")
+        default=0.60, metadata=limit("share of forward and backward in a step to mention idle cores", "as CMP002")
     )
 
     def check(self, facts: TrialFacts) -> Answer:

@@ -16,10 +16,12 @@ HERE = Path(__file__).parent
 #: Folders whose tests train something and look at how long it took.
 TRAINS = ("integrations", "trials")
 
-# A shell that starts the suite in the background has it ignore Ctrl-C, and nohup a terminal that closes; and so would
-# every script that a test starts to see what these do to it.
+# A shell that starts the suite in the background has it ignore Ctrl-C and Ctrl-\, and nohup a terminal that closes; and
+# so would every script that a test starts to see what these do to it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGQUIT") and signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

@@ -12,7 +12,7 @@ import methods
 import taught
 import torch
 from needless import MODELS
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
 
 FAULTS = (
     *("none", "sleeping-loader", "short-epochs", "collector", "stall", "save", "anomaly", "single-optimizer"),
@@ -106,6 +106,9 @@ short = args.fault == "short-epochs"
 rows = Vectors(10 * BATCH if short else 4096)
 if args.fault.endswith("-sampler"):
     loader = DataLoader(rows, batch_sampler=Balanced(rows.labels))
+elif args.fault.startswith("kernel-"):  # its steps are short: batches are cut out whole, so that nobody waits
+    whole = TensorDataset(rows.rows, rows.labels)
+    loader = DataLoader(whole, batch_size=None, sampler=BatchSampler(RandomSampler(whole), BATCH, drop_last=False))
 else:
     loader = DataLoader(rows, BATCH, shuffle=True, num_workers=int(short))
 many = args.fault == "single-optimizer"

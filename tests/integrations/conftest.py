@@ -23,6 +23,7 @@ from perf_diagnostics.integrations.run_script import Session, run_watched
 from perf_diagnostics.integrations.watching import updates_by_hand
 from perf_diagnostics.records import ALL_PHASES, StepTable, TrialResult
 from perf_diagnostics.store.find import list_runs
+from tests.planted.warm import WarmStart
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -67,6 +68,14 @@ class Watched:
         wall_s = self.table.steady.wall_ns.sum() / 1e9
         assert wall_s == pytest.approx(self.result.value("measured_wall_s"), rel=0.005)
         assert (self.table.host_ns(ALL_PHASES[-1]) >= 0).all()
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[WarmStart]:
+    """Starts scripts without their imports of torch, with all warnings that python does not show by itself."""
+    started = WarmStart(PYTHONWARNINGS="default")
+    yield started
+    started.close()
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,9 @@ from perf_diagnostics.records import Gap, Outcome, Series, TrialResult
 from perf_diagnostics.records.energies import ClockReading
 from perf_diagnostics.report.arms import figures_of
 from perf_diagnostics.store.run_folder import RunFolder
+from tests.integrations.test_run_script import ended_warm
 from tests.planted.bench import free_port
+from tests.planted.warm import Asked, WarmStart
 
 S = 1_000_000_000
 NO_REST = Gap("device_idle_power", "it never rested")
@@ -59,30 +59,21 @@ def test_a_board_without_a_baseline_is_written_with_the_reason() -> None:
     assert written.gaps == (NO_REST,)
 
 
-def of_two_ranks(tmp_path: Path, planted: str, steps: int, *, status: int = 0) -> TrialResult:
+def of_two_ranks(warm: WarmStart, tmp_path: Path, planted: str, steps: int, *, status: int = 0) -> TrialResult:
     """The record of a training of two processes, whose boards draw 300 and 200 W."""
-    words = [str(tmp_path / "results"), str(tmp_path / "store"), planted, str(steps)]
+    words = [str(SCRIPT), str(tmp_path / "results"), str(tmp_path / "store"), planted, str(steps)]
     shared = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-    running = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), *words],
-            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for process in running:
-        _, said = process.communicate(timeout=240)
-        assert process.returncode == status, said
+    variables = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
+    for ended in ended_warm(warm, *(Asked(words, of_rank, script=True) for of_rank in variables)):
+        assert ended.returncode == status, ended.stderr
     (result,) = RunFolder.open(tmp_path / "results" / "ranks").read().results
     assert [len(table) > 50 for table in result.steps] == [True, True]
     return result
 
 
 @pytest.mark.slow
-def test_the_boards_of_two_processes_add_up(tmp_path: Path) -> None:
-    result = of_two_ranks(tmp_path, "two", 700)
+def test_the_boards_of_two_processes_add_up(tmp_path: Path, warm: WarmStart) -> None:
+    result = of_two_ranks(warm, tmp_path, "two", 700)
     assert result.gap("energy_device") is None
     window_s, steps = result.value("energy_device_window_s"), result.value("energy_device_steps")
     assert window_s is not None and steps is not None and 5 < window_s < 60
@@ -106,8 +97,8 @@ def test_the_boards_of_two_processes_add_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_on_one_board_are_counted_once(tmp_path: Path) -> None:
-    result = of_two_ranks(tmp_path, "shared", 250)
+def test_two_processes_on_one_board_are_counted_once(tmp_path: Path, warm: WarmStart) -> None:
+    result = of_two_ranks(warm, tmp_path, "shared", 250)
     window_s = result.value("energy_device_window_s")
     assert window_s is not None
     assert result.value("energy_device") == pytest.approx(300 * window_s, rel=0.1)
@@ -115,8 +106,8 @@ def test_two_processes_on_one_board_are_counted_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_without_a_driver_leaves_no_total(tmp_path: Path) -> None:
-    result = of_two_ranks(tmp_path, "absent", 250)
+def test_a_process_without_a_driver_leaves_no_total(tmp_path: Path, warm: WarmStart) -> None:
+    result = of_two_ranks(warm, tmp_path, "absent", 250)
     assert result.value("energy_device") is None
     gap = result.gap("energy_device")
     assert gap is not None and gap.why == (
@@ -128,8 +119,10 @@ def test_a_process_without_a_driver_leaves_no_total(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_of_processes_that_were_killed_the_energy_until_their_last_writing_is_known(tmp_path: Path) -> None:
-    result = of_two_ranks(tmp_path, "killed", 700, status=-9)
+def test_of_processes_that_were_killed_the_energy_until_their_last_writing_is_known(
+    tmp_path: Path, warm: WarmStart
+) -> None:
+    result = of_two_ranks(warm, tmp_path, "killed", 700, status=-9)
     assert result.outcome is Outcome.INTERRUPTED
     window_s = result.value("energy_device_window_s")
     assert window_s is not None, result.gap("energy_device")

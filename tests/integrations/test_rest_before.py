@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,8 @@ import pytest
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.records import Run, TrialResult
 from perf_diagnostics.store.run_folder import RunFolder
+from tests.integrations.test_run_script import ended_warm
+from tests.planted.warm import Asked, WarmStart
 
 pytestmark = pytest.mark.slow
 
@@ -19,23 +19,17 @@ SCRIPT = Path(__file__).parent / "scripts" / "rest_before.py"
 REST_W, WORK_W = 50.0, 300.0
 
 
-def of_a_script(tmp_path: Path, *, rest_s: float, trained_s: float) -> TrialResult:
+def of_a_script(warm: WarmStart, tmp_path: Path, *, rest_s: float, trained_s: float) -> TrialResult:
     """The record of a script whose board draws 50 W for so long, and then trains at 300 W."""
-    ended = subprocess.run(
-        [sys.executable, str(SCRIPT), str(tmp_path / "results"), str(rest_s), str(trained_s)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    words = [str(SCRIPT), str(tmp_path / "results"), str(rest_s), str(trained_s)]
+    (ended,) = ended_warm(warm, Asked(words, {**os.environ, "OMP_NUM_THREADS": "1"}, script=True))
     assert ended.returncode == 0, ended.stderr
     (result,) = RunFolder.open(tmp_path / "results" / "rest").read().results
     return result
 
 
-def test_what_a_script_draws_before_its_steps_is_the_baseline(tmp_path: Path) -> None:
-    result = of_a_script(tmp_path, rest_s=10, trained_s=7.5)
+def test_what_a_script_draws_before_its_steps_is_the_baseline(tmp_path: Path, warm: WarmStart) -> None:
+    result = of_a_script(warm, tmp_path, rest_s=10, trained_s=7.5)
     assert result.value("device_idle_power") == pytest.approx(REST_W, rel=0.02), result.gap("device_idle_power")
     window_s = result.value("energy_device_window_s")
     assert window_s is not None, result.gap("energy_device")

@@ -12,6 +12,7 @@ import pytest
 from perf_diagnostics.records import Outcome, TrialResult
 from perf_diagnostics.store.find import list_runs
 from tests.integrations.test_run_script import both
+from tests.planted.warm import WarmStart
 
 TRAINS = """
     import os, signal, sys, time
@@ -57,13 +58,13 @@ KILLED = "os.kill(os.getpid(), signal.SIGTERM)"
     ],
 )
 def test_an_abrupt_end_leaves_what_was_measured(
-    tmp_path: Path, how: str, code: int, outcome: Outcome, reason: str
+    tmp_path: Path, how: str, code: int, outcome: Outcome, reason: str, warm: WarmStart
 ) -> None:
     late = f"""
     print(train(100, pause_s=0.03), flush=True)  # steps are written after the first second
     {how}
     """
-    plain, watched = both(tmp_path, script(tmp_path, late))
+    plain, watched = both(tmp_path, script(tmp_path, late), warm=warm)
     assert watched.returncode == plain.returncode == code
     assert watched.stdout == plain.stdout and watched.stderr == plain.stderr
     (folder,) = list_runs(tmp_path / "results")
@@ -75,12 +76,14 @@ def test_an_abrupt_end_leaves_what_was_measured(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1])
-def test_a_signal_in_the_first_second_leaves_the_steps_until_then(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_in_the_first_second_leaves_the_steps_until_then(
+    tmp_path: Path, number: signal.Signals, warm: WarmStart
+) -> None:
     early = f"""
     train(6)
     os.kill(os.getpid(), {int(number)})
     """
-    plain, watched = both(tmp_path, script(tmp_path, early))
+    plain, watched = both(tmp_path, script(tmp_path, early), warm=warm)
     assert watched.returncode == plain.returncode == -number
     assert watched.stdout == plain.stdout and watched.stderr == plain.stderr
     (folder,) = list_runs(tmp_path / "results")
@@ -90,7 +93,7 @@ def test_a_signal_in_the_first_second_leaves_the_steps_until_then(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_the_scripts_own_handlers_are_called_as_they_would_be(tmp_path: Path) -> None:
+def test_the_scripts_own_handlers_are_called_as_they_would_be(tmp_path: Path, warm: WarmStart) -> None:
     own = """
     def requeue(number, frame):
         print("requeue", number, flush=True)
@@ -108,7 +111,7 @@ def test_the_scripts_own_handlers_are_called_as_they_would_be(tmp_path: Path) ->
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(10)
     """
-    plain, watched = both(tmp_path, script(tmp_path, own), options=("--quiet",))
+    plain, watched = both(tmp_path, script(tmp_path, own), options=("--quiet",), warm=warm)
     assert watched.returncode == plain.returncode == 5
     assert watched.stdout == plain.stdout and "requeue" in plain.stdout and watched.stderr == plain.stderr
     (folder,) = list_runs(tmp_path / "results")
@@ -117,15 +120,17 @@ def test_the_scripts_own_handlers_are_called_as_they_would_be(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_signal_before_any_training_leaves_no_run_and_says_nothing(tmp_path: Path) -> None:
-    plain, watched = both(tmp_path, script(tmp_path, KILLED))
+def test_a_signal_before_any_training_leaves_no_run_and_says_nothing(tmp_path: Path, warm: WarmStart) -> None:
+    plain, watched = both(tmp_path, script(tmp_path, KILLED), warm=warm)
     assert watched.returncode == plain.returncode == -signal.SIGTERM
     assert watched.stdout == plain.stdout == "" and watched.stderr == plain.stderr == ""
     assert not list_runs(tmp_path / "results")
 
 
 @pytest.mark.slow
-def test_trainings_one_after_another_and_loops_of_our_own_in_the_script_are_counted_once(tmp_path: Path) -> None:
+def test_trainings_one_after_another_and_loops_of_our_own_in_the_script_are_counted_once(
+    tmp_path: Path, warm: WarmStart
+) -> None:
     several = """
     from perf_diagnostics.integrations import OwnLoop
 
@@ -139,7 +144,7 @@ def test_trainings_one_after_another_and_loops_of_our_own_in_the_script_are_coun
                     model(torch.randn(4, 8)).mean().backward()
                     optimizer.step()
     """
-    plain, watched = both(tmp_path, script(tmp_path, several))
+    plain, watched = both(tmp_path, script(tmp_path, several), warm=warm)
     assert watched.stdout == plain.stdout and watched.returncode == plain.returncode == 0
     steps = {
         folder.path.name: len(result.steps[0])
@@ -153,7 +158,7 @@ def test_trainings_one_after_another_and_loops_of_our_own_in_the_script_are_coun
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
-def test_a_model_compiled_by_inductor_keeps_its_one_graph(tmp_path: Path) -> None:
+def test_a_model_compiled_by_inductor_keeps_its_one_graph(tmp_path: Path, warm: WarmStart) -> None:
     compiled = """
     import torch._dynamo.utils
 
@@ -162,7 +167,7 @@ def test_a_model_compiled_by_inductor_keeps_its_one_graph(tmp_path: Path) -> Non
     print(train(20, torch.compile(model, fullgraph=True)))
     print(torch._dynamo.utils.counters["stats"]["unique_graphs"], dict(torch._dynamo.utils.counters["graph_break"]))
     """
-    plain, watched = both(tmp_path, script(tmp_path, compiled))
+    plain, watched = both(tmp_path, script(tmp_path, compiled), warm=warm)
     assert watched.stdout == plain.stdout and plain.stdout.endswith("1 {}\n")
     assert watched.returncode == plain.returncode == 0
     (folder,) = list_runs(tmp_path / "results")

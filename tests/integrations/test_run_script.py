@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from perf_diagnostics.records import Outcome
 from perf_diagnostics.store.find import list_runs
+from tests.planted.warm import Asked, WarmStart
 
 SCRIPTS = Path(__file__).parent / "scripts"
 Ended = subprocess.CompletedProcess
@@ -22,9 +24,13 @@ RUN = [sys.executable, "-m", "perf_diagnostics", "run"]
 
 
 def both(
-    cwd: Path, *words: str, options: tuple[str, ...] = (), **environ: str
+    cwd: Path, *words: str, options: tuple[str, ...] = (), warm: WarmStart | None = None, **environ: str
 ) -> tuple[subprocess.CompletedProcess, ...]:
-    """The same script, run by plain python and by the command, side by side."""
+    """The same script, run by plain python and by the command, side by side; ``warm``: torch is imported already."""
+    if warm is not None:
+        variables = {**os.environ, **environ}
+        plain = Asked(words, variables, str(cwd), script=True)
+        return ended_warm(warm, plain, Asked(["run", *options, *words], variables, str(cwd)))
     commands = [sys.executable, *words], [*RUN, *options, *words]
     with ThreadPoolExecutor() as pool:
         return tuple(pool.map(lambda command: start(command, cwd, **environ), commands))
@@ -33,6 +39,17 @@ def both(
 def start(command: list[str], cwd: Path, **environ: str) -> Ended:
     variables = {**os.environ, "PYTHONWARNINGS": "default", **environ}
     return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False, timeout=600)
+
+
+def ended_warm(warm: WarmStart, *asked: Asked) -> tuple[Ended, ...]:
+    """How each of them ended, and what they said."""
+    with tempfile.TemporaryDirectory() as folder:
+        said = Path(folder)
+        codes = warm.run_all(asked, said=said, timeout_s=240)
+        return tuple(
+            Ended(one.words, code, (said / f"{number}.out").read_text(), (said / str(number)).read_text())
+            for number, (one, code) in enumerate(zip(asked, codes, strict=True))
+        )
 
 
 def the_same_call(traceback: str) -> str:

@@ -40,6 +40,7 @@ from tests.integrations.updated_by_hand import (
     without_gradients,
     write_into_data,
 )
+from tests.planted.warm import WarmStart
 
 pytestmark = pytest.mark.usefixtures("nothing_of_other_tests")
 
@@ -395,8 +396,8 @@ def test_a_fault_in_looking_takes_no_other_step(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow
-def test_a_script_under_the_command_is_measured_and_left_alone(tmp_path: Path) -> None:
-    plain, watched = both(tmp_path, str(SCRIPTS / "by_hand.py"))
+def test_a_script_under_the_command_is_measured_and_left_alone(tmp_path: Path, warm: WarmStart) -> None:
+    plain, watched = both(tmp_path, str(SCRIPTS / "by_hand.py"), warm=warm)
     assert watched.stdout == plain.stdout and watched.returncode == plain.returncode == 0
     assert without_our_lines(watched.stderr) == plain.stderr == ""
     (folder,) = list_runs(tmp_path / "results")

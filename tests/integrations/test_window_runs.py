@@ -20,6 +20,7 @@ from tests.integrations.planted import PausingLinear, Rows
 from tests.integrations.test_run_script import RUN, both, start, without_our_lines
 from tests.integrations.test_window import NOT_COUNTED, one_result, why
 from tests.planted.bench import free_port
+from tests.planted.warm import WarmStart
 
 pytestmark = pytest.mark.slow
 
@@ -60,8 +61,8 @@ def script(folder: Path) -> str:
 
 
 @pytest.mark.planted
-def test_a_script_says_and_draws_what_it_would(tmp_path: Path) -> None:
-    plain, watched = both(tmp_path, script(tmp_path), "plain", options=("--deep",))
+def test_a_script_says_and_draws_what_it_would(tmp_path: Path, warm: WarmStart) -> None:
+    plain, watched = both(tmp_path, script(tmp_path), "plain", options=("--deep",), warm=warm)
     assert watched.stdout == plain.stdout and watched.returncode == plain.returncode == 0
     assert without_our_lines(watched.stderr) == plain.stderr == ""
     result, path = one_result(tmp_path / "results")

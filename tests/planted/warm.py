@@ -1,23 +1,27 @@
-"""Starts ``perf-diagnostics run`` in processes forked from one that has imported torch.
+"""Starts ``perf-diagnostics run``, and plain scripts, in processes forked from one that has imported torch.
 
 Importing torch takes longer than most of the planted trainings. A process that was forked is one of its own, and what
 it runs is the command as it is, down to the interpreter's end. How the command meets a script that imports torch by
-itself is tested in ``tests/integrations``.
+itself is tested in ``tests/integrations/test_run_script.py``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import json
+import multiprocessing.process
 import os
 import runpy
 import select
 import signal
 import subprocess
 import sys
+import types
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +30,32 @@ _IMPORTS = ("torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", 
 _READY_S = 180.0
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A process to be started: ``python -m perf_diagnostics`` with these words, or the script that is their first.
+
+    ``environment`` is all of its environment; ``folder`` where it runs.
+    """
+
+    words: Sequence[str]
+    environment: Mapping[str, str]
+    folder: str = "."
+    script: bool = False
+
+
 class WarmStart:
     """One server for many processes, started by the first of them; it ends when its input does, so with this process.
 
     It starts one lot of processes at a time, which suits whoever measures with nothing beside it.
+
+    Args:
+        imports: what it imports.
+        variables: beside the environment's own, for what an interpreter reads once, at its start.
     """
 
-    def __init__(self, imports: Sequence[str] = _IMPORTS) -> None:
+    def __init__(self, imports: Sequence[str] = _IMPORTS, **variables: str) -> None:
         self._imports = imports
+        self._variables = variables
         self._server: subprocess.Popen[str] | None = None
 
     def run(
@@ -44,6 +66,16 @@ class WarmStart:
         Args:
             words: of the command line, behind its name.
             environments: the whole environment of each process.
+            said: see :meth:`run_all`, which also says what is returned and raised.
+            timeout_s: likewise.
+        """
+        return self.run_all([Asked(words, one) for one in environments], said=said, timeout_s=timeout_s)
+
+    def run_all(self, asked: Sequence[Asked], *, said: Path, timeout_s: float) -> list[int]:
+        """Run what is asked for, all at once.
+
+        Args:
+            asked: the processes.
             said: a new folder; in it ``0``, ``1`` ... get what each process writes to its standard error, and
                 ``0.out``, ``1.out`` ... what it writes to its standard output.
             timeout_s: the server and all its processes are killed after that.
@@ -56,7 +88,11 @@ class WarmStart:
         """
         server = self._running()
         assert server.stdin is not None
-        lot = {"words": list(words), "environments": [dict(one) for one in environments], "said": str(said)}
+        processes = [
+            {**dataclasses.asdict(one), "environment": dict(one.environment), "folder": str(Path(one.folder).resolve())}
+            for one in asked
+        ]
+        lot = {"processes": processes, "said": str(said.resolve())}
         server.stdin.write(json.dumps(lot) + "\n")
         server.stdin.flush()
         codes: list[int] = self._answer(timeout_s)
@@ -78,7 +114,12 @@ class WarmStart:
         if self._server is None:
             command = [sys.executable, str(Path(__file__)), *self._imports]
             self._server = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+                command,
+                env={**os.environ, **self._variables},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
             )
             assert self._answer(_READY_S) == "ready"
         return self._server
@@ -97,43 +138,65 @@ class WarmStart:
 # -- the server: this file as a script
 
 
-def _serve() -> tuple[list[str], dict[str, str], str] | None:
+def _serve() -> tuple[Asked, str] | None:
     """Fork what is asked for and say how it ended, until there is no input; in a forked process: what it is to run."""
     for line in sys.stdin:
         lot = json.loads(line)
         started = []
-        for number, environment in enumerate(lot["environments"]):
+        for number, asked in enumerate(lot["processes"]):
             with warnings.catch_warnings():
                 # Of threads, which Python 3.12 mentions: numpy's, which sets itself up anew in the child.
                 warnings.filterwarnings("ignore", message=".* is multi-threaded", category=DeprecationWarning)
                 pid = os.fork()
             if pid == 0:
-                return lot["words"], environment, str(Path(lot["said"]) / str(number))
+                return Asked(**asked), str(Path(lot["said"]) / str(number))
             started.append(pid)
         codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in started]
         print(json.dumps(codes), flush=True)
     return None
 
 
-def _become(words: list[str], environment: dict[str, str], said: str) -> None:
+def _become(asked: Asked, said: str) -> None:
     """Take the place of an interpreter that has just been started."""
     nothing = os.open(os.devnull, os.O_RDWR)
     output, errors = (os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600) for path in (f"{said}.out", said))
     for file, descriptor in ((nothing, 0), (output, 1), (errors, 2)):
         os.dup2(file, descriptor)
         os.close(file)
+    os.chdir(asked.folder)
+    vars(multiprocessing.process)["ORIGINAL_DIR"] = asked.folder
     os.environ.clear()
-    os.environ.update(environment)
-    sys.argv[1:] = words
+    os.environ.update(asked.environment)
+    sys.argv[1:] = asked.words
+    sys.path[0] = asked.folder  # as -m does
     # The first collection would copy every page that is shared with the server, in the midst of a timed step.
     gc.collect()
+
+
+def _interpret(words: Sequence[str]) -> None:
+    """Run a script as ``python`` does; a traceback does not show who ran it."""
+    sys.argv[:] = words
+    sys.path[0] = str(Path(words[0]).resolve().parent)
+    main = types.ModuleType("__main__")
+    main.__file__ = words[0]
+    sys.modules["__main__"] = main
+    code = compile(Path(words[0]).read_bytes(), words[0], "exec")
+    try:
+        exec(code, vars(main))
+    except Exception as error:
+        behind = error.__traceback__
+        assert behind is not None
+        sys.excepthook(type(error), error, behind.tb_next)
+        sys.exit(1)
 
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         __import__(name)
     print(json.dumps("ready"), flush=True)
-    asked = _serve()
-    if asked is not None:
-        _become(*asked)
-        runpy.run_module("perf_diagnostics", run_name="__main__", alter_sys=True)
+    if (found := _serve()) is not None:
+        _become(*found)
+        if found[0].script:
+            _interpret(found[0].words)
+        else:
+            runpy.run_module("perf_diagnostics", run_name="__main__", alter_sys=True)

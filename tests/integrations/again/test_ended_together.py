@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
-import sys
 import textwrap
 import threading
 from collections.abc import Callable
@@ -16,6 +14,8 @@ import pytest
 from perf_diagnostics.integrations.again import ended_together
 from perf_diagnostics.integrations.again.ended_together import EndedTogether
 from perf_diagnostics.store.find import list_runs
+from tests.integrations.test_run_script import ended_warm
+from tests.planted.warm import Asked, WarmStart
 from tests.trials.pretended import _NOBODY
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
@@ -184,10 +184,12 @@ SCRIPTS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("what", list(SCRIPTS))
-def test_after_enough_steps_nothing_of_the_script_runs_or_waits(tmp_path: Path, what: str, method: str) -> None:
+def test_after_enough_steps_nothing_of_the_script_runs_or_waits(
+    tmp_path: Path, what: str, method: str, warm: WarmStart
+) -> None:
     (tmp_path / "train.py").write_text(TRAINS + textwrap.dedent(SCRIPTS[what]), encoding="utf-8")
-    command = [sys.executable, "-m", "perf_diagnostics", "run", "--steps", "20", "--name", "enough", "train.py", method]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False)
+    words = ["run", "--steps", "20", "--name", "enough", "train.py", method]
+    (ended,) = ended_warm(warm, Asked(words, os.environ, str(tmp_path)))
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr  # also of its processes: else this would wait
     assert ended.stderr.count("results/enough: ") == 1
     found = [result for run in list_runs(tmp_path / "results") for result in run.read().results]

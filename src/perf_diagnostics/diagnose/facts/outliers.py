@@ -93,6 +93,15 @@ def outliers(
     """
     wall = table.wall_ns.astype(np.float64)
     steps = np.flatnonzero(outliers_among(wall))
+    if not steps.size:
+        none = np.zeros(0)
+        return Outliers(
+            steps=steps,
+            excess_s=none,
+            by_cause=dict.fromkeys(Cause, none),
+            by_phase=dict.fromkeys(phases, 0.0),
+            total_s=float(wall.sum()) / 1e9,
+        )
     longer = excess(wall)[steps]
     left = longer
     claims = _claims(table, phases, throttled, on_processor=on_processor)

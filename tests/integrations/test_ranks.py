@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,9 @@ from perf_diagnostics.integrations.ranks.ranks import ALONE_AFTER, Meeting
 from perf_diagnostics.records import Phase, Run, TrialResult
 from perf_diagnostics.store.find import list_runs
 from perf_diagnostics.store.run_folder import RunFolder
+from tests.integrations.test_run_script import ended_warm
 from tests.planted.bench import free_port
-from tests.planted.warm import WarmStart
+from tests.planted.warm import Asked, WarmStart
 
 SCRIPTS = Path(__file__).parent / "scripts"
 COMMAND = [sys.executable, "-m", "perf_diagnostics", "run", "--results-dir"]
@@ -49,13 +49,6 @@ def started(command: list[str], count: int = 2) -> list[subprocess.CompletedProc
     return ended
 
 
-@pytest.fixture(scope="module")
-def warm() -> Iterator[WarmStart]:
-    started = WarmStart()
-    yield started
-    started.close()
-
-
 def job(
     tmp_path: Path, planted: str, steps: int = 60, *, warm: WarmStart | None = None
 ) -> tuple[Run, list[subprocess.CompletedProcess[str]]]:
@@ -63,22 +56,17 @@ def job(
     results = tmp_path / "results"
     words = [str(SCRIPTS / "ranks.py"), str(tmp_path / "store"), planted, str(steps)]
     command = [*COMMAND, str(results), *words]
-    ended = started(command) if warm is None else started_warm(command, warm, tmp_path / "said")
+    ended = started(command) if warm is None else started_warm(command, warm)
     assert [process.stdout for process in ended] == ["rank 0 ends\n", "rank 1 ends\n"]
     (folder,) = list_runs(results)
     assert [path.name for path in results.iterdir()] == [folder.path.name]  # nobody left anything else behind
     return folder.read(), ended
 
 
-def started_warm(command: list[str], warm: WarmStart, said: Path) -> list[subprocess.CompletedProcess[str]]:
+def started_warm(command: list[str], warm: WarmStart) -> list[subprocess.CompletedProcess[str]]:
     """The same, in processes that need not import torch."""
-    said.mkdir()
-    codes = warm.run(command[3:], of_ranks(2), said=said, timeout_s=240)
-    ended = [
-        subprocess.CompletedProcess(command, code, (said / f"{rank}.out").read_text(), (said / str(rank)).read_text())
-        for rank, code in enumerate(codes)
-    ]
-    assert codes == [0, 0], [process.stderr for process in ended]
+    ended = list(ended_warm(warm, *(Asked(command[3:], environment) for environment in of_ranks(2))))
+    assert [process.returncode for process in ended] == [0, 0], [process.stderr for process in ended]
     return ended
 
 

@@ -28,7 +28,7 @@ def both(
 ) -> tuple[subprocess.CompletedProcess, ...]:
     """The same script, run by plain python and by the command, side by side; ``warm``: torch is imported already."""
     if warm is not None:
-        variables = {**os.environ, **environ}
+        variables = {**os.environ, "PYTHONWARNINGS": "default", **environ}
         plain = Asked(words, variables, str(cwd), script=True)
         return ended_warm(warm, plain, Asked(["run", *options, *words], variables, str(cwd)))
     commands = [sys.executable, *words], [*RUN, *options, *words]

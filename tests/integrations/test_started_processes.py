@@ -26,8 +26,8 @@ from perf_diagnostics.integrations.run_script import Session
 from perf_diagnostics.records import Outcome, TrialResult
 from perf_diagnostics.store.find import list_runs
 from tests.integrations.test_run_processes import script
-from tests.integrations.test_run_script import Ended, both, ended_warm
-from tests.planted.warm import Asked, WarmStart
+from tests.integrations.test_run_script import both
+from tests.planted.warm import WarmStart
 
 pools_worker: Any = vars(pool)["worker"]
 torchs: Any = importlib.import_module("torch.multiprocessing.spawn")
@@ -250,18 +250,6 @@ def test_word_is_taken_where_nobody_is_told_but_not_by_the_processes_themselves(
         assert (tmp_path / "word").exists() is left and len(session.started) == (not left)
 
 
-def compared(
-    warm: WarmStart, tmp_path: Path, *words: str, method: str, options: tuple[str, ...] = ()
-) -> tuple[Ended, ...]:
-    """The script by plain python, where its processes are forked, and by the command, where they start by ``method``.
-
-    What a script prints does not hang on it, and a process that is forked need not import torch.
-    """
-    plain, watched = (*words, "fork"), ("run", *options, *words, method)
-    folder = str(tmp_path)
-    return ended_warm(warm, Asked(plain, os.environ, folder, script=True), Asked(watched, os.environ, folder))
-
-
 def results(folder: Path) -> dict[str, TrialResult]:
     """The records, by name."""
     return {run.path.name: result for run in list_runs(folder / "results") for result in run.read().results}
@@ -312,7 +300,7 @@ def test_a_fault_of_ours_in_a_started_process_is_told_once_it_is_over(
             print("code", process.exitcode)
     """
     name = script(tmp_path, "\nimport torch.multiprocessing as mp\n" + textwrap.dedent(broken))
-    plain, watched = compared(warm, tmp_path, name, method=method)
+    plain, watched = both(tmp_path, name, method, warm=warm)
     assert watched.stdout == plain.stdout == "code 0\n" and watched.returncode == plain.returncode == 0
     ours = [line for line in watched.stderr.splitlines() if line.startswith("perf-diagnostics: ")]
     assert plain.stderr == "\n".join(line for line in watched.stderr.splitlines() if line not in ours)
@@ -322,7 +310,7 @@ def test_a_fault_of_ours_in_a_started_process_is_told_once_it_is_over(
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_processes_that_train_by_themselves_have_a_record_each(tmp_path: Path, method: str, warm: WarmStart) -> None:
-    plain, watched = compared(warm, tmp_path, script(tmp_path, HOGWILD), method=method, options=("--name", "first"))
+    plain, watched = both(tmp_path, script(tmp_path, HOGWILD), method, options=("--name", "first"), warm=warm)
     assert watched.stdout == plain.stdout == "codes [0, 0]\n" and watched.returncode == plain.returncode == 0
     found = results(tmp_path)
     assert [steps(result) for result in found.values()] == [[20], [20]] and "first" in found
@@ -365,7 +353,7 @@ ACTORS = """
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_of_a_learner_and_its_actors_the_learner_is_recorded(tmp_path: Path, method: str, warm: WarmStart) -> None:
-    plain, watched = compared(warm, tmp_path, script(tmp_path, ACTORS), method=method, options=("--name", "learned"))
+    plain, watched = both(tmp_path, script(tmp_path, ACTORS), method, options=("--name", "learned"), warm=warm)
     assert watched.stdout == plain.stdout == "1\n" and watched.returncode == plain.returncode == 0
     lines = [line for line in watched.stderr.splitlines() if not line.startswith("perf-diagnostics: ")]
     assert lines == plain.stderr.splitlines() and lines[-1] == "ValueError: learned enough"
@@ -485,7 +473,7 @@ def test_children_of_a_process_that_trains_itself(tmp_path: Path, method: str, w
         process.join()
         sys.exit(process.exitcode + 4)
     """)
-    plain, watched = compared(warm, tmp_path, script(tmp_path, parent), method=method, options=("--name", "parent"))
+    plain, watched = both(tmp_path, script(tmp_path, parent), method, options=("--name", "parent"), warm=warm)
     assert watched.stdout == plain.stdout and watched.returncode == plain.returncode == 4
     found = results(tmp_path)
     assert steps(found.pop("parent")) == [30] or method == "spawn"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.planted.warm import WarmStart
+from tests.planted.warm import Asked, WarmStart
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +56,27 @@ def test_what_hangs_is_ended_and_the_next_one_has_a_new_server(warm: WarmStart, 
         eventually(lambda: ended(int(pid.read_text())))
     assert warm.run(["--version"], [os.environ], said=tmp_path, timeout_s=60) == [0]
     assert (tmp_path / "0.out").read_text().startswith("perf-diagnostics ")
+
+
+def test_what_a_script_leaves_behind_is_waited_for(warm: WarmStart, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import pathlib, subprocess, sys\n"
+        "late = 'import pathlib, sys, time; time.sleep(1); pathlib.Path(sys.argv[1]).touch()'\n"
+        "subprocess.Popen([sys.executable, '-c', late, sys.argv[1]])\n"
+    )
+    asked = Asked([str(script), str(tmp_path / "late")], os.environ, script=True)
+    assert warm.run_all([asked, asked], said=tmp_path, timeout_s=60) == [0, 0]
+    assert (tmp_path / "late").exists()
+
+
+def test_a_plain_script_fails_as_it_does_by_python(warm: WarmStart, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import sys\nprint(__name__, sys.argv[1:])\nraise ValueError('no data')\n")
+    words = ["script.py", "-x"]
+    assert warm.run_all([Asked(words, os.environ, str(tmp_path), script=True)], said=tmp_path, timeout_s=60) == [1]
+    plain = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (tmp_path / "0.out").read_text() == plain.stdout == "__main__ ['-x']\n"
+    assert (tmp_path / "0").read_text() == plain.stderr and plain.stderr.endswith("ValueError: no data\n")
 
 
 def ended(process: int) -> bool:

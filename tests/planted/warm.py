@@ -8,6 +8,7 @@ itself is tested in ``tests/integrations/test_run_script.py``.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import gc
 import json
@@ -151,9 +152,28 @@ def _serve() -> tuple[Asked, str] | None:
             if pid == 0:
                 return Asked(**asked), str(Path(lot["said"]) / str(number))
             started.append(pid)
-        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in started]
-        print(json.dumps(codes), flush=True)
+        codes = _ended()
+        print(json.dumps([codes[pid] for pid in started]), flush=True)
     return None
+
+
+def _ended() -> dict[int, int]:
+    """How every process has ended, by its number: also those that a script has left behind, as far as they come here.
+
+    Whoever captures what a script says waits for these, too, for they keep its standard output open.
+    """
+    codes: dict[int, int] = {}
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.wait()
+            codes[pid] = os.waitstatus_to_exitcode(status)
+    return codes
+
+
+def _adopt_orphans() -> None:
+    """Linux: a process whose parent has ended becomes this one's child (PR_SET_CHILD_SUBREAPER)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
 
 
 def _become(asked: Asked, said: str) -> None:
@@ -175,24 +195,26 @@ def _become(asked: Asked, said: str) -> None:
 
 def _interpret(words: Sequence[str]) -> None:
     """Run a script as ``python`` does; a traceback does not show who ran it."""
+    script = Path(words[0]).absolute()
     sys.argv[:] = words
-    sys.path[0] = str(Path(words[0]).resolve().parent)
+    sys.path[0] = str(script.resolve().parent)
     main = types.ModuleType("__main__")
-    main.__file__ = words[0]
+    main.__file__ = str(script)
     sys.modules["__main__"] = main
-    code = compile(Path(words[0]).read_bytes(), words[0], "exec")
+    code = compile(script.read_bytes(), str(script), "exec")
     try:
         exec(code, vars(main))
     except Exception as error:
         behind = error.__traceback__
         assert behind is not None
-        sys.excepthook(type(error), error, behind.tb_next)
+        sys.excepthook(type(error), error.with_traceback(behind.tb_next), behind.tb_next)
         sys.exit(1)
 
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         __import__(name)
+    _adopt_orphans()
     print(json.dumps("ready"), flush=True)
     if (found := _serve()) is not None:
         _become(*found)

@@ -168,6 +168,15 @@ def test_theil_sen_of_a_long_series_keeps_its_unit():
     assert theil_sen_slope(np.arange(5000) * 0.25) == pytest.approx(0.25, rel=1e-6)
 
 
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 16, 17, 400])
+def test_theil_sen_is_the_median_of_all_slopes(size):
+    values = np.random.default_rng(size).standard_normal(size)
+    slopes = [(values[b] - values[a]) / (b - a) for a in range(size) for b in range(a + 1, size)]
+    assert theil_sen_slope(values) == np.median(slopes)
+    values[-1] = np.nan
+    assert math.isnan(theil_sen_slope(values))
+
+
 def test_theil_sen_of_one_point_is_flat():
     assert theil_sen_slope([3.0]) == 0.0
 

@@ -17,6 +17,7 @@ WAIT_S = 0.006
 
 torch.set_num_threads(2)
 torch.manual_seed(0)
+square = torch.randn(384, 384)
 asked, done = threading.Event(), threading.Event()
 ask, answer = os.pipe(), os.pipe()
 
@@ -59,6 +60,9 @@ def wait() -> None:
         os.read(answer[0], 1)
     elif WHAT == "contended":
         sum(number % 7 for number in range(10_000))
+    elif WHAT == "products":  # or the steps would be too short to be looked at
+        for _ in range(4):
+            square @ square
 
 
 class Waiting(torch.nn.Module):

@@ -309,9 +309,14 @@ def test_sentinels_are_told_with_the_change_that_the_rule_saw(rich: Report) -> N
     (words,) = (w for w in rich.method if "whether the machine changed" in w)
     assert "on cpu batch 1 ran 4 times, a step taking 10.0, 10.1, 10.2 and 10.3 ms" in words
     assert "a change of +3.0 % over the sweep (95 % interval" in words  # 10.3 over 10
-    alone = report_of(run_of(cpu(1), sentinel(0, 0.01)))
+    once = run_of(cpu(1), sentinel(0, 0.01))
+    alone = report_of(once, diagnose(once))
     (words,) = (w for w in alone.method if "whether the machine changed" in w)
     assert "ran once" in words and "change of" not in words
+    assert "is not known: only 1 sentinel trial of 1 completed" in words
+    scattered = run_of(cpu(1), *(sentinel(block, s) for block, s in enumerate((0.01, 0.02, 0.01, 0.02))))
+    (words,) = (w for w in report_of(scattered, diagnose(scattered)).method if "whether the machine changed" in w)
+    assert "Whether the machine drifted is not known: on cpu the sentinel's step time changed by" in words
 
 
 def test_every_format_shows_the_sections(rich: Report) -> None:

@@ -51,7 +51,9 @@ def sentinels(run: Run, diagnosis: Diagnosis) -> str:
         parts.append(f"{words}, {change}" if change else words)
     if not parts:
         return ""
-    return f"To see whether the machine changed, the same short trial {'; '.join(parts)}. It enters no other number."
+    told = f"To see whether the machine changed, the same short trial {'; '.join(parts)}. It enters no other number."
+    why = next((rule.why for rule in diagnosis.unchecked if rule.code == _DRIFT), "")
+    return f"{told} Whether the machine drifted is not known: {plain(why, 300)}." if why else told
 
 
 def _change(diagnosis: Diagnosis, device: str) -> str:

@@ -43,13 +43,31 @@ def test_two_sentinels_warn_only_of_what_two_processes_would_not_show_by_themsel
 
 
 def test_a_change_that_noise_could_be_is_clear():
-    clear(ask_run(RULE, run_with(1.0, 1.06, noise=0.3)))
+    clear(ask_run(RULE, run_with(1.0, 1.04, noise=0.1)))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_scatter_in_which_a_large_change_could_hide_clears_nothing(device):
+    reply = missing(ask_run(RULE, run_with(1.0, 1.06, noise=0.5, device=device)))
+    assert reply.signal == "sentinel"
+    assert f"on {device}" in reply.why and "by 12 % or more" in reply.why
+
+
+def test_a_steady_device_does_not_clear_one_that_scatters():
+    run = run_of(
+        trial_of(forward=9.0),
+        *(sentinel(1.0, block, noise=0.5) for block in (0, 1)),
+        *(sentinel(0.1, block, device="cuda:0") for block in (0, 1)),
+    )
+    assert "on cpu" in missing(ask_run(RULE, run)).why
 
 
 def test_from_four_sentinels_on_a_trend_is_told_from_scatter():
     assert found(ask_run(RULE, run_with(1.0, 1.021, 1.039, 1.06, 1.081))).severity is Severity.WARNING
     # The same last over first, but up and down between: processes differ, the machine does not drift.
-    clear(ask_run(RULE, run_with(1.0, 1.08, 0.99, 1.07, 1.0, 1.08)))
+    clear(ask_run(RULE, run_with(1.0, 1.04, 0.995, 1.035, 1.0, 1.04)))
+    # With twice the scatter a drift of 12 % could hide in it.
+    missing(ask_run(RULE, run_with(1.0, 1.08, 0.99, 1.07, 1.0, 1.08)))
 
 
 def test_200_sweeps_of_six_equal_sentinels_with_3_percent_scatter_warn_in_at_most_4_percent():

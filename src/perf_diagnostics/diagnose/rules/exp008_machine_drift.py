@@ -29,6 +29,11 @@ class Change:
         low, high = self.rise.low, self.rise.high
         return low is not None and high is not None and (low >= limit or high <= 1 / (1 + limit) - 1)
 
+    def within(self, limit: float) -> bool:
+        """The whole interval lies between a fall and a rise by ``limit``."""
+        low, high = self.rise.low, self.rise.high
+        return low is not None and high is not None and high <= limit and low >= 1 / (1 + limit) - 1
+
 
 @dataclass(frozen=True)
 class MachineDrift:
@@ -50,7 +55,8 @@ class MachineDrift:
     When it is wrong:
         Two processes that do the same differ too: repeats of published benchmarks by 1 % (median), one in ten by more
         than 12 %. Two or three sentinels cannot tell that from a drift, so with these only a large change is a
-        warning. A drift that turns back is seen as scatter.
+        warning. A drift that turns back is seen as scatter. Sentinels that scatter so much that even a large change
+        could hide in it clear nothing: the rule is then unchecked.
     """
 
     code: ClassVar[str] = "EXP008"
@@ -65,7 +71,8 @@ class MachineDrift:
     change_of_few: float = field(
         default=0.12,
         metadata=limit(
-            "change from the first of two or three sentinels to warn from", "milabench: 90 % repeat in 11.9 %"
+            "change from the first of two or three sentinels to warn from; no drift is cleared whose interval is wider",
+            "milabench: 90 % repeat in 11.9 %",
         ),
     )
     trend_sentinels: int = field(
@@ -79,6 +86,9 @@ class MachineDrift:
         moved = [change for change in changes if change.beyond(self.change)]
         numbers = tuple(self._number(change) for change in changes)
         if not moved:
+            for change in changes:
+                if not change.within(self.change_of_few):
+                    raise NotMeasured("sentinel", self._too_wide(change))
             largest = max(changes, key=lambda change: abs(change.rise.value))
             return cleared(self, f"the sentinel's step time changed by {percent_between(largest.rise)}", *numbers)
         sure = [c for c in moved if c.sentinels >= self.trend_sentinels or c.beyond(self.change_of_few)]
@@ -102,6 +112,13 @@ class MachineDrift:
         ratio = quotient(times[-1], times[0])
         low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
         return Change(device, Interval(ratio.value - 1, low, high, ratio.n), len(ran))
+
+    def _too_wide(self, change: Change) -> str:
+        shown = percent_between(change.rise) if change.rise.low is not None else "an amount that is not known"
+        return (
+            f"on {change.device} the sentinel's step time changed by {shown}: that is too wide to tell whether the "
+            f"machine drifted by {percent(self.change_of_few)} or more"
+        )
 
     def _number(self, change: Change) -> Evidence:
         shown = change.rise.scaled(100)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -45,14 +46,25 @@ def test_planted_faults_are_measured_with_nothing_beside_them() -> None:
     assert lines and not any(" -n " in line or "numprocesses" in line for line in lines)
 
 
-def test_no_planted_fault_lies_where_nobody_looks() -> None:
-    """The other commands look through all files; a marker stands in the file of its test, and nowhere else."""
-    (line,) = [line for line in pytest_lines() if selects(line, ("planted",))]
-    searched = [ROOT / word for word in line.split() if word.startswith("tests/")]
+@pytest.mark.parametrize("markers", [("planted",), ("slow", "browser", "office")])
+def test_no_test_lies_where_nobody_looks(markers: tuple[str, ...]) -> None:
+    """A command that names files finds all that hold its markers; a marker stands in the file of its test only."""
+    (line,) = {line for line in pytest_lines() for marker in markers if selects(line, (marker,))}
+    told = re.search(r"-m (['\"]).*?\1(.*)", line)
+    assert told is not None
+    # By name, or as another command tells them.
+    words = subprocess.run(["bash", "-c", f"printf '%s\\n' {told[2]}"], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    searched = [ROOT / word for word in words.stdout.decode().split()]
     assert searched and all(path.exists() for path in searched)
-    assert not [other for other in pytest_lines() if other != line and " tests" in other]
     holding = {
-        path for path in (ROOT / "tests").rglob("*.py") if "mark." + "planted" in path.read_text(encoding="utf-8")
+        path
+        for path in (ROOT / "tests").rglob("*.py")
+        if any("mark." + marker in path.read_text(encoding="utf-8") for marker in markers)
     }
     assert holding and not {path for path in holding if not path.name.startswith("test_")}
     assert not {path for path in holding if not {path, *path.parents} & set(searched)}
+
+
+def test_the_fast_tests_are_looked_for_everywhere() -> None:
+    (line,) = [line for line in pytest_lines() if selects(line, ())]
+    assert " tests" not in line

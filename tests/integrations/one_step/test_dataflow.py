@@ -477,6 +477,95 @@ def test_sparse_complex_and_operators_on_devices_are_borne() -> None:
     assert "device" in watcher.why_not and torch.Tensor.__dict__.get("tolist") is None
 
 
+def normalised(places: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """A graph's adjacency as many scripts make it: each edge by its nodes' numbers of neighbours."""
+    graph = torch.sparse_coo_tensor(places, weights, (ROWS, ROWS), check_invariants=False).coalesce()
+    degrees = torch.sparse.sum(graph, 1).to_dense().clamp(min=1).rsqrt()
+    at = graph.indices()
+    scaled = graph.values() * degrees[at[0]] * degrees[at[1]]
+    return torch.sparse_coo_tensor(at, scaled, (ROWS, ROWS), check_invariants=False).coalesce()
+
+
+def edges() -> torch.Tensor:
+    return torch.stack((torch.arange(ROWS), torch.arange(ROWS).roll(1)))
+
+
+def test_the_same_sparse_tensor_made_twice_is_told_to_its_last_operator() -> None:
+    layer, x, places, weights = nn.Linear(WIDTH, WIDTH), torch.randn(ROWS, WIDTH), edges(), torch.rand(ROWS)
+
+    def again() -> torch.Tensor:
+        out = torch.sparse.mm(normalised(places, weights), layer(x))
+        return torch.sparse.mm(normalised(places, weights), out).square().sum()
+
+    def once() -> torch.Tensor:
+        graph = normalised(places, weights)
+        return torch.sparse.mm(graph, torch.sparse.mm(graph, layer(x))).square().sum()
+
+    told = looked(trained(again), layer)
+    (one,) = told["computed_again"]
+    assert one["operators"] >= 10 and "normalised(places, weights)" in one["text"]
+    quiet(looked(trained(once), layer))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CS. tensor support is in beta state")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+def test_sparse_tensors_of_other_numbers_places_and_shapes_are_not_the_same(layout: torch.layout) -> None:
+    x, dense = torch.randn(ROWS, WIDTH), torch.eye(ROWS)
+    bases = [one.to_sparse(layout=layout) for one in (dense, dense.roll(1, 0), 2 * dense)]
+    quiet(looked(lambda: [one @ x for one in bases]), "computed_again")
+    (told,) = looked(lambda: [bases[0] @ x, bases[0] @ x])["computed_again"]
+    assert told["operators"] == 1
+
+    def written() -> list[torch.Tensor]:
+        before = bases[0] @ x
+        bases[0].values().mul_(2)
+        return [before, bases[0] @ x]
+
+    quiet(looked(written), "computed_again")
+
+
+def test_written_sparse_tensors_are_not_what_they_were() -> None:
+    x, places, weights = torch.randn(ROWS, WIDTH), edges(), torch.rand(ROWS)
+
+    def step() -> list[torch.Tensor]:
+        graph = torch.sparse_coo_tensor(places, weights, (ROWS, ROWS), check_invariants=False)
+        before = graph @ x
+        graph.mul_(3)
+        middle = graph @ x
+        graph.add_(torch.eye(ROWS).to_sparse())
+        return [before, middle, graph @ x]
+
+    quiet(looked(step), "computed_again")
+
+
+def test_a_sparse_tensor_of_nothing_but_numbers_is_a_constant() -> None:
+    layer, x = nn.Linear(WIDTH, WIDTH), torch.randn(ROWS, WIDTH)
+
+    def loss() -> torch.Tensor:
+        graph = torch.sparse_coo_tensor(edges(), torch.ones(ROWS), (ROWS, ROWS), check_invariants=False).coalesce()
+        return torch.sparse.mm(graph, layer(x)).square().sum()
+
+    told = looked(trained(loss), layer)
+    assert any(".coalesce()" in one["text"] for one in told["constants_made"])
+
+
+def test_what_one_call_of_torch_makes_for_itself_is_no_constant_of_the_user_s() -> None:
+    layer, x = nn.Linear(WIDTH, WIDTH), torch.randn(ROWS, WIDTH)
+    graph = torch.eye(ROWS).to_sparse()
+    # It adds the product to zeros of its own.
+    quiet(looked(trained(lambda: torch.sparse.mm(graph, layer(x)).square().sum()), layer))
+    told = looked(trained(lambda: torch.sparse.addmm(torch.zeros(ROWS, WIDTH), graph, layer(x)).square().sum()), layer)
+    assert [one["operators"] for one in told["constants_made"]] == [1]
+
+
+def test_time_of_operators_that_nobody_is_shown_is_the_step_s() -> None:
+    x, own = torch.randn(ROWS, WIDTH), OfItsOwn(torch.randn(ROWS, WIDTH))
+    watcher = followed()
+    with shown_to(watcher):
+        torch.add(x.exp(), own)
+    assert watcher.told is not None and watcher.forward_s == 2
+
+
 class OfItsOwn(torch.Tensor):
     """A tensor that does its operators itself."""
 

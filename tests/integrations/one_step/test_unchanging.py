@@ -107,6 +107,29 @@ def test_a_frozen_encoder_on_the_same_batch_is_told_where_its_result_comes_out()
     assert not found.goes_on and found.due_after is None
 
 
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_sparse_adjacency_made_anew_in_each_step_is_told_unless_its_edges_change(changes: bool) -> None:
+    model, x = nn.Linear(WIDTH, 4), torch.randn(ROWS, WIDTH)
+    places, weights = torch.stack((torch.arange(ROWS), torch.arange(ROWS).roll(1))), torch.rand(ROWS)
+
+    def step() -> None:
+        graph = torch.sparse_coo_tensor(places, weights, (ROWS, ROWS), check_invariants=False).coalesce()
+        degrees = torch.sparse.sum(graph, 1).to_dense()
+        scaled = graph.values() / degrees[graph.indices()[0]]
+        graph = torch.sparse_coo_tensor(graph.indices(), scaled, (ROWS, ROWS), check_invariants=False).coalesce()
+        torch.sparse.mm(graph, model(x)).square().mean().backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+        if changes:
+            weights.mul_(1.01)
+
+    sites = told(step, model)
+    if changes:
+        assert sites == []
+    else:
+        (one,) = sites
+        assert one["operators"] >= 4 and one["text"].startswith("graph = ")
+
+
 def test_products_of_constants_are_told_but_not_what_weights_go_into() -> None:
     model, x, adjacency = nn.Linear(WIDTH, 4), torch.randn(ROWS, WIDTH), torch.rand(ROWS, ROWS)
 

@@ -79,6 +79,7 @@ class StepDataflow(Watcher):
 
     signals: ClassVar[tuple[str, ...]] = (*SIGNALS, unchanging.SIGNAL)
     sees_beside: ClassVar[bool] = True
+    sees_parts: ClassVar[bool] = True
 
     def __init__(self, storages: Storages) -> None:
         self._columns, self._stacks = Columns(), Stacks()
@@ -168,8 +169,16 @@ class StepDataflow(Watcher):
         except FAULTS as fault:
             self._why_not = in_words(fault)
 
-    def passes_over(self, tensors: Sequence[torch.Tensor]) -> None:
+    def passes_over(self, ran: Ran) -> None:
+        """What it reads is used, and what lies there from now on is not known; its time is the step's."""
+        if self._why_not:
+            return
+        tensors = [*ran.given(), *ran.made()]
+        read = {held.writer for one in tensors if (held := self._known(one)) is not None and held.writer >= 0}
         self._changed(tensors)
+        if ran.seconds is not None and not ran.in_backward:
+            row = self._columns.add(str(ran.operator), ran.seconds, self._stacks.here(), Origin.UNKNOWN, read)
+            self._columns.root[row], self._columns.beside[row] = 1, ran.beside
 
     def _changed(self, tensors: Iterable[torch.Tensor]) -> None:
         """They are read, and what lies in them from now on is not known."""
@@ -227,15 +236,14 @@ class StepDataflow(Watcher):
     def _see_forward(self, call: _Call, seconds: float) -> None:
         columns, storages, traits, ran = self._columns, self._storages, call.traits, call.ran
         self._in_backward = 0
-        results = [*tensors_of(ran.result)]
-        plain = all(one.layout is torch.strided for one in (*ran.given(), *results))
-        draws = not plain or not traits.known or traits.draws_with(ran.args, ran.named)
+        results = [*ran.made()]
+        draws = not traits.known or traits.draws_with(ran.args, ran.named)
         lifted = None if ran.operator is not _LIFT else self._lifted(results)
         given_it = () if lifted is not None else ran.given()
-        reads = [(storages.of(one), one) for one in given_it if one.layout is torch.strided]
+        reads = [(storages.of(one), one) for one in given_it]
         met = {id(one): held for held, one in reads}
         value = self._value(call, met, draws=draws) if lifted is None else lifted
-        origin = self._origin(call, reads, plain=plain)
+        origin = self._origin(call, reads)
         read_rows = () if traits.shape_only else {held.writer for held, _ in reads if held.writer >= 0}
         row = columns.add(traits.name, seconds, self._stacks.here(), origin, read_rows)
         columns.draws[row], columns.beside[row] = draws, ran.beside
@@ -245,12 +253,12 @@ class StepDataflow(Watcher):
         repeats = lifted is not None or (not draws and self._repeats(call, met))
         fixed = repeats and all(held.fixed for held, _ in reads)
         given, named = self._given(call, reads, met, value) if repeats else (-1, value)
-        columns.root[row] = not results or not plain or not traits.known
+        columns.root[row] = not results or not traits.known
         self._picks(row, call, reads)
         if next(call.written(), None) is not None:
             columns.takes_on_parts(row)
         made = self._rewritten(row, call, value, origin, met, fixed=fixed, given=given)
-        for number, tensor in enumerate(results if plain else ()):
+        for number, tensor in enumerate(results):
             if storages.known(tensor) is None:  # else it is a view of what the operator was given
                 made.append((storages.made(tensor, hash((value, number)), origin, row, fixed=fixed), tensor))
         self._sizes(call, reads, made)
@@ -269,7 +277,7 @@ class StepDataflow(Watcher):
             if not fixed and not isinstance(ran.result, bool):  # True is 1
                 self._changing_numbers.add(ran.result)
         self._notes_node(row)
-        self._products.see(row, traits.name, ran.args, reads, made)
+        self._products.see(row, "" if ran.in_parts else traits.name, ran.args, reads, made)
         storages.sweep()
 
     def _notes_node(self, row: int) -> None:
@@ -290,8 +298,8 @@ class StepDataflow(Watcher):
 
     def _lifted(self, made: Sequence[torch.Tensor]) -> int | None:
         """The value of what was made of Python's numbers; None where that is not known, or not new."""
-        plain = len(made) == 1 and made[0].layout is torch.strided and not made[0].requires_grad
-        if not plain or self._storages.known(made[0]) is not None or stored_bytes(made[0]) > _MOST_LIFTED:
+        alone = len(made) == 1 and not made[0].requires_grad
+        if not alone or self._storages.known(made[0]) is not None or stored_bytes(made[0]) > _MOST_LIFTED:
             return None
         return hash((_LIFT, made[0].dtype, tuple(made[0].shape), bytes_of(made[0])))
 
@@ -386,9 +394,9 @@ class StepDataflow(Watcher):
                 made.append((held, tensor))
         return made
 
-    def _origin(self, call: _Call, reads: Sequence[_Met], *, plain: bool) -> int:
+    def _origin(self, call: _Call, reads: Sequence[_Met]) -> int:
         traits = call.traits
-        origin = 0 if plain and traits.known and not traits.gives_unknown else int(Origin.UNKNOWN)
+        origin = 0 if traits.known and not traits.gives_unknown else int(Origin.UNKNOWN)
         if traits.draws_with(call.ran.args, call.ran.named):
             origin |= Origin.RANDOM
         if any(one in self._given_out for one in call.numbers()):

@@ -33,17 +33,18 @@ class Stacks:
         #: For each number the lines, the loop's first, and whether the last one calls torch without a library between.
         self.stacks: list[tuple[tuple[Line, ...], bool]] = []
 
-    def here(self) -> int:
-        """The number of the way that led to where this is called."""
+    def here(self) -> tuple[int, int]:
+        """The number of the way that led to where this is called, and which instruction of its last line did; or -1."""
         frame: FrameType | None = sys._getframe(1)
         lines: list[Line] = []
-        direct = True
+        direct, instruction = True, -1
         for _ in range(_MOST_FRAMES):
             if frame is None:
                 break
             code = frame.f_code
             kind = self._own.kind_of(code.co_filename)
             if kind is Kind.OWN:
+                instruction = instruction if lines else frame.f_lasti
                 lines.append((code, frame.f_lineno))
             elif kind is Kind.STARTER:
                 break
@@ -55,7 +56,7 @@ class Stacks:
         if number is None:
             number = self._numbers[way] = len(self.stacks)
             self.stacks.append(way)
-        return number
+        return number, instruction
 
 
 class Columns:
@@ -65,7 +66,8 @@ class Columns:
         self.names: list[str] = []
         self.seconds = array("d")
         self.backward = array("d")
-        self.stack = array("i")
+        #: The way that led to it, and the instruction of its last line.
+        self.stack, self.instruction = array("i"), array("i")
         self.origin = array("b")
         #: Whether autograd made a node of the operator's.
         self.with_node = array("b")
@@ -108,11 +110,12 @@ class Columns:
     def __len__(self) -> int:
         return len(self.names)
 
-    def add(self, name: str, seconds: float, stack: int, origin: int, reads: Iterable[int]) -> int:
-        """A row for an operator that read what these rows wrote."""
+    def add(self, name: str, seconds: float, called: tuple[int, int], origin: int, reads: Iterable[int]) -> int:
+        """A row for an operator that read what these rows wrote; ``called``: as :meth:`Stacks.here` tells it."""
         self.names.append(sys.intern(name))
         self.seconds.append(seconds)
-        self.stack.append(stack)
+        self.stack.append(called[0])
+        self.instruction.append(called[1])
         self.origin.append(origin)
         self.backward.append(0.0)
         for column in (self.with_node, self.draws, self.views, self.filled, self.root):
@@ -146,6 +149,11 @@ class Columns:
     def read_by(self, row: int) -> array[int]:
         """The rows that wrote what a row read."""
         return self._reads[self._reads_from[row] : self._reads_from[row + 1]]
+
+    def of_one_call(self, row: int, other: int) -> bool:
+        """Whether one call in the user's own code asked for both: who wrote it has nothing of what lies between."""
+        same = self.stack[row] == self.stack[other] and self.instruction[row] == self.instruction[other]
+        return same and self.instruction[row] >= 0
 
     def used(self) -> array[int]:
         """For each row whether what it gave reached anything: a root, or a row that is used itself."""

@@ -17,6 +17,7 @@ gradient of a frozen weight takes that only the first order asks for.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -122,12 +123,21 @@ def _function(line: Line) -> Any:
 
 
 def constants(columns: Columns, stacks: StackTable) -> Iterator[int]:
-    """Of the user's own: what a library makes anew cannot be kept by who calls it; nor can what is then filled."""
+    """Of the user's own: what a library makes anew cannot be kept by who calls it; nor can what is then filled.
+
+    Nor what a call of torch makes for itself, as ``torch.sparse.mm`` does the zeros that it adds to.
+    """
+    inside = array("b", bytes(len(columns)))
+    for row in range(len(columns) - 1, -1, -1):
+        if inside[row] or columns.origin[row] != Origin.CONSTANT:
+            for read in columns.read_by(row):
+                if columns.origin[read] == Origin.CONSTANT and columns.of_one_call(read, row):
+                    inside[read] = 1
     return (
         row
         for row in range(len(columns))
         if columns.origin[row] == Origin.CONSTANT
-        and not (columns.filled[row] or columns.beside[row])
+        and not (columns.filled[row] or columns.beside[row] or inside[row])
         and stacks[columns.stack[row]][1]
     )
 

@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from perf_diagnostics.integrations.one_step.operator_lines import in_backward
+from perf_diagnostics.integrations.one_step.sparse_parts import has_parts, in_parts
 from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher, tensors_of
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.measure.observation import in_words
@@ -167,24 +168,26 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _show(self, operator: Any, args: Any, named: Any, result: Any, took_ns: int) -> None:
         try:
             tensors = [*tensors_of(args, *named.values(), result)]
-            whole = all(map(_has_memory, tensors))
+            sparse = any(map(has_parts, tensors))
+            whole = all(_has_memory(one) or (sparse and has_parts(one)) for one in tensors)
             on_cpu = all(one.is_cpu for one in tensors)
             self._on_device = self._on_device or not on_cpu
             if not on_cpu and any(captures(one.device) for one in tensors):
                 return
             backward = self.in_backward or in_backward()
+            ran = Ran(operator, args, named, result, backward, took_ns * 1e-9 if on_cpu else None, self.beside)
+            parts = in_parts(ran) if sparse and whole else ran
         except FAULTS as fault:
             self.problem = in_words(fault)
             return
-        ran = Ran(operator, args, named, result, backward, took_ns * 1e-9 if on_cpu else None, self.beside)
         for number, watcher in enumerate(self.watchers):
             if number in self.problems or (self.beside and not watcher.sees_beside):
                 continue
             try:
-                if whole:
-                    watcher.see(ran)
+                if whole and (watcher.sees_parts or not sparse):
+                    watcher.see(parts)
                 else:
-                    watcher.passes_over(tensors)
+                    watcher.passes_over(ran)
             except FAULTS as fault:
                 self.problems[number] = in_words(fault)
 

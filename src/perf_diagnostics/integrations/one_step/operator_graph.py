@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from perf_diagnostics.integrations.one_step.operator_lines import backward_node, forward_node
 from perf_diagnostics.integrations.one_step.step_totals import bytes_moved
-from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher, memory, tensors_of
+from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher, memory
 from perf_diagnostics.records import Json
 
 #: On a device no operator's time is known: there its bytes stand for it, at a rate that cancels in shares.
@@ -57,6 +57,8 @@ class Operation:
 class OperatorGraph(Watcher):
     """Keeps the operators of a step's forward as they hang together."""
 
+    sees_parts: ClassVar[bool] = True
+
     def __init__(self) -> None:
         #: The operation of the operator that is shown now; None in backward, and where none is kept of it.
         self.last: Operation | None = None
@@ -80,8 +82,15 @@ class OperatorGraph(Watcher):
                 known.reached = True
         else:
             self.forward += took
-            self.last = self._add(ran.operator, [*ran.given()], [*tensors_of(ran.result)], took)
+            self.last = self._add(ran.operator, [*ran.given()], [*ran.made()], took)
         self._broken = False
+
+    def passes_over(self, ran: Ran) -> None:
+        """It takes its time all the same; on a device nothing is known of it."""
+        if ran.in_backward:
+            self.backward += ran.seconds or 0.0
+        else:
+            self.forward += ran.seconds or 0.0
 
     def _add(
         self, operator: Any, given: Sequence[torch.Tensor], made: Sequence[torch.Tensor], took: float

@@ -13,6 +13,7 @@ class StepTotals(Watcher):
     """Adds up the seconds of the operators on the CPU, and the bytes that those on a device read and write."""
 
     signals: ClassVar[tuple[str, ...]] = ("operator_seconds_forward", "operator_bytes_forward")
+    sees_parts: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self.operators = 0
@@ -25,6 +26,11 @@ class StepTotals(Watcher):
             self._bytes[ran.in_backward] += bytes_moved(ran.args, ran.result)
         else:
             self._seconds[ran.in_backward] += ran.seconds
+
+    def passes_over(self, ran: Ran) -> None:
+        """It takes its time all the same."""
+        self.operators += 1
+        self._seconds[ran.in_backward] += ran.seconds or 0.0
 
     @property
     def why_not(self) -> str:

@@ -199,11 +199,14 @@ class Unchanging:
         written_over = any(not self._left[one] for one in columns.rewritten.get(row, ()))
         if columns.spoiled[row] or written_over or not lines:
             return None
-        inside = any(columns.stack[one] == columns.stack[row] for one in readers)
-        if inside and not direct and not self._is_cast_of_a_leaf(row):
+        mixed = columns.of_one_call if direct else self._from_one_line
+        if any(mixed(row, one) for one in readers) and not self._is_cast_of_a_leaf(row):
             return None
         others = (self._stacks[columns.stack[one]][0] for one in readers)
         return lines[min((apart(lines, other) for other in others), default=len(lines) - 1)]
+
+    def _from_one_line(self, row: int, other: int) -> bool:
+        return self._columns.stack[row] == self._columns.stack[other]
 
     def _is_cast_of_a_leaf(self, row: int) -> bool:
         """Such as autocast's of a frozen weight: whoever has the model can cast it for good."""

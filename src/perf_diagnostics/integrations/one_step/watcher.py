@@ -29,10 +29,16 @@ class Ran(NamedTuple):
     seconds: float | None
     #: Whether a model asked for it that nobody trains, called beside those that are: it may lie in another phase.
     beside: bool = False
+    #: Whether sparse tensors stand as tuples of what they are kept in: see :func:`sparse_parts.in_parts`.
+    in_parts: bool = False
 
     def given(self) -> Iterator[torch.Tensor]:
         """The tensors that it was called with."""
         return tensors_of(*self.args, *self.named.values())
+
+    def made(self) -> Iterator[torch.Tensor]:
+        """The tensors that it gave."""
+        return tensors_of(self.result)
 
 
 class Watcher:
@@ -47,16 +53,14 @@ class Watcher:
     signals: ClassVar[tuple[str, ...]] = ()
     #: Whether it is shown those as well for which a model asked beside those that are trained.
     sees_beside: ClassVar[bool] = False
+    #: Whether it is shown those on sparse tensors as well, in their parts.
+    sees_parts: ClassVar[bool] = False
 
     def opens(self) -> None:
         """Operators are shown from here on, after others that were not: memory may hold something else by now."""
 
-    def passes_over(self, tensors: Sequence[torch.Tensor]) -> None:
-        """An operator has run that nobody is shown, for some of its tensors' numbers lie in no one piece of memory.
-
-        Args:
-            tensors: its arguments and results.
-        """
+    def passes_over(self, ran: Ran) -> None:
+        """An operator has run that it is not shown, for some of its tensors' numbers lie in no piece of memory."""
 
     def see(self, ran: Ran) -> None:
         """An operator has run."""

@@ -47,4 +47,5 @@ DOSES: tuple[Dose, ...] = (
     *_doses("CMP030", "computed_again"),
     *_doses("CMP032", "unchanging"),
     *_doses("CMP033", "known_answers"),
+    *_doses("CMP038", "beside_the_loss"),
 )

@@ -7,7 +7,7 @@ from tests.planted.plant import Plant, Script, slower
 _OTHERS = ("INP001", "HST005", "HST006", "OPT001", "CMP017", "CMP020", "CMP021")
 
 #: What following the data through one step finds.
-_NEEDLESS = ("CMP027", "CMP028", "CMP029", "CMP030", "CMP032", "CMP033")
+_NEEDLESS = ("CMP027", "CMP028", "CMP029", "CMP030", "CMP032", "CMP033", "CMP038")
 
 #: Several operators for what one of torch's does at once, and what they are not to be taken for.
 _COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030", "CMP032", "CMP034")
@@ -95,6 +95,16 @@ PLANTS = (
         "a script whose model computes the kernel of points that never move in each forward",
         dose="512 points of 64 numbers",
         steps=(700, 1400),
+        slower_by=1.2,
+    ),
+    _plant(
+        _NEEDLESS,
+        "CMP038",
+        "watched-each",
+        "watched-seldom",
+        "a script whose model sorts its features in each forward, for a log",
+        dose="64 rows of 2,048",
+        steps=(400, 1300),
         slower_by=1.2,
     ),
     _plant(

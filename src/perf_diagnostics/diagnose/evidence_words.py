@@ -65,6 +65,7 @@ _TAKE = {
     "penalties on the weights": "penalties on the weights",
     "products in a dearer order": "products in a dearer order",
     "repeated backwards": "repeated backwards",
+    "results beside the loss": "results beside the loss",
     "results that nothing uses": "results that nothing uses",
     "terms multiplied by 0": "terms multiplied by 0",
     "the lines of these products": "the lines of these products",

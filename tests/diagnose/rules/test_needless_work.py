@@ -1,4 +1,4 @@
-"""CMP027 to CMP030 and CMP032: work that need not be done, as following the data through one step tells it."""
+"""CMP027 to CMP030, CMP032 and CMP038: work that need not be done, as following the data through one step tells it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from perf_diagnostics.diagnose.rules.cmp028_parameters_multiplied_first import P
 from perf_diagnostics.diagnose.rules.cmp029_results_never_used import ResultsNeverUsed
 from perf_diagnostics.diagnose.rules.cmp030_computed_again import ComputedAgain
 from perf_diagnostics.diagnose.rules.cmp032_computed_each_step import ComputedEachStep
+from perf_diagnostics.diagnose.rules.cmp038_beside_the_loss import BesideTheLoss
 from perf_diagnostics.testing import trial_of
 from tests.diagnose.answers import clear, found, missing, number
 
@@ -20,6 +21,7 @@ RULES: tuple[tuple[Any, str, str], ...] = (
     (ConstantsMadeAnew(), "constants_made", "making constants"),
     (ParametersMultipliedFirst(), "dense_products", "multiplying parameters first"),
     (ResultsNeverUsed(), "never_used", "results that nothing uses"),
+    (BesideTheLoss(), "beside_the_loss", "results beside the loss"),
     (ComputedAgain(), "computed_again", "computing the same again"),
     (ComputedEachStep(), "unchanging", "computing what never changes"),
 )

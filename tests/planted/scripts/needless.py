@@ -7,6 +7,9 @@ from torch.nn import functional
 
 WIDTH = 512
 
+#: Of features that are watched.
+WIDE = 4 * WIDTH
+
 
 class Adapted(torch.nn.Module):
     """Three frozen layers with low-rank updates, which are merged into the weight or stand beside it."""
@@ -108,6 +111,24 @@ class Smoothed(torch.nn.Module):
         return self.last((self.first(x) @ kernel).relu())
 
 
+class Watched(torch.nn.Module):
+    """Keeps quantiles of its features for a log: of each batch (``every`` 1), or of every fiftieth."""
+
+    def __init__(self, every):
+        super().__init__()
+        self.every, self.calls, self.spread = every, 0, 0.0
+        self.first, self.last = torch.nn.Linear(256, WIDE), torch.nn.Linear(WIDE, 10)
+
+    def forward(self, x):
+        hidden = self.first(x).relu()
+        if self.calls % self.every == 0:
+            with torch.no_grad():
+                ranked = hidden.sort(dim=1).values
+                self.spread = (ranked[:, -WIDE // 10] - ranked[:, WIDE // 10]).mean().item()
+        self.calls += 1
+        return self.last(hidden)
+
+
 MODELS = {
     "merged-weights": lambda: Adapted(merged=True),
     "weights-beside": lambda: Adapted(merged=False),
@@ -119,4 +140,6 @@ MODELS = {
     "encoded-once": lambda: Encoded(twice=False),
     "kernel-anew": lambda: Smoothed(anew=True),
     "kernel-kept": lambda: Smoothed(anew=False),
+    "watched-each": lambda: Watched(every=1),
+    "watched-seldom": lambda: Watched(every=50),
 }

@@ -379,6 +379,8 @@ def _tensor_of_a_list(node: _Node) -> str:
     if call is None or not call.args:
         return ""
     first = call.args[0]
+    if isinstance(first, ast.List) and not any(isinstance(one, ast.ListComp | ast.Starred) for one in first.elts):
+        return ""  # so many numbers as are written there: no time to speak of
     made = isinstance(first, ast.ListComp) or node.kind(first) == "list" or _call(first, "tolist", "list") is not None
     return ast.unparse(call.func) if made else ""
 

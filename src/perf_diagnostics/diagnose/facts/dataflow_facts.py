@@ -195,6 +195,12 @@ def never_used(facts: TrialFacts) -> tuple[Needless, ...]:
     return _most_first(Needless(*looked.shared(one)) for one in looked.entries)
 
 
+def beside_the_loss(facts: TrialFacts) -> tuple[Needless, ...]:
+    """What one step made of what its loss is made of, for nothing that trains; raises as :func:`computed_again`."""
+    looked = _Looked(facts, "beside_the_loss")
+    return _most_first(Needless(*looked.shared(one)) for one in looked.entries)
+
+
 def dense_products(facts: TrialFacts) -> tuple[DenseParameters, ...]:
     """Products of parameters for which another order takes less; raises as :func:`computed_again`."""
     looked = _Looked(facts, "dense_products")

@@ -39,6 +39,12 @@ _NUMBER, _ONE, _PARTS = torch.ops.aten._local_scalar_dense, torch.ops.aten.selec
 #: is known by what lies in it.
 _LIFT, _MOST_LIFTED = torch.ops.aten.lift_fresh, 1 << 18
 
+#: What autograd makes of the tensor that a backward begins with.
+_ONES = torch.ops.aten.ones_like
+
+#: Numbers that stand in many programs, so that one of a tensor's that is the same says nothing.
+_USUAL = frozenset((-1, 0, 0.5, 1, 2))
+
 #: Where sizes are asked for on behalf of who calls: in torch, and by who looks on.
 _NO_READERS = (str(Path(torch.__file__).parent) + os.sep, str(Path(__file__).parents[2]) + os.sep)
 
@@ -154,7 +160,9 @@ class StepDataflow(Watcher):
     def read(self, tensor: torch.Tensor) -> None:
         """A tensor's numbers are read by other means than an operator; raises nothing."""
         try:
-            self._reads(tensor)
+            held = self._reads(tensor)
+            if held is not None and held.writer >= 0:
+                self._columns.all_taken[held.writer] = len(self._columns)
         except FAULTS as fault:
             self._why_not = in_words(fault)
 
@@ -211,10 +219,19 @@ class StepDataflow(Watcher):
         if traits is None:
             traits = self._traits[ran.operator] = traits_of(ran.operator)
         call = _Call(traits, ran)
+        if ran.operator is _ONES:
+            self._notes_loss(call)
         if ran.in_backward:
             self._see_backward(call, ran.seconds)
         else:
             self._see_forward(call, ran.seconds)
+
+    def _notes_loss(self, call: _Call) -> None:
+        """Whether a backward begins with it: what passes gradients on as they are has no operator in backward."""
+        for tensor in call.ran.given():
+            held = self._known(tensor) if tensor.requires_grad else None
+            if held is not None and held.writer >= 0:
+                self._columns.backward_begins.add(held.writer)
 
     def _see_backward(self, call: _Call, seconds: float) -> None:
         """It is used, and so is all that it reads; what it makes is not followed."""
@@ -239,7 +256,8 @@ class StepDataflow(Watcher):
         results = [*ran.made()]
         draws = not traits.known or traits.draws_with(ran.args, ran.named)
         lifted = None if ran.operator is not _LIFT else self._lifted(results)
-        given_it = () if lifted is not None else ran.given()
+        given_it = [] if lifted is not None else [*ran.given()]
+        met_before = all(storages.known(one) is not None for one in given_it)
         reads = [(storages.of(one), one) for one in given_it]
         met = {id(one): held for held, one in reads}
         value = self._value(call, met, draws=draws) if lifted is None else lifted
@@ -254,6 +272,7 @@ class StepDataflow(Watcher):
         fixed = repeats and all(held.fixed for held, _ in reads)
         given, named = self._given(call, reads, met, value) if repeats else (-1, value)
         columns.root[row] = not results or not traits.known
+        self._notes_python(row, call, reads, lifted=lifted is not None, met_before=met_before)
         self._picks(row, call, reads)
         if next(call.written(), None) is not None:
             columns.takes_on_parts(row)
@@ -279,6 +298,18 @@ class StepDataflow(Watcher):
         self._notes_node(row)
         self._products.see(row, "" if ran.in_parts else traits.name, ran.args, reads, made)
         storages.sweep()
+
+    def _notes_python(self, row: int, call: _Call, reads: Sequence[_Met], *, lifted: bool, met_before: bool) -> None:
+        """What Python gets of its numbers, what it may have made of others, and what it read from before the step."""
+        columns = self._columns
+        if call.ran.operator is _NUMBER:
+            columns.number_taken.update({held.writer: row for held, _ in reads if held.writer >= 0})
+        numbers = {*call.numbers()} - _USUAL
+        columns.of_numbers[row] = lifted or not self._given_out.isdisjoint(numbers)
+        columns.of_arrays[row] = not met_before or call.traits.gives_unknown
+        before = tuple(held for held, _ in reads if held.writer < 0)
+        if before:
+            columns.from_before[row] = before
 
     def _notes_node(self, row: int) -> None:
         """Whether autograd has made a node of the operator's."""
@@ -384,6 +415,7 @@ class StepDataflow(Watcher):
             if held is not None:
                 if held.writer < 0:
                     self._columns.root[row] = 1  # what was there before the step outlives it
+                    self._columns.into_before[row] = (*self._columns.into_before.get(row, ()), held)
                 elif held.origin == Origin.CONSTANT and origin != Origin.CONSTANT:
                     self._columns.filled[held.maker] = self._columns.filled[held.writer] = 1
                 if ((held.fixed and not fixed) or (held.given >= 0 and given < 0)) and held.writer >= 0:
@@ -424,9 +456,9 @@ class StepDataflow(Watcher):
 
     @property
     def told(self) -> dict[str, Json]:
-        """``computed_again``, ``constants_made``, ``dense_products`` and ``never_used``: see :mod:`dataflow_told`."""
+        """The lists of :mod:`dataflow_told` by their names."""
         self._ends()
-        return told_of(self._columns, self._stacks.stacks, self._products.found)
+        return told_of(self._columns, self._stacks.stacks, self._products.found, self._storages.all)
 
     def _ends(self) -> None:
         self._unseen.end()

@@ -102,6 +102,16 @@ class Columns:
         self.picks: dict[int, frozenset[int]] = {}
         #: By row those that wrote over what it gave.
         self.rewritten: dict[int, list[int]] = {}
+        #: By row the memories from before the step that it read, and those that it wrote into.
+        self.from_before: dict[int, tuple[Held, ...]] = {}
+        self.into_before: dict[int, tuple[Held, ...]] = {}
+        #: By row how many rows there were when Python last read what it gave: a number of it, and all of it.
+        self.number_taken: dict[int, int] = {}
+        self.all_taken: dict[int, int] = {}
+        #: Whether it read what Python may have made of numbers that it had read, and whether of whole tensors.
+        self.of_numbers, self.of_arrays = array("b"), array("b")
+        #: The rows that made what a backward begins with.
+        self.backward_begins: set[int] = set()
         #: The row under way when backward first came to it, or -1.
         self.freed_at = array("i")
         self._reads = array("i")
@@ -120,7 +130,7 @@ class Columns:
         self.backward.append(0.0)
         for column in (self.with_node, self.draws, self.views, self.filled, self.root):
             column.append(0)
-        for column in (self.fixed, self.spoiled, self.beside):
+        for column in (self.fixed, self.spoiled, self.beside, self.of_numbers, self.of_arrays):
             column.append(0)
         self.given.append(-1)
         for column in (self.value, self.named):

@@ -39,16 +39,17 @@ class Held:
     value, with places in the stead of what those arguments hold, of which the first begins ``base`` numbers in;
     ``handed`` is whether it is such an argument itself, whatever made it. ``picked`` is the operator that took a part
     of it last of which a tensor's number said which one; -1: none did. ``sized`` is whether how many numbers
-    there are, or in a part of it, may depend on numbers.
+    there are, or in a part of it, may depend on numbers. ``size`` are its bytes.
     """
 
     __slots__ = (
         *("base", "chain", "compared", "fixed", "given", "handed", "maker", "named", "origin"),
-        *("picked", "sized", "value", "version", "weak", "window", "writer"),
+        *("picked", "size", "sized", "value", "version", "weak", "window", "writer"),
     )
 
     def __init__(self, weak: Any, value: int, origin: int, writer: int, window: int, *, fixed: bool) -> None:
         self.weak = weak
+        self.size = 0
         self.value = value
         self.fixed = fixed
         self.origin = origin
@@ -141,6 +142,11 @@ class Storages:
         else:
             held.compared = _some_numbers(tensor, tensor.untyped_storage())
 
+    @property
+    def all(self) -> list[Held]:
+        """Every one that is known of, gone ones among them."""
+        return [*self._held.values()]
+
     def sweep(self, *, now: bool = False) -> None:
         """Forget what has been let go. Is asked while operators are shown, so that nothing read it unseen."""
         if now or len(self._living) >= self._sweep_at:
@@ -158,6 +164,7 @@ class Storages:
 
     def _add(self, storage: Any, value: int, origin: int, writer: int, *, fixed: bool) -> Held:
         held = Held(_weak(storage), value, origin, writer, self._window, fixed=fixed)
+        held.size = storage.nbytes()
         self._held[storage._cdata] = held
         return held
 

@@ -1,6 +1,6 @@
 """What the operators of one step show that need not have been done, as facts tell it.
 
-Each of the four lists has one entry a line of the user's own: ``file``, ``line``, ``function`` and ``text``, how many
+Each of the lists has one entry a line of the user's own: ``file``, ``line``, ``function`` and ``text``, how many
 ``operators`` of forward it is about, and the seconds that would not be needed, ``seconds_forward`` and
 ``seconds_backward``.
 
@@ -13,6 +13,7 @@ operations: ``rows``, ``inner`` and ``columns`` of the first such product, ``bat
 ``seconds_instead``, what the other order takes at the speed of the batch's products, and ``seconds_more``, what the
 gradient of a frozen weight takes that only the first order asks for.
 ``never_used``: what came to nothing: no operator read it that was used itself, nor did autograd.
+``beside_the_loss``: what was made of what the loss is made of, and is used, but by nothing that trains.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from perf_diagnostics.integrations.one_step.beside_the_loss import beside_the_loss
 from perf_diagnostics.integrations.one_step.dataflow_columns import Columns, Line
-from perf_diagnostics.integrations.one_step.dataflow_storages import Origin
+from perf_diagnostics.integrations.one_step.dataflow_storages import Held, Origin
 from perf_diagnostics.integrations.one_step.dense_products import DenseProduct
 from perf_diagnostics.integrations.one_step.operator_lines import as_told
 from perf_diagnostics.measure.code.code_places import CodePlaces
 from perf_diagnostics.records import Json
 
-SIGNALS = ("computed_again", "constants_made", "dense_products", "never_used")
+SIGNALS = ("beside_the_loss", "computed_again", "constants_made", "dense_products", "never_used")
 
 #: So many lines are told at most, those with the most seconds, and none with less of all than this part.
 _MOST_TOLD, _LEAST_PART = 8, 0.005
@@ -67,13 +69,17 @@ class Site:
         return max(self.lines, key=lambda line: self.lines[line])
 
 
-def told_of(columns: Columns, stacks: StackTable, products: Sequence[DenseProduct]) -> dict[str, Json]:
-    """The four lists by their names."""
+def told_of(
+    columns: Columns, stacks: StackTable, products: Sequence[DenseProduct], memories: Sequence[Held]
+) -> dict[str, Json]:
+    """The lists by their names."""
     used = columns.used()
     told = Telling(sum(columns.seconds) + sum(columns.backward))
     idle = (row for row in range(len(columns)) if not (used[row] or columns.views[row] or columns.beside[row]))
     made = (row for row in constants(columns, stacks) if used[row])
+    beside = (row for row in beside_the_loss(columns, memories) if used[row])
     return {
+        "beside_the_loss": told.sites(_sites(columns, stacks, beside, _function)),
         "computed_again": told.sites(_again(columns, stacks, used).values(), _first_lines(told)),
         "constants_made": told.sites(_sites(columns, stacks, made, _function)),
         "dense_products": told.sites(_dense(columns, stacks, products).values(), lambda site: site.more),

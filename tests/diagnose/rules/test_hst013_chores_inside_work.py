@@ -66,6 +66,8 @@ def test_the_verdict_names_the_line_that_asks_for_it_and_not_the_one_with_most_w
     ("call", "kind"),
     [
         ("copy.deepcopy", "copying objects"),
+        ("torch.distributions.constraints._Real.check", "checking arguments"),
+        ("torch.distributions.distribution.Distribution.__init__", "checking arguments"),
         ("torch.serialization.save", "saving"),
         ("logging.Logger.info", "logging"),
         ("matplotlib.pyplot.savefig", "drawing"),

@@ -164,9 +164,22 @@ _TEXT = KindOfWork(
     ),
 )
 
+_CHECKING = KindOfWork(
+    "checking arguments",
+    _below(
+        *("torch.distributions.constraints", "torch.distributions.distribution.Distribution._validate_sample"),
+        *("torch.distributions.distribution.Distribution.__init__", "beartype", "typeguard", "jaxtyping"),
+    ),
+    Remedy(
+        "Leave the checks out once the training is known to be right: of torch.distributions with "
+        "torch.distributions.Distribution.set_default_validate_args(False) before the loop (or validate_args=False, or "
+        "python -O); checks of types and shapes by a setting of their own. Each looks at all numbers and waits for it."
+    ),
+)
+
 #: What may be done inside of forward, backward and optimizer, in their order: a logger may be handed metrics, and these
 #: copy what they keep. A service and another program are none, which HST012 sees waited for.
-INSIDE = (_SAVING, _PICTURES, _IMAGES, _TEXT, _LOGGING, _METRICS, _COPYING)
+INSIDE = (_SAVING, _PICTURES, _IMAGES, _TEXT, _LOGGING, _METRICS, _CHECKING, _COPYING)
 
 #: What metrics do that are computed once a pass: they take in each batch.
 _TAKES_IN = re.compile(r"(?:torchmetrics|torcheval|ignite\.metrics)\..*\.update$|evaluate\..*\.add(?:_batch)?$")

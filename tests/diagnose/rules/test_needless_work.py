@@ -33,9 +33,12 @@ def entry(line: int = 31, *, forward: float = 0.5, backward: float = 0.5, **more
     return {name: value for name, value in (told | more).items() if value is not None}
 
 
-def ask(rule: Any, name: str, *lines: object, forward: float = 2.0, backward: float = 4.0, **more: Any) -> Any:
+def ask(
+    rule: Any, name: str, *lines: object, forward: float = 2.0, backward: float = 4.0, python: float = 0.0, **more: Any
+) -> Any:
     """Operators take 2 s in forward and 4 s in backward, which are 0.04 and 0.06 of a step of 0.1 s."""
     facts = {"operator_seconds_forward": forward, "operator_seconds_backward": backward, name: list(lines)}
+    facts |= {"python_seconds_forward": python}
     trial = trial_of(**({"forward": 0.04, "backward": 0.06} | more), facts=facts)
     try:
         return rule.check(TrialFacts.of(trial))
@@ -129,6 +132,15 @@ def test_what_is_the_same_in_each_step_is_told_with_the_memory_that_keeping_it_t
     assert "register_buffer" in finding.remedies[0].says
     cast = found(ask(ComputedEachStep(), "unchanging", entry(casts=True)))
     assert "to(torch.bfloat16)" in cast.remedies[0].says
+
+
+def test_tensors_that_python_makes_anew_are_told_as_such_and_weighed_with_its_time() -> None:
+    table = entry(operators=2, forward=1.0, backward=0.0, of_python=True)
+    finding = found(ask(ComputedEachStep(), "unchanging", table, python=2.0))
+    # 1 s of the 2 s of operators and 2 s of Python in 40 % of the step.
+    assert number(finding, "computing what never changes").value == pytest.approx(10.0)
+    assert "makes tensors of the same numbers from Python in each step" in finding.summary
+    assert "once: 2 tensors at gan.py:31" in finding.summary
 
 
 def test_a_model_called_beside_the_trained_one_is_weighed_by_backward() -> None:

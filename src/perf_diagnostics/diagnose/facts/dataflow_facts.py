@@ -80,12 +80,14 @@ class DenseParameters(Needless):
 class EachStep(Needless):
     """What several steps computed of the same unchanged tensors, as that many ``looks`` have seen.
 
-    Keeping what comes of it takes ``bytes_kept``; ``casts`` says that nothing but types of numbers is changed.
+    Keeping what comes of it takes ``bytes_kept``; ``casts`` says that nothing but types of numbers is changed,
+    ``of_python`` that most of it is what Python takes to make the numbers.
     """
 
     looks: int = 0
     bytes_kept: int = 0
     casts: bool = False
+    of_python: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,7 @@ def computed_each_step(facts: TrialFacts) -> tuple[EachStep, ...]:
             looks=_whole(one.get("looks")),
             bytes_kept=_whole(one.get("bytes")),
             casts=one.get("casts") is True,
+            of_python=one.get("of_python") is True,
         )
         for one in looked.entries
     )
@@ -263,10 +266,11 @@ class _Looked:
             raise facts.missing(name, _NOBODY)
         self._of_a_second: dict[Phase, float] = {}
         shares = {Phase.FORWARD: facts.share(_phase_of_forward(facts)), Phase.BACKWARD: facts.share(Phase.BACKWARD)}
+        python = _number(facts.result.facts.get("python_seconds_forward")) or 0.0
         for phase, share in shares.items():
-            seconds = facts.number(f"operator_seconds_{phase}")
+            seconds = facts.number(f"operator_seconds_{phase}") + (python if phase is Phase.FORWARD else 0.0)
             self._of_a_second[phase] = share.value / seconds if seconds > 0 else 0.0
-        seconds = sum(facts.number(f"operator_seconds_{phase}") for phase in shares)
+        seconds = python + sum(facts.number(f"operator_seconds_{phase}") for phase in shares)
         if not seconds > 0:
             raise NotMeasured(name, "the operators of the step that was looked through have no times")
         self._of_any = sum(share.value for share in shares.values()) / seconds

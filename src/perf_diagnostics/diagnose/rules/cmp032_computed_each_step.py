@@ -40,7 +40,8 @@ class ComputedEachStep:
         in memory, not written into since by torch's count, and hold the same numbers where some of them are compared.
         Trained parameters, random draws, what was made of numbers read back from changing tensors, and what writes
         into a tensor that outlives the step do not count; nor does what CMP027, CMP029 and CMP030 tell, nor what a
-        library makes and uses inside of one call. The median of its shares of the steps' operators counts, on the CPU.
+        library makes and uses inside of one call. The median of its shares of the steps' operators counts, on the CPU,
+        with what Python took before a tensor that it made of a list, up to 3 µs a number.
         A frozen model that the loop calls beside the trained one, and what lies outside of models, take their share by
         the pace of backward.
 
@@ -85,6 +86,11 @@ class ComputedEachStep:
 
 def _summary(found: tuple[EachStep, ...]) -> str:
     first = found[0]
+    if first.of_python:
+        return (
+            f"{of_the_step(found)} makes tensors of the same numbers from Python in each step, which could be made "
+            f"once: {counted(first.operators, 'tensor')}{at_line(first.place, with_text=True)}{and_more(found)}."
+        )
     return (
         f"{of_the_step(found)} computes in each step what comes of tensors that never change, and could be computed "
         f"once: {counted(first.operators, 'operator')}{at_line(first.place, with_text=True)}{and_more(found)}."

@@ -21,6 +21,8 @@ from perf_diagnostics.records import CodePath, CodeSamples, Phase
 #: What a model computes lies in these; what else is done in them was put there by its author.
 _WORK = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 
+_METRIC = "metrics, text, checks, copies, logs and files in the work"
+
 #: Lines that a finding names at most.
 _MOST_LINES = 3
 
@@ -35,9 +37,9 @@ class ChoresInsideWork:
     What it measures:
         In a trial on the CPU, the part of the looks at the training's stack, in each of these phases, that saw such a
         function of a library at work: metrics, torch's printing of tensors, copy, serializers, loggers, drawing, checks
-        of arguments (torch.distributions). The phases' lengths are measured, and the looks divide them. All that ``training_step`` (Lightning) or
-        ``compute_loss`` (transformers) does lies in ``forward``. Metrics count at lines that no loss depends on, by the
-        program's text, and without what takes in a batch (``update``).
+        of arguments (torch.distributions). The phases' lengths are measured, and the looks divide them. All that
+        ``training_step`` (Lightning) or ``compute_loss`` (transformers) does lies in ``forward``. Metrics count at
+        lines that no loss depends on, by the program's text, and without what takes in a batch (``update``).
 
     Why it matters:
         It looks like a model that computes. A curve over all predictions so far (AUROC), asked in each step, sorts them
@@ -72,10 +74,10 @@ class ChoresInsideWork:
         if code is None:
             raise facts.missing("code_lines", "which lines of the code the time goes to was not looked at")
         time = time_where(facts, lambda path: kind_inside(path, code) is not None, _WORK)
-        number = evidence("metrics, text, checks, copies, logs and files in the work", time.share, "%", limit=self.warn_share)
+        number = evidence(_METRIC, time.share, "%", limit=self.warn_share)
         graded = grade(time.share, ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share)))
         if graded is None or not time.looks:
-            says = f"{percent_between(time.share)} of a step goes to metrics, text, checks, copies, logs and files in the work"
+            says = f"{percent_between(time.share)} of a step goes to {_METRIC}"
             return cleared(self, says, number)
         kind = _most(code)
         grown = growth_in_pass(facts, Phase(max(time.phases, key=lambda phase: time.phases[phase])))

@@ -39,6 +39,9 @@ _NUMBER, _ONE, _PARTS = torch.ops.aten._local_scalar_dense, torch.ops.aten.selec
 #: is known by what lies in it.
 _LIFT, _MOST_LIFTED = torch.ops.aten.lift_fresh, 1 << 18
 
+#: A number that Python makes takes so long at most, in s: a call of a few lines for each.
+_A_NUMBER_S = 3e-6
+
 #: What autograd makes of the tensor that a backward begins with.
 _ONES = torch.ops.aten.ones_like
 
@@ -305,6 +308,8 @@ class StepDataflow(Watcher):
         if call.ran.operator is _NUMBER:
             columns.number_taken.update({held.writer: row for held, _ in reads if held.writer >= 0})
         numbers = {*call.numbers()} - _USUAL
+        if lifted:
+            columns.between[row] = min(call.ran.before, _A_NUMBER_S * sum(one.numel() for one in call.ran.made()))
         columns.of_numbers[row] = lifted or not self._given_out.isdisjoint(numbers)
         columns.of_arrays[row] = not met_before or call.traits.gives_unknown
         before = tuple(held for held, _ in reads if held.writer < 0)
@@ -478,7 +483,7 @@ class StepDataflow(Watcher):
         self._ends()
         columns = self._columns
         rows = range(len(columns))
-        return {columns.value[row]: columns.seconds[row] for row in rows if columns.fixed[row]}
+        return {columns.value[row]: columns.seconds[row] + columns.between[row] for row in rows if columns.fixed[row]}
 
     @property
     def named_values(self) -> dict[int, float]:
@@ -486,7 +491,8 @@ class StepDataflow(Watcher):
         self._ends()
         columns = self._columns
         rows = range(len(columns))
-        return {columns.named[row]: columns.seconds[row] for row in rows if columns.given[row] >= 0}
+        seconds, between = columns.seconds, columns.between
+        return {columns.named[row]: seconds[row] + between[row] for row in rows if columns.given[row] >= 0}
 
     @property
     def forward_s(self) -> float:

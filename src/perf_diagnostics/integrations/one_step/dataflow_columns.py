@@ -108,6 +108,8 @@ class Columns:
         #: By row how many rows there were when Python last read what it gave: a number of it, and all of it.
         self.number_taken: dict[int, int] = {}
         self.all_taken: dict[int, int] = {}
+        #: Of a tensor made of Python's numbers, how long Python may have taken to make them, in s.
+        self.between = array("d")
         #: Whether it read what Python may have made of numbers that it had read, and whether of whole tensors.
         self.of_numbers, self.of_arrays = array("b"), array("b")
         #: The rows that made what a backward begins with.
@@ -132,6 +134,7 @@ class Columns:
             column.append(0)
         for column in (self.fixed, self.spoiled, self.beside, self.of_numbers, self.of_arrays):
             column.append(0)
+        self.between.append(0.0)
         self.given.append(-1)
         for column in (self.value, self.named):
             column.append(0)

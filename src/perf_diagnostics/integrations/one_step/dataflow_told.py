@@ -14,6 +14,8 @@ operations: ``rows``, ``inner`` and ``columns`` of the first such product, ``bat
 gradient of a frozen weight takes that only the first order asks for.
 ``never_used``: what came to nothing: no operator read it that was used itself, nor did autograd.
 ``beside_the_loss``: what was made of what the loss is made of, and is used, but by nothing that trains.
+
+``python_seconds_forward`` is what Python may have taken to make the numbers of tensors, beside all operators.
 """
 
 from __future__ import annotations
@@ -79,6 +81,7 @@ def told_of(
     made = (row for row in constants(columns, stacks) if used[row])
     beside = (row for row in beside_the_loss(columns, memories) if used[row])
     return {
+        "python_seconds_forward": sum(columns.between),
         "beside_the_loss": told.sites(_sites(columns, stacks, beside, _function)),
         "computed_again": told.sites(_again(columns, stacks, used).values(), _first_lines(told)),
         "constants_made": told.sites(_sites(columns, stacks, made, _function)),

@@ -123,11 +123,13 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         finally:
             self._since = _clock()
 
-    def _lap(self) -> None:
+    def _lap(self) -> int:
+        """How long the thread ran since it was last asked; it counts where it is no model's beside. In ns."""
         now = _clock()
-        if not self.beside:
-            self._around[self.in_backward] += max(0, now - self._since)
+        ran = 0 if self.beside else max(0, now - self._since)
+        self._around[self.in_backward] += ran
         self._since = now
+        return ran
 
     def close(self) -> None:
         """Show no more. Modes of the user's that were entered since, and not left yet, stay."""
@@ -156,16 +158,17 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._hid = False
             self._begin_to_show()
             self._since = _clock()
-        self._lap()
+        before = self._lap()
         result = func(*args, **named)
         took = _clock() - self._since
         self.seen += 1
         if self.seen <= _MOST_OPERATORS:
-            self._show(getattr(func, "_overloadpacket", func), args, named, result, took)
+            self._show(getattr(func, "_overloadpacket", func), args, named, result, took, before)
         self._since = _clock()
         return result
 
-    def _show(self, operator: Any, args: Any, named: Any, result: Any, took_ns: int) -> None:
+    def _show(self, operator: Any, args: Any, named: Any, result: Any, *ran_ns: int) -> None:
+        """``ran_ns``: how long the operator took, and what ran before it."""
         try:
             tensors = [*tensors_of(args, *named.values(), result)]
             sparse = any(map(has_parts, tensors))
@@ -175,7 +178,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if not on_cpu and any(captures(one.device) for one in tensors):
                 return
             backward = self.in_backward or in_backward()
-            ran = Ran(operator, args, named, result, backward, took_ns * 1e-9 if on_cpu else None, self.beside)
+            took_s, before_s = (one * 1e-9 for one in ran_ns)
+            ran = Ran(operator, args, named, result, backward, took_s if on_cpu else None, self.beside, before_s)
             parts = in_parts(ran) if sparse and whole else ran
         except FAULTS as fault:
             self.problem = in_words(fault)

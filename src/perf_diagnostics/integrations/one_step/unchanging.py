@@ -48,10 +48,10 @@ class Unchanging:
         self._columns, self._stacks = columns, stacks
         self.storages = storages
         self.looks = 1
-        self._total = sum(columns.seconds) + sum(columns.backward)
+        self._total = sum(columns.seconds) + sum(columns.backward) + sum(columns.between)
         self._forward = columns.forward_s
         #: What each row took, as far as is known by now, and in each look, by the pace of the first one.
-        self._seconds = array("d", columns.seconds)
+        self._seconds = array("d", map(sum, zip(columns.seconds, columns.between, strict=True)))
         self._in_looks: dict[int, list[float]] = {}
         self._left = array("b", (self._seems_so(row) for row in range(len(columns))))
         #: By row the memories from before the step that it read.
@@ -138,7 +138,7 @@ class Unchanging:
         self._keep(lambda row: self._value(row) in values and not self._reads_one_of(changed, row))
         for row in range(len(columns)):
             if self._left[row]:
-                taken = self._in_looks.setdefault(row, [columns.seconds[row]])
+                taken = self._in_looks.setdefault(row, [columns.seconds[row] + columns.between[row]])
                 taken.append(values[self._value(row)] * pace)
                 self._seconds[row] = median(taken)
 
@@ -216,8 +216,9 @@ class Unchanging:
     @property
     def told(self) -> list[Json]:
         """One entry a function of the user's, as :mod:`dataflow_told` tells them, with the ``bytes`` that keeping what
-        comes out takes, whether all of it ``casts``, how many ``looks`` have seen it, and ``seconds_outside`` of models
-        that were called beside those that are trained, which may lie in another phase.
+        comes out takes, whether all of it ``casts``, whether most of it is what Python takes to make numbers
+        (``of_python``), how many ``looks`` have seen it, and ``seconds_outside`` of models that were called beside
+        those that are trained, which may lie in another phase.
         """
         sites = self._sites(self._told) if self.looks > len(_AFTER) else []
         return Telling(self._total).sites(sites, self._more)
@@ -236,6 +237,7 @@ class Unchanging:
                 site.add(row, self._seconds[row], 0.0, line)
                 outside = self._seconds[row] if columns.beside[row] else 0.0
                 more["seconds_outside"] = more.get("seconds_outside", 0.0) + outside
+                more["between"] = more.get("between", 0.0) + columns.between[row]
                 more["casts"] = more.get("casts", True) and columns.names[row] == "_to_copy"
                 more["given"] = more.get("given", 0) | max(0, columns.given[row])
             readers = self._readers.get(row, ())
@@ -249,6 +251,7 @@ class Unchanging:
         return {
             "bytes": site.more.get("bytes", 0),
             "casts": site.more["casts"],
+            "of_python": site.more["between"] > site.forward / 2,
             "looks": self.looks,
             "seconds_forward": site.forward - site.more["seconds_outside"],
             "seconds_outside": site.more["seconds_outside"],

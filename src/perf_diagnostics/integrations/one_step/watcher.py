@@ -29,6 +29,8 @@ class Ran(NamedTuple):
     seconds: float | None
     #: Whether a model asked for it that nobody trains, called beside those that are: it may lie in another phase.
     beside: bool = False
+    #: How long the thread ran since the operator before, in s; 0 where that is not known.
+    before: float = 0.0
     #: Whether sparse tensors stand as tuples of what they are kept in: see :func:`sparse_parts.in_parts`.
     in_parts: bool = False
 

@@ -27,6 +27,8 @@ def _needless(name: str, share: float, seed: int) -> TrialResult:
         # Of a thousand passes: what is saved is all of it but a thousandth.
         told |= {"looks": 4, "bytes": 1 << 10, "rows_a_step": 64, "calls": 1000, "seconds_instead": 0.0}
         told |= {"rows": 1_000_000, "different": 1000, "again": 1.0, "compared": 500}
+    if name == "repeated_calls":
+        told |= {"passes": 64, "recurs": False}
     if name == "unchanging":
         told |= {"looks": 4, "bytes": 1 << 20, "casts": False}
     facts: dict[str, Json] = {"operator_seconds_forward": forward, "operator_seconds_backward": backward, name: [told]}
@@ -48,4 +50,5 @@ DOSES: tuple[Dose, ...] = (
     *_doses("CMP032", "unchanging"),
     *_doses("CMP033", "known_answers"),
     *_doses("CMP038", "beside_the_loss"),
+    *_doses("HST014", "repeated_calls"),
 )

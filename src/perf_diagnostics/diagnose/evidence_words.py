@@ -67,6 +67,7 @@ _TAKE = {
     "repeated backwards": "repeated backwards",
     "results beside the loss": "results beside the loss",
     "results that nothing uses": "results that nothing uses",
+    "small operators called in a loop": "small operators called in a loop",
     "terms multiplied by 0": "terms multiplied by 0",
     "the lines of these products": "the lines of these products",
     "unexplained device gap": "gaps on the device that nothing explains",

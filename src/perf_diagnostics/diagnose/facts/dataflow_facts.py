@@ -91,6 +91,17 @@ class EachStep(Needless):
 
 
 @dataclass(frozen=True)
+class LoopOfCalls(Needless):
+    """Small operators that a loop in Python calls: their calls in all ``passes`` of it but one.
+
+    ``recurs`` says that a pass needs what the one before made.
+    """
+
+    passes: int = 0
+    recurs: bool = False
+
+
+@dataclass(frozen=True)
 class KnownAnswer(Needless):
     """What is computed of samples that came before, and would come out the same: the part that need not have been.
 
@@ -202,6 +213,15 @@ def beside_the_loss(facts: TrialFacts) -> tuple[Needless, ...]:
     """What one step made of what its loss is made of, for nothing that trains; raises as :func:`computed_again`."""
     looked = _Looked(facts, "beside_the_loss")
     return _most_first(Needless(*looked.shared(one)) for one in looked.entries)
+
+
+def loops_of_calls(facts: TrialFacts) -> tuple[LoopOfCalls, ...]:
+    """The loops over small operators of one step's forward and loss; raises as :func:`computed_again`."""
+    looked = _Looked(facts, "repeated_calls")
+    return _most_first(
+        LoopOfCalls(*looked.shared(one), passes=_whole(one.get("passes")), recurs=one.get("recurs") is True)
+        for one in looked.entries
+    )
 
 
 def dense_products(facts: TrialFacts) -> tuple[DenseParameters, ...]:

@@ -20,6 +20,7 @@ from perf_diagnostics.integrations.one_step.dataflow_columns import Columns, Sta
 from perf_diagnostics.integrations.one_step.dataflow_storages import Held, Origin, Storages, bytes_of
 from perf_diagnostics.integrations.one_step.dataflow_told import SIGNALS, told_of
 from perf_diagnostics.integrations.one_step.dense_products import DenseProducts
+from perf_diagnostics.integrations.one_step.fixed_work import FEW_NUMBERS
 from perf_diagnostics.integrations.one_step.known_answers import KnownAnswers
 from perf_diagnostics.integrations.one_step.operator_lines import backward_node, forward_node
 from perf_diagnostics.integrations.one_step.operator_subscripts import subscript
@@ -27,7 +28,15 @@ from perf_diagnostics.integrations.one_step.operator_traits import Traits, trait
 from perf_diagnostics.integrations.one_step.size_reads import only_decides
 from perf_diagnostics.integrations.one_step.unchanging import Unchanging
 from perf_diagnostics.integrations.one_step.unseen_reads import UnseenReads
-from perf_diagnostics.integrations.one_step.watcher import ON_A_DEVICE, Ran, Watcher, aten, stored_bytes, tensors_of
+from perf_diagnostics.integrations.one_step.watcher import (
+    ON_A_DEVICE,
+    Ran,
+    Watcher,
+    aten,
+    stored_bytes,
+    stored_numbers,
+    tensors_of,
+)
 from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.records import Json
@@ -38,6 +47,9 @@ _NUMBER, _ONE, _PARTS = torch.ops.aten._local_scalar_dense, torch.ops.aten.selec
 #: What makes a tensor of Python's numbers, lists and arrays, as ``table[i, j] = 0.5`` does. Of so many bytes at most it
 #: is known by what lies in it.
 _LIFT, _MOST_LIFTED = torch.ops.aten.lift_fresh, 1 << 18
+
+#: What copies a part of what it is given: where that is no more than one of so many of its numbers, a small one.
+_PICKS, _PART = aten("index", "index_select", "gather", "take", "masked_select"), 4
 
 #: A number that Python makes takes so long at most, in s: a call of a few lines for each.
 _A_NUMBER_S = 3e-6
@@ -287,6 +299,9 @@ class StepDataflow(Watcher):
         for number, (held, _) in enumerate(made):
             held.is_given(given, hash((named, number)) if given > 0 else held.value)
         columns.views[row] = not made
+        given_numbers, made_numbers = (sum(map(stored_numbers, some)) for some in (given_it, results))
+        columns.tiny[row] = not made or given_numbers + made_numbers <= FEW_NUMBERS
+        columns.picks_part[row] = ran.operator in _PICKS and made_numbers * _PART <= given_numbers
         if given >= 0 and made:
             columns.fixed[row], columns.value[row] = fixed, value
             columns.given[row], columns.named[row] = given, named

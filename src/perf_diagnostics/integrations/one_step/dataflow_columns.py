@@ -108,6 +108,9 @@ class Columns:
         #: By row how many rows there were when Python last read what it gave: a number of it, and all of it.
         self.number_taken: dict[int, int] = {}
         self.all_taken: dict[int, int] = {}
+        #: Whether its numbers are so few that its call is all that it takes, and whether it picks a small part of what
+        #: it was given: the gradient of that is as large as the whole.
+        self.tiny, self.picks_part = array("b"), array("b")
         #: Of a tensor made of Python's numbers, how long Python may have taken to make them, in s.
         self.between = array("d")
         #: Whether it read what Python may have made of numbers that it had read, and whether of whole tensors.
@@ -133,6 +136,8 @@ class Columns:
         for column in (self.with_node, self.draws, self.views, self.filled, self.root):
             column.append(0)
         for column in (self.fixed, self.spoiled, self.beside, self.of_numbers, self.of_arrays):
+            column.append(0)
+        for column in (self.tiny, self.picks_part):
             column.append(0)
         self.between.append(0.0)
         self.given.append(-1)

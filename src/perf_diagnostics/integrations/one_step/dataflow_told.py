@@ -14,6 +14,8 @@ operations: ``rows``, ``inner`` and ``columns`` of the first such product, ``bat
 gradient of a frozen weight takes that only the first order asks for.
 ``never_used``: what came to nothing: no operator read it that was used itself, nor did autograd.
 ``beside_the_loss``: what was made of what the loss is made of, and is used, but by nothing that trains.
+``repeated_calls``: small operators that a loop in Python calls, ``passes`` times for each backward, and whether each
+pass needs what the one before made (``recurs``). Their seconds are those of the calls of all passes but one.
 
 ``python_seconds_forward`` is what Python may have taken to make the numbers of tensors, beside all operators.
 """
@@ -29,10 +31,14 @@ from perf_diagnostics.integrations.one_step.dataflow_columns import Columns, Lin
 from perf_diagnostics.integrations.one_step.dataflow_storages import Held, Origin
 from perf_diagnostics.integrations.one_step.dense_products import DenseProduct
 from perf_diagnostics.integrations.one_step.operator_lines import as_told
+from perf_diagnostics.integrations.one_step.repeated_calls import Loop, repeated_calls
 from perf_diagnostics.measure.code.code_places import CodePlaces
 from perf_diagnostics.records import Json
 
-SIGNALS = ("beside_the_loss", "computed_again", "constants_made", "dense_products", "never_used")
+SIGNALS = (
+    *("beside_the_loss", "computed_again", "constants_made", "dense_products", "never_used"),
+    *("python_seconds_forward", "repeated_calls"),
+)
 
 #: So many lines are told at most, those with the most seconds, and none with less of all than this part.
 _MOST_TOLD, _LEAST_PART = 8, 0.005
@@ -87,6 +93,7 @@ def told_of(
         "constants_made": told.sites(_sites(columns, stacks, made, _function)),
         "dense_products": told.sites(_dense(columns, stacks, products).values(), lambda site: site.more),
         "never_used": told.sites(_sites(columns, stacks, idle, lambda line: line)),
+        "repeated_calls": told.loops(repeated_calls(columns, stacks), columns),
     }
 
 
@@ -109,6 +116,21 @@ class Telling:
             }
             for site in most
             if site.seconds > _LEAST_PART * self._total
+        ]
+
+    def loops(self, loops: Iterable[Loop], columns: Columns) -> list[Json]:
+        most = sorted(loops, key=lambda loop: -(loop.forward + loop.backward))[:_MOST_TOLD]
+        return [
+            {
+                **self.place(loop.line),
+                "operators": loop.operators,
+                "seconds_forward": loop.forward,
+                "seconds_backward": loop.backward,
+                "passes": loop.passes,
+                "recurs": loop.recurs(columns),
+            }
+            for loop in most
+            if loop.forward + loop.backward > _LEAST_PART * self._total
         ]
 
     def place(self, line: Line) -> dict[str, Json]:

@@ -21,7 +21,7 @@ from perf_diagnostics.records import Json
 SIGNAL = "fixed_seconds_forward"
 
 #: An operator on so many numbers takes as long as on none: adding 1,000 takes 0.1 µs, and calling it 1 to 3 µs.
-_FEW_NUMBERS = 1024
+FEW_NUMBERS = 1024
 
 _ADDS = aten("add_", "add")
 _TABLES = aten("embedding_dense_backward", "_embedding_bag_backward", "_embedding_bag_dense_backward")
@@ -59,7 +59,7 @@ class FixedWork(Watcher):
 
     def _part(self, ran: Ran, given: list[torch.Tensor], made: list[torch.Tensor]) -> float | None:
         """The part of an operator's time that is fixed, 0…1; None: only that of its call."""
-        if sum(map(stored_numbers, (*given, *made))) <= _FEW_NUMBERS or _is_view(given, made):
+        if sum(map(stored_numbers, (*given, *made))) <= FEW_NUMBERS or _is_view(given, made):
             return 1.0
         if ran.operator in _ADDS and ran.in_backward and self._is_gradient(given[0]):
             return 1.0

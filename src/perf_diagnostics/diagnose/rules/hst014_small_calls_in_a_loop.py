@@ -1,0 +1,105 @@
+"""HST014: a loop in Python calls small operators once for each sample, pair or step of a sequence."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.code.code_words import at_line
+from perf_diagnostics.diagnose.facts.dataflow_facts import LoopOfCalls, loops_of_calls
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.rule import Answer, limit
+from perf_diagnostics.diagnose.rule_parts.needless_work import and_more, answer, of_the_step
+from perf_diagnostics.diagnose.wording import counted
+
+_AT_ONCE = Remedy(
+    "Do it for all at once: operators on the whole tensor with a mask in place of a selection for each "
+    "(x.masked_fill(~mask, -inf).max(1)), batched products (bmm, einsum), gather and index_add for parts, pad_sequence "
+    "where lengths differ, torch.vmap for a function of one sample."
+)
+_COMPILE = Remedy(
+    "Compile the model, which makes few calls of many; a loop of another length is compiled anew.",
+    {"compile_mode": "default"},
+)
+_SEQUENCE = Remedy(
+    "If it is a plain recurrence, call torch.nn.LSTM, torch.nn.GRU or torch.nn.RNN once on the whole sequence. Of any "
+    "other, take out of the loop what does not need the pass before (the inputs' projections of all steps are one "
+    "product), and scan in fewer, larger passes where the maths allows it (cumsum, cumprod, an associative scan)."
+)
+
+
+@dataclass(frozen=True)
+class SmallCallsInALoop:
+    """A loop in Python calls the same small operators many times in a step, and their calls take most of its time.
+
+    What it measures:
+        In one step of a watched loop, which is none of those that count: the operators of forward and the loss that one
+        instruction of the user's code called 16 times or more for each backward, without as many different parameters
+        (those are layers). Of each that works on no more than about 1,000 numbers, or makes a view, all of its time; of
+        the others what a call takes; in backward the time of the former, and of those that pick a small part, whose
+        gradient is as large as the whole. All passes but one could be left out. Whether a pass needs what the one
+        before made is seen by the data. On the CPU.
+
+    Why it matters:
+        Calling an operator takes some microseconds there and twice that back, whatever it does. A triplet loss that
+        went through its 64 anchors one by one took 87 % of a step (torch 2.13, two cores): 6.7 ms, and 0.9 with masks
+        on the whole matrix of distances. On a GPU each of them is a launch.
+
+    What to try:
+        One operator for all passes of the loop; ``torch.vmap``; for recurrences torch's own layers.
+
+    When it is wrong:
+        What is done for all at once takes memory for all, and masks compute what a selection leaves out. A loop whose
+        passes need each other cannot be stacked: then nothing is predicted. Passes of a loop that is written out, or of
+        less than 16, are not told. One step was looked at; compiled models are not.
+    """
+
+    code: ClassVar[str] = "HST014"
+    name: ClassVar[str] = "small-calls-in-a-loop"
+    family: ClassVar[Family] = Family.HOST
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    info_share: float = field(default=0.10, metadata=limit("share of the step to mention", "judgement"))
+    warn_share: float = field(default=0.20, metadata=limit("share of the step to warn from", "judgement"))
+
+    def check(self, facts: TrialFacts) -> Answer:
+        loops = loops_of_calls(facts)
+        free = self._of(facts, tuple(one for one in loops if not one.recurs))
+        if isinstance(free, Finding):
+            return free
+        bound = self._of(facts, tuple(one for one in loops if one.recurs))
+        return bound if isinstance(bound, Finding) else free
+
+    def _of(self, facts: TrialFacts, found: tuple[LoopOfCalls, ...]) -> Answer:
+        recurs = any(one.recurs for one in found)
+        said = answer(
+            self,
+            facts,
+            found,
+            _summary(found) if found else "",
+            (_SEQUENCE, _COMPILE) if recurs else (_AT_ONCE, _COMPILE),
+            metric="small operators called in a loop",
+            levels=(self.info_share, self.warn_share),
+            clear="no loop in Python over small operators takes a considerable part of the step",
+            more=_numbers(found),
+        )
+        if isinstance(said, Finding) and recurs:
+            # What one call of all passes would win is known where they can be one call.
+            return dataclasses.replace(said, severity=Severity.INFO, recoverable=None)
+        return said
+
+
+def _summary(found: tuple[LoopOfCalls, ...]) -> str:
+    first = found[0]
+    needs = "; each pass needs what the one before made" if first.recurs else ""
+    return (
+        f"{of_the_step(found)} is calling small operators again and again in a loop in Python: "
+        f"{counted(first.operators, 'operator')} in {counted(first.passes, 'pass', 'passes')}"
+        f"{at_line(first.place, with_text=True)}{and_more(found)}{needs}."
+    )
+
+
+def _numbers(found: tuple[LoopOfCalls, ...]) -> tuple[Evidence, ...]:
+    return (Evidence(metric="passes of the loop", value=found[0].passes),) if found else ()

@@ -1,0 +1,131 @@
+"""Loops in Python over small operators are told, and layers, accumulated batches and short loops are none.
+
+Every operator counts as taking a second, so that seconds are numbers of operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from perf_diagnostics.integrations.one_step import dispatch_mode
+from tests.integrations.one_step.test_dataflow import looked
+
+ROWS, WIDTH = 20, 8
+
+
+@pytest.fixture(autouse=True)
+def _a_second_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = count(0, 1_000_000_000)
+    monkeypatch.setattr(dispatch_mode, "_clock", lambda: next(ticks))
+
+
+def told(loss: Callable[[], torch.Tensor], *modules: nn.Module) -> list[Any]:
+    def step() -> torch.Tensor:
+        value = loss()
+        value.backward()
+        return value
+
+    return list(looked(step, *modules)["repeated_calls"])
+
+
+def by_sample(out: torch.Tensor, passes: int) -> torch.Tensor:
+    terms = []
+    for at in range(passes):
+        terms.append(out[at].exp().sum())
+    return torch.stack(terms).mean()
+
+
+def test_a_loss_that_goes_through_the_samples_is_told() -> None:
+    model, x = nn.Linear(WIDTH, WIDTH), torch.randn(ROWS, WIDTH)
+    (one,) = told(lambda: by_sample(model(x), ROWS), model)
+    assert one["function"] == "by_sample" and "terms.append" in one["text"]
+    assert one["passes"] == ROWS and one["recurs"] is False
+    # A part of the rows, exp, and the sum, of all passes but one; whatever autograd keeps beside them.
+    assert one["operators"] >= 3 * ROWS and one["seconds_forward"] == pytest.approx(one["operators"] * 19 / 20)
+    assert one["seconds_backward"] > 0
+
+
+@pytest.mark.parametrize("passes", [4, 15])
+def test_a_short_loop_is_none(passes: int) -> None:
+    model, x = nn.Linear(WIDTH, WIDTH), torch.randn(ROWS, WIDTH)
+    assert told(lambda: by_sample(model(x), passes), model) == []
+
+
+class Swish(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.sigmoid(x)
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.act = nn.Linear(WIDTH, WIDTH), Swish()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = x + self.act(self.layer(x))
+        return out
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_layers_are_no_loop_and_neither_is_what_stands_between_them(own: bool) -> None:
+    blocks = [Block() if own else nn.Sequential(nn.Linear(WIDTH, WIDTH), Swish()) for _ in range(24)]
+    model, x = nn.Sequential(*blocks, nn.Linear(WIDTH, WIDTH)), torch.randn(ROWS, WIDTH)
+    assert told(lambda: model(x).square().mean(), model) == []
+
+
+def test_a_recurrence_is_told_as_one() -> None:
+    cell, x = nn.Linear(WIDTH, WIDTH), torch.randn(24, 4, WIDTH)
+
+    def loss() -> torch.Tensor:
+        state = torch.zeros(4, WIDTH)
+        for at in range(len(x)):
+            state = torch.tanh(cell(state) + x[at])
+        return state.square().mean()
+
+    (one,) = told(loss, cell)
+    assert one["passes"] == 24 and one["recurs"] is True
+
+
+def test_a_sum_in_the_loop_makes_it_no_recurrence() -> None:
+    model, x = nn.Linear(WIDTH, WIDTH), torch.randn(ROWS, WIDTH)
+
+    def loss() -> torch.Tensor:
+        out, total = model(x), torch.zeros(())
+        for at in range(ROWS):
+            row = out[at]
+            total = total + functional.softplus(row.exp()).log().sum()
+        return total
+
+    (one,) = told(loss, model)
+    assert one["recurs"] is False
+
+
+def test_accumulated_batches_are_no_loop() -> None:
+    model, x = nn.Linear(WIDTH, WIDTH), torch.randn(24, 4, WIDTH)
+
+    def loss() -> torch.Tensor:
+        for at in range(23):
+            model(x[at]).square().mean().backward()
+        return model(x[23]).square().mean()
+
+    assert told(loss, model) == []
+
+
+def test_large_operators_count_with_their_call_alone() -> None:
+    model, x = nn.Linear(WIDTH, 4096), torch.randn(ROWS, WIDTH)
+
+    def loss() -> torch.Tensor:
+        out = model(x)
+        return torch.stack([out[at].exp().sum() for at in range(ROWS)]).mean()
+
+    (one,) = told(loss, model)
+    # In backward none of exp's and sum's, which work on 4,096 numbers each, and all of the part's.
+    few = told(lambda: by_sample(model(x)[:, :WIDTH], ROWS), model)[0]
+    assert 0 < one["seconds_backward"] < few["seconds_backward"]

@@ -66,6 +66,9 @@ _NO_READERS = (str(Path(torch.__file__).parent) + os.sep, str(Path(__file__).par
 #: In backward what has gone is looked for once in so many operators.
 _SWEEP_EVERY = 64
 
+#: … or in so many of what was made in the step and is still there, where that is more: a part of it.
+_SWEEP_PART = 16
+
 _Met = tuple[Held, torch.Tensor]
 
 
@@ -115,7 +118,7 @@ class StepDataflow(Watcher):
         #: tensors that are not the same in each step.
         self._given_out: set[Any] = set()
         self._changing_numbers: set[Any] = set()
-        self._in_backward = 0
+        self._in_backward = self._sweep_at = 0
         #: Numbers of tensors that stand as an index, by their rows, of which no part was taken yet, and where that is.
         self._indices: dict[int, Any] = {}
         self._index_at: Any = None
@@ -261,13 +264,15 @@ class StepDataflow(Watcher):
             columns.root[row] = 1
             if columns.freed_at[row] < 0:
                 columns.freed_at[row] = len(columns)
-        if not self._in_backward % _SWEEP_EVERY:
-            self._storages.sweep(now=True)
+        if self._in_backward >= self._sweep_at:
+            # Seldom enough that a step of very many operators is not looked through for longer than it takes.
+            left = self._storages.sweep(now=True)
+            self._sweep_at = self._in_backward + max(_SWEEP_EVERY, left // _SWEEP_PART)
         self._in_backward += 1
 
     def _see_forward(self, call: _Call, seconds: float) -> None:
         columns, storages, traits, ran = self._columns, self._storages, call.traits, call.ran
-        self._in_backward = 0
+        self._in_backward = self._sweep_at = 0
         results = [*ran.made()]
         draws = not traits.known or traits.draws_with(ran.args, ran.named)
         lifted = None if ran.operator is not _LIFT else self._lifted(results)

@@ -147,11 +147,16 @@ class Storages:
         """Every one that is known of, gone ones among them."""
         return [*self._held.values()]
 
-    def sweep(self, *, now: bool = False) -> None:
-        """Forget what has been let go. Is asked while operators are shown, so that nothing read it unseen."""
+    def sweep(self, *, now: bool = False) -> int:
+        """Forget what has been let go. Is asked while operators are shown, so that nothing read it unseen.
+
+        Returns:
+            How much there is that was made in the step and is left.
+        """
         if now or len(self._living) >= self._sweep_at:
             self._living = [held for held in self._living if not held.weak.expired()]
             self._sweep_at = 2 * len(self._living) + 64
+        return len(self._living)
 
     def forget_the_step(self, keep: Iterable[Held]) -> None:
         """The step is over: nothing but what is to be kept is known any more."""

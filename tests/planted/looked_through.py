@@ -7,7 +7,7 @@ from tests.planted.plant import Plant, Script, slower
 _OTHERS = ("INP001", "HST005", "HST006", "OPT001", "CMP017", "CMP020", "CMP021")
 
 #: What following the data through one step finds.
-_NEEDLESS = ("CMP027", "CMP028", "CMP029", "CMP030", "CMP032", "CMP033", "CMP038")
+_NEEDLESS = ("CMP027", "CMP028", "CMP029", "CMP030", "CMP032", "CMP033", "CMP038", "HST014")
 
 #: Several operators for what one of torch's does at once, and what they are not to be taken for.
 _COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030", "CMP032", "CMP034")
@@ -106,6 +106,16 @@ PLANTS = (
         dose="64 rows of 2,048",
         steps=(400, 1300),
         slower_by=1.2,
+    ),
+    _plant(
+        _NEEDLESS,
+        "HST014",
+        "pooled-one-by-one",
+        "pooled-at-once",
+        "a script whose model weighs the features of each row by itself, in a loop",
+        dose="64 rows of 512",
+        steps=(450, 2400),
+        slower_by=1.5,
     ),
     _plant(
         _NEEDLESS,

@@ -129,6 +129,26 @@ class Watched(torch.nn.Module):
         return self.last(hidden)
 
 
+class Pooled(torch.nn.Module):
+    """Weighs features by their own softmax: of each row by itself, or of all rows at once."""
+
+    def __init__(self, each):
+        super().__init__()
+        self.each = each
+        self.first, self.last = torch.nn.Linear(256, WIDTH), torch.nn.Linear(WIDTH, 10)
+
+    def forward(self, x):
+        hidden = self.first(x)
+        if self.each:
+            rows = []
+            for at in range(len(hidden)):
+                weights = torch.softmax(hidden[at], 0)
+                rows.append(weights * hidden[at] / weights.max())
+            return self.last(torch.stack(rows))
+        weights = torch.softmax(hidden, 1)
+        return self.last(weights * hidden / weights.amax(1, keepdim=True))
+
+
 MODELS = {
     "merged-weights": lambda: Adapted(merged=True),
     "weights-beside": lambda: Adapted(merged=False),
@@ -140,6 +160,8 @@ MODELS = {
     "encoded-once": lambda: Encoded(twice=False),
     "kernel-anew": lambda: Smoothed(anew=True),
     "kernel-kept": lambda: Smoothed(anew=False),
+    "pooled-one-by-one": lambda: Pooled(each=True),
+    "pooled-at-once": lambda: Pooled(each=False),
     "watched-each": lambda: Watched(every=1),
     "watched-seldom": lambda: Watched(every=50),
 }

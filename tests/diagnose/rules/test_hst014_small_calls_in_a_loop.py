@@ -58,6 +58,13 @@ def test_passes_that_need_each_other_are_told_without_a_gain() -> None:
     assert "each pass needs what the one before made" in finding.summary and "torch.nn.LSTM" in finding.remedies[0].says
 
 
+def test_what_the_operators_take_beside_their_calls_may_go_as_well() -> None:
+    finding = found(ask({**loop(), "seconds_more": 3.0}))
+    # 3 of 6 s: with a quarter of the step for the calls, three quarters of it, and what lies beside them.
+    assert number(finding, SHARE).value == pytest.approx(25.0)
+    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(1.3 * 0.75)
+
+
 def test_loops_that_can_be_one_call_come_first() -> None:
     finding = found(ask(loop(forward=1.0, backward=2.0, recurs=True), loop()))
     assert number(finding, SHARE).value == pytest.approx(25.0) and finding.recoverable is not None

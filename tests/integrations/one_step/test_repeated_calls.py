@@ -49,7 +49,21 @@ def test_a_loss_that_goes_through_the_samples_is_told() -> None:
     assert one["passes"] == ROWS and one["recurs"] is False
     # A part of the rows, exp, and the sum, of all passes but one; whatever autograd keeps beside them.
     assert one["operators"] >= 3 * ROWS and one["seconds_forward"] == pytest.approx(one["operators"] * 19 / 20)
-    assert one["seconds_backward"] > 0
+    assert one["seconds_backward"] > 0 and one["seconds_more"] > 0
+
+
+@pytest.mark.parametrize("what", ["numbers", "again"])
+def test_what_is_made_of_numbers_or_again_is_told_as_that_alone(what: str) -> None:
+    model, x = nn.Linear(WIDTH, WIDTH), torch.randn(ROWS, WIDTH)
+
+    def loss() -> torch.Tensor:
+        mask = torch.zeros(ROWS, ROWS)
+        for at in range(ROWS if what == "numbers" else 0):
+            mask[at, : at + 1].fill_(1)
+        again = torch.stack([x.exp().sum() for _ in range(ROWS if what == "again" else 1)]).mean()
+        return again * (mask @ model(x)).sum()
+
+    assert told(loss, model) == []
 
 
 @pytest.mark.parametrize("passes", [4, 15])
@@ -129,3 +143,4 @@ def test_large_operators_count_with_their_call_alone() -> None:
     # In backward none of exp's and sum's, which work on 4,096 numbers each, and all of the part's.
     few = told(lambda: by_sample(model(x)[:, :WIDTH], ROWS), model)[0]
     assert 0 < one["seconds_backward"] < few["seconds_backward"]
+    assert one["seconds_more"] > few["seconds_more"]

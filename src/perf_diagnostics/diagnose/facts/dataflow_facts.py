@@ -219,7 +219,12 @@ def loops_of_calls(facts: TrialFacts) -> tuple[LoopOfCalls, ...]:
     """The loops over small operators of one step's forward and loss; raises as :func:`computed_again`."""
     looked = _Looked(facts, "repeated_calls")
     return _most_first(
-        LoopOfCalls(*looked.shared(one), passes=_whole(one.get("passes")), recurs=one.get("recurs") is True)
+        LoopOfCalls(
+            *looked.shared(one),
+            more=looked.of_both(one.get("seconds_more")),
+            passes=_whole(one.get("passes")),
+            recurs=one.get("recurs") is True,
+        )
         for one in looked.entries
     )
 

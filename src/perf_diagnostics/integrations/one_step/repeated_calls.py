@@ -2,7 +2,8 @@
 
 A loop is known by its operators: those of one instruction on one way through the user's functions that come many times
 in a step. Layers of a model come many times, too, and differ in their parameters: then nothing on their way that comes
-as often is a loop, nor is one that comes once a backward (accumulated batches).
+as often is a loop, nor is one that comes once a backward (accumulated batches). What is made of nothing but numbers, or
+was computed before, is told as that.
 """
 
 from __future__ import annotations
@@ -48,13 +49,15 @@ class Group:
 class Loop:
     """What one function of the user's calls again and again.
 
-    ``forward`` and ``backward`` are the seconds that calling takes of that, all passes but one; ``by_line`` by line.
+    ``forward`` and ``backward`` are the seconds that calling takes of that, all passes but one, ``by_line`` by line;
+    ``rest`` is what else the operators take, some of which may go as well.
     """
 
     passes: int = 0
     operators: int = 0
     forward: float = 0.0
     backward: float = 0.0
+    rest: float = 0.0
     by_line: dict[Line, float] = field(default_factory=dict)
     groups: list[tuple[float, Group]] = field(default_factory=list)
 
@@ -90,7 +93,8 @@ def repeated_calls(columns: Columns, stacks: StackTable) -> Iterable[Loop]:
 def _groups(columns: Columns, stacks: StackTable) -> list[Group]:
     rows: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
     for row in range(len(columns)):
-        if not columns.beside[row] and columns.instruction[row] >= 0:
+        elsewhere = columns.beside[row] or columns.again_of[row] >= 0 or columns.origin[row] == Origin.CONSTANT
+        if not elsewhere and columns.instruction[row] >= 0:
             rows[columns.stack[row], columns.instruction[row]].append(row)
     found = [Group(group, stacks[stack][0]) for (stack, _), group in rows.items() if len(group) >= LEAST_PASSES]
     backwards = max(1, len(columns.backward_begins))
@@ -124,6 +128,7 @@ def _add(loop: Loop, group: Group, columns: Columns, call: float) -> None:
     loop.forward += without_one * forward
     loop.backward += without_one * backward
     seconds = without_one * (forward + backward)
+    loop.rest += sum(columns.seconds[row] + columns.backward[row] for row in group.rows) - seconds
     loop.by_line[group.lines[-1]] = loop.by_line.get(group.lines[-1], 0.0) + seconds
     loop.groups.append((seconds, group))
 

@@ -79,7 +79,7 @@ class SmallCallsInALoop:
             facts,
             found,
             _summary(found) if found else "",
-            (_SEQUENCE, _COMPILE) if recurs else (_AT_ONCE, _COMPILE),
+            (_SEQUENCE, _COMPILE) if recurs else (_AT_ONCE,),
             metric="small operators called in a loop",
             levels=(self.info_share, self.warn_share),
             clear="no loop in Python over small operators takes a considerable part of the step",

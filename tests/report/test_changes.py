@@ -51,16 +51,18 @@ def test_the_first_advice_of_a_finding_stands_with_the_number_that_was_held_agai
 
 
 def test_what_to_write_instead_of_a_line_known_to_be_slow_goes_before_a_general_advice() -> None:
-    def saying(share: float, **change: object) -> str:
+    def saying(share: float, family: Family = Family.HOST, **change: object) -> str:
         place = CodePlace(file="a.py", line=7, function="f", text="x = q.pop(0)", kinds=(("q", "list"),))
         line = CodeShare(
             place=place, callers=(), called="", phase="other", share=Interval(share, None, None, 100), looks=50
         )
         remedies = (Remedy("Do it for many at once.", change),)
-        return of(finding(lines=(line,), claims={"other": 0.4}, remedies=remedies))[0]
+        return of(finding(lines=(line,), claims={"other": 0.4}, remedies=remedies, family=family))[0]
 
     assert saying(0.3) == "At a.py:7: make q a collections.deque, and use popleft()."
     assert saying(0.1) == saying(0.3, num_workers=2) == "Do it for many at once."
+    # What need not be computed at all is not to be computed in another way.
+    assert saying(0.3, Family.COMPUTE) == "Do it for many at once."
 
 
 def test_a_training_of_the_users_own_is_told_what_to_write_and_no_settings() -> None:

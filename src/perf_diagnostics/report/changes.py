@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from perf_diagnostics.diagnose.code.slow_idioms import slow_idiom
 from perf_diagnostics.diagnose.evidence_words import sentence, unit_words
-from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Finding, Remedy, Severity, Tried, Trying
+from perf_diagnostics.diagnose.finding import Diagnosis, Evidence, Family, Finding, Remedy, Severity, Tried, Trying
 from perf_diagnostics.diagnose.tried.outcomes import UNSURE, better
 from perf_diagnostics.records import Json
 from perf_diagnostics.report.gains import explained_by
@@ -76,8 +76,12 @@ def _change(
 
 
 def _of_its_line(finding: Finding) -> str:
-    """What to write instead, where a line that is known to be slow has at least half of what the finding claims."""
-    if not finding.lines or finding.lines[0].share.value < sum(finding.claims.values()) / 2:
+    """What to write instead, where a line that is known to be slow has at least half of what the finding claims.
+
+    What need not be computed at all is not to be computed in another way: there the rule's own advice stands.
+    """
+    computed = finding.family is Family.COMPUTE
+    if computed or not finding.lines or finding.lines[0].share.value < sum(finding.claims.values()) / 2:
         return ""
     idiom = slow_idiom(finding.lines[0])
     if idiom is None:

@@ -194,6 +194,8 @@ def _false(tree: ast.expr | None) -> bool:
 
 
 _NUMPY, _TORCH, _PANDAS = ("np", "numpy"), ("torch",), ("pd", "pandas")
+_LINEAR = ("torch.linalg", "linalg", "np.linalg", "numpy.linalg", "scipy.linalg")
+_DECOMPOSITIONS = ("svd", "svdvals", "eig", "eigh", "eigvals", "eigvalsh", "pinv", "matrix_exp", "matrix_rank", "cond")
 
 
 #: Methods of a model that go through all of it; those of the second kind give it one by one.
@@ -417,6 +419,22 @@ def _parsed_time(node: _Node) -> str:
     return "" if call is None else ast.unparse(call.func)
 
 
+def _decomposed(node: _Node) -> str:
+    older = "matrix_exp", "pinverse", "svd"
+    call = _call(node.tree, *_DECOMPOSITIONS, of=_LINEAR) or _call(node.tree, *older, of=_TORCH)
+    if call is None:
+        norm = _call(node.tree, "norm", "matrix_norm", of=(*_LINEAR, *_TORCH))
+        orders = () if norm is None else (*norm.args[1:2], _argument(norm, "ord"), _argument(norm, "p"))
+        nuclear = any(isinstance(one, ast.Constant) and one.value == "nuc" for one in orders)
+        call = norm if nuclear else None
+    return "" if call is None else ast.unparse(call.func)
+
+
+def _inverse(node: _Node) -> str:
+    call = _call(node.tree, "inv", "inv_ex", of=_LINEAR) or _call(node.tree, "inverse", of=_TORCH)
+    return "" if call is None else ast.unparse(call.func)
+
+
 def _vectorised(node: _Node) -> str:
     call = _call(node.tree, "vectorize", "apply_along_axis", "apply_over_axes", "frompyfunc", of=_NUMPY)
     return "" if call is None else ast.unparse(call.func)
@@ -589,6 +607,21 @@ _KNOWN = (
         "{} reads a list element by element (0.2 µs each, and as much for each number of arrays in the list)",
         "keep the data in arrays or tensors: torch.from_numpy(np.stack(arrays)) or torch.stack(tensors) copy whole "
         "blocks (20 times as fast for 32 arrays of 100)",
+    ),
+    _Known(
+        "decomposition-each-time",
+        _decomposed,
+        "{} takes as long as 7 to 36 products of its matrix with one as large (of 128 to 512 rows)",
+        "compute it every so many steps; for the largest singular value one step of power iteration is enough each "
+        "time (torch.nn.utils.parametrizations.spectral_norm), and torch.linalg.cholesky takes 0.5 to 3 products where "
+        "the matrix is symmetric and positive",
+    ),
+    _Known(
+        "inverse-each-time",
+        _inverse,
+        "{} takes as long as 5 to 13 products of its matrix with one as large (of 128 to 512 rows)",
+        "torch.linalg.solve(a, b) in place of inv(a) @ b takes 1 to 3 for a few columns, and the inverse of a matrix "
+        "that stays the same is computed once",
     ),
     _Known(
         "text-parsed-each-time",

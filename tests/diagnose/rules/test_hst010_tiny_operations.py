@@ -116,6 +116,15 @@ def test_layers_of_many_operators_are_told_by_what_does_not_grow_with_the_batch(
     assert changes(finding) == [{"batch_size": 4}, {"compile_mode": "default"}]
 
 
+@pytest.mark.parametrize(("recurs", "seconds"), [(True, 0.04), (True, 0.005), (False, 0.04)])
+def test_a_recurrence_in_python_is_first_to_be_one_call(recurs, seconds):
+    loop = {"operators": 640, "passes": 64, "recurs": recurs, "seconds_forward": seconds, "seconds_backward": seconds}
+    finding = found(ask(200.0, batch_size=2, rest=0.1, facts=looked(0.06) | {"repeated_calls": [loop]}))
+    first = finding.remedies[0].says
+    assert ("torch.nn.LSTM" in first) is (recurs and seconds > 0.01)
+    assert changes(finding)[-2:] == [{"batch_size": 4}, {"compile_mode": "default"}]
+
+
 @pytest.mark.parametrize(
     ("batch_size", "facts"),
     [

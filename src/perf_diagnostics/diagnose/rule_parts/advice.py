@@ -12,6 +12,13 @@ PROFILER_WINDOW = (
     "is attached)"
 )
 
+#: Of a loop whose passes need each other.
+WHOLE_SEQUENCE = Remedy(
+    "If it is a plain recurrence, call torch.nn.LSTM, torch.nn.GRU or torch.nn.RNN once on the whole sequence. Of any "
+    "other, take out of the loop what does not need the pass before (the inputs' projections of all steps are one "
+    "product), and scan in fewer, larger passes where the maths allows it (cumsum, cumprod, an associative scan)."
+)
+
 
 def less_memory(facts: TrialFacts) -> tuple[Remedy, ...]:
     """Half the batch, and activations that are computed again: less of the memory that the training takes."""

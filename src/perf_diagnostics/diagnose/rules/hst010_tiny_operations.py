@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.facts import processor
+from perf_diagnostics.diagnose.facts.dataflow_facts import loops_of_calls
 from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.facts.operator_facts import repeated_share
 from perf_diagnostics.diagnose.facts.run_delay import ROBBED
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
+from perf_diagnostics.diagnose.rule_parts.advice import WHOLE_SEQUENCE
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.wording import counted, duration, percent, percent_between
 from perf_diagnostics.records import Phase
@@ -18,6 +20,9 @@ from perf_diagnostics.records import Phase
 #: Up to this batch a larger one is what to try, and the finding a warning. At a larger batch it is the model that is so
 #: small, which may be as it should be. A judgement.
 SMALL_BATCH = 8
+
+#: Share of the step from which small operators in a recurrence are what to look at first, as HST014 mentions them.
+RECURRENCE = 0.1
 
 #: Operators that a trained tensor may stand for: attention calls some ten between its four matrices. A judgement.
 MANY_OPERATORS = 10
@@ -165,6 +170,13 @@ _COMPILE = Remedy("Compile the model, so that a step takes fewer calls.", {"comp
 
 
 def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
+    """Of a recurrence in Python first what does it in one call: it trains the same, which a larger batch does not."""
+    loops = ask(loops_of_calls, facts) or ()
+    recurs = sum(one.share for one in loops if one.recurs) >= RECURRENCE
+    return (*((WHOLE_SEQUENCE,) if recurs else ()), *_fewer_calls(facts))
+
+
+def _fewer_calls(facts: TrialFacts) -> tuple[Remedy, ...]:
     size, batches = 2 * facts.batch_size, int(ask(facts.number, "accumulation_steps") or 1)
     batches = facts.result.trial.settings.accumulation_steps or batches
     if batches > 1:

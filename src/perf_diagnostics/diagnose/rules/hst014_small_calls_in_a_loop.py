@@ -11,6 +11,7 @@ from perf_diagnostics.diagnose.facts.dataflow_facts import LoopOfCalls, loops_of
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, limit
+from perf_diagnostics.diagnose.rule_parts.advice import WHOLE_SEQUENCE
 from perf_diagnostics.diagnose.rule_parts.needless_work import and_more, answer, of_the_step
 from perf_diagnostics.diagnose.wording import counted
 
@@ -22,11 +23,6 @@ _AT_ONCE = Remedy(
 _COMPILE = Remedy(
     "Compile the model, which makes few calls of many; a loop of another length is compiled anew.",
     {"compile_mode": "default"},
-)
-_SEQUENCE = Remedy(
-    "If it is a plain recurrence, call torch.nn.LSTM, torch.nn.GRU or torch.nn.RNN once on the whole sequence. Of any "
-    "other, take out of the loop what does not need the pass before (the inputs' projections of all steps are one "
-    "product), and scan in fewer, larger passes where the maths allows it (cumsum, cumprod, an associative scan)."
 )
 
 
@@ -52,7 +48,8 @@ class SmallCallsInALoop:
 
     When it is wrong:
         What is done for all at once takes memory for all, and masks compute what a selection leaves out. A loop whose
-        passes need each other cannot be stacked: then nothing is predicted. Passes of a loop that is written out, or of
+        passes need each other cannot be stacked, and only some are layers of torch's: then it may be that nothing is
+        won, and it is an observation. Passes of a loop that is written out, or of
         less than 16, are not told. One step was looked at; compiled models are not.
     """
 
@@ -79,15 +76,16 @@ class SmallCallsInALoop:
             facts,
             found,
             _summary(found) if found else "",
-            (_SEQUENCE, _COMPILE) if recurs else (_AT_ONCE,),
+            (WHOLE_SEQUENCE, _COMPILE) if recurs else (_AT_ONCE,),
             metric="small operators called in a loop",
             levels=(self.info_share, self.warn_share),
             clear="no loop in Python over small operators takes a considerable part of the step",
             more=_numbers(found),
         )
         if isinstance(said, Finding) and recurs:
-            # What one call of all passes would win is known where they can be one call.
-            return dataclasses.replace(said, severity=Severity.INFO, recoverable=None)
+            # Only a plain recurrence can be one call.
+            gain = said.recoverable and dataclasses.replace(said.recoverable, low=0.0)
+            return dataclasses.replace(said, severity=Severity.INFO, recoverable=gain)
         return said
 
 

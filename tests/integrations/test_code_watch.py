@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -103,6 +103,27 @@ def test_what_lines_are_to_the_training_is_told_where_it_is_found_soon(
     assert code is not None
     told = {place.line: role for place, role in zip(code.places, code.roles, strict=False) if place.file == "train.py"}
     assert told == ({3: "preparation", 7: "unread"} if (most_lines, most_looked_at) == (5000, 100_000) else {})
+
+
+@pytest.mark.parametrize("most_looked_at", [100_000, 3])
+def test_files_are_read_through_again_only_when_there_are_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, most_looked_at: int
+) -> None:
+    watch, sampling = looked_at(monkeypatch, tmp_path)
+    read: list[set[str]] = []
+
+    def reads(texts: Mapping[str, str]) -> program_slice.ProgramSlice:
+        read.append({Path(file).name for file in texts} & {"train.py", "finetune.py"})
+        return program_slice.ProgramSlice(texts)
+
+    monkeypatch.setattr(code_watch, "ProgramSlice", reads)
+    monkeypatch.setattr(program_slice, "_MOST_LOOKED_AT", most_looked_at)
+    for name in ("train.py", "train.py", "finetune.py"):
+        compiled(tmp_path / name, STEP)(sampling.look)
+        watch.block_ended(Phases(("other", ""), ("other", "")), counts=True)
+        code = watch.samples()
+        assert code is not None and bool(code.roles) == (most_looked_at > 3)
+    assert read == [{"train.py"}, {"train.py", "finetune.py"}]
 
 
 def test_looks_at_steps_that_do_not_count_are_dropped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -27,7 +27,10 @@ from pathlib import Path
 from typing import Any
 
 #: What a script under the command imports, but for what is ours: of that each process gets its own.
-_IMPORTS = ("torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", "numpy", "pyarrow.parquet", "psutil")
+_IMPORTS = (
+    *("torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", "numpy", "pyarrow.parquet", "psutil"),
+    *("scipy.ndimage", "scipy.special"),
+)
 _READY_S = 180.0
 
 
@@ -189,8 +192,6 @@ def _become(asked: Asked, said: str) -> None:
     os.environ.update(asked.environment)
     sys.argv[1:] = asked.words
     sys.path[0] = asked.folder  # as -m does
-    # The first collection would copy every page that is shared with the server, in the midst of a timed step.
-    gc.collect()
 
 
 def _interpret(words: Sequence[str]) -> None:
@@ -215,6 +216,10 @@ if __name__ == "__main__":
     for name in sys.argv[1:]:
         __import__(name)
     _adopt_orphans()
+    # A collection in the child, above all the one at its end, would look at all of torch, and copy every page of it that
+    # is shared with this process: 0.8 s. Whoever wants collections to be as long as they are calls gc.unfreeze().
+    gc.collect()
+    gc.freeze()
     print(json.dumps("ready"), flush=True)
     if (found := _serve()) is not None:
         _become(*found)

@@ -62,6 +62,8 @@ if args.fault.endswith("passes"):
     A_PASS = args.steps // 4 // (2 if args.fault.startswith("uneven") and RANK == 1 else 1)
 torch.manual_seed(args.seed)
 torch.set_num_threads(16 if args.fault == "threads" else 1)
+if args.fault == "collects":
+    gc.unfreeze()  # torch is part of the heap, whoever has imported it
 
 
 def rows(batch):

@@ -33,6 +33,8 @@ torch.manual_seed(args.seed)
 random.seed(args.seed)
 torch.set_num_threads(1)
 BATCH = 64
+if args.fault == "collector":
+    gc.unfreeze()  # torch is part of the heap, whoever has imported it
 
 trainings = methods.TRAININGS | taught.TRAININGS
 if args.fault in trainings:

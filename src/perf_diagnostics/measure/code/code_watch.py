@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import os
 import sys
@@ -177,8 +178,14 @@ def _roles(lines: Sequence[tuple[str, int]]) -> tuple[str, ...]:
     texts = {file: linecache.getlines(file) for file in dict.fromkeys(file for file, _ in lines)}
     if sum(map(len, texts.values())) > _MOST_LINES:
         return ()
+    program = _program(tuple((file, "".join(text)) for file, text in texts.items()))
+    return () if program is None else tuple(str(program.role(*line) or "") for line in lines)
+
+
+@functools.lru_cache(maxsize=1)
+def _program(texts: tuple[tuple[str, str], ...]) -> ProgramSlice | None:
+    """Files read through, by name and text: once for all borders at which a training is seen at the same files."""
     try:
-        program = ProgramSlice({file: "".join(text) for file, text in texts.items()})
+        return ProgramSlice(dict(texts))
     except (RecursionError, TooEntangledError):
-        return ()
-    return tuple(str(program.role(*line) or "") for line in lines)
+        return None

@@ -54,7 +54,7 @@ PLANTS = (
         "constants-kept",
         "a script whose model makes its table of sines in each forward",
         dose="2,048 by 1,024 numbers",
-        steps=(500, 3000),
+        steps=(250, 2000),
         slower_by=1.2,
     ),
     _plant(
@@ -187,7 +187,7 @@ PLANTS = (
         "forecast-from-state",
         "a script whose recurrent layer reads the whole history again for each position that it forecasts",
         dose="12 positions after 24, one by one, for 32 rows",
-        steps=(60, 350),
+        steps=(40, 250),
         slower_by=1.5,
     ),
     _plant(

@@ -12,6 +12,7 @@ from perf_diagnostics.measure.code.code_watch import CodeWatch
 from perf_diagnostics.measure.host import memory
 from perf_diagnostics.measure.host.cpu_time import CpuTime
 from perf_diagnostics.measure.host.host_memory import swapped_bytes, tree_footprint
+from perf_diagnostics.measure.host.page_faults import LoopFaults
 from perf_diagnostics.measure.host.pass_reads import PassReads
 from perf_diagnostics.measure.host.run_delay import RunDelay
 from perf_diagnostics.measure.host.shared_memory import SharedMemory
@@ -54,13 +55,14 @@ class Counters:
         self._scale_before: float | None = None
         self._cpu = CpuTime()
         self._delay = RunDelay()
+        self._faults = LoopFaults(observations)
         self._began_ns: int | None = None
         loop.on_measuring = self.begin
         self._shared = SharedMemory()
         self._reads = PassReads()
         self._reads.pass_begins()  # the first one begins with the first step
         training_step.on_pass = self._reads.pass_begins
-        loop.on_steady_block = self._delay.begin, self._block_ended
+        loop.on_steady_block = self._block_begins, self._block_ended
 
     def begin(self) -> None:
         self._peaks.end()
@@ -74,7 +76,12 @@ class Counters:
         if self._code is not None:
             self._code.begin()
 
+    def _block_begins(self) -> None:
+        self._delay.begin()
+        self._faults.begin()
+
     def _block_ended(self) -> None:
+        self._faults.end()
         self._delay.end()
         if self._code is not None:
             self._code.block_ended(self._probe, counts=True)
@@ -95,6 +102,7 @@ class Counters:
             notes.facts["cpu_window_s"] = (time.perf_counter_ns() - self._began_ns) / 1e9
             with notes.observations.guard("loop_run_delay_share"):
                 notes.quantities.extend(self._delay.finish(notes.observations))
+            notes.quantities.extend(self._faults.finish())
         if self._before is not None:
             notes.quantities.extend((memory.ProcessCounters.now() - self._before).quantities())
         if self._scale_before is not None:

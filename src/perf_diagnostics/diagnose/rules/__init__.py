@@ -77,6 +77,7 @@ from perf_diagnostics.diagnose.rules.hst010_tiny_operations import TinyOperation
 from perf_diagnostics.diagnose.rules.hst012_waits_inside_work import WaitsInsideWork
 from perf_diagnostics.diagnose.rules.hst013_chores_inside_work import ChoresInsideWork
 from perf_diagnostics.diagnose.rules.hst014_small_calls_in_a_loop import SmallCallsInALoop
+from perf_diagnostics.diagnose.rules.hst015_page_faults import PageFaults
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
 from perf_diagnostics.diagnose.rules.inp002_slow_batches import SlowBatches
 from perf_diagnostics.diagnose.rules.inp003_too_few_workers import TooFewWorkers
@@ -161,6 +162,7 @@ RULES: tuple[Rule, ...] = (
     WaitsInsideWork(),
     ChoresInsideWork(),
     SmallCallsInALoop(),
+    PageFaults(),
     OptimizerHeavy(),
     ZeroGradMemset(),
     OptimizerSynchronises(),

@@ -7,6 +7,7 @@ nothing it could change is told.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import inspect
@@ -19,12 +20,14 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset
 
+from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations.again.autocast_calls import AutocastCalls
 from perf_diagnostics.integrations.again.cached_batches import CachedBatches
 from perf_diagnostics.integrations.again.compiled_calls import CompiledCalls
 from perf_diagnostics.integrations.again.forcible import FORCIBLE, check_forced
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.measure.boards.float32_products import say_float32_products
+from perf_diagnostics.measure.host.freed_memory import keep_freed_memory
 
 _LOADING = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
 
@@ -65,7 +68,7 @@ class ForcedSettings:
         self._calls: dict[str, CompiledCalls | AutocastCalls] = {}
 
     def install(self, patches: ExitStack) -> None:
-        """Put them in; all but the number of threads and the precision come out with ``patches``."""
+        """Put them in; all but threads, precision and memory that is kept come out with ``patches``."""
         settings = self.settings
         if any(name in settings for name in _LOADING):
             self._force_loaders(patches)
@@ -78,6 +81,10 @@ class ForcedSettings:
             self._effective.add("precision")
         if settings.get("freeze_gc"):
             self._freeze_after_some_steps(patches)
+        if settings.get("keep_freed_memory"):
+            with contextlib.suppress(InvalidSettings):  # where the C library cannot: it changed nothing
+                keep_freed_memory()
+                self._effective.add("keep_freed_memory")
         if "ceiling" in settings:
             self._cached = CachedBatches(patches)
 

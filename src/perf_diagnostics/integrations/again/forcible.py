@@ -42,6 +42,7 @@ FORCIBLE: Mapping[str, str] = {
     "threads": "threads of an operator on the CPU",
     "optimizer_implementation": "single, foreach or fused, of each optimizer of torch.optim",
     "freeze_gc": "collect, gc.freeze() and gc.disable() after the second step",
+    "keep_freed_memory": "freed memory stays with the process (glibc's mallopt)",
     "precision": "tf32, or bfloat16 by an autocast region around the calls of the trained models",
     "compile_mode": "compiles the trained models in place",
     "ceiling": "cached_batches only: the first 16 batches of the training's DataLoader, again and again",

@@ -12,6 +12,7 @@ from perf_diagnostics.integrations.readings.rank_energy import rank_energy
 from perf_diagnostics.integrations.readings.swapped import Swapped
 from perf_diagnostics.measure.host import memory
 from perf_diagnostics.measure.host.cpu_time import CpuTime
+from perf_diagnostics.measure.host.page_faults import LoopFaults
 from perf_diagnostics.measure.host.run_delay import RunDelay
 from perf_diagnostics.measure.host.shared_memory import SharedMemory
 from perf_diagnostics.measure.observation import Observations
@@ -39,6 +40,7 @@ class SteadyReadings:
         self._counters: memory.ProcessCounters | None = None
         self._cpu = CpuTime()
         self._delay: RunDelay | None = None
+        self._faults = LoopFaults(observations, clock=clock)
         self._shared = SharedMemory()
         self._counted_from_ns: int | None = None
         self._block_ended_ns: int | None = None
@@ -84,11 +86,13 @@ class SteadyReadings:
         if self._delay is not None:
             with self._observations.guard("loop_run_delay_share"):
                 self._delay.begin()
+        self._faults.begin()
 
     def block_ended(self) -> None:
         """Its last step is over, on the device, too."""
         if self._processors.readable or (self._board is not None and self._board.described):
             self._block_ended_ns = self._clock()
+        self._faults.end()
         if self._delay is not None:
             with self._observations.guard("loop_run_delay_share"):
                 self._delay.end()
@@ -138,6 +142,7 @@ class SteadyReadings:
         if self._delay is not None:
             with self._observations.guard("loop_run_delay_share"):
                 found.extend(self._delay.finish(self._observations))
+        found.extend(self._faults.finish())
         found.extend(self._swapped.quantities())
         found.extend(one for one in self._sampled if not (several and one.name in RANKS_OWN))
         if (self._about.loader_facts | self._about.facts).get("num_workers"):

@@ -29,6 +29,9 @@ from perf_diagnostics.trials.confirm.pairs import (
 #: What only the code that made the model, the optimizer and the samples can change.
 YOURS = ("device", "optimizer_implementation", "gradient_checkpointing", "sequence_length", "length_bucketing")
 
+#: What stays changed for the rest of a process, and so cannot take turns with its opposite in one.
+FOR_GOOD = ("keep_freed_memory",)
+
 #: How one goes on where a call ended.
 AGAIN = "profiler.confirm()"
 
@@ -116,6 +119,9 @@ def _next_pair(attempt: Attempt, results: dict[str, TrialResult], seed: int) -> 
 
 
 def _why_not(candidate: Candidate) -> str:
+    for name in candidate.change:
+        if name in FOR_GOOD:
+            return f"{name} would stay for the rest of this process: measure it in a script, or by a sweep"
     yours = [name for name in candidate.change if name in YOURS]
     if not yours:
         return ""

@@ -12,6 +12,7 @@ from perf_diagnostics.measure.boards.float32_products import (
     float32_products_kept,
     say_float32_products,
 )
+from perf_diagnostics.measure.host.freed_memory import keep_freed_memory
 from perf_diagnostics.records import Settings
 from perf_diagnostics.trials.preflight import check_precision, check_tf32
 
@@ -37,11 +38,16 @@ def on_current_device(device: torch.device) -> Iterator[None]:
 
 @contextlib.contextmanager
 def process_settings(settings: Settings, device: torch.device) -> Iterator[None]:
-    """Applies what holds for the whole process (threads, matmul precision) and puts it back afterwards."""
+    """Applies what holds for the whole process (threads, matmul precision) and puts it back afterwards.
+
+    Memory that is kept once it was freed stays kept: a trial with that setting needs a process of its own.
+    """
     threads = torch.get_num_threads()
     check_precision(settings.precision, device.type)
     if settings.precision == "tf32" and torch.version.hip is None:
         check_tf32(torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device))
+    if settings.keep_freed_memory:
+        keep_freed_memory()
     with float32_products_kept():
         try:
             if settings.threads is not None:

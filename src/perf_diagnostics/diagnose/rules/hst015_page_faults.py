@@ -1,0 +1,121 @@
+"""HST015: each step takes the memory from the kernel anew that the step before gave back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.facts import processor
+from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.memory_facts import fullness
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.wording import percent, percent_between
+
+#: Won over what the loop's thread had spent in the kernel, when freed memory was kept: 1.02 to 1.07 in four pairs of
+#: runs (convolutions, a transformer with a large vocabulary on one thread and on two), 1.75 and 1.87 in DistilBERT's
+#: two, there 0.8 of what all threads had. Machines with more cores were not tried.
+REALISED = 0.9
+
+#: What a page takes in a training, over what it takes when one thread alone touches pages in a row: 0.8 to 1.3 were
+#: seen in these trainings, 1.6 to 2 in DistilBERT's, whose threads wait for each other in the kernel.
+CHEAPEST, DEAREST = 0.8, 2.0
+
+#: Of what the loop's own thread computes, so much stays: 0.96 to 1.0 in these trainings.
+STAYS = 0.9
+
+
+@dataclass(frozen=True)
+class PageFaults:
+    """Freed memory goes back to the kernel, and each step faults it in again, page by page.
+
+    What it measures:
+        On the CPU: how many pages the loop's thread got from the kernel in steady steps (minor page faults, which read
+        nothing from disk), times what a page costs here (measured after the steps: touched, cleared and given back); no
+        more than that thread spent in the kernel. At most all that the threads of the process spent there.
+
+    Why it matters:
+        glibc gives blocks of 32 MiB and more back as soon as they are freed, and the free end of its heap. The next
+        tensor of that size then begins with thousands of faults, in each of which the kernel clears a page that the
+        operator writes over at once: 0.25 us a page on bare metal, 2 us in a virtual machine. Large activations,
+        gradients and logits have this price in every step.
+
+    What to try:
+        Keep freed memory: ``MALLOC_MMAP_THRESHOLD_=2147483647 MALLOC_TRIM_THRESHOLD_=2147483647`` in the environment
+        of the process (glibc; before 2.35 it still gives back what is larger than 32 MiB), or an allocator that keeps
+        it (jemalloc, tcmalloc, by ``LD_PRELOAD``). It changes no number, and takes up to twice the memory. Where that
+        is not to be had, ``THP_MEM_ALLOC_ENABLE=1`` lets torch ask for pages of 2 MiB.
+
+    When it is wrong:
+        Memory that is touched for the first time (a cache that fills, a model that grows) is faulted in once and not
+        given back: keeping freed memory wins nothing of it. Where operators of several threads wait for the one that
+        has most to fetch, more is won than the loop's own thread lost.
+    """
+
+    code: ClassVar[str] = "HST015"
+    name: ClassVar[str] = "page-faults"
+    family: ClassVar[Family] = Family.HOST
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    info_share: float = field(default=0.02, metadata=limit("share of the step to mention", "judgement"))
+    warn_share: float = field(default=0.05, metadata=limit("… to warn from", "the catalogue: 5 % of the step"))
+    critical_share: float = field(default=0.2, metadata=limit("… that is critical", "judgement"))
+    room: float = field(
+        default=0.5, metadata=limit("share of the memory in use up to which keeping it is tried", "seen: 1.6 times")
+    )
+
+    def check(self, facts: TrialFacts) -> Answer:
+        if facts.on_accelerator:
+            raise facts.missing("loop_page_faults_per_s", "a thread that feeds a device computes little by itself")
+        a_step = facts.quantity("loop_page_faults_per_s") * facts.step_time_s.value
+        share = _share(facts)
+        pages = Evidence(metric="pages from the kernel a step", value=a_step)
+        numbers = (evidence("getting memory from the kernel", share, "%", limit=self.info_share), pages)
+        levels = ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share))
+        found = grade(share, (*levels, (Severity.CRITICAL, self.critical_share)))
+        if found is None:
+            says = f"getting memory from the kernel takes {percent(share.value)} of the step"
+            return cleared(self, says, *numbers)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=found.severity,
+            summary=f"Each step takes {a_step:,.0f} pages of memory from the kernel anew, given back in the step "
+            f"before: {percent_between(share)} of its time.",
+            scope=facts.label,
+            evidence=numbers,
+            remedies=self._remedies(facts),
+            recoverable=recoverable(share, self.family, realised=REALISED),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=found.sure, thin=facts.thin),
+            claims=processor.lost_by_phase(facts, share.value),
+        )
+
+    def _remedies(self, facts: TrialFacts) -> tuple[Remedy, ...]:
+        kept = facts.result.trial.settings.keep_freed_memory
+        used = fullness(facts)
+        other = Remedy("An allocator that keeps what is freed: jemalloc or tcmalloc, by LD_PRELOAD.")
+        if kept:
+            return (other,)
+        says = "Keep freed memory rather than give it back to the kernel; up to twice the memory, the same numbers"
+        if used is None or used <= self.room:
+            return (Remedy(f"{says}.", {"keep_freed_memory": True}), other)
+        smaller = Remedy("THP_MEM_ALLOC_ENABLE=1 in the environment: pages of 2 MiB, where the kernel has them.")
+        return (smaller, Remedy(f"{says}: {percent(used)} of the memory is in use now."))
+
+
+def _share(facts: TrialFacts) -> Interval:
+    """Share of the step that pages from the kernel take, with what may be won at most as its upper end."""
+    in_kernel = facts.quantity("loop_system_share")
+    page_s = ask(facts.quantity, "page_fault_s")
+    if page_s is None:  # too few of them that anybody asked
+        return Interval(0.0, 0.0, in_kernel, facts.steps)
+    pages = facts.quantity("loop_page_faults_per_s") * page_s
+    low, value = (min(in_kernel, pages * part) for part in (CHEAPEST, DEAREST))
+    # Other threads have the same faults, and an operator ends with the last of them.
+    most = min(facts.quantity("process_system_share"), value * facts.number("threads"))
+    ran = ask(facts.quantity, "loop_cpu_share")
+    if ran is not None:
+        most = min(most, 1 - STAYS * max(0.0, ran - in_kernel))
+    return Interval(value, low, max(most, value * (2 - REALISED)), facts.steps).within(0.0, 1.0)

@@ -14,6 +14,7 @@ SWITCHES = (
     "length_bucketing",
     "channels_last",
     "freeze_gc",
+    "keep_freed_memory",
 )
 
 

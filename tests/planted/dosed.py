@@ -330,6 +330,13 @@ def _delayed_by_itself(share: float, seed: int) -> TrialResult:
     return loop(seed, facts={"threads": 16, "cpu_count": 2, "num_workers": 0}, quantities=counted | shares)
 
 
+def _faulting(share: float, seed: int) -> TrialResult:
+    """Pages from the kernel that take this share of the step of one thread, by their price and by its own time."""
+    counted = {"loop_page_faults_per_s": share / 2e-6 / 0.8, "page_fault_s": 2e-6}
+    times = {"loop_system_share": share, "process_system_share": share, "loop_cpu_share": 0.98}
+    return loop(seed, facts={"threads": 1}, quantities=counted | times)
+
+
 def _throttled(share: float, seed: int) -> TrialResult:
     window = float(_steady(loop(seed)).wall_ns.sum()) / 1e9
     return loop(
@@ -421,6 +428,7 @@ DOSES: tuple[Dose, ...] = (
         warn_share=WARNING,
         critical_share=CRITICAL,
     ),
+    *shares("HST015", _faulting, info_share=INFO, warn_share=WARNING, critical_share=CRITICAL),
     Dose(code="HST007", limit="step_share", build=lambda share, seed: _often("graphs", share, seed)),
     Dose(code="OPT001", limit="info_share", build=_of(Phase.OPTIMIZER), severity=INFO),
     Dose(code="OPT001", limit="warn_share", build=_of(Phase.OPTIMIZER), firing=(2.0,)),

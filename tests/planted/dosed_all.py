@@ -72,6 +72,7 @@ WITHOUT: Mapping[str, str] = {
     "HST010 call_s": "the size of a gain",
     "HST010 least_tensors": _COUNT,
     "HST010 fixed_share": "counted operators surely reach it; see CMP022 warn_share",
+    "HST015 room": "decides whether the remedy is tried",
     "CMP004 least_unused": "decides which of two remedies leads",
     "CMP022 small_slice": _SECOND,
     "CMP022 warn_share": "makes a warning of a remark whose own limits are dosed; counted operators surely reach it",

@@ -216,8 +216,8 @@ if __name__ == "__main__":
     for name in sys.argv[1:]:
         __import__(name)
     _adopt_orphans()
-    # A collection in the child, above all the one at its end, would look at all of torch, and copy every page of it that
-    # is shared with this process: 0.8 s. Whoever wants collections to be as long as they are calls gc.unfreeze().
+    # A collection in the child, above all the one at its end, would look at all of torch, and copy every page of it
+    # that is shared with this process: 0.8 s. Whoever wants collections to be as long as they are calls gc.unfreeze().
     gc.collect()
     gc.freeze()
     print(json.dumps("ready"), flush=True)

@@ -69,7 +69,7 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
     "cpu_throttled_s": ("s", "time for which the cgroup's processes were held back"),
     "loop_cpu_share": ("1", "part of the steady blocks' wall time in which the loop's thread ran"),
     "loop_run_delay_share": ("1", "part of that time in which the loop's thread was ready to run and had no core"),
-    "loop_page_faults_per_s": ("1/s", "pages that the loop's thread got from the kernel, nothing read from disk, in it"),
+    "loop_page_faults_per_s": ("1/s", "pages that the thread got from the kernel in it, none read from disk"),
     "loop_system_share": ("1", "part of that time in which the loop's thread was in the kernel"),
     "process_system_share": ("1", "CPU time that all threads of the trial's process spent in the kernel, over it"),
     "page_fault_s": ("s", "getting one page from the kernel, touching it and giving it back, after the steps"),

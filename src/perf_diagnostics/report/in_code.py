@@ -55,9 +55,7 @@ _IN: Mapping[str, Mapping[str, tuple[_Says, ...]]] = {
         "threads": (_Says(statement="torch.set_num_threads({})"),),
         "compile_mode=default": (_Says(statement="model = torch.compile(model)"),),
         "compile_mode": (_Says(statement="model = torch.compile(model, mode={!r})"),),
-        "keep_freed_memory=True": (
-            _Says(statement="MALLOC_MMAP_THRESHOLD_=2147483647 MALLOC_TRIM_THRESHOLD_=2147483647 python …"),
-        ),
+        "keep_freed_memory=True": (_Says(statement="MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=2147483647 python …"),),
     },
     "transformers": {
         **{name: (_same(f"dataloader_{name}"),) for name in _OF_THE_LOADER},

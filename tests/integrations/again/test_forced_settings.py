@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from perf_diagnostics.errors import InvalidSettings
+from perf_diagnostics.integrations.again import forced_settings
 from perf_diagnostics.integrations.again.again import Again
 from perf_diagnostics.integrations.again.forced_settings import ForcedSettings
 from perf_diagnostics.integrations.again.forcible import (
@@ -158,6 +159,20 @@ def test_the_collector_is_frozen_after_two_steps(patches: ExitStack, monkeypatch
         assert not made.without_effect()
     finally:
         gc.enable()
+
+
+def test_freed_memory_is_kept_or_said_to_be_given_back_as_before(
+    patches: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bool] = []
+    monkeypatch.setattr(forced_settings, "keep_freed_memory", lambda: kept.append(True))
+    assert not forced(patches, keep_freed_memory=True).without_effect() and kept
+
+    def cannot() -> None:
+        raise InvalidSettings("keep_freed_memory=True needs glibc's mallopt")
+
+    monkeypatch.setattr(forced_settings, "keep_freed_memory", cannot)
+    assert "keep_freed_memory=True changed nothing" in forced(patches, keep_freed_memory=True).without_effect()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Trainings with loops of their own and work that need not be done: teachers, rollouts, penalties, terms times 0."""
 
+import ctypes
 import itertools
 
 import torch
@@ -164,7 +165,24 @@ def with_a_side_head(steps, *, skipped):
                 break
 
 
+def at_many_places(steps, *, kept):
+    """Activations of 41 MB, which go back to the kernel when they are freed, or are ``kept``, by glibc's mallopt."""
+    if kept:
+        libc = ctypes.CDLL(None)
+        assert libc.mallopt(-1, 2**31 - 1) and libc.mallopt(-4, 0)  # M_TRIM_THRESHOLD, M_MMAP_MAX
+    model = layers(8, 32, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    batches = [(torch.randn(64, 5000, 8), torch.randn(64, 5000, 1)) for _ in range(4)]
+    for x, y in itertools.islice(itertools.cycle(batches), steps):
+        loss = functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 TRAININGS = {
+    "memory-given-back": lambda steps: at_many_places(steps, kept=False),
+    "memory-kept": lambda steps: at_many_places(steps, kept=True),
     "side-times-zero": lambda steps: with_a_side_head(steps, skipped=False),
     "side-skipped": lambda steps: with_a_side_head(steps, skipped=True),
     "forecast-again": lambda steps: forecast(steps, carried=False),

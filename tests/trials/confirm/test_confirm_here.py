@@ -67,6 +67,13 @@ def test_what_the_users_own_code_makes_is_left_out_and_said() -> None:
     assert "optimizer_implementation" in one.why
 
 
+def test_what_would_stay_for_the_rest_of_the_process_is_left_out_and_said() -> None:
+    bench = Bench()
+    (one,) = tried_of(confirmed(bench, {"keep_freed_memory": True}))
+    assert bench.started == [] and one.verdict is Trying.NOT_TRIED
+    assert "keep_freed_memory would stay for the rest of this process" in one.why
+
+
 def test_what_was_tried_is_not_tried_again() -> None:
     bench = Bench()
     known = confirmed(bench, {"num_workers": 2})

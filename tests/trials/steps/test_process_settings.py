@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from perf_diagnostics.records import Settings
+from perf_diagnostics.trials.steps import process_settings as settings_of_processes
 from perf_diagnostics.trials.steps.process_settings import process_settings
 
 
@@ -13,3 +15,13 @@ def test_process_settings_are_put_back() -> None:
     with process_settings(Settings(batch_size=1, threads=threads + 1), torch.device("cpu")):
         assert torch.get_num_threads() == threads + 1
     assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("chosen", [None, False, True])
+def test_freed_memory_is_kept_from_before_the_first_tensor_if_that_is_asked(
+    monkeypatch: pytest.MonkeyPatch, chosen: bool | None
+) -> None:
+    kept: list[bool] = []
+    monkeypatch.setattr(settings_of_processes, "keep_freed_memory", lambda: kept.append(True))
+    with process_settings(Settings(batch_size=1, keep_freed_memory=chosen), torch.device("cpu")):
+        assert bool(kept) is (chosen is True)

@@ -22,6 +22,12 @@ REALISED = 0.9
 #: seen in these trainings, 1.6 to 2 in DistilBERT's, whose threads wait for each other in the kernel.
 CHEAPEST, DEAREST = 0.8, 2.0
 
+#: Findings about tensors that need not be made: without them nobody asks the kernel for their memory.
+NEEDLESS = (
+    *("CMP009", "CMP016", "CMP023", "CMP025", "CMP026", "CMP027", "CMP029", "CMP030", "CMP031", "CMP032", "CMP033"),
+    *("CMP034", "CMP035", "CMP036", "CMP037", "CMP038"),
+)
+
 #: Of what the loop's own thread computes, so much stays: 0.96 to 1.0 in these trainings.
 STAYS = 0.9
 
@@ -42,15 +48,16 @@ class PageFaults:
         gradients and logits have this price in every step.
 
     What to try:
-        Keep freed memory: ``MALLOC_MMAP_THRESHOLD_=2147483647 MALLOC_TRIM_THRESHOLD_=2147483647`` in the environment
-        of the process (glibc; before 2.35 it still gives back what is larger than 32 MiB), or an allocator that keeps
-        it (jemalloc, tcmalloc, by ``LD_PRELOAD``). It changes no number, and takes up to twice the memory. Where that
-        is not to be had, ``THP_MEM_ALLOC_ENABLE=1`` lets torch ask for pages of 2 MiB.
+        Keep freed memory: ``MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=2147483647`` in the environment of the process
+        (glibc), or an allocator that keeps it (jemalloc, tcmalloc, by ``LD_PRELOAD``). It changes no number, and takes
+        up to twice the memory. Where that is not to be had, ``THP_MEM_ALLOC_ENABLE=1`` lets torch ask for pages of
+        2 MiB.
 
     When it is wrong:
-        Memory that is touched for the first time (a cache that fills, a model that grows) is faulted in once and not
-        given back: keeping freed memory wins nothing of it. Where operators of several threads wait for the one that
-        has most to fetch, more is won than the loop's own thread lost.
+        Tensors that need not be made at all (written-out attention, constants) are the cause where they take most of
+        the same time, and come first. Memory that is touched for the first time (a cache that fills, a model that
+        grows) is faulted in once and not given back: keeping freed memory wins nothing of it. Where operators of
+        several threads wait for the one that has most to fetch, more is won than the loop's own thread lost.
     """
 
     code: ClassVar[str] = "HST015"
@@ -90,6 +97,7 @@ class PageFaults:
             recoverable=recoverable(share, self.family, realised=REALISED),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=found.sure, thin=facts.thin),
             claims=processor.lost_by_phase(facts, share.value),
+            symptom_of=NEEDLESS,
         )
 
     def _remedies(self, facts: TrialFacts) -> tuple[Remedy, ...]:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 from perf_diagnostics.errors import InvalidSettings
 
-#: Parameters of mallopt (malloc.h of glibc).
-_TRIM_THRESHOLD = -1
-_MMAP_THRESHOLD = -3
-
-#: No block is too large to come from the heap, and no free end of it large enough to be given back: the largest int.
-_NEVER = 2**31 - 1
-
-#: The most that glibc before 2.35 takes for the first of both (``HEAP_MAX_SIZE / 2`` on 64 bits).
-_OLDER_MOST = 32 * 2**20
+#: Parameters of mallopt (malloc.h of glibc): the heap's free end is never so large that it is given back (the largest
+#: int), and no block lies outside of the heap. ``M_MMAP_THRESHOLD`` would do the latter as well, but glibc's manual has
+#: an upper limit for it, 32 MiB on 64 bits (2.36 takes more).
+_TRIM_THRESHOLD, _NEVER = -1, 2**31 - 1
+_MMAP_MAX, _NONE = -4, 0
 
 
-def keep_freed_memory(mallopt: ctypes._CFuncPtr | None = None) -> None:
+def keep_freed_memory(mallopt: Callable[[int, int], int] | None = None) -> None:
     """From now on freed memory stays with this process, for the rest of its life; the next tensors are made in it.
 
-    As ``MALLOC_MMAP_THRESHOLD_`` and ``MALLOC_TRIM_THRESHOLD_`` in the environment of a process that is to be started.
-    glibc's own rule, thresholds that follow what is freed, does not come back once they were set.
+    As ``MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=2147483647`` in the environment of a process does. glibc's own rule, thresholds that follow
+    what is freed, does not come back once one of them was set.
 
     Args:
         mallopt: the C library's; default: this process's.
@@ -30,12 +27,11 @@ def keep_freed_memory(mallopt: ctypes._CFuncPtr | None = None) -> None:
         InvalidSettings: its C library has no such function, or does not do it.
     """
     try:
-        set_to = mallopt or ctypes.CDLL(None).mallopt
+        set_to: Callable[[int, int], int] = mallopt or ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError) as missing:
         raise InvalidSettings(
             "keep_freed_memory=True needs glibc's mallopt, which this process's C library has not; an allocator that "
             "keeps memory (jemalloc, tcmalloc) does the same, by LD_PRELOAD."
         ) from missing
-    from_the_heap = set_to(_MMAP_THRESHOLD, _NEVER) or set_to(_MMAP_THRESHOLD, _OLDER_MOST)
-    if not (from_the_heap and set_to(_TRIM_THRESHOLD, _NEVER)):
+    if not (set_to(_TRIM_THRESHOLD, _NEVER) and set_to(_MMAP_MAX, _NONE)):
         raise InvalidSettings("keep_freed_memory=True: mallopt refused to change when memory is given back.")

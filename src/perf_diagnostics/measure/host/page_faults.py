@@ -1,4 +1,4 @@
-"""What fresh memory costs the loop's thread: the kernel gives it page by page, at the first touch, and clears each page.
+"""What fresh memory costs the loop's thread: the kernel gives it page by page, at the first touch, cleared.
 
 glibc gives a large block back to the kernel as soon as it is freed, or as soon as the end of its heap is free
 (``M_MMAP_THRESHOLD`` and ``M_TRIM_THRESHOLD`` in mallopt(3): blocks of 32 MiB and more always, and the heap's free end

@@ -17,8 +17,8 @@ _MMAP_MAX, _NONE = -4, 0
 def keep_freed_memory(mallopt: Callable[[int, int], int] | None = None) -> None:
     """From now on freed memory stays with this process, for the rest of its life; the next tensors are made in it.
 
-    As ``MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=2147483647`` in the environment of a process does. glibc's own rule, thresholds that follow
-    what is freed, does not come back once one of them was set.
+    As ``MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=2147483647`` in the environment of a process does. glibc's own rule,
+    thresholds that follow what is freed, does not come back once one of them was set.
 
     Args:
         mallopt: the C library's; default: this process's.

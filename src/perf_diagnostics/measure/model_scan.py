@@ -90,21 +90,25 @@ def _convolutions(model: nn.Module) -> dict[str, Json]:
     if not found:
         return {}
     total = sum(p.numel() for p in model.parameters())
-    images = [module for module in found if isinstance(module, nn.Conv2d) and min(module.weight.shape[2:]) > 1]
-    last = [
-        module
-        for module in images
-        if module.weight.is_contiguous(memory_format=torch.channels_last) and not module.weight.is_contiguous()
-    ]
     facts: dict[str, Json] = {
         "convolutions": len(found),
         "convolution_parameter_share": sum(module.weight.numel() for module in found) / total,
         "conv_bias_before_norm": sum(1 for first, second in _neighbours(model) if _wasted_bias(first, second)),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
     }
-    if images:
-        facts["conv_memory_format"] = "channels_last" if 2 * len(last) > len(images) else "contiguous"
+    layout = conv_memory_format(model)
+    if layout is not None:
+        facts["conv_memory_format"] = layout
     return facts
+
+
+def conv_memory_format(model: nn.Module) -> str | None:
+    """``channels_last`` or ``contiguous``, as most filters for images lie; None without any that tells."""
+    filters = [one.weight for one in model.modules() if isinstance(one, nn.Conv2d) and min(one.weight.shape[2:]) > 1]
+    last = [one for one in filters if one.is_contiguous(memory_format=torch.channels_last) and not one.is_contiguous()]
+    if not filters:
+        return None
+    return "channels_last" if 2 * len(last) > len(filters) else "contiguous"
 
 
 def _neighbours(model: nn.Module) -> Iterable[tuple[nn.Module, nn.Module]]:

@@ -110,6 +110,33 @@ def test_kernels_that_were_never_tried_are_mentioned_where_shapes_stay():
 
 def test_without_convolutions_there_is_nothing_to_say():
     missing(convolutions(layout=None))
+    missing(on_the_cpu(layout=None))
+
+
+def on_the_cpu(layout="contiguous", share=0.9, **trial):
+    facts = {"conv_memory_format": layout, "convolution_parameter_share": share, "cudnn_benchmark": False}
+    known = {name: value for name, value in facts.items() if value is not None} | trial.pop("facts", {})
+    return ask_trial(ConvLayout(), forward=0.5, backward=0.4, other=0.1, facts=known, **trial)
+
+
+def test_on_the_cpu_contiguous_filters_may_win_up_to_a_third_and_nothing_is_sure():
+    finding = found(on_the_cpu())
+    assert changes(finding) == [{"channels_last": True}] and finding.severity is Severity.INFO
+    assert (finding.recoverable.low, finding.recoverable.high) == (0, pytest.approx(0.9 * 0.35))
+    assert "cuDNN" not in " ".join(remedy.says for remedy in finding.remedies)
+
+
+@pytest.mark.parametrize(
+    "trial",
+    [
+        {"layout": "channels_last"},
+        {"share": 0.1},
+        {"settings": {"compile_mode": "default"}},
+        {"facts": {"compiled": True}},
+    ],
+)
+def test_on_the_cpu_nothing_is_said_where_it_lies_so_hardly_convolves_or_is_compiled(trial):
+    clear(on_the_cpu(**trial))
 
 
 @pytest.mark.parametrize("count", [0, 3])

@@ -215,6 +215,16 @@ def test_what_is_forced_on_models_is_told_where_no_model_was_called(patches: Exi
     assert not made.without_effect()
 
 
+def test_models_that_convolve_are_turned_around_where_that_is_forced(patches: ExitStack) -> None:
+    made = forced(patches, channels_last=True)
+    put_into = made.install_in_calls(lambda _dtype: None, patches)
+    assert put_into is not None
+    model = torch.nn.Conv2d(3, 4, 3)
+    put_into(model)
+    assert model(torch.ones(1, 3, 8, 8)).is_contiguous(memory_format=torch.channels_last)
+    assert not made.without_effect()
+
+
 def test_models_stay_as_they_are_where_nothing_is_forced_on_them(patches: ExitStack) -> None:
     assert forced(patches, num_workers=0).install_in_calls(lambda _dtype: None, patches) is None
 

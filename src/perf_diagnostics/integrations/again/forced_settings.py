@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations.again.autocast_calls import AutocastCalls
 from perf_diagnostics.integrations.again.cached_batches import CachedBatches
+from perf_diagnostics.integrations.again.channels_last_calls import ChannelsLastCalls
 from perf_diagnostics.integrations.again.compiled_calls import CompiledCalls
 from perf_diagnostics.integrations.again.forcible import FORCIBLE, check_forced
 from perf_diagnostics.integrations.watching.patches import replace
@@ -65,7 +66,7 @@ class ForcedSettings:
         self._effective: set[str] = set()
         self._pid = os.getpid()
         self._cached: CachedBatches | None = None
-        self._calls: dict[str, CompiledCalls | AutocastCalls] = {}
+        self._calls: dict[str, CompiledCalls | AutocastCalls | ChannelsLastCalls] = {}
 
     def install(self, patches: ExitStack) -> None:
         """Put them in; all but threads, precision and memory that is kept come out with ``patches``."""
@@ -97,6 +98,8 @@ class ForcedSettings:
             computes_in: is told the type of the autocast region that the models are called in.
             patches: takes out what is put in beside the models, which stay changed.
         """
+        if self.settings.get("channels_last"):
+            self._calls["channels_last"] = ChannelsLastCalls()
         if "compile_mode" in self.settings:
             self._calls["compile_mode"] = CompiledCalls(self.settings["compile_mode"])
         if self.settings.get("precision") == "bfloat16":

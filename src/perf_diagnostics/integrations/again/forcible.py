@@ -21,6 +21,7 @@ _COMPILING_STEPS = 5
 _CHANGES_NUMBERS: Mapping[str, str] = {
     "precision": "Its products are rounded more coarsely than the script's own.",
     "compile_mode": "What is compiled rounds in another order, and draws other random numbers (dropout's).",
+    "channels_last": "Its convolutions add up in another order.",
     "ceiling": "It saw only some of the script's batches.",
 }
 
@@ -42,6 +43,7 @@ FORCIBLE: Mapping[str, str] = {
     "threads": "threads of an operator on the CPU",
     "optimizer_implementation": "single, foreach or fused, of each optimizer of torch.optim",
     "freeze_gc": "collect, gc.freeze() and gc.disable() after the second step",
+    "channels_last": "filters of the trained models, and the images that they are called with, channels last",
     "keep_freed_memory": "freed memory stays with the process (glibc's mallopt)",
     "precision": "tf32, or bfloat16 by an autocast region around the calls of the trained models",
     "compile_mode": "compiles the trained models in place",

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import mmap
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.measure.host.freed_memory import keep_freed_memory
-from perf_diagnostics.measure.host.page_faults import FEW_A_SECOND, LoopFaults, ThreadUsage, page_fault_s
+from perf_diagnostics.measure.host.memory import ProcessCounters
+from perf_diagnostics.measure.host.page_faults import FEW_A_SECOND, LoopFaults, page_fault_s
 from perf_diagnostics.measure.observation import Observations, Unreadable
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="counts for threads, and glibc, are Linux's")
+
+
+def counters(faults: int, system_s: float = 0.0) -> ProcessCounters:
+    return ProcessCounters(faults, 0, 0, 0, 0.0, system_s)
 
 
 class Kernel:
@@ -22,12 +29,13 @@ class Kernel:
     def __init__(self) -> None:
         self.ns = 0
         self.thread = 1
-        self.usage = ThreadUsage(500, 1.0, 3.0)
+        self.faults, self.system_s, self.process_system_s = 500, 1.0, 3.0
         self.observations = Observations()
         self.asked = 0
         self.counting = LoopFaults(
             self.observations,
-            usage=lambda: self.usage,
+            of_thread=lambda: counters(self.faults, self.system_s),
+            of_process=lambda: counters(10**9, self.process_system_s),
             thread=lambda: self.thread,
             clock=lambda: self.ns,
             cost=self.cost,
@@ -39,7 +47,9 @@ class Kernel:
 
     def passes(self, seconds: float, *, faults: int = 0, system_s: float = 0.0, others_s: float = 0.0) -> None:
         self.ns += round(seconds * 1e9)
-        self.usage += ThreadUsage(faults, system_s, system_s + others_s)
+        self.faults += faults
+        self.system_s += system_s
+        self.process_system_s += system_s + others_s
 
     def told(self) -> dict[str, float]:
         return {quantity.name: quantity.value for quantity in self.counting.finish()}
@@ -85,37 +95,46 @@ def test_the_price_of_a_few_pages_is_not_asked_for() -> None:
 
 
 def test_what_cannot_be_counted_is_a_gap_and_no_zero() -> None:
-    def refuses() -> ThreadUsage:
-        raise Unreadable("this operating system counts page faults for no thread", lasting=True)
+    def refuses() -> ProcessCounters:
+        raise Unreadable("this operating system keeps no resource counters of a thread", lasting=True)
 
     observations = Observations()
-    counting = LoopFaults(observations, usage=refuses)
+    counting = LoopFaults(observations, of_thread=refuses)
     counting.begin()
     counting.end()
     assert counting.finish() == ()
     told = {gap.signal: gap.why for gap in observations.gaps}
     assert set(told) == {"loop_page_faults_per_s", "loop_system_share", "process_system_share"}
-    assert "counts page faults for no thread" in told["loop_system_share"]
+    assert "no resource counters of a thread" in told["loop_system_share"]
 
 
 def test_a_page_costs_what_the_quickest_round_took_of_as_many_as_were_counted() -> None:
     times = iter([0, 9_000_000, 0, 4_000_000, 0, 8_000_000])
     counts = iter([0, 2_000, 10, 2_010, 50, 50])  # the last round found them all there
-    assert page_fault_s(lambda: ThreadUsage(next(counts), 0.0, 0.0), lambda: next(times)) == pytest.approx(2e-6)
+    assert page_fault_s(lambda: counters(next(counts)), lambda: next(times)) == pytest.approx(2e-6)
 
 
 def test_where_the_kernel_counts_no_page_none_is_priced() -> None:
     with pytest.raises(Unreadable, match="counted no page fault"):
-        page_fault_s(lambda: ThreadUsage(7, 0.0, 0.0))
+        page_fault_s(lambda: counters(7))
 
 
 @LINUX
 def test_fresh_memory_is_counted_for_the_thread_that_touches_it() -> None:
-    before = ThreadUsage.now()
-    memory = bytearray(b"1") * (48 * 2**20)
-    spent = ThreadUsage.now() - before
-    assert len(memory) == 48 * 2**20
-    assert spent.minor_faults >= 24  # 48 MiB are at least 24 huge pages
+    counted: list[int] = []
+
+    def touch() -> None:
+        before = ProcessCounters.of_this_thread()
+        with mmap.mmap(-1, 48 * 2**20) as memory:  # new pages, whatever earlier tests have touched
+            memory.write(b"x" * (48 * 2**20))
+        counted.append((ProcessCounters.of_this_thread() - before).minor_faults)
+
+    before = ProcessCounters.of_this_thread()
+    other = threading.Thread(target=touch)
+    other.start()
+    other.join()
+    assert counted[0] >= 24  # 48 MiB are at least 24 huge pages
+    assert (ProcessCounters.of_this_thread() - before).minor_faults < counted[0]
     assert 1e-8 < page_fault_s() < 1e-3
 
 
@@ -141,13 +160,13 @@ def test_kept_memory_is_faulted_in_once() -> None:
     script = """
         import numpy as np
         from perf_diagnostics.measure.host.freed_memory import keep_freed_memory
-        from perf_diagnostics.measure.host.page_faults import ThreadUsage
+        from perf_diagnostics.measure.host.memory import ProcessCounters
 
         def faults():
-            before = ThreadUsage.now().minor_faults
+            before = ProcessCounters.of_this_thread().minor_faults
             for _ in range(4):
                 np.empty(6_000_000).fill(1.0)
-            return ThreadUsage.now().minor_faults - before
+            return ProcessCounters.of_this_thread().minor_faults - before
 
         anew = faults()
         keep_freed_memory()

@@ -32,8 +32,8 @@ class ConvLayout:
     Why it matters:
         Tensor cores read channels last; other formats are transposed before and after each convolution. So does
         oneDNN on the CPU, with a blocked format of its own, before and after what is no convolution. Six networks on
-        one and two cores (torch 2.13, float32) took 0 to 35 % less time channels last: those with normalisation and
-        pooling between convolutions most, one of few and large layers 4 % more.
+        one and two cores (torch 2.13, float32): five took 5 to 35 % less time channels last, those with pooling or many
+        channel-wise convolutions most; one of two convolutions and large products 1 to 4 % more.
 
     What to try:
         ``model.to(memory_format=torch.channels_last)``, and the same for the images; ``cudnn.benchmark = True`` where

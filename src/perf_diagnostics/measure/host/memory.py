@@ -230,11 +230,21 @@ class ProcessCounters:
     @classmethod
     def now(cls) -> ProcessCounters:
         """This process's counters. Raises Unreadable where the operating system keeps none (Windows)."""
+        return cls._of("RUSAGE_SELF", "this operating system keeps no resource counters of a process")
+
+    @classmethod
+    def of_this_thread(cls) -> ProcessCounters:
+        """The calling thread's alone. Raises Unreadable where none are kept for a thread (elsewhere than on Linux)."""
+        return cls._of("RUSAGE_THREAD", "this operating system keeps no resource counters of a thread")
+
+    @classmethod
+    def _of(cls, who: str, why_not: str) -> ProcessCounters:
         try:
             import resource
-        except ImportError as missing:
-            raise Unreadable("this operating system keeps no resource counters of a process", lasting=True) from missing
-        usage = resource.getrusage(resource.RUSAGE_SELF)
+
+            usage = resource.getrusage(getattr(resource, who))
+        except (ImportError, AttributeError) as missing:
+            raise Unreadable(why_not, lasting=True) from missing
         return cls(usage.ru_minflt, usage.ru_majflt, usage.ru_nvcsw, usage.ru_nivcsw, usage.ru_utime, usage.ru_stime)
 
     def __sub__(self, before: ProcessCounters) -> ProcessCounters:

@@ -66,11 +66,12 @@ def test_a_machine_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "psi_memory_full_avg10": 0.1,
         "governor": "performance, powersave",
         "virtualised": True,
+        "bfloat16_units": False,
         "load_1min": 0.0,
         "load_15min": 2.25,
     }
     assert {name: found.host[name] for name in expected} == expected
-    assert not signals(found) & {"psi", "governor", "virtualised", "load", "host"}
+    assert not signals(found) & {"psi", "governor", "virtualised", "bfloat16_units", "load", "host"}
 
 
 def test_limits_come_from_the_control_groups(tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_limits_come_from_the_control_groups(tmp_path: Path) -> None:
 
 def test_what_a_bare_machine_hides_is_a_gap_and_never_a_zero(tmp_path: Path) -> None:
     found = capture(root=machine(tmp_path, {"/proc/meminfo": "MemTotal: 32000 kB\n"}))
-    assert {"psi", "governor", "virtualised"} <= signals(found)
+    assert {"psi", "governor", "virtualised", "bfloat16_units"} <= signals(found)
     assert "governor" not in found.host
     assert not [name for name in found.host if name.startswith("psi")]
     assert (found.host["os_release"], found.limits["cgroup_cpu_quota_cores"]) == (None, None)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from perf_diagnostics.diagnose.finding import Severity
-from perf_diagnostics.records import Phase, Run, TrialResult
+from perf_diagnostics.records import Json, Phase, Run, TrialResult
 from perf_diagnostics.testing import sweep_of
 from tests.planted.dosed_runs import PROCESS_SCATTER, ranks
 from tests.planted.doses import Dose
@@ -100,6 +100,19 @@ def _double(share: float, seed: int) -> TrialResult:
     waits = work * (1 - max(share, 1e-3)) / max(share, 1e-3)
     means = {Phase.DATA_WAIT: waits, Phase.TRANSFER: 0.0, Phase.OTHER: 0.0}
     return loop(seed, means, facts={"parameter_types": ["float64"]})
+
+
+def _in_bfloat16(saved: float, seed: int) -> TrialResult:
+    """All operators are products, of whose time bfloat16 would save this share of the step, casts aside."""
+    forward, backward = (HEALTHY_S[phase] for phase in (Phase.FORWARD, Phase.BACKWARD))
+    left = max(0.0, 1 - saved * _STEP_S / (forward + backward))
+    told: dict[str, Json] = {}
+    seconds: dict[str, Json] = {}
+    for phase, took in (("forward", forward), ("backward", backward)):
+        told |= {phase: took, f"tried_{phase}": took, f"half_{phase}": left * took, f"casts_{phase}": 0.0}
+        seconds |= {f"operator_seconds_{phase}": took, f"operator_bytes_{phase}": 0}
+        seconds |= {f"around_operators_seconds_{phase}": 0.0}
+    return loop(seed, facts={"float32_products": told, **seconds})
 
 
 def _gradients_of_others(share: float, seed: int) -> TrialResult:
@@ -214,6 +227,7 @@ DOSES: tuple[Dose, ...] = (
     ),
     Dose(code="OPT001", limit="fixable_share", severity=INFO, build=_above_the_floor),
     Dose(code="OPT001", limit="fixable_warn_share", build=_above_the_floor),
+    Dose(code="CMP003", limit="cpu_share", severity=INFO, build=_in_bfloat16),
     Dose(code="CMP016", limit="warn_share", build=_double),
     Dose(code="CMP017", limit="warn_share", build=_gradients_of_others),
     *(

@@ -69,7 +69,7 @@ PLANTS = (
         number="19",
         says="a fused AdamW that moves its bytes as fast as the memory can",
         dose="none: 13 M parameters, fused",
-        # Its gradients of 16 MB each go back to the kernel in each step, or not, as glibc has its heap: a fault (HST015).
+        # Whether its gradients of 16 MB each go back to the kernel (HST015) is for glibc's heap to decide.
         faulty=Trials(
             options=_LARGE,
             settings={"optimizer_implementation": "fused", "threads": 1, "keep_freed_memory": True},
@@ -100,6 +100,19 @@ PLANTS = (
         noted=("OPT007",),
         must_not=("HST006", "MEM004"),
         check=slower(1.5),
+    ),
+    Plant(
+        name="script-products-in-float32",
+        number="-",
+        says="a script that computes large products in float32 on a CPU with units for bfloat16",
+        dose="512 by 1,024 by 1,024 numbers",
+        faulty=Script(fault="products-in-float32", steps=60),
+        control=Script(fault="products-in-bfloat16", steps=90),
+        fix=Script(fault="products-in-bfloat16", steps=90),
+        noted=("CMP003",),
+        must_not=("INP001", "HST006", "OPT001"),
+        tried=("CMP003",),
+        check=slower(1.3),
     ),
     Plant(
         name="leak",

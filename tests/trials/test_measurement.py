@@ -13,6 +13,7 @@ import torch
 
 from perf_diagnostics.measure.environment import capture
 from perf_diagnostics.records import Length, Settings, Trial
+from perf_diagnostics.trials import measurement
 from perf_diagnostics.trials.counters import Counters, reset_device_peaks
 from perf_diagnostics.trials.measurement import measure
 from perf_diagnostics.trials.notes import Notes
@@ -51,6 +52,22 @@ def test_the_room_for_shared_memory_is_recorded_where_workers_need_it(workers: i
         assert None not in room and room[0] >= room[1] > 0 and room[0] >= room[2] > 0
     else:
         assert room == [None] * 3 and result.gap("shared_memory_total") is None
+
+
+@pytest.mark.parametrize(("units", "precision"), [(True, "float32"), (False, "float32"), (True, "bfloat16")])
+def test_products_in_bfloat16_are_timed_where_they_could_take_the_place_of_float32(
+    monkeypatch: pytest.MonkeyPatch, units: bool, precision: str
+) -> None:
+    monkeypatch.setattr(measurement, "bfloat16_units", lambda: units)
+    trial = Trial(
+        workload="mlp",
+        settings=Settings(batch_size=8, precision=precision),
+        options={"width": 8, "depth": 1, "samples": 64},
+        length=Length.exactly(3, warmup_steps=1),
+    )
+    result = measure(trial, lambda settings: find("mlp").build(settings, options=trial.options, seed=0)).result
+    timed = result.value("bfloat16_ceiling")
+    assert (timed is not None and timed > 0) is (units and precision == "float32")
 
 
 class Counting:

@@ -89,6 +89,8 @@ _SENTENCES = {
     "of the step paid again, by its operators": "micro-batches pay {} of the step again, by their operators",
     "later batches come by the end of a wait": "{} later batches have come by the end of a wait",
     "blocked in forward, backward and optimizer, surely": "the loop's thread is surely blocked for {} of the step",
+    "saved in bfloat16": "bfloat16 would save {} of the step",
+    "its products in bfloat16, times as fast": "its products are {} times as fast in bfloat16",
     "borders with an empty queue": "the device's queue is empty at {} of the phases' borders",
     "calls of the model to be trained a step": "a step calls the model {} times to be trained",
     "calls that wait for the device, a step": "a step makes {} calls that wait for the device",

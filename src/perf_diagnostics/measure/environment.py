@@ -21,6 +21,7 @@ from perf_diagnostics.measure.boards.boards import Board, match_board
 from perf_diagnostics.measure.boards.devices import DeviceInfo, cpu_model
 from perf_diagnostics.measure.host.cgroup import cpu_quota_cores, cpu_throttle
 from perf_diagnostics.measure.host.memory import memory_limit_bytes
+from perf_diagnostics.measure.host.processor_units import bfloat16_units, processor_flags
 from perf_diagnostics.measure.observation import Observations, Unreadable
 from perf_diagnostics.measure.privacy import Person, allowed_variables, masked_command
 from perf_diagnostics.records import Environment, Json
@@ -111,6 +112,7 @@ def _host(root: Path, observations: Observations) -> dict[str, Json]:
         "psi": lambda: _pressure(root),
         "governor": lambda: _governor(root),
         "virtualised": lambda: _virtualised(root),
+        "bfloat16_units": lambda: _units(root),
     }
     for signal, read in readers.items():
         with observations.guard(signal):
@@ -143,10 +145,17 @@ def _governor(root: Path) -> dict[str, Json]:
 
 
 def _virtualised(root: Path) -> dict[str, Json]:
-    flags = re.search(r"^flags\s*:(.*)$", (root / "proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-    if flags is None:
+    flags = processor_flags(root=root)
+    if flags is None or "fpu" not in flags:  # x86 alone has a flag for it
         raise Unreadable("the processor does not say whether a hypervisor runs it")
-    return {"virtualised": "hypervisor" in flags[1].split()}
+    return {"virtualised": "hypervisor" in flags}
+
+
+def _units(root: Path) -> dict[str, Json]:
+    has = bfloat16_units(root=root)
+    if has is None:
+        raise Unreadable("the kernel does not tell what units the processor has")
+    return {"bfloat16_units": has}
 
 
 def _os_release(root: Path) -> str | None:

@@ -140,6 +140,7 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
         "what the operators of a step read and write, each operand of each counted once",
     ),
     "matmul_ceiling": ("1/s", "floating point operations a second of a large matrix product in the trial's precision"),
+    "bfloat16_ceiling": ("1/s", "the same in bfloat16, where a CPU has units for it and the trial is in float32"),
     # the tool's own cost
     "probe_overhead_s": ("s", "what measuring adds to a step, from alternating blocks of measured and plain steps"),
     "probe_overhead_low_s": ("s", "lower end of its 95 % interval"),

@@ -12,6 +12,7 @@ import torch
 from perf_diagnostics.measure.code.code_watch import CodeWatch
 from perf_diagnostics.measure.environment import with_threads_of_now
 from perf_diagnostics.measure.host import memory
+from perf_diagnostics.measure.host.processor_units import bfloat16_units
 from perf_diagnostics.measure.steps.device_clock import event_source
 from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.measure.steps.step_memory import StepMemory
@@ -143,6 +144,9 @@ class _Measuring:
             notes.quantity("memory_bandwidth", memory_bandwidth(device), "bytes/s", "best of six large copies")
             products = matmul_ceiling(device, settings.precision)
             notes.quantity("matmul_ceiling", products, "1/s", "best of several large products")
+            if device.type == "cpu" and settings.precision == "float32" and bfloat16_units():
+                half = matmul_ceiling(device, "bfloat16")
+                notes.quantity("bfloat16_ceiling", half, "1/s", "best of several large products")
 
     def _train(self, device: torch.device, between_blocks: Callable[[], None]) -> None:
         """Build the workload, run its steps under the probe, and look at it afterwards while it lives."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +10,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from perf_diagnostics.integrations.one_step import single_precision
+from perf_diagnostics.integrations.one_step import single_precision, tried_again
 from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
 from perf_diagnostics.integrations.one_step.single_precision import SIGNAL, SinglePrecision
+from perf_diagnostics.integrations.one_step.tried_again import Left, Tried
 from perf_diagnostics.integrations.one_step.watcher import Ran
 
 
@@ -44,11 +44,11 @@ def doubles(*shape: int) -> torch.Tensor:
 def a_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is tried takes a quarter in float32, and is run in both types."""
 
-    def part(double: Callable[[], object], single: Callable[[], object], _once_s: float) -> float:
-        double(), single()
-        return 0.25
+    def left(tried: Tried, _once_s: float) -> Left:
+        tried.before(), tried.other()
+        return Left(0.25, 0.0)
 
-    monkeypatch.setattr(single_precision, "_part", part)
+    monkeypatch.setattr(tried_again, "left_of", left)
 
 
 def _losses() -> dict[str, Callable[[], torch.Tensor]]:
@@ -113,17 +113,6 @@ def test_an_operator_that_is_not_torchs_own_is_not_run_again() -> None:
     assert 0 < found["tried_forward"] < found["forward"]
 
 
-def test_an_lstm_is_tried_as_a_whole_packed_or_not() -> None:
-    lstm = nn.LSTM(3, 4, batch_first=True, dtype=torch.float64)
-    options = {"input_size": 3, "hidden_size": 4, "num_layers": 1, "bias": True, "bidirectional": False, "proj_size": 0}
-    known: dict[str, Any] = {"self": lstm, "input": doubles(2, 6, 3), "batch_sizes": None}
-    layer = single_precision._layer_of(known)
-    assert dict(layer.options) == {**options, "batch_first": True} and layer.shape == (2, 6, 3)
-    packed = nn.utils.rnn.pack_sequence([doubles(6, 3), doubles(4, 3)])
-    layer = single_precision._layer_of({"self": lstm, "input": packed.data, "batch_sizes": packed.batch_sizes})
-    assert dict(layer.options)["batch_first"] is False and layer.shape == (5, 2, 3)  # ten rows of two sequences
-
-
 @pytest.mark.usefixtures("a_quarter")
 def test_beyond_the_budget_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(single_precision, "_BUDGET_S", 0.0)
@@ -133,7 +122,7 @@ def test_beyond_the_budget_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.usefixtures("a_quarter")
 def test_tensors_beyond_the_memory_are_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single_precision, "_MOST_BYTES", 100)
+    monkeypatch.setattr(tried_again, "_MOST_BYTES", 100)
     found = told(lambda: doubles(5, 4).requires_grad_().sum())
     assert found["tried_forward"] == 0
 
@@ -142,25 +131,3 @@ def test_the_first_line_is_named() -> None:
     found = told(lambda: doubles(5, 4).requires_grad_().sum())
     assert found["file"].endswith("test_single_precision.py")
     assert "told(lambda: doubles(5, 4)" in found["text"]
-
-
-@pytest.mark.parametrize(
-    ("double_ns", "single_ns", "once_s", "left"),
-    [
-        (100, 25, 100e-9, 0.25),
-        (200, 125, 100e-9, 0.25),  # trying it is 100 ns of calling it; 75 of its 100 go
-        (100, 25, 300e-9, 0.25),  # in the step its numbers came from memory
-        (100, 400, 100e-9, 1.5),
-        (100, 1, 100e-9, 0.05),
-    ],
-)
-def test_what_is_left_is_a_part_of_its_time_in_the_step(
-    monkeypatch: pytest.MonkeyPatch, double_ns: int, single_ns: int, once_s: float, left: float
-) -> None:
-    now = [0]
-    monkeypatch.setattr(time, "thread_time_ns", lambda: now[0])
-
-    def takes(ns: int) -> Callable[[], None]:
-        return lambda: now.__setitem__(0, now[0] + ns)
-
-    assert single_precision._part(takes(double_ns), takes(single_ns), once_s) == pytest.approx(left)

@@ -1,4 +1,4 @@
-"""Trainings with loops of their own and work that need not be done: teachers, rollouts, penalties, terms times 0."""
+"""Trainings with loops of their own, of work that need not be done, or not so: teachers, rollouts, penalties, types."""
 
 import ctypes
 import itertools
@@ -180,7 +180,22 @@ def at_many_places(steps, *, kept):
         optimizer.step()
 
 
+def of_wide_layers(steps, *, half):
+    """Products of 512 by 1,024 numbers, in bfloat16 by autocast if ``half``."""
+    model = layers(512, 1024, 1024, 1024, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    batches = [(torch.randn(512, 512), torch.randint(10, (512,))) for _ in range(4)]
+    for x, y in itertools.islice(itertools.cycle(batches), steps):
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            loss = functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 TRAININGS = {
+    "products-in-float32": lambda steps: of_wide_layers(steps, half=False),
+    "products-in-bfloat16": lambda steps: of_wide_layers(steps, half=True),
     "memory-given-back": lambda steps: at_many_places(steps, kept=False),
     "memory-kept": lambda steps: at_many_places(steps, kept=True),
     "side-times-zero": lambda steps: with_a_side_head(steps, skipped=False),

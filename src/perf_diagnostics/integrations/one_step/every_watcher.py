@@ -11,6 +11,7 @@ from perf_diagnostics.integrations.one_step.composed_attention import ComposedAt
 from perf_diagnostics.integrations.one_step.dataflow import StepDataflow
 from perf_diagnostics.integrations.one_step.dataflow_storages import Storages
 from perf_diagnostics.integrations.one_step.fixed_work import FixedWork
+from perf_diagnostics.integrations.one_step.half_precision import HalfPrecision
 from perf_diagnostics.integrations.one_step.operator_graph import OperatorGraph
 from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
 from perf_diagnostics.integrations.one_step.product_orders import ProductOrders
@@ -43,5 +44,6 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         WeightPenalties(graph, trained, lines),
         StepDataflow(Storages(at, map(memory, trained))),
         SinglePrecision(lines),
+        HalfPrecision(),
         RecurrentAgain(),
     ]

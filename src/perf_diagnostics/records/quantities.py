@@ -70,6 +70,7 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
     "loop_cpu_share": ("1", "part of the steady blocks' wall time in which the loop's thread ran"),
     "loop_run_delay_share": ("1", "part of that time in which the loop's thread was ready to run and had no core"),
     "loop_page_faults_per_s": ("1/s", "pages that the thread got from the kernel in it, none read from disk"),
+    "resident_growth_pages_per_s": ("1/s", "pages by which the process's resident memory grew in it, in the end"),
     "loop_system_share": ("1", "part of that time in which the loop's thread was in the kernel"),
     "process_system_share": ("1", "CPU time that all threads of the trial's process spent in the kernel, over it"),
     "page_fault_s": ("s", "getting one page from the kernel, touching it and giving it back, after the steps"),

@@ -22,6 +22,7 @@ def ask(
     threads: int = 2,
     ran: float | None = 1.0,
     peak: float = 4e9,
+    grown: float | None = None,
     without: str = "",
     **given: Any,
 ) -> Any:
@@ -29,6 +30,7 @@ def ask(
     counted = {
         "loop_page_faults_per_s": pages_per_s,
         "page_fault_s": page_s,
+        "resident_growth_pages_per_s": grown,
         "loop_system_share": system,
         "process_system_share": all_threads,
         "loop_cpu_share": ran,
@@ -61,6 +63,13 @@ def test_one_thread_wins_what_it_lost() -> None:
     """As a small language model on one: 149 of 414 ms in the kernel for 94,222 pages; it won 155 ms."""
     finding = found(ask(threads=1, pages_per_s=227_000, page_s=1.8e-6, system=0.359, all_threads=0.359))
     assert finding.recoverable.low < 0.375 < finding.recoverable.high < 0.45
+
+
+def test_memory_that_grows_is_not_given_back() -> None:
+    """Of 40,000 pages a step 30,000 stay, as in a cache that fills: 10,000 at 2 us are a tenth of the step."""
+    assert "takes 10,000 pages" in (finding := found(ask(grown=150_000))).summary
+    assert finding.severity is Severity.WARNING
+    clear(ask(grown=200_000))
 
 
 def test_time_in_the_kernel_for_something_else_is_not_charged() -> None:

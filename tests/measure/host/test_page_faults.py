@@ -30,12 +30,14 @@ class Kernel:
         self.ns = 0
         self.thread = 1
         self.faults, self.system_s, self.process_system_s = 500, 1.0, 3.0
+        self.resident: int | None = 10**9
         self.observations = Observations()
         self.asked = 0
         self.counting = LoopFaults(
             self.observations,
             of_thread=lambda: counters(self.faults, self.system_s),
             of_process=lambda: counters(10**9, self.process_system_s),
+            resident=lambda: self.resident,
             thread=lambda: self.thread,
             clock=lambda: self.ns,
             cost=self.cost,
@@ -65,6 +67,7 @@ def test_what_lies_between_blocks_does_not_count() -> None:
     kernel.counting.end()
     assert kernel.told() == {
         "loop_page_faults_per_s": 20_000,
+        "resident_growth_pages_per_s": 0.0,
         "loop_system_share": pytest.approx(0.05),
         "process_system_share": pytest.approx(0.2),
         "page_fault_s": 2e-6,
@@ -77,6 +80,21 @@ def test_the_last_block_may_still_be_open() -> None:
     kernel.counting.begin()
     kernel.passes(1, faults=5_000)
     assert kernel.told()["loop_page_faults_per_s"] == 5_000
+
+
+@pytest.mark.parametrize(("grown", "told"), [((40, 60), 50.0), ((40, -100), 0.0), ((None, 60), None)])
+def test_what_the_memory_grew_by_in_the_blocks_is_told_beside(
+    grown: tuple[int | None, int], told: float | None
+) -> None:
+    """In pages, two blocks of a second each; between them it may do what it likes."""
+    kernel = Kernel()
+    for pages in grown:
+        kernel.resident = 10**9
+        kernel.counting.begin()
+        kernel.passes(1, faults=100)
+        kernel.resident = None if pages is None else 10**9 + pages * mmap.PAGESIZE
+        kernel.counting.end()
+    assert kernel.told().get("resident_growth_pages_per_s") == told
 
 
 def test_what_ends_in_another_thread_is_not_known() -> None:
@@ -104,7 +122,9 @@ def test_what_cannot_be_counted_is_a_gap_and_no_zero() -> None:
     counting.end()
     assert counting.finish() == ()
     told = {gap.signal: gap.why for gap in observations.gaps}
-    assert set(told) == {"loop_page_faults_per_s", "loop_system_share", "process_system_share"}
+    assert set(told) == {
+        *("loop_page_faults_per_s", "resident_growth_pages_per_s", "loop_system_share", "process_system_share")
+    }
     assert "no resource counters of a thread" in told["loop_system_share"]
 
 

@@ -38,8 +38,9 @@ class PageFaults:
 
     What it measures:
         On the CPU: how many pages the loop's thread got from the kernel in steady steps (minor page faults, which read
-        nothing from disk), times what a page costs here (measured after the steps: touched, cleared and given back); no
-        more than that thread spent in the kernel. At most all that the threads of the process spent there.
+        nothing from disk), less those by which the process's memory grew, times what a page costs here (measured after
+        the steps: touched, cleared and given back); no more than that thread spent in the kernel. At most all that the
+        threads of the process spent there.
 
     Why it matters:
         glibc gives blocks of 32 MiB and more back as soon as they are freed, and the free end of its heap. The next
@@ -55,9 +56,9 @@ class PageFaults:
 
     When it is wrong:
         Tensors that need not be made at all (written-out attention, constants) are the cause where they take most of
-        the same time, and come first. Memory that is touched for the first time (a cache that fills, a model that
-        grows) is faulted in once and not given back: keeping freed memory wins nothing of it. Where operators of
-        several threads wait for the one that has most to fetch, more is won than the loop's own thread lost.
+        the same time, and come first. What is given back to somebody else meanwhile (a cache that fills while another
+        one is emptied) looks the same. Where operators of several threads wait for the one that has most to fetch, more
+        is won than the loop's own thread lost.
     """
 
     code: ClassVar[str] = "HST015"
@@ -75,7 +76,7 @@ class PageFaults:
     def check(self, facts: TrialFacts) -> Answer:
         if facts.on_accelerator:
             raise facts.missing("loop_page_faults_per_s", "a thread that feeds a device computes little by itself")
-        a_step = facts.quantity("loop_page_faults_per_s") * facts.step_time_s.value
+        a_step = _given_back_per_s(facts) * facts.step_time_s.value
         share = _share(facts)
         pages = Evidence(metric="pages from the kernel a step", value=a_step)
         numbers = (evidence("getting memory from the kernel", share, "%", limit=self.info_share), pages)
@@ -113,13 +114,19 @@ class PageFaults:
         return (smaller, Remedy(f"{says}: {percent(used)} of the memory is in use now."))
 
 
+def _given_back_per_s(facts: TrialFacts) -> float:
+    """Pages from the kernel that had been given back: without those by which the memory has grown."""
+    grown = ask(facts.quantity, "resident_growth_pages_per_s") or 0.0
+    return max(0.0, facts.quantity("loop_page_faults_per_s") - grown)
+
+
 def _share(facts: TrialFacts) -> Interval:
     """Share of the step that pages from the kernel take, with what may be won at most as its upper end."""
     in_kernel = facts.quantity("loop_system_share")
     page_s = ask(facts.quantity, "page_fault_s")
     if page_s is None:  # too few of them that anybody asked
         return Interval(0.0, 0.0, in_kernel, facts.steps)
-    pages = facts.quantity("loop_page_faults_per_s") * page_s
+    pages = _given_back_per_s(facts) * page_s
     low, value = (min(in_kernel, pages * part) for part in (CHEAPEST, DEAREST))
     # Other threads have the same faults, and an operator ends with the last of them.
     by_all = facts.quantity("process_system_share") * (2 - REALISED)

@@ -23,6 +23,7 @@ _MORE: dict[str, dict[str, Json]] = {
         **{"flops": 3_000_000_000, "flops_instead": 200_000_000},
     },
     "weight_penalties": {"kind": "squares", "weights": 1_500_000, "tensors": 6, "averaged": False},
+    "written_out_functions": {"shape": [64, 1024], "call": "F.gelu(x)", "operators": 5.0, "instead": 0.0},
     "zero_factors": {},
     "zero_arithmetic": {"shape": [8, 21, 96, 96], "zeros": 0.95},
     "composed_attention": {
@@ -66,6 +67,7 @@ DOSES: tuple[Dose, ...] = (
     *_doses("CMP034", "dearer_orders"),
     *_doses("CMP036", "weight_penalties"),
     *_doses("CMP037", "zero_factors"),
+    *_doses("CMP039", "written_out_functions"),
     Dose(code="CMP035", limit="info_share", severity=Severity.INFO, build=_prefixes),
     Dose(code="CMP035", limit="warn_share", severity=Severity.WARNING, build=_prefixes),
     Dose(

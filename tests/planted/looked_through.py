@@ -10,7 +10,7 @@ _OTHERS = ("INP001", "HST005", "HST006", "OPT001", "CMP017", "CMP020", "CMP021")
 _NEEDLESS = ("CMP027", "CMP028", "CMP029", "CMP030", "CMP032", "CMP033", "CMP038", "HST014")
 
 #: Several operators for what one of torch's does at once, and what they are not to be taken for.
-_COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030", "CMP032", "CMP034")
+_COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030", "CMP032", "CMP034", "CMP039")
 
 #: What generates lies outside of all phases, as HST006 may say.
 _GENERATES = tuple(one for one in _OTHERS if one != "HST006")
@@ -168,6 +168,16 @@ PLANTS = (
         dose="512 places, four heads of 16",
         steps=(200, 600),
         slower_by=1.3,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP039",
+        "written-gelu",
+        "called-gelu",
+        "a script whose GELU and layer norm are written operator by operator",
+        dose="262,144 numbers, 8 and 9 operators, three times",
+        steps=(120, 400),
+        slower_by=1.5,
     ),
     _plant(
         _NEEDLESS,

@@ -65,6 +65,12 @@ def test_one_thread_wins_what_it_lost() -> None:
     assert finding.recoverable.low < 0.375 < finding.recoverable.high < 0.45
 
 
+def test_what_was_kept_may_not_fit_a_batch_of_another_length() -> None:
+    alike, differ = (found(ask(columns={"tokens": tokens})) for tokens in ([64] * 100, [64, 128] * 50))
+    assert alike.recoverable.low > 0 == differ.recoverable.low
+    assert differ.recoverable.high == alike.recoverable.high
+
+
 def test_memory_that_grows_is_not_given_back() -> None:
     """Of 40,000 pages a step 30,000 stay, as in a cache that fills: 10,000 at 2 us are a tenth of the step."""
     assert "takes 10,000 pages" in (finding := found(ask(grown=150_000))).summary

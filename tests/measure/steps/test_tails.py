@@ -57,7 +57,9 @@ def phases_ns(*marks: tuple[int, int]) -> tuple[int, int]:
 
 def test_what_a_few_stretches_have_in_common() -> None:
     made, took = np.array([10, 30, 20]), np.array([90, 150, 80])
-    assert Tail.of(made, took) == Tail(20, 60)  # tails of 80, 120 and 60
+    assert Tail.of(made, took) == Tail(10, 60)  # tails of 80, 120 and 60
+    # Four losses of 2, of which others' work delayed three, before a pause of 30.
+    assert Tail.of([9, 2, 12, 10], [39, 32, 42, 41]) == Tail(2, 30)
     many = np.arange(100)
     assert Tail.of(np.zeros(100), many) == Tail(0, 9)  # nine of a hundred are shorter
 

@@ -88,7 +88,32 @@ class Linear(torch.nn.Module):
         return self.last(torch.tanh(out).transpose(1, 2).reshape(1, 512, 64).mean(1)).mean(0) + x[:, :10]
 
 
+class Written(torch.nn.Module):
+    """GELU and a norm, three times, of a row at each of 16 places; they are ``written`` out or torch's."""
+
+    def __init__(self, written):
+        super().__init__()
+        self.written = written
+        self.places = torch.nn.Parameter(torch.randn(16, 256))
+        self.weight, self.bias = torch.nn.Parameter(torch.ones(256)), torch.nn.Parameter(torch.zeros(256))
+        self.last = torch.nn.Linear(256, 10)
+
+    def forward(self, x):
+        x = x[:, None] + self.places
+        for _ in range(3):
+            if self.written:
+                x = 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x**3)))
+                centred = x - x.mean(-1, keepdim=True)
+                x = self.weight * centred / torch.sqrt(centred.pow(2).mean(-1, keepdim=True) + 1e-5) + self.bias
+            else:
+                x = functional.gelu(x, approximate="tanh")
+                x = functional.layer_norm(x, (256,), self.weight, self.bias)
+        return self.last(x.mean(1))
+
+
 MODELS = {
+    "written-gelu": lambda: Written(written=True),
+    "called-gelu": lambda: Written(written=False),
     "spread-pairs": lambda: Prototypes(spread=True),
     "distances": lambda: Prototypes(spread=False),
     "one-hot-arithmetic": lambda: Topics(labels=True),

@@ -20,6 +20,7 @@ from perf_diagnostics.integrations.one_step.single_precision import SinglePrecis
 from perf_diagnostics.integrations.one_step.step_totals import StepTotals
 from perf_diagnostics.integrations.one_step.watcher import Watcher, memory
 from perf_diagnostics.integrations.one_step.weight_penalties import WeightPenalties
+from perf_diagnostics.integrations.one_step.written_out import WrittenOut
 from perf_diagnostics.integrations.one_step.zero_arithmetic import ZeroArithmetic
 from perf_diagnostics.integrations.one_step.zero_factors import ZeroFactors
 from perf_diagnostics.integrations.one_step.zero_products import ZeroProducts
@@ -41,6 +42,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         ZeroFactors(graph, lines),
         ComposedAttention(graph, lines),
         ProductOrders(graph, at, lines),
+        WrittenOut(graph, lines),
         WeightPenalties(graph, trained, lines),
         StepDataflow(Storages(at, map(memory, trained))),
         SinglePrecision(lines),

@@ -111,6 +111,27 @@ def test_information_and_findings_without_a_gain_ask_for_no_change() -> None:
     assert of(finding(severity=Severity.INFO), finding(gain=None)) == ()
 
 
+def test_information_asks_for_the_change_that_won_when_it_was_tried() -> None:
+    won = Tried(
+        codes=("INP001",),
+        groups=("",),
+        where="cpu, batch 8",
+        says="Do 1.",
+        change={"num_workers": 1},
+        verdict=Trying.CONFIRMED,
+        predicted=HALF,
+        gain=Interval(0.3, 0.2, 0.4, 5),
+        pairs=5,
+        base_s=0.1,
+        new_s=0.07,
+        as_predicted=True,
+    )
+    (change,) = changes_of(Diagnosis(verdict=None, findings=(finding(severity=Severity.INFO),), tried=(won,)))
+    assert change.says == "Do 1." and "confirmed, from 10.0 to 14.3 samples/s" in change.tried
+    lost = dataclasses.replace(won, verdict=Trying.REFUTED)
+    assert changes_of(Diagnosis(verdict=None, findings=(finding(severity=Severity.INFO),), tried=(lost,))) == ()
+
+
 def test_the_same_change_in_the_same_place_is_told_once() -> None:
     same = finding(2, remedies=(Remedy("In other words.", {"num_workers": 1}),))
     elsewhere = finding(3, remedies=(Remedy("Do 1.", {"num_workers": 1}),), scope="w on cpu, batch 16")

@@ -19,8 +19,9 @@ CHANGES_TOLD = 3
 
 
 def worthwhile(diagnosis: Diagnosis) -> list[Finding]:
-    """Findings that are more than information and whose gain was estimated, in the engine's order."""
-    return [f for f in diagnosis.findings if f.recoverable is not None and f.severity is not Severity.INFO]
+    """Findings whose gain is known, in the engine's order: faults, and information of which what was tried won."""
+    known = (one for one in diagnosis.findings if one.recoverable is not None)
+    return [one for one in known if one.severity is not Severity.INFO or _won(one, diagnosis.tried) is not None]
 
 
 def changes_of(diagnosis: Diagnosis) -> tuple[Change, ...]:

@@ -145,7 +145,7 @@ class _Measuring:
             products = matmul_ceiling(device, settings.precision)
             notes.quantity("matmul_ceiling", products, "1/s", "best of several large products")
             if device.type == "cpu" and settings.precision == "float32" and bfloat16_units():
-                half = matmul_ceiling(device, "bfloat16")
+                half = matmul_ceiling(device, "bfloat16", part=0.3)
                 notes.quantity("bfloat16_ceiling", half, "1/s", "best of several large products")
 
     def _train(self, device: torch.device, between_blocks: Callable[[], None]) -> None:

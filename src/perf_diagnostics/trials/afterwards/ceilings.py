@@ -64,13 +64,13 @@ def _copies_ns(
 
 
 def matmul_ceiling(
-    device: torch.device, precision: str, *, clock: Callable[[], int] = time.perf_counter_ns
+    device: torch.device, precision: str, *, part: float = 1.0, clock: Callable[[], int] = time.perf_counter_ns
 ) -> float | None:
     """Floating point operations a second of the best matrix product; None if not even a small one fits.
 
     Square products of doubled width, 2·n³ operations each, in the trial's precision and with its threads, for less
-    than half a second: until the next one would take too long, or would not fit beside the trial. TF32 is a setting of
-    the process that the caller has made.
+    than half a second, or a ``part`` of that: until the next one would take too long, or would not fit beside the
+    trial. TF32 is a setting of the process that the caller has made.
     """
     events = event_source(device, clock)
     wait = (lambda: None) if events is None else events.synchronize
@@ -85,7 +85,7 @@ def matmul_ceiling(
         except (RuntimeError, MemoryError):  # out of memory, or a precision this device has no product in
             break
         best = max(best, 2.0 * width**3 * times / (max(took, 1) / 1e9))
-        left_ns = _PRODUCTS_NS - (clock() - began)
+        left_ns = part * _PRODUCTS_NS - (clock() - began)
         # Each round runs one product to warm up and then those that are timed.
         if width < _WIDEST and (took < _LONG_ENOUGH_NS or device.type == "cpu") and 2 * 8 * took <= left_ns:
             width *= 2

@@ -241,6 +241,18 @@ def layer_norm_of(x: torch.Tensor) -> torch.Tensor:
     return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_rows_are_the_first_ones_whatever_the_shape(turned: bool) -> None:
+    layer, x = nn.Linear(24, WIDTH), torch.randn(ROWS, 24)
+
+    def loss() -> torch.Tensor:
+        made = layer(x)
+        rows = made.view(8, 16, WIDTH).transpose(0, 1) + 1.0 if turned else made.view(ROWS, 1, WIDTH) + 1.0
+        return standardised(rows).exp().sum()
+
+    assert [one["call"] for one in told(SIGNAL, loss)] == ["F.layer_norm(x, x.shape[-1:], weight, bias)"]
+
+
 def test_without_time_nothing_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(written_out, "_BUDGET_S", 0.0)
     assert told(SIGNAL, _loss(gelu_by_tanh)) == []

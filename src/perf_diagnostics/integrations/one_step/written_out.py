@@ -196,7 +196,9 @@ def _is_of_row_or_column(tensor: torch.Tensor, made: torch.Tensor) -> bool:
 def _rows(tensor: torch.Tensor) -> torch.Tensor:
     """The first rows of a tensor's last dimension, copied, shape (rows, numbers); a single row of one dimension."""
     flat = tensor.detach()
-    flat = flat[(0,) * (flat.dim() - 2)] if flat.dim() > 1 else flat[None]
+    in_order = flat.is_contiguous() or flat.dim() < 2
+    # Else the first of them in the same order, as far as they lie in one matrix.
+    flat = flat.reshape(-1, flat.shape[-1]) if in_order else flat[(0,) * (flat.dim() - 2)]
     return flat[: max(1, min(_MOST_ROWS, _SAMPLED_NUMBERS // max(1, flat.shape[-1])))].clone()
 
 

@@ -241,6 +241,18 @@ def layer_norm_of(x: torch.Tensor) -> torch.Tensor:
     return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6)
 
 
+def test_a_norm_over_groups_of_an_images_channels_has_a_call_of_its_own() -> None:
+    layer, x = nn.Conv2d(3, 8, 3, padding=1), torch.randn(6, 3, 40, 40)
+
+    def loss() -> torch.Tensor:
+        groups = layer(x).reshape(6, 2, -1)
+        groups = (groups - groups.mean(-1, keepdim=True)) / (groups.var(-1, keepdim=True, correction=0) + 1e-5).sqrt()
+        return groups.reshape(6, 8, 40, 40).exp().mean()
+
+    (one,) = told(SIGNAL, loss)
+    assert (one["call"], one["shape"]) == ("F.group_norm(x, 2, weight, bias)", [6, 2, 4 * 40 * 40])
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_rows_are_the_first_ones_whatever_the_shape(turned: bool) -> None:
     layer, x = nn.Linear(24, WIDTH), torch.randn(ROWS, 24)

@@ -20,8 +20,11 @@ _LONGEST_S, _MOST_NUMBERS = 0.2, 1 << 24
 #: GELU's two forms, which differ by up to 5e-4, only one is within it. What a norm adds to the variance is not known.
 _CLOSE, _CLOSE_NORM = 2e-5, 5e-4
 
+#: So many numbers are looked at to see whether they differ.
+_LOOKED_AT = 1 << 10
+
 #: So many different numbers tell a function, and so many rows one that has two weights for each column.
-_LEAST_DIFFERENT, _LEAST_ROWS = 32, 6
+_LEAST_DIFFERENT, LEAST_ROWS = 32, 6
 
 Rows = torch.Tensor
 
@@ -54,7 +57,7 @@ class KnownFunction:
         """Whether it makes this of that, number by number; both of shape (rows, numbers)."""
         found, wanted = self.of(given.double()), made.double()
         if self.weights:
-            if len(found) < _LEAST_ROWS:
+            if len(found) < LEAST_ROWS:
                 return False
             found = _with_weights(found, wanted)
         return torch.allclose(found, wanted, rtol=self.close, atol=self.close)
@@ -169,7 +172,8 @@ ENDS = frozenset().union(*(one.ends_in for one in FUNCTIONS))
 
 def tells_enough(made: Rows) -> bool:
     """Whether these numbers are different enough, and finite, to tell what made them."""
-    return bool(torch.isfinite(made).all()) and len(set(made.flatten().tolist())) >= _LEAST_DIFFERENT
+    some = set(made.flatten()[:_LOOKED_AT].tolist())
+    return bool(torch.isfinite(made).all()) and len(some) >= _LEAST_DIFFERENT
 
 
 def candidates(names: AbstractSet[str], last: str) -> Iterator[KnownFunction]:

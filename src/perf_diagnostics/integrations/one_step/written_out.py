@@ -14,7 +14,13 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from perf_diagnostics.integrations.one_step.graph_watcher import GraphWatcher
-from perf_diagnostics.integrations.one_step.known_functions import ENDS, KnownFunction, candidates, tells_enough
+from perf_diagnostics.integrations.one_step.known_functions import (
+    ENDS,
+    LEAST_ROWS,
+    KnownFunction,
+    candidates,
+    tells_enough,
+)
 from perf_diagnostics.integrations.one_step.operator_graph import (
     Operation,
     OperatorGraph,
@@ -31,8 +37,8 @@ SIGNAL = "written_out_functions"
 #: Fewer numbers take too little time for anybody to mind.
 _LEAST_NUMBERS = 1 << 13
 
-#: Rows of so many numbers in all are kept, of so many operators.
-_SAMPLED_NUMBERS, _MOST_ROWS, _KEPT = 1 << 12, 16, 48
+#: Rows of so many numbers in all are kept, of so many operators; of long ones fewer, as many as tell a norm.
+_SAMPLED_NUMBERS, _MOST_SAMPLED, _MOST_ROWS, _KEPT = 1 << 12, 1 << 17, 16, 48
 
 #: What comparing may take in all, in s of the thread.
 _BUDGET_S = 0.5
@@ -138,21 +144,33 @@ class WrittenOut(GraphWatcher):
                 if len(chain) < _LEAST_ABOVE or not self._holds_whole(chain):
                     continue
                 if function.makes(rows[:both], sample.rows[:both]):
-                    self._add(last, chain, function, sample)
+                    self._add(last, chain, function, sample, self._call(function, origin, sample.shape))
                     return
+
+    def _call(self, function: KnownFunction, origin: Operation, shape: torch.Size) -> str:
+        """How the function is called; a norm over groups of an image's channels has one of its own."""
+        images = self._samples.get(through_views(origin)) if origin.is_view else None
+        if images is None or not function.shifts or not function.weights or len(shape) != 3:
+            return function.call
+        whole = images.shape
+        grouped = len(whole) == 4 and whole[0] == shape[0] and whole[1] % shape[1] == 0
+        return f"F.group_norm(x, {shape[1]}, weight, bias)" if grouped else function.call
 
     def _holds_whole(self, chain: Sequence[Operation]) -> bool:
         """Whether each function that was found in a chain lies in it as a whole, as a sigmoid does in SiLU."""
         parts = ((one, self._by_last[one]) for one in chain if one in self._by_last)
         return all(inner in chain for one, part in parts for inner in part.chains[one])
 
-    def _add(self, last: Operation, chain: list[Operation], function: KnownFunction, sample: _Sample) -> None:
+    def _add(
+        self, last: Operation, chain: list[Operation], function: KnownFunction, sample: _Sample, call: str
+    ) -> None:
         for one in chain:
             part = self._by_last.pop(one, None)
             if part is not None:
                 del part.chains[one]
         line, told = self._lines.line()
-        written = self._found.setdefault((line, function.call, sample.shape), _Written(told, function, sample))
+        told["call"] = call
+        written = self._found.setdefault((line, call, sample.shape), _Written(told, function, sample))
         written.chains[last] = chain
         self._by_last[last] = written
 
@@ -173,7 +191,6 @@ class WrittenOut(GraphWatcher):
                 each = function.seconds(written.shape, written.dtype, takes=takes / calls, backward=reached)
             yield {
                 **written.told,
-                "call": function.call,
                 "operators": sum(not one.is_view for one in operations) / calls,
                 "shape": [int(size) for size in written.shape],
                 "calls": calls,
@@ -199,7 +216,9 @@ def _rows(tensor: torch.Tensor) -> torch.Tensor:
     in_order = flat.is_contiguous() or flat.dim() < 2
     # Else the first of them in the same order, as far as they lie in one matrix.
     flat = flat.reshape(-1, flat.shape[-1]) if in_order else flat[(0,) * (flat.dim() - 2)]
-    return flat[: max(1, min(_MOST_ROWS, _SAMPLED_NUMBERS // max(1, flat.shape[-1])))].clone()
+    numbers = max(1, flat.shape[-1])
+    rows = min(_MOST_ROWS, max(_SAMPLED_NUMBERS // numbers, LEAST_ROWS if LEAST_ROWS * numbers <= _MOST_SAMPLED else 1))
+    return flat[:rows].clone()
 
 
 def _name(operation: Operation) -> str:

@@ -33,9 +33,9 @@ class WrittenOut:
         each number by itself or add up over the last dimension, on 8,192 numbers or more. A few rows of what goes in
         and of what comes out are kept, and held against torch's own GELU (both forms), SiLU, Mish, ReLU, ELU, softplus,
         sigmoid, tanh, softmax, log_softmax, layer norm (of groups of channels: group norm) and RMS norm: these have to
-        make the same numbers, to 2e-5 (a norm, whatever its weight and bias, to 5e-4). On the CPU each operator's time is taken in forward and, by
-        autograd's node, in backward, and the one operator is tried on a tensor of the same shape. What it saves is
-        told.
+        make the same numbers, to 2e-5 (a norm, whatever its weight and bias, to 5e-4). On the CPU each operator's time
+        is taken in forward and, by autograd's node, in backward, and the one operator is tried on a tensor of the same
+        shape. What it saves is told.
 
     Why it matters:
         Each of eight operators reads and writes all numbers, and autograd keeps what lies between; one reads them once

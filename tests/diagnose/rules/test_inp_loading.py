@@ -11,6 +11,7 @@ from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.loaders.hand_over import HAND_OVER_ROOMY_S, SMALL
+from perf_diagnostics.diagnose.rules.hst005_collector_pauses import CollectorPauses
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
 from perf_diagnostics.diagnose.rules.inp002_slow_batches import SlowBatches
 from perf_diagnostics.diagnose.rules.inp003_too_few_workers import TooFewWorkers
@@ -540,6 +541,27 @@ def test_workers_that_each_step_starts_are_all_of_its_wait():
     finding = found(each_step(num_workers=2, persistent_workers=False))
     assert "with workers that are started for it" in finding.summary
     assert finding.recoverable.high == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("phase", "each", "causes"),
+    [("data_wait", True, ("INP005",)), ("data_wait", False, ()), ("forward", True, ())],
+)
+def test_the_collectors_pauses_are_those_of_an_iterator_that_each_step_makes(phase, each, causes):
+    pauses = np.where(np.arange(100) % 3 == 1, 1e8, 0.0)
+    took = {"data_wait": 3e8, "forward": 7e8}
+    trial = trial_of(
+        data_wait=0.3,
+        forward=0.7,
+        columns={
+            "epoch": np.arange(100) if each else np.zeros(100),
+            **{f"host_{name}_ns": ns + (pauses if name == phase else 0.0) for name, ns in took.items()},
+            "wall_ns": 1e9 + pauses,
+            "gc_ns": pauses,
+        },
+        facts=CORES | {"num_workers": 0, "batches_a_pass": 1954},
+    )
+    assert found(ask_of(CollectorPauses(), trial)).symptom_of == causes
 
 
 # -- INP006

@@ -240,9 +240,12 @@ def test_on_a_device_nothing_of_ours_stays_in_torch_when_the_step_is_over(monkey
     assert "never_used" not in looks.facts and "on a device" in why(observations, "never_used")
 
 
-def test_a_fault_of_ours_becomes_a_gap_and_the_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [RuntimeError, NameError, ImportError, MemoryError])
+def test_a_fault_of_ours_becomes_a_gap_and_the_training_goes_on(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
     def fails(*_given: Any) -> float:
-        raise RuntimeError("made up")
+        raise kind("made up")
 
     monkeypatch.setattr(Operands, "zeros", fails)
     model = OneHot()

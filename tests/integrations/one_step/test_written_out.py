@@ -227,6 +227,18 @@ def test_what_something_else_makes_use_of_does_not_count() -> None:
     assert one["call"] == "F.silu(x)" and one["operators"] == 1
 
 
+def test_what_is_given_for_its_shape_only_is_not_made_use_of() -> None:
+    layer, x = nn.Linear(24, WIDTH), torch.randn(ROWS, 24)
+
+    def loss() -> torch.Tensor:
+        likely = softmax(layer(x))
+        wanted = torch.full_like(likely, 0.1)
+        return -(wanted * torch.log(likely)).sum(1).mean()
+
+    (one,) = told(SIGNAL, loss)
+    assert one["call"] == "F.log_softmax(x, -1)" and one["operators"] == 6
+
+
 def test_few_numbers_are_not_looked_at() -> None:
     layer, x = nn.Linear(24, WIDTH), torch.randn(8, 24)
     assert told(SIGNAL, lambda: gelu_by_tanh(layer(x)).sum()) == []
@@ -246,11 +258,15 @@ def test_a_norm_over_groups_of_an_images_channels_has_a_call_of_its_own() -> Non
 
     def loss() -> torch.Tensor:
         groups = layer(x).reshape(6, 2, -1)
-        groups = (groups - groups.mean(-1, keepdim=True)) / (groups.var(-1, keepdim=True, correction=0) + 1e-5).sqrt()
+        middle = groups.mean(-1, keepdim=True)
+        spread = ((groups - middle) ** 2).mean(-1, keepdim=True)
+        groups = (groups - middle) / torch.sqrt(spread + 1e-5)
         return groups.reshape(6, 8, 40, 40).exp().mean()
 
     (one,) = told(SIGNAL, loss)
-    assert (one["call"], one["shape"]) == ("F.group_norm(x, 2, weight, bias)", [6, 2, 4 * 40 * 40])
+    assert (one["call"], one["shape"]) == ("F.group_norm(x, 2, weight, bias)", [6, 8, 40, 40])
+    assert one["instead"] > 0
+    assert one["operators"] == 8  # what goes in is centred twice, and both belong to it
 
 
 @pytest.mark.parametrize("turned", [False, True])

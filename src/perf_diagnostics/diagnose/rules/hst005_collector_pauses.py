@@ -11,6 +11,7 @@ import numpy as np
 from perf_diagnostics.diagnose.facts import processor, run_delay
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
+from perf_diagnostics.diagnose.loaders.loading_cost import each_step_begins
 from perf_diagnostics.diagnose.loaders.waits_by_looks import loader_looks
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.collector_pauses import by_phase, exposed_ns
@@ -142,13 +143,16 @@ def _gain(facts: TrialFacts, pauses: Float64, share: Interval, own: Interval) ->
 
 
 def _called_by(facts: TrialFacts, claims: Mapping[str, float]) -> tuple[str, ...]:
-    """Who makes the objects that call the collector, as far as that is seen: a loader that gathers sample by sample.
+    """Who makes the objects that call the collector, as far as that is seen and most pauses lie in the wait for data.
 
-    It makes thousands of tensors for a batch, and most of the pauses lie in the wait for it.
+    A loader that gathers sample by sample makes thousands of tensors for a batch; one of which each step begins a pass
+    over the data, an iterator and the order of all samples.
     """
+    if not claims.get(str(Phase.DATA_WAIT), 0.0) >= sum(claims.values()) / 2 > 0:
+        return ()
     looks = loader_looks(facts)
-    waits = claims.get(str(Phase.DATA_WAIT), 0.0)
-    return ("INP001",) if looks is not None and looks.gathers_most and waits >= sum(claims.values()) / 2 > 0 else ()
+    gathers = looks is not None and looks.gathers_most
+    return (*(("INP001",) if gathers else ()), *(("INP005",) if each_step_begins(facts) else ()))
 
 
 def _doubt(share: Interval, own: Interval, pauses: Float64) -> str:

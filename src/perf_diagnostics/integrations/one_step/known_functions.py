@@ -42,6 +42,7 @@ class KnownFunction:
         weights: names of what it takes beside ``x`` for the last dimension, whatever these are.
         with_all: names of operators that are all there.
         shifts: whether it makes the same where a number is added to a row.
+        of_dim: the dimension that its weights are of.
     """
 
     call: str
@@ -52,6 +53,7 @@ class KnownFunction:
     weights: Sequence[str] = ()
     with_all: AbstractSet[str] = frozenset()
     shifts: bool = False
+    of_dim: int = -1
 
     def makes(self, given: Rows, made: Rows) -> bool:
         """Whether it makes this of that, number by number; both of shape (rows, numbers)."""
@@ -82,7 +84,8 @@ class KnownFunction:
             for _ in range(2):
                 # Made anew, as it is in the step: the caches hold what was written last.
                 given = torch.linspace(-3, 3, numbers, dtype=dtype).reshape(tuple(shape)).requires_grad_(backward)
-                weights = [torch.ones(given.shape[-1:], dtype=dtype, requires_grad=backward) for _ in self.weights]
+                size = given.shape[self.of_dim] if self.weights else 0
+                weights = [torch.ones(size, dtype=dtype, requires_grad=backward) for _ in self.weights]
                 began = time.thread_time_ns()
                 with torch.set_grad_enabled(backward), torch.autocast("cpu", enabled=False):
                     made = self.of(given, *weights)
@@ -102,12 +105,27 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+_SPREADS = _names("var std var_mean std_mean mean sum")
+
+
 def _layer_norm(x: Rows, weight: Rows | None = None, bias: Rows | None = None) -> Rows:
     return functional.layer_norm(x, x.shape[-1:], weight, bias)
 
 
 def _rms_norm(x: Rows, weight: Rows | None = None) -> Rows:
     return functional.rms_norm(x, x.shape[-1:], weight, eps=1e-6)
+
+
+def group_norm(groups: int) -> KnownFunction:
+    """The norm over so many groups of an image's channels, to be tried on images of shape (rows, channels, …)."""
+    return KnownFunction(
+        f"F.group_norm(x, {groups}, weight, bias)",
+        _SPREADS,
+        frozenset(),
+        lambda x, weight, bias: functional.group_norm(x, groups, weight, bias),
+        weights=("weight", "bias"),
+        of_dim=1,
+    )
 
 
 def _with_weights(found: Rows, wanted: Rows) -> Rows:
@@ -117,8 +135,6 @@ def _with_weights(found: Rows, wanted: Rows) -> Rows:
     weight = (beside * (wanted - target)).sum(0) / beside.square().sum(0).clamp_min(1e-30)
     return beside * weight + target
 
-
-_SPREADS = _names("var std var_mean std_mean mean sum")
 
 #: Those of more operators first: a sigmoid is a part of SiLU.
 FUNCTIONS: Sequence[KnownFunction] = (

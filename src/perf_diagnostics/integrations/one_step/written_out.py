@@ -19,6 +19,7 @@ from perf_diagnostics.integrations.one_step.known_functions import (
     LEAST_ROWS,
     KnownFunction,
     candidates,
+    group_norm,
     tells_enough,
 )
 from perf_diagnostics.integrations.one_step.operator_graph import (
@@ -50,6 +51,12 @@ _MOST_ABOVE, _LEAST_ABOVE = 24, 2
 _SUMS = aten(
     *("mean", "sum", "var", "std", "var_mean", "std_mean", "amax", "max", "logsumexp"),
     *("linalg_vector_norm", "norm", "_softmax"),
+)
+
+#: What is given a tensor for its shape only.
+_READ_NO_NUMBER = aten(
+    *("full_like", "zeros_like", "ones_like", "empty_like", "rand_like", "randn_like"),
+    *("new_zeros", "new_ones", "new_full", "new_empty"),
 )
 
 _SINGLE = (torch.float32, torch.float64)
@@ -134,43 +141,46 @@ class WrittenOut(GraphWatcher):
         if not possible:
             return
         known = [(one, self._samples.get(one)) for one in above]
-        origins = [(one, given.rows) for one, given in known if given is not None and given.alike(sample)]
+        origins = [
+            (one, given.rows, _between(last, one)) for one, given in known if given is not None and given.alike(sample)
+        ]
+        origins = [one for one in origins if len(one[2]) >= _LEAST_ABOVE and self._holds_whole(one[2])]
         if not origins or not tells_enough(sample.rows):
             return
+        # Where less of it makes the same, that with most between: what is normed may be centred before.
+        longest = sorted(origins, key=lambda one: -len(one[2]))
         for function in possible:
-            # The farthest first, where less of it makes the same: what is normed may be centred before.
-            for origin, rows in reversed(origins) if function.shifts else origins:
-                chain, both = _between(last, origin), min(len(rows), len(sample.rows))
-                if len(chain) < _LEAST_ABOVE or not self._holds_whole(chain):
-                    continue
+            for origin, rows, chain in longest if function.shifts else origins:
+                both = min(len(rows), len(sample.rows))
                 if function.makes(rows[:both], sample.rows[:both]):
-                    self._add(last, chain, function, sample, self._call(function, origin, sample.shape))
+                    called, shape = self._as_called(function, origin, sample.shape)
+                    self._add(last, chain, called, _Sample(shape, sample.dtype, sample.rows))
                     return
 
-    def _call(self, function: KnownFunction, origin: Operation, shape: torch.Size) -> str:
-        """How the function is called; a norm over groups of an image's channels has one of its own."""
+    def _as_called(
+        self, function: KnownFunction, origin: Operation, shape: torch.Size
+    ) -> tuple[KnownFunction, torch.Size]:
+        """What is called instead, on which shape; a norm over groups of an image's channels has one of its own."""
         images = self._samples.get(through_views(origin)) if origin.is_view else None
         if images is None or not function.shifts or not function.weights or len(shape) != 3:
-            return function.call
+            return function, shape
         whole = images.shape
-        grouped = len(whole) == 4 and whole[0] == shape[0] and whole[1] % shape[1] == 0
-        return f"F.group_norm(x, {shape[1]}, weight, bias)" if grouped else function.call
+        if len(whole) != 4 or whole[0] != shape[0] or whole[1] % shape[1]:
+            return function, shape
+        return group_norm(shape[1]), whole
 
     def _holds_whole(self, chain: Sequence[Operation]) -> bool:
         """Whether each function that was found in a chain lies in it as a whole, as a sigmoid does in SiLU."""
         parts = ((one, self._by_last[one]) for one in chain if one in self._by_last)
         return all(inner in chain for one, part in parts for inner in part.chains[one])
 
-    def _add(
-        self, last: Operation, chain: list[Operation], function: KnownFunction, sample: _Sample, call: str
-    ) -> None:
+    def _add(self, last: Operation, chain: list[Operation], function: KnownFunction, sample: _Sample) -> None:
         for one in chain:
             part = self._by_last.pop(one, None)
             if part is not None:
                 del part.chains[one]
         line, told = self._lines.line()
-        told["call"] = call
-        written = self._found.setdefault((line, call, sample.shape), _Written(told, function, sample))
+        written = self._found.setdefault((line, function.call, sample.shape), _Written(told, function, sample))
         written.chains[last] = chain
         self._by_last[last] = written
 
@@ -191,6 +201,7 @@ class WrittenOut(GraphWatcher):
                 each = function.seconds(written.shape, written.dtype, takes=takes / calls, backward=reached)
             yield {
                 **written.told,
+                "call": function.call,
                 "operators": sum(not one.is_view for one in operations) / calls,
                 "shape": [int(size) for size in written.shape],
                 "calls": calls,
@@ -202,7 +213,7 @@ class WrittenOut(GraphWatcher):
 def _alone(last: Operation, chain: Sequence[Operation]) -> list[Operation]:
     """The operations of these that nothing else makes use of."""
     inside = {*chain}
-    return [last, *made_for([last], lambda one: one in inside)]
+    return [last, *made_for([last], lambda one: one in inside, reads=lambda one: one.operator not in _READ_NO_NUMBER)]
 
 
 def _is_of_row_or_column(tensor: torch.Tensor, made: torch.Tensor) -> bool:

@@ -10,16 +10,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from perf_diagnostics.integrations.one_step import tried_again
+from perf_diagnostics.integrations.one_step import every_watcher, tried_again
 from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.integrations.one_step.half_precision import SIGNAL, HalfPrecision
 from perf_diagnostics.integrations.one_step.tried_again import Left, Tried
 from perf_diagnostics.integrations.one_step.watcher import Ran
 
 
-def told(loss: Callable[[], torch.Tensor], *, units: bool = True) -> tuple[Any, dict[str, str]]:
+def told(loss: Callable[[], torch.Tensor]) -> tuple[Any, dict[str, str]]:
     """What is told of a loss, forward and backward, and why it is not."""
-    mode = OperatorMode([HalfPrecision(units)])
+    mode = OperatorMode([HalfPrecision()])
     mode.open()
     try:
         made = loss()
@@ -95,13 +95,13 @@ def test_what_is_computed_in_bfloat16_by_now_is_left_out() -> None:
     assert found["forward"] == found["backward"] == 0
 
 
-def test_without_units_nothing_is_tried(given: list[tuple[Any, Any]]) -> None:
-    found, gaps = told(_losses()["linear"], units=False)
-    assert found is None and not given
-    assert "no units for bfloat16" in gaps[SIGNAL]
+@pytest.mark.parametrize("units", [True, False, None])
+def test_only_a_processor_with_units_is_asked(monkeypatch: pytest.MonkeyPatch, units: bool | None) -> None:
+    monkeypatch.setattr(every_watcher, "bfloat16_units", lambda: units)
+    assert any(isinstance(one, HalfPrecision) for one in every_watcher.watchers_of([])) is bool(units)
 
 
 def test_products_on_a_device_are_not_told() -> None:
-    watcher = HalfPrecision(units=True)
+    watcher = HalfPrecision()
     watcher.see(Ran(torch.ops.aten.mm, (), {}, None, in_backward=False, seconds=None))
     assert "on a device" in watcher.why_not

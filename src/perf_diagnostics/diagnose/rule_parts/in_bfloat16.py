@@ -12,7 +12,10 @@ from perf_diagnostics.records import Json, Phase
 
 TRIED, CEILING = "float32_products", "bfloat16_ceiling"
 
-_NOBODY = "no step's products were tried in bfloat16; in a watched loop that is done once, after its first second"
+_NOBODY = (
+    "no step's products were tried in bfloat16; in a watched loop that is done once, after its first second, where the "
+    "processor is known to have units for it"
+)
 
 _WORK = (Phase.FORWARD, Phase.BACKWARD)
 

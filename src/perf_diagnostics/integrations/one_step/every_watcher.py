@@ -24,6 +24,7 @@ from perf_diagnostics.integrations.one_step.written_out import WrittenOut
 from perf_diagnostics.integrations.one_step.zero_arithmetic import ZeroArithmetic
 from perf_diagnostics.integrations.one_step.zero_factors import ZeroFactors
 from perf_diagnostics.integrations.one_step.zero_products import ZeroProducts
+from perf_diagnostics.measure.host.processor_units import bfloat16_units
 
 
 def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
@@ -46,6 +47,6 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         WeightPenalties(graph, trained, lines),
         StepDataflow(Storages(at, map(memory, trained))),
         SinglePrecision(lines),
-        HalfPrecision(),
+        *([HalfPrecision()] if bfloat16_units() else []),
         RecurrentAgain(),
     ]

@@ -13,7 +13,6 @@ import torch
 from perf_diagnostics.integrations.one_step.flop_formulas import WITHOUT_FORMULA, formulas
 from perf_diagnostics.integrations.one_step.tried_again import TriedAgain
 from perf_diagnostics.integrations.one_step.watcher import ON_A_DEVICE, Ran, Watcher
-from perf_diagnostics.measure.host.processor_units import bfloat16_units
 from perf_diagnostics.records import Json
 
 SIGNAL = "float32_products"
@@ -25,22 +24,20 @@ _BUDGET_S = 0.5
 class HalfPrecision(Watcher):
     """Notes the products and convolutions in float32 on the CPU, and tries them in bfloat16 when the step is over.
 
-    Args:
-        units: whether the processor has units for it; None where that is not known.
+    For a processor that has units for it: on others torch converts each operand, which takes long.
     """
 
     signals: ClassVar[tuple[str, ...]] = (SIGNAL,)
 
-    def __init__(self, units: bool | None = None) -> None:
-        self._units = bfloat16_units() if units is None else units
-        self._formulas = formulas() if self._units else {}
+    def __init__(self) -> None:
+        self._formulas = formulas()
         self._products = TriedAgain({torch.float32: torch.bfloat16}, _BUDGET_S)
         self._on_device = False
 
     def see(self, ran: Ran) -> None:
         if ran.seconds is None:
             self._on_device = True
-        elif self._units and self._multiplies(ran.operator) and any(one.dtype is torch.float32 for one in ran.given()):
+        elif self._multiplies(ran.operator) and any(one.dtype is torch.float32 for one in ran.given()):
             self._products.add(ran)
 
     def _multiplies(self, operator: object) -> bool:
@@ -49,9 +46,7 @@ class HalfPrecision(Watcher):
 
     @property
     def why_not(self) -> str:
-        if self._on_device:
-            return ON_A_DEVICE
-        return "" if self._units else "this processor has no units for bfloat16, or nothing says so"
+        return ON_A_DEVICE if self._on_device else ""
 
     @property
     def told(self) -> dict[str, Json]:

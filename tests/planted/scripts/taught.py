@@ -184,7 +184,7 @@ def of_wide_layers(steps, *, half):
     """Products of 512 by 1,024 numbers, in bfloat16 by autocast if ``half``."""
     model = layers(512, 1024, 1024, 1024, 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    batches = [(torch.randn(512, 512), torch.randint(10, (512,))) for _ in range(4)]
+    batches = [(torch.randn(256, 512), torch.randint(10, (256,))) for _ in range(4)]
     for x, y in itertools.islice(itertools.cycle(batches), steps):
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
             loss = functional.cross_entropy(model(x), y)

@@ -174,7 +174,7 @@ def test_what_may_have_led_to_it_is_forward(tmp_path: Path, loss: Callable[[Loop
     assert np.median(table.host_ns(OTHER)) < PAUSE_S * 1e9 and not one.notes
 
 
-# With nothing beside it: four stretches tell when losses are made. Where another process takes the processor from most
+# With nothing beside it: four stretches tell when losses are made. Where another process takes the processor from all
 # of them (seen: for 7 to 12 ms, of a stretch of 3 ms), the tails that follow are not told, and stay forward.
 @pytest.mark.planted
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from perf_diagnostics.measure.environment import capture
-from perf_diagnostics.records import Length, Settings, Trial
+from perf_diagnostics.records import Environment, Length, Settings, Trial, TrialResult
 from perf_diagnostics.trials import measurement
 from perf_diagnostics.trials.counters import Counters, reset_device_peaks
 from perf_diagnostics.trials.measurement import measure
@@ -22,31 +22,29 @@ from perf_diagnostics.workloads.registry import find
 pytestmark = pytest.mark.usefixtures("small_ceilings")
 
 
-def test_the_environment_has_the_threads_that_the_trial_ran_with() -> None:
-    before = torch.get_num_threads()
+def measured(environment: Environment | None = None, **settings: Any) -> TrialResult:
+    """Three steps of a small MLP with these settings, in this process."""
     trial = Trial(
         workload="mlp",
-        settings=Settings(batch_size=8, threads=before + 1),
+        settings=Settings(batch_size=8, **settings),
         options={"width": 8, "depth": 1, "samples": 64},
         length=Length.exactly(3, warmup_steps=1),
     )
+    build = find("mlp").build
+    return measure(trial, lambda given: build(given, options=trial.options, seed=0), environment=environment).result
+
+
+def test_the_environment_has_the_threads_that_the_trial_ran_with() -> None:
+    before = torch.get_num_threads()
     environment = capture(command=())
-    result = measure(
-        trial, lambda settings: find("mlp").build(settings, options=trial.options, seed=0), environment=environment
-    ).result
+    result = measured(environment, threads=before + 1)
     assert environment.threads["torch_intra_op"] == before
     assert result.environment.threads["torch_intra_op"] == result.facts["threads"] == before + 1
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_the_room_for_shared_memory_is_recorded_where_workers_need_it(workers: int) -> None:
-    trial = Trial(
-        workload="mlp",
-        settings=Settings(batch_size=8, num_workers=workers),
-        options={"width": 8, "depth": 1, "samples": 64},
-        length=Length.exactly(3, warmup_steps=1),
-    )
-    result = measure(trial, lambda settings: find("mlp").build(settings, options=trial.options, seed=0)).result
+    result = measured(num_workers=workers)
     room = [result.value(f"shared_memory_{name}") for name in ("total", "free_before", "free_least")]
     if workers:
         assert None not in room and room[0] >= room[1] > 0 and room[0] >= room[2] > 0
@@ -59,14 +57,7 @@ def test_products_in_bfloat16_are_timed_where_they_could_take_the_place_of_float
     monkeypatch: pytest.MonkeyPatch, units: bool, precision: str
 ) -> None:
     monkeypatch.setattr(measurement, "bfloat16_units", lambda: units)
-    trial = Trial(
-        workload="mlp",
-        settings=Settings(batch_size=8, precision=precision),
-        options={"width": 8, "depth": 1, "samples": 64},
-        length=Length.exactly(3, warmup_steps=1),
-    )
-    result = measure(trial, lambda settings: find("mlp").build(settings, options=trial.options, seed=0)).result
-    timed = result.value("bfloat16_ceiling")
+    timed = measured(precision=precision).value("bfloat16_ceiling")
     assert (timed is not None and timed > 0) is (units and precision == "float32")
 
 

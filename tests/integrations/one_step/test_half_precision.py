@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,26 +10,15 @@ from torch import nn
 from torch.nn import functional
 
 from perf_diagnostics.integrations.one_step import every_watcher, tried_again
-from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.integrations.one_step.half_precision import SIGNAL, HalfPrecision
 from perf_diagnostics.integrations.one_step.tried_again import Left, Tried
 from perf_diagnostics.integrations.one_step.watcher import Ran
+from tests.integrations.one_step.looking import Loss, looked_at
 
 
-def told(loss: Callable[[], torch.Tensor]) -> tuple[Any, dict[str, str]]:
+def told(loss: Loss) -> tuple[Any, dict[str, str]]:
     """What is told of a loss, forward and backward, and why it is not."""
-    mode = OperatorMode([HalfPrecision()])
-    mode.open()
-    try:
-        made = loss()
-        mode.enter_backward()
-        made.backward()
-    finally:
-        mode.close()
-    mode.in_backward = False
-    drawn = torch.get_rng_state()
-    facts, gaps = mode.conclude()
-    assert torch.equal(drawn, torch.get_rng_state())
+    facts, gaps = looked_at([HalfPrecision()], loss)
     return facts.get(SIGNAL), gaps
 
 
@@ -52,7 +40,7 @@ def _types(given: Any) -> set[torch.dtype]:
     return {one.dtype for one in torch.utils._pytree.tree_leaves(given) if isinstance(one, torch.Tensor)}
 
 
-def _losses() -> dict[str, Callable[[], torch.Tensor]]:
+def _losses() -> dict[str, Loss]:
     linear, convolution, lstm = nn.Linear(4, 3), nn.Conv2d(2, 3, 3), nn.LSTM(3, 4)
     query = torch.ones(1, 2, 5, 4, requires_grad=True)
     return {

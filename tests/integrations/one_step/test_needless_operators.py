@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -17,22 +16,13 @@ from perf_diagnostics.integrations.one_step.composed_attention import SIGNAL as 
 from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.integrations.one_step.every_watcher import watchers_of
 from perf_diagnostics.integrations.one_step.zero_arithmetic import SIGNAL as ZEROS
-
-Loss = Callable[[], torch.Tensor]
+from tests.integrations.one_step.looking import Loss, looked_at
 
 
 def told(signal: str, loss: Loss) -> list[Any]:
     """What the look tells of a loss, forward and backward."""
     torch.manual_seed(0)
-    mode = OperatorMode(watchers_of([]))
-    mode.open()
-    try:
-        made = loss()
-        mode.enter_backward()
-        made.backward()
-    finally:
-        mode.close()
-    facts, gaps = mode.conclude()
+    facts, gaps = looked_at(watchers_of([]), loss)
     assert signal not in gaps
     found = facts[signal]
     assert isinstance(found, list)

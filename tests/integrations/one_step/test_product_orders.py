@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn import functional
 
 from perf_diagnostics.integrations.one_step.product_orders import SIGNAL
-from tests.integrations.one_step.test_needless_operators import Loss, told, trained
+from tests.integrations.one_step.looking import Loss
+from tests.integrations.one_step.test_needless_operators import told, trained
 
 B, H, N, D = 2, 4, 96, 8
 

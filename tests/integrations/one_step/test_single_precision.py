@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,28 +10,17 @@ from torch import nn
 from torch.nn import functional
 
 from perf_diagnostics.integrations.one_step import single_precision, tried_again
-from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
 from perf_diagnostics.integrations.one_step.single_precision import SIGNAL, SinglePrecision
 from perf_diagnostics.integrations.one_step.tried_again import Left, Tried
 from perf_diagnostics.integrations.one_step.watcher import Ran
+from tests.integrations.one_step.looking import Loss, looked_at
 
 
-def told(loss: Callable[[], torch.Tensor]) -> Any:
+def told(loss: Loss) -> Any:
     """What is told of a loss, forward and backward; None where there is nothing in float64."""
-    mode = OperatorMode([SinglePrecision(OperatorLines())])
-    mode.open()
-    try:
-        made = loss()
-        mode.enter_backward()
-        made.backward()
-    finally:
-        mode.close()
-    mode.in_backward = False
-    drawn = torch.get_rng_state()
-    facts, gaps = mode.conclude()
+    facts, gaps = looked_at([SinglePrecision(OperatorLines())], loss)
     assert not gaps
-    assert torch.equal(drawn, torch.get_rng_state())
     return facts.get(SIGNAL)
 
 
@@ -51,7 +39,7 @@ def a_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tried_again, "left_of", left)
 
 
-def _losses() -> dict[str, Callable[[], torch.Tensor]]:
+def _losses() -> dict[str, Loss]:
     linear, convolution = nn.Linear(4, 3).double(), nn.Conv2d(2, 3, 3).double()
     table, lstm, single = nn.Embedding(9, 4).double(), nn.LSTM(3, 4).double(), nn.Linear(4, 3)
     return {

@@ -16,7 +16,7 @@ from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
 from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher
 from perf_diagnostics.integrations.one_step.weight_penalties import SIGNAL, WeightPenalties
 from perf_diagnostics.records import Json
-from tests.integrations.one_step.test_needless_operators import Loss
+from tests.integrations.one_step.looking import Loss
 
 NET = nn.Sequential(nn.Linear(30, 20), nn.ReLU(), nn.Linear(20, 1))
 X = torch.rand(8, 30)

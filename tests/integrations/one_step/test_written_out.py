@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from perf_diagnostics.integrations.one_step import written_out
 from perf_diagnostics.integrations.one_step.written_out import SIGNAL
-from tests.integrations.one_step.test_needless_operators import Loss, told, trained
+from tests.integrations.one_step.looking import Loss
+from tests.integrations.one_step.test_needless_operators import told, trained
 
 ROWS, WIDTH = 128, 96
 BATCH = (4, 32)

@@ -13,7 +13,7 @@ from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.integrations.one_step.operator_graph import OperatorGraph
 from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
 from perf_diagnostics.integrations.one_step.zero_factors import SIGNAL, ZeroFactors
-from tests.integrations.one_step.test_needless_operators import Loss
+from tests.integrations.one_step.looking import Loss
 from tests.integrations.one_step.test_weight_penalties import OneSecondEach
 
 BODY, MAIN, SIDE = nn.Linear(6, 5), nn.Linear(5, 1), nn.Linear(5, 1)

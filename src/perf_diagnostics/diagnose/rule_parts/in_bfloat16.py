@@ -34,10 +34,12 @@ class _Assumed(NamedTuple):
 
 
 #: Of six trainings (a language model, convolutions, an LSTM, DistilBERT, two MLPs; torch 2.13, two cores, AVX-512
-#: BF16) by autocast: 23 to 48 % of the step won by five, within these ends; an MLP of 1 ms a step lost 40 %.
+#: BF16) by autocast: 23 to 48 % of the step won by five, within these ends or, an LSTM, at the upper one; an MLP of
+#: 1 ms a step lost 40 %.
 _ENDS = (_Assumed(1.2, 1.0, 1.0, 0.0), _Assumed(1.0, 0.5, 1.2, 0.5), _Assumed(1 / 1.4, 0.0, 1.6, 1.0))
 
-#: Products are at least as slow as the fastest ones: of the step's time that they take then, this part is surely won.
+#: Products are at least as slow as the fastest ones: of the step's time that they take then, this part is taken to be
+#: sure, for casts take some of it: a judgement.
 _SURE = 0.5
 
 

@@ -15,7 +15,8 @@ from perf_diagnostics.diagnose.rule_parts.in_bfloat16 import in_bfloat16
 from perf_diagnostics.diagnose.rule_parts.products import faster_products
 from perf_diagnostics.diagnose.wording import percent, percent_between, significant
 
-#: Of the least that a CPU would win by what was tried on it, this part is surely won: other steps, and others' load.
+#: Of the least that a CPU would win by what was tried on it, this part is taken to be sure, for other steps differ: a
+#: judgement.
 REALISED = 0.8
 
 
@@ -28,7 +29,8 @@ class SinglePrecision:
         16-bit products are than what the model computes in: TF32 where torch's matmul precision allows it, and for
         convolutions; the share of products in the operations. On a CPU with units for bfloat16 (AVX-512 BF16, AMX,
         Arm's BF16) the products of one step of a watched loop, which is none of those that count, are tried in both
-        types afterwards, for half a second; in a sweep the fastest products in both are measured after the steps.
+        types afterwards, for half a second at most; in a sweep the fastest products in both are measured after the
+        steps.
 
     Why it matters:
         Published for BERT on an H100: 5.1 times the throughput from float32 to float16 at large batches, and nothing

@@ -17,10 +17,12 @@ from perf_diagnostics.diagnose.wording import and_more_lines, listing
 #: Where the one operator was not tried, it takes this part of what it stands for: 0.2 to 0.8 were seen.
 _LEFT_UNTRIED = 0.5
 
-#: What a library's own classes are to be told instead, by the function that they write out.
+#: What a library's own classes are to be told instead, by the library and the function that they write out.
 _BY_OPTION = {
-    'F.gelu(x, approximate="tanh")': 'transformers: activation_function or hidden_act="gelu_pytorch_tanh" in place '
-    'of "gelu_new"',
+    (
+        "transformers",
+        'F.gelu(x, approximate="tanh")',
+    ): 'transformers: activation_function or hidden_act="gelu_pytorch_tanh" in place of "gelu_new"',
 }
 
 
@@ -105,7 +107,8 @@ def _call(one: OperatorsAt) -> str:
 
 def _remedy(lines: Sequence[OperatorsAt]) -> Remedy:
     calls = list(dict.fromkeys(map(_call, lines)))
-    options = [_BY_OPTION[one] for one in calls if one in _BY_OPTION]
+    written = dict.fromkeys((str(one.more.get("library")), _call(one)) for one in lines)
+    options = [_BY_OPTION[one] for one in written if one in _BY_OPTION]
     by_option = f" ({'; '.join(options)})" if options else ""
     return Remedy(
         f"Call {listing(calls)} instead{by_option}: the same numbers but for the last digits, as was tried on rows of "

@@ -26,7 +26,7 @@ from tests.planted.plant import Seen
 SEEDS = range(20)
 
 #: So many are looked at in all: the slow tests look at those that the others do not.
-MANY = 60
+MANY = 40
 
 #: Sweeps and long trials take their time: none of these may be wrong.
 FEW = range(6)

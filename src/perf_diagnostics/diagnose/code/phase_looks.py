@@ -23,13 +23,13 @@ class PhaseLooks:
     paths: tuple[CodePath, ...]
 
     @classmethod
-    def of(cls, facts: TrialFacts, phase: str, part: str = "") -> PhaseLooks | None:
-        """None where nobody looked, or fewer than :data:`LEAST_LOOKS` times; only in this ``part`` of the phase."""
+    def of(cls, facts: TrialFacts, phase: str, part: str = "", *, least: int = LEAST_LOOKS) -> PhaseLooks | None:
+        """None where nobody looked, or fewer than ``least`` times; only in this ``part`` of the phase."""
         code = facts.result.code
         if code is None:
             return None
         paths = tuple(path for path in code.paths if path.phase == phase and (not part or path.part == part))
-        return cls(code, paths) if sum(path.looks + path.rare for path in paths) >= LEAST_LOOKS else None
+        return cls(code, paths) if sum(path.looks + path.rare for path in paths) >= least else None
 
     def seconds(self, chosen: Iterable[CodePath]) -> float:
         """The time that the looks at these paths stand for, in s."""

@@ -108,7 +108,7 @@ class PeriodicWork:
                 # At most what is not the method's is lost, wherever in the steps it lies.
                 other = ask(facts.share, Phase.OTHER)
                 wanted = other is not None and not without(other, method.part).surely_at_least(self.lost_share)
-                won = won if wanted else without(won, method.part)
+                won = without(won, method.part)
                 where += f"; {method.says.replace(' of that ', ' of what is outside ', 1)}"
                 remedies = method.remedies if wanted else (*remedies, *method.remedies)
             outside = outside and not wanted

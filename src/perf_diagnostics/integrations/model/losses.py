@@ -1,4 +1,4 @@
-"""The loss of a watched loop, now and then: kept on its device where ``backward()`` was called, read between blocks."""
+"""The loss of a watched loop, now and then: where ``backward()`` was called, kept on its device, read between blocks."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Losses:
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self._clock = clock
-        self._kept: dict[int, torch.Tensor] = {}
+        self._kept: dict[int, torch.Tensor | float] = {}
         #: Whether the loss of the step that is under way is to be kept.
         self.wanted = True
         #: When the next loss is wanted, on the clock.
         self.due_ns = 0
         self._interval_ns = INTERVAL_NS
-        self._found: torch.Tensor | None = None
+        self._found: torch.Tensor | float | None = None
         self._calls = 0
         #: Why there is none, where something speaks against keeping any.
         self.why_not = ""
@@ -41,9 +41,7 @@ class Losses:
         """A backward has ended that was called on this, in a step whose loss is wanted."""
         self._calls += 1
         if self._calls == 1 and isinstance(loss, torch.Tensor) and loss.numel() == 1 and not captures(loss.device):
-            # A copy: a loss that a CUDA graph returned (mode="reduce-overhead") is overwritten by its next run, and
-            # torch then refuses to read it.
-            self._found = loss.detach().clone()
+            self._found = _kept(loss.detach())
 
     def step_ends(self, step: int) -> None:
         """The step of this number (since the last :meth:`take`), whose loss is wanted, ends."""
@@ -70,7 +68,7 @@ class Losses:
         """Want the next step's loss, if it is time."""
         self.wanted = self._clock() >= self.due_ns and not self.why_not
 
-    def take(self) -> dict[int, torch.Tensor]:
+    def take(self) -> dict[int, torch.Tensor | float]:
         """What was kept, by the steps' numbers."""
         kept, self._kept = self._kept, {}
         return kept
@@ -80,6 +78,16 @@ class Losses:
         self.why_not = why
         self.wanted = False
         self._kept = {}
+
+
+def _kept(loss: torch.Tensor) -> torch.Tensor | float:
+    """What is kept of a loss: its number on the CPU, which nobody waits for, else a copy on its device.
+
+    A tensor that is kept pins a piece of the heap between free ones: a healthy training of 160 steps grew by 0.6 MB a
+    step. A copy, for a loss that a CUDA graph returned (mode="reduce-overhead") is overwritten by its next run, and
+    torch then refuses to read it.
+    """
+    return float(loss) if loss.device.type == "cpu" else loss.clone()
 
 
 def scales_losses(objects: Iterable[object]) -> bool:

@@ -42,6 +42,17 @@ def _prepared(seconds: float, rest: float, seed: int, *, computing: float = 1.0,
     return loop(seed, means, columns={"prepare_ns": prepared, "thread_cpu_ns": used}, batch_size=batch_size)
 
 
+def _fetched(seconds: float, seed: int) -> TrialResult:
+    """Each of four samples takes the loop so many s to fetch: 15 % of a step."""
+    seconds = max(seconds, 1e-6)
+    means = {phase: s * 4 * seconds * 0.85 / 0.15 / _STEP_S for phase, s in HEALTHY_S.items()}
+    means |= {Phase.TRANSFER: 0.0, Phase.OTHER: 0.0, Phase.DATA_WAIT: 4 * seconds}
+    table = loop(seed, means).steps[0].steady
+    waits = table.columns["host_data_wait_ns"]
+    facts = {"num_workers": 0, "threads": 1, "cpu_count": 2}
+    return loop(seed, means, facts=facts, columns={"data_wait_cpu_ns": waits}, batch_size=4)
+
+
 def _preparing(share: float, seed: int, *, computing: float = 1.0) -> TrialResult:
     return _prepared(_STEP_S * share / (1 - share), _STEP_S, seed, computing=computing)
 
@@ -350,6 +361,7 @@ DOSES: tuple[Dose, ...] = (
     Dose(code="EXP012", limit="computing", says="and computed", build=lambda part, seed: _shared(4e9, part, seed)),
     Dose(code="HST010", limit="short_s", scale="falls", most=200e-6, build=_tiny),
     Dose(code="HST010", limit="work_share", scale="room", build=lambda share, seed: _tiny(10e-6, seed, share=share)),
+    Dose(code="INP001", limit="sample_s", build=_fetched),
     *shares("INP007", _preparing, warn_share=WARNING, critical_share=CRITICAL),
     Dose(
         code="INP007",

@@ -202,6 +202,21 @@ def test_batches_that_are_quicker_than_a_hand_over_want_no_workers():
     assert changes(finding) == [] and "whole batches" in finding.remedies[0].says
 
 
+@pytest.mark.parametrize(
+    ("wait_us", "rest_us", "samples", "more", "severity"),
+    [
+        (500, 4000, 64, {}, Severity.INFO),  # 8 µs a sample
+        (500, 4000, 4, {}, Severity.WARNING),  # 125 µs: something is done for each
+        (500, 1500, 64, {}, Severity.CRITICAL),
+        (500, 4000, 64, {"workers": 2}, Severity.WARNING),
+    ],
+)
+def test_what_a_bare_loader_takes_is_mentioned_where_workers_may_win_nothing(wait_us, rest_us, samples, more, severity):
+    """A healthy loop of 5 ms was warned of for fetching 64 rows of a tensor one by one (12 % of it)."""
+    finding = found(quick(wait_us, rest_us, batch_size=samples, **more))
+    assert finding.severity is severity
+
+
 MOST_US = round(HAND_OVER_ROOMY_S * 1e6)  # twelve cores are free
 
 

@@ -12,6 +12,7 @@ from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
 from perf_diagnostics.diagnose.loaders.loading import Loading
 from perf_diagnostics.diagnose.loaders.loading_cost import computing_share_of, core_bound_s, loading_of
+from perf_diagnostics.diagnose.loaders.preparation import AT_ONCE_S
 from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.advice import cheaper_batches
 from perf_diagnostics.diagnose.rule_parts.collector_pauses import in_the_wait
@@ -25,6 +26,7 @@ from perf_diagnostics.diagnose.rule_parts.worker_advice import (
     more_workers,
     streams_whole,
 )
+from perf_diagnostics.diagnose.statistics.intervals import mean_interval
 from perf_diagnostics.diagnose.wording import duration, percent, percent_between
 from perf_diagnostics.records import Phase
 
@@ -58,7 +60,8 @@ class InputBound:
         workers take cores from the training: what is sure of the gain is capped by what all cores together can do with
         batches that cost what they do. What of a wait is left without the time for which others had the cores decides
         how much it matters, where the scheduler's count of that time is known; else a wait for workers whose own
-        computing would keep up is only mentioned.
+        computing would keep up is only mentioned. So is, below the critical share, loading in the loop that takes no
+        more for a sample than a bare loader may, where workers would not surely make it any shorter.
     """
 
     code: ClassVar[str] = "INP001"
@@ -72,6 +75,13 @@ class InputBound:
     warn_share: float = field(default=0.10, metadata=limit("… to warn from", "TraceML warns from 10 %"))
     critical_share: float = field(
         default=0.20, metadata=limit("… that is critical", "XProf and TraceML call 20 % high")
+    )
+    sample_s: float = field(
+        default=AT_ONCE_S,
+        metadata=limit(
+            "time a sample, in s, below which loading without workers that may win nothing is only mentioned",
+            "rows of a tensor, fetched and stacked one by one: 8 µs each, 12 % of a step of 5 ms; as INP007",
+        ),
     )
     computing_share: float = field(
         default=0.7, metadata=limit("CPU time over the wait from which loading is computing", "pilot: 0.98 to 1.0")
@@ -100,6 +110,8 @@ class InputBound:
         # A wait that was for cores, and others had them, is only mentioned.
         mentioned = Grade(Severity.INFO, self.info_share, sure=False)
         found = mentioned if own is share and says else grade(own, levels) or mentioned
+        if found.severity is Severity.WARNING and self._is_cheap(facts, loading):
+            found = Grade(Severity.INFO, self.warn_share, sure=found.sure)
         workers = self._workers(facts, left, loading)
         return Finding(
             code=self.code,
@@ -119,6 +131,14 @@ class InputBound:
             lines=_drawn_at(facts, share, loading),
             symptom_of=("INP004", "INP005", "INP008", "CPU001", "CPU003", "MEM006"),
         )
+
+    def _is_cheap(self, facts: TrialFacts, loading: Loading) -> bool:
+        """Whether the loop's own loading takes what a bare loader does, and nothing is known to do it surely sooner."""
+        known = loading.workers or loading.draws or loading.gathers or loading.each or loading.starts
+        if known or loading.kind == "waiting" or facts.on_accelerator or (loading.workers_pay and loading.workers_win):
+            return False
+        samples = ask(mean_interval, facts.column("samples"))
+        return samples is not None and samples.value > 0 and loading.work_s < samples.value * self.sample_s
 
     def _workers(self, facts: TrialFacts, left: Interval, loading: Loading) -> int | None:
         """How many workers to load with; None where more of them will win nothing, or nobody knows that they may."""

@@ -1,4 +1,4 @@
-"""The loss of a watched loop, now and then: where ``backward()`` was called, kept on its device, read between blocks."""
+"""The loss of a watched loop, now and then, where ``backward()`` was called; read between blocks on a device."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ _OTHERS = ("INP001", "HST005", "HST006", "OPT001", "CMP017", "CMP020", "CMP021")
 _NEEDLESS = ("CMP027", "CMP028", "CMP029", "CMP030", "CMP032", "CMP033", "CMP038", "HST014")
 
 #: Several operators for what one of torch's does at once, and what they are not to be taken for.
-_COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030", "CMP032", "CMP034", "CMP039")
+_COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030", "CMP032", "CMP034", "CMP039", "CMP040")
 
 #: What generates lies outside of all phases, as HST006 may say.
 _GENERATES = tuple(one for one in _OTHERS if one != "HST006")
@@ -178,6 +178,16 @@ PLANTS = (
         dose="262,144 numbers, 8 and 9 operators, three times",
         steps=(120, 400),
         slower_by=1.5,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP040",
+        "full-covariance",
+        "independent-normal",
+        "a script whose normal distribution has a matrix for what is a diagonal",
+        dose="64 matrices of 32 by 32",
+        steps=(150, 500),
+        slower_by=1.3,
     ),
     _plant(
         _NEEDLESS,

@@ -111,6 +111,32 @@ def test_what_is_known_to_be_slow_as_it_is_written_is_no_price() -> None:
     assert TimeOutsidePhases().check(told).severity is Severity.CRITICAL  # type: ignore[union-attr]
 
 
+def test_of_a_bank_that_is_copied_whole_all_of_its_function_is_no_price() -> None:
+    """MoCo's queue, put together anew and normalised anew, for 32 rows of 32,768."""
+    copied = CodePlace(
+        file="train.py",
+        line=TARGET,
+        function="enqueue",
+        text="queue = torch.cat([keys, self.queue])[:n]",
+        kinds=((".queue", "window"), ("queue", "window")),
+    )
+    normalised = CodePlace(file="train.py", line=AVERAGE, function="enqueue", text="self.queue = F.normalize(queue)")
+    by_line = {TARGET: copied, AVERAGE: normalised}
+    roles = tuple("method" if line in by_line else role for line, role in enumerate(ROLES))
+    paths = (looks(TARGET, n=40), looks(AVERAGE, n=60))
+
+    def told(places: tuple[CodePlace, ...]) -> TrialFacts:
+        given = facts(*paths, roles=roles)
+        assert given.result.code is not None
+        return TrialFacts.of(
+            dataclasses.replace(given.result, code=dataclasses.replace(given.result.code, places=places))
+        )
+
+    known = tuple(by_line.get(one.line, one) for one in PLACES)
+    assert method_work(told(known)) is None
+    assert method_work(told(tuple(dataclasses.replace(one, kinds=()) for one in known))) is not None
+
+
 def test_a_frozen_model_that_prepares_what_the_loss_reads_is_the_methods() -> None:
     method = method_work(facts(looks(PREPARES, n=100, calls=(MODULE,))))
     assert method is not None and method.line.line == PREPARES

@@ -72,6 +72,17 @@ def test_loops_that_can_be_one_call_come_first() -> None:
     assert finding.recoverable is not None and finding.recoverable.low > 0
 
 
+def test_layers_beside_each_other_are_to_be_one_layer() -> None:
+    finding = found(ask({**loop(passes=16, forward=1.0, backward=2.0), "layers": True}))
+    assert finding.severity is Severity.WARNING and finding.recoverable is not None and finding.recoverable.low > 0
+    assert "640 operators in 16 passes" in finding.summary
+    assert "each has parameters of its own, and needs nothing of the others" in finding.summary
+    (remedy,) = finding.remedies
+    assert "stack_module_state" in remedy.says
+    both = found(ask(loop(), {**loop(passes=16), "layers": True}))
+    assert len(both.remedies) == 2
+
+
 def test_without_a_look_nothing_is_said() -> None:
     with pytest.raises(NotMeasured, match="no step was looked through"):
         RULE.check(TrialFacts.of(trial_of(forward=0.04, backward=0.06)))

@@ -94,6 +94,59 @@ def test_layers_are_no_loop_and_neither_is_what_stands_between_them(own: bool) -
     assert told(lambda: model(x).square().mean(), model) == []
 
 
+class Member(nn.Module):
+    """Two layers, with what stands between them in one line or in another function."""
+
+    def __init__(self, *, own: bool, width: int = WIDTH) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(WIDTH, width), nn.Linear(width, WIDTH)
+        self.act = Swish() if own else nn.SiLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.last(self.act(self.first(x)))
+        return out
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_layers_beside_each_other_are_a_loop(own: bool) -> None:
+    members, x = nn.ModuleList([Member(own=own) for _ in range(16)]), torch.randn(ROWS, WIDTH)
+    (one, *others) = told(lambda: torch.stack([member(x) for member in members]).square().mean(), members)
+    assert one["function"] == "Member.forward" and one["passes"] == 16
+    assert one["layers"] is True and one["recurs"] is False
+    assert all(other["function"] == "Swish.forward" and other["layers"] for other in others) and len(others) == own
+    # addmm, with the transposed weight, twice; what Swish or SiLU do beside.
+    assert one["seconds_forward"] >= 4 * 15
+
+
+def test_heads_of_layers_one_after_another_are_as_many_as_one_layer_has() -> None:
+    layers = nn.ModuleList([nn.ModuleList([Member(own=False) for _ in range(6)]) for _ in range(4)])
+
+    def loss() -> torch.Tensor:
+        x = torch.randn(ROWS, WIDTH)
+        for heads in layers:
+            x = torch.stack([head(x) for head in heads]).sum(0)  # type: ignore[union-attr]
+        return x.square().mean()
+
+    (one,) = told(loss, layers)
+    assert one["layers"] is True and one["passes"] == 6
+
+
+@pytest.mark.parametrize("what", ["sizes", "few", "calls"])
+def test_of_unlike_sizes_few_or_one_model_they_are_no_loop_of_layers(what: str) -> None:
+    count, x = {"sizes": 16, "few": 3, "calls": 8}[what], torch.randn(ROWS, WIDTH)
+    members = nn.ModuleList([Member(own=False, width=8 + 4 * at * (what == "sizes")) for at in range(count)])
+    rounds = 6 if what == "few" else 1
+
+    def loss() -> torch.Tensor:
+        called = [members[0]] * 4 + [*members][:4] if what == "calls" else [*members]
+        total = torch.zeros(())
+        for _ in range(rounds):
+            total = total + torch.stack([member(x) for member in called]).square().mean()
+        return total
+
+    assert [one for one in told(loss, members) if one["layers"]] == []
+
+
 def test_a_recurrence_is_told_as_one() -> None:
     cell, x = nn.Linear(WIDTH, WIDTH), torch.randn(24, 4, WIDTH)
 

@@ -40,6 +40,13 @@ from perf_diagnostics.measure.code.container_kinds import container_kinds, kinds
             {".bank": "window"},
         ),
         ("for x in data:\n    last = np.roll(last, -1, axis=0)\n    last[-1] = x", {"last": "window"}),
+        (
+            "def f(self, x):\n    q = torch.cat([x, self.bank])[:9]\n    self.bank = F.normalize(q, dim=1)",
+            {".bank": "window", "q": "window"},
+        ),
+        ("def f(self, x):\n    q = torch.cat([x, self.bank])\n    self.bank = q", {".bank": "grown", "q": "grown"}),
+        ("def f(self, x):\n    q = torch.cat([x, self.bank])[:9]\n    self.other = q", {}),
+        ("def f(self, x):\n    q = torch.cat([x, self.bank])[:9]\n    q = g(q)\n    self.bank = q", {}),
         ("for x in data:\n    rows = torch.cat([x[:1], x[1:]])", {}),
         ("for x in data:\n    bank = fresh()\n    bank = torch.cat([bank[1:], x])", {}),
         ("for x in data:\n    x = torch.cat([x, x.flip(0)])", {}),  # another one in each turn

@@ -111,7 +111,30 @@ class Written(torch.nn.Module):
         return self.last(x.mean(1))
 
 
+class Posterior(torch.nn.Module):
+    """A draw from a normal distribution of 32 numbers; ``full``: its variances are given as a matrix."""
+
+    def __init__(self, full):
+        super().__init__()
+        self.full = full
+        self.inner = torch.nn.Linear(256, 64)
+        self.last = torch.nn.Linear(32, 10)
+
+    def forward(self, x):
+        mean, spread = self.inner(x).chunk(2, -1)
+        variance = functional.softplus(spread) + 1e-3
+        if self.full:
+            posterior = torch.distributions.MultivariateNormal(mean, torch.diag_embed(variance), validate_args=False)
+        else:
+            normal = torch.distributions.Normal(mean, variance.sqrt(), validate_args=False)
+            posterior = torch.distributions.Independent(normal, 1, validate_args=False)
+        drawn = posterior.rsample()
+        return self.last(drawn) + 0.001 * posterior.log_prob(drawn)[:, None]
+
+
 MODELS = {
+    "full-covariance": lambda: Posterior(full=True),
+    "independent-normal": lambda: Posterior(full=False),
     "written-gelu": lambda: Written(written=True),
     "called-gelu": lambda: Written(written=False),
     "spread-pairs": lambda: Prototypes(spread=True),

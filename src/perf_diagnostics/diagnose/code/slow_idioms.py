@@ -27,6 +27,9 @@ LEAST_SHARE = 0.05
 #: The name of the idiom that works through tensors or arrays number by number.
 NUMBER_BY_NUMBER = "number-by-number"
 
+#: The name of the idiom that copies all of what it keeps to put in what is new.
+WINDOW_BY_COPIES = "window-by-copies"
+
 
 @dataclass(frozen=True)
 class SlowIdiom:
@@ -497,7 +500,7 @@ _KNOWN = (
         of_models=False,
     ),
     _Known(
-        "window-by-copies",
+        WINDOW_BY_COPIES,
         _windowed,
         "each time all of {} is copied to put in what is new",
         "write that over the oldest where it lies: x[at : at + k] = new, at = (at + k) % len(x)",

@@ -94,11 +94,13 @@ class EachStep(Needless):
 class LoopOfCalls(Needless):
     """Small operators that a loop in Python calls: their calls in all ``passes`` of it but one.
 
-    ``recurs`` says that a pass needs what the one before made.
+    ``recurs`` says that a pass needs what the one before made, ``layers`` that all have parameters of their own, and
+    need nothing of each other.
     """
 
     passes: int = 0
     recurs: bool = False
+    layers: bool = False
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,7 @@ def loops_of_calls(facts: TrialFacts) -> tuple[LoopOfCalls, ...]:
             more=looked.of_both(one.get("seconds_more")),
             passes=_whole(one.get("passes")),
             recurs=one.get("recurs") is True,
+            layers=one.get("layers") is True,
         )
         for one in looked.entries
     )

@@ -19,7 +19,7 @@ import numpy as np
 
 from perf_diagnostics.diagnose.code.code_ways import OURS
 from perf_diagnostics.diagnose.code.phase_looks import PhaseLooks
-from perf_diagnostics.diagnose.code.slow_idioms import NUMBER_BY_NUMBER, idiom_of
+from perf_diagnostics.diagnose.code.slow_idioms import NUMBER_BY_NUMBER, WINDOW_BY_COPIES, idiom_of
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.diagnose.finding import Remedy
 from perf_diagnostics.diagnose.rule_parts.kinds_of_work import calls_a_module, is_chore
@@ -172,16 +172,17 @@ def is_method(facts: TrialFacts) -> Callable[[CodePath], bool]:
 
 
 def _written_slowly(code: CodeSamples) -> Callable[[CodePath], bool]:
-    """Tells the looks at lines that are slow by how they are written, and at functions of loops over numbers.
+    """Tells the looks at lines that are slow by how they are written, and at functions that are so as a whole.
 
-    The method may want what they compute, but not so. Of a function that works through tensors number by number all
-    lines count, but for the outermost one, which is often all of a script.
+    The method may want what they compute, but not so. Of a function that works through tensors number by number, or
+    copies all that it keeps to put in what is new, all lines count, but for the outermost one, which is often all of a
+    script.
     """
     lines = {
         number
         for number, place in enumerate(code.places)
         for idiom in [idiom_of(place)]
-        if idiom is not None and idiom.name == NUMBER_BY_NUMBER
+        if idiom is not None and idiom.name in (NUMBER_BY_NUMBER, WINDOW_BY_COPIES)
     }
     functions = {(code.places[number].file, code.places[number].function) for number in lines}
 

@@ -38,6 +38,7 @@ from perf_diagnostics.diagnose.rules.cmp036_penalty_by_gradients import PenaltyB
 from perf_diagnostics.diagnose.rules.cmp037_terms_times_zero import TermsTimesZero
 from perf_diagnostics.diagnose.rules.cmp038_beside_the_loss import BesideTheLoss
 from perf_diagnostics.diagnose.rules.cmp039_written_out import WrittenOut
+from perf_diagnostics.diagnose.rules.cmp040_diagonal_matrices import DiagonalMatrices
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -211,6 +212,7 @@ RULES: tuple[Rule, ...] = (
     TermsTimesZero(),
     BesideTheLoss(),
     WrittenOut(),
+    DiagonalMatrices(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),

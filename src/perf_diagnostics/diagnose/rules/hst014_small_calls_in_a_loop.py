@@ -20,6 +20,11 @@ _AT_ONCE = Remedy(
     "(x.masked_fill(~mask, -inf).max(1)), batched products (bmm, einsum), gather and index_add for parts, pad_sequence "
     "where lengths differ, torch.vmap for a function of one sample."
 )
+_STACKED = Remedy(
+    "Layers of one shape beside each other can be one: heads as one Linear with the outputs of all, reshaped after it; "
+    "members of an ensemble with their parameters stacked (torch.func.stack_module_state and vmap, or torch.baddbmm). "
+    "The optimizer has as many tensors less to update then."
+)
 _COMPILE = Remedy(
     "Compile the model, which makes few calls of many; a loop of another length is compiled anew.",
     {"compile_mode": "default"},
@@ -33,7 +38,8 @@ class SmallCallsInALoop:
     What it measures:
         In one step of a watched loop, which is none of those that count: the operators of forward and the loss that one
         instruction of the user's code called 16 times or more for each backward, without as many different parameters
-        (those are layers). Of each that works on no more than about 1,000 numbers, or makes a view, all of its time; of
+        (those are layers), unless four of these or more are of one size and need nothing of each other: heads, members
+        of an ensemble. Of each that works on no more than about 1,000 numbers, or makes a view, all of its time; of
         the others what a call takes; in backward the time of the former, and of those that pick a small part, whose
         gradient is as large as the whole. All passes but one could be left out. Whether a pass needs what the one
         before made is seen by the data. On the CPU.
@@ -76,7 +82,7 @@ class SmallCallsInALoop:
             facts,
             found,
             _summary(found) if found else "",
-            (WHOLE_SEQUENCE, _COMPILE) if recurs else (_AT_ONCE,),
+            _remedies(found),
             metric="small operators called in a loop",
             levels=(self.info_share, self.warn_share),
             clear="no loop in Python over small operators takes a considerable part of the step",
@@ -89,9 +95,17 @@ class SmallCallsInALoop:
         return said
 
 
+def _remedies(found: tuple[LoopOfCalls, ...]) -> tuple[Remedy, ...]:
+    """Those against what takes most first."""
+    if any(one.recurs for one in found):
+        return (WHOLE_SEQUENCE, _COMPILE)
+    return tuple(_STACKED if layers else _AT_ONCE for layers in dict.fromkeys(one.layers for one in found))
+
+
 def _summary(found: tuple[LoopOfCalls, ...]) -> str:
     first = found[0]
     needs = "; each pass needs what the one before made" if first.recurs else ""
+    needs = "; each has parameters of its own, and needs nothing of the others" if first.layers else needs
     return (
         f"{of_the_step(found)} is calling small operators again and again in a loop in Python: "
         f"{counted(first.operators, 'operator')} in {counted(first.passes, 'pass', 'passes')}"

@@ -305,7 +305,8 @@ class StepDataflow(Watcher):
             held.is_given(given, hash((named, number)) if given > 0 else held.value)
         columns.views[row] = not made
         given_numbers, made_numbers = (sum(map(stored_numbers, some)) for some in (given_it, results))
-        columns.tiny[row] = not made or given_numbers + made_numbers <= FEW_NUMBERS
+        columns.numbers[row] = given_numbers + made_numbers
+        columns.tiny[row] = not made or columns.numbers[row] <= FEW_NUMBERS
         columns.picks_part[row] = ran.operator in _PICKS and made_numbers * _PART <= given_numbers
         if given >= 0 and made:
             columns.fixed[row], columns.value[row] = fixed, value

@@ -91,7 +91,9 @@ class Columns:
         self.spoiled = array("b")
         #: Whether a model asked for it beside those that are trained: it may lie in another phase.
         self.beside = array("b")
-        #: The bytes that it wrote or made.
+        #: How many different numbers it was given and gave.
+        self.numbers = array("q")
+        #: Of the same rows as ``leaves``: the bytes that it wrote or made.
         self.bytes = array("q")
         #: For rows that are fixed, or made of calls' arguments: the memories from before the step that they read.
         self.leaves: dict[int, tuple[Held, ...]] = {}
@@ -144,6 +146,7 @@ class Columns:
         for column in (self.value, self.named):
             column.append(0)
         self.bytes.append(0)
+        self.numbers.append(0)
         for column in (self.again_of, self.freed_at):
             column.append(-1)
         self._reads.extend(reads)

@@ -15,7 +15,8 @@ gradient of a frozen weight takes that only the first order asks for.
 ``never_used``: what came to nothing: no operator read it that was used itself, nor did autograd.
 ``beside_the_loss``: what was made of what the loss is made of, and is used, but by nothing that trains.
 ``repeated_calls``: small operators that a loop in Python calls, ``passes`` times for each backward, and whether each
-pass needs what the one before made (``recurs``). Their seconds are those of the calls of all passes but one,
+pass needs what the one before made (``recurs``), or all have parameters of their own and need nothing of each other
+(``layers``). Their seconds are those of the calls of all passes but one,
 ``seconds_more`` what they take beside that.
 
 ``python_seconds_forward`` is what Python may have taken to make the numbers of tensors, beside all operators.
@@ -130,6 +131,7 @@ class Telling:
                 "seconds_more": loop.rest,
                 "passes": loop.passes,
                 "recurs": loop.recurs(columns),
+                "layers": loop.layers,
             }
             for loop in most
             if loop.forward + loop.backward > _LEAST_PART * self._total

@@ -110,6 +110,26 @@ def _made_of_themselves(tree: ast.Module) -> Iterator[tuple[str, str]]:
             ]
             if len(stored) == sum(_name(add.targets[0]) == name for add in adds):
                 yield name, kind
+        if isinstance(block, functions):
+            yield from _by_way_of_a_name(block)
+
+
+def _by_way_of_a_name(function: ast.AST) -> Iterator[tuple[str, str]]:
+    """What a function makes of an attribute and more under another name, and then that attribute of: both names.
+
+    ``queue = torch.cat([keys, self.queue])[:n]``, and then ``self.queue = normalize(queue)``, or ``= queue``.
+    """
+    assigns = [node for node in _inside(function) if isinstance(node, ast.Assign) and len(node.targets) == 1]
+    for kept in assigns:
+        name = _name(kept.targets[0])
+        made, _ = _uncut(kept.value)
+        if isinstance(made, ast.Call) and made.args:
+            made = made.args[0]
+        if not name.startswith(".") or not isinstance(made, ast.Name):
+            continue
+        makes = [node for node in assigns if _name(node.targets[0]) == made.id]
+        if len(makes) == 1 and (kind := _adds(kept.targets[0], makes[0].value)):
+            yield from ((made.id, kind), (name, kind))
 
 
 def _inside(block: ast.AST) -> Iterator[ast.AST]:
@@ -129,8 +149,13 @@ def _adds_to_itself(node: ast.Assign) -> str:
     """
     if len(node.targets) != 1 or not _name(node.targets[0]):
         return ""
-    target = ast.dump(node.targets[0]).replace("Store()", "Load()")
-    value, cut = _uncut(node.value)
+    return _adds(node.targets[0], node.value)
+
+
+def _adds(to: ast.expr, value: ast.expr) -> str:
+    """The kind of what is made of ``to`` and more; empty where it is made of something else."""
+    target = ast.dump(to).replace("Store()", "Load()")
+    value, cut = _uncut(value)
     parts: list[ast.expr] = []
     if isinstance(value, ast.Call) and value.args:
         first = value.args[0]

@@ -15,6 +15,7 @@ SWITCHES = (
     "channels_last",
     "freeze_gc",
     "keep_freed_memory",
+    "masks_from_bits",
 )
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "__version__",
     "analyze_gpu_utilization",
     "attach",
+    "masks_from_bits",
     "run_kaggle_analysis",
 ]
 
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from perf_diagnostics.integrations.attached import attach
     from perf_diagnostics.integrations.own_loop import OwnLoop
     from perf_diagnostics.kaggle import analyze_gpu_utilization, run_kaggle_analysis
+    from perf_diagnostics.measure.host.random_masks import masks_from_bits
     from perf_diagnostics.report.bottleneck_report import BottleneckReport
 
 _HOMES = {
     "BottleneckReport": "perf_diagnostics.report.bottleneck_report",
     "OwnLoop": "perf_diagnostics.integrations.own_loop",
     "attach": "perf_diagnostics.integrations.attached",
+    "masks_from_bits": "perf_diagnostics.measure.host.random_masks",
     "PerformanceDiagnostics": "perf_diagnostics.diagnostics",
     "analyze_gpu_utilization": "perf_diagnostics.kaggle",
     "run_kaggle_analysis": "perf_diagnostics.kaggle",

@@ -19,6 +19,7 @@ _LINE: dict[str, Json] = {
 _MORE: dict[str, dict[str, Json]] = {
     "broadcast_blow_ups": {"shape": [512, 512, 64], "left": 0.005, "operators": ["sub", "pow", "sum"]},
     "diagonal_matrices": {"shape": [128, 48, 48], "operators": ["linalg_cholesky_ex"]},
+    "drawn_masks": {"numbers": 2_000_000, "left": 0.5},
     "dearer_orders": {
         **{"shape": [32, 512, 512], "shapes": [[32, 512, 32], [32, 32, 512]], "left": 0.1},
         **{"flops": 3_000_000_000, "flops_instead": 200_000_000},
@@ -70,6 +71,12 @@ DOSES: tuple[Dose, ...] = (
     *_doses("CMP037", "zero_factors"),
     *_doses("CMP039", "written_out_functions"),
     *_doses("CMP040", "diagonal_matrices"),
+    Dose(
+        code="CMP041",
+        limit="info_share",
+        severity=Severity.INFO,
+        build=lambda share, seed: _told("drawn_masks", 2 * share, seed),
+    ),
     Dose(code="CMP035", limit="info_share", severity=Severity.INFO, build=_prefixes),
     Dose(code="CMP035", limit="warn_share", severity=Severity.WARNING, build=_prefixes),
     Dose(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.planted.bases import HEALTHY, WIDE, faulty, healthy
 from tests.planted.plant import Plant, Script, Seen, Trials, slower, spends
 
@@ -31,6 +33,12 @@ def _is_padded(faulty: Seen, control: Seen | None) -> str:
     padding = sum(float(table.columns["padding_tokens"].sum()) for table in tables)
     share = padding / sum(float(table.columns["tokens"].sum()) for table in tables)
     return "" if share >= 0.33 else f"{share:.0%} of the batches is padding"
+
+
+def _language_model(*, length_bucketing: bool) -> Trials:
+    """Sentences of their own lengths in each batch, or of similar ones; a step takes a tenth of a second."""
+    settings: dict[str, Any] = {"threads": 1} | ({"length_bucketing": True} if length_bucketing else {})
+    return Trials(workload="tiny-transformer", batch_sizes=(16,), steps=60, settings=settings)
 
 
 def _names_its_sampler(faulty: Seen, control: Seen | None) -> str:
@@ -123,9 +131,9 @@ PLANTS = (
         number="6",
         says="one of two workers is slow, so that every other batch is waited for",
         dose="3 ms a sample in the first worker: 190 ms every second batch",
-        faulty=faulty(**WIDE, slow_worker_ms=3.0, settings=_TWO_WORKERS),
-        control=healthy(**WIDE, settings=_TWO_WORKERS),
-        fix=healthy(**WIDE, settings=_TWO_WORKERS),
+        faulty=faulty(**WIDE, slow_worker_ms=3.0, steps=60, settings=_TWO_WORKERS),
+        control=healthy(**WIDE, steps=60, settings=_TWO_WORKERS),
+        fix=healthy(**WIDE, steps=60, settings=_TWO_WORKERS),
         expected=("INP004|INP001",),
         noted=("INP004",),
         top=("INP004", *_INPUT),
@@ -188,11 +196,9 @@ PLANTS = (
         number="N-h",
         says="a small language model whose batches are padded to their longest sentence",
         dose="as its sentences come",
-        faulty=Trials(workload="tiny-transformer", batch_sizes=(16,), settings={"threads": 1}),
-        control=Trials(
-            workload="tiny-transformer", batch_sizes=(16,), settings={"threads": 1, "length_bucketing": True}
-        ),
-        fix=Trials(workload="tiny-transformer", batch_sizes=(16,), settings={"threads": 1, "length_bucketing": True}),
+        faulty=_language_model(length_bucketing=False),
+        control=_language_model(length_bucketing=True),
+        fix=_language_model(length_bucketing=True),
         expected=("CMP004",),
         top=("CMP004",),
         must_not=("STB002", "INP001"),

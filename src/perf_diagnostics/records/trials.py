@@ -22,7 +22,7 @@ CEILINGS = ("cached_batches", "no_transfer", "no_optimizer")
 
 _SWITCHES = (
     *("persistent_workers", "pin_memory", "gradient_checkpointing"),
-    *("length_bucketing", "channels_last", "freeze_gc", "keep_freed_memory"),
+    *("length_bucketing", "channels_last", "freeze_gc", "keep_freed_memory", "masks_from_bits"),
 )
 Precision: TypeAlias = Literal["float32", "tf32", "bfloat16", "float16", "float64"]
 
@@ -52,6 +52,7 @@ class Settings:
     channels_last: bool | None = None
     freeze_gc: bool | None = None
     keep_freed_memory: bool | None = None
+    masks_from_bits: bool | None = None
     ceiling: str | None = None
 
     def __post_init__(self) -> None:

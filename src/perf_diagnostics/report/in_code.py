@@ -55,6 +55,7 @@ _IN: Mapping[str, Mapping[str, tuple[_Says, ...]]] = {
         "threads": (_Says(statement="torch.set_num_threads({})"),),
         "compile_mode=default": (_Says(statement="model = torch.compile(model)"),),
         "compile_mode": (_Says(statement="model = torch.compile(model, mode={!r})"),),
+        "masks_from_bits=True": (_Says(statement="perf_diagnostics.masks_from_bits()"),),
         "keep_freed_memory=True": (_Says(statement="MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=2147483647 python …"),),
     },
     "transformers": {

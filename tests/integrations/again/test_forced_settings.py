@@ -175,6 +175,19 @@ def test_freed_memory_is_kept_or_said_to_be_given_back_as_before(
     assert "keep_freed_memory=True changed nothing" in forced(patches, keep_freed_memory=True).without_effect()
 
 
+def test_masks_come_from_words_until_the_script_is_over_and_no_mask_is_no_effect(patches: ExitStack) -> None:
+    x = torch.ones(64)
+    torch.manual_seed(2)
+    plain = torch.nn.functional.dropout(x)
+    made = forced(patches, masks_from_bits=True)
+    assert "masks_from_bits=True changed nothing" in made.without_effect()
+    torch.manual_seed(2)
+    assert not torch.equal(torch.nn.functional.dropout(x), plain) and not made.without_effect()
+    patches.close()
+    torch.manual_seed(2)
+    assert torch.equal(torch.nn.functional.dropout(x), plain)
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"batch_size": 4}, {"num_workers": -1}, {"workers": 2}, {"precision": "float16"}, {"ceiling": "no_optimizer"}],

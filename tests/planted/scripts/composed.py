@@ -132,7 +132,31 @@ class Posterior(torch.nn.Module):
         return self.last(drawn) + 0.001 * posterior.log_prob(drawn)[:, None]
 
 
+class Dropped(torch.nn.Module):
+    """Dropout three times of a row at each of 32 places; ``words``: its masks come from words of 64 random bits."""
+
+    def __init__(self, words):
+        super().__init__()
+        self.words = words
+        self.places = torch.nn.Parameter(torch.randn(32, 256))
+        self.last = torch.nn.Linear(256, 10)
+
+    def dropout(self, x):
+        if not self.words:
+            return functional.dropout(x, 0.1)
+        drawn = torch.empty(x.numel() // 4, dtype=torch.int64).random_(-(1 << 63), None).view(torch.int16)
+        return x * (drawn.view(x.shape) >= 6554 - (1 << 15)) / 0.9
+
+    def forward(self, x):
+        x = x[:, None] + self.places
+        for _ in range(3):
+            x = self.dropout(torch.relu(x))
+        return self.last(x.mean(1))
+
+
 MODELS = {
+    "dropout": lambda: Dropped(words=False),
+    "dropout-from-words": lambda: Dropped(words=True),
     "full-covariance": lambda: Posterior(full=True),
     "independent-normal": lambda: Posterior(full=False),
     "written-gelu": lambda: Written(written=True),

@@ -25,3 +25,15 @@ def test_freed_memory_is_kept_from_before_the_first_tensor_if_that_is_asked(
     monkeypatch.setattr(settings_of_processes, "keep_freed_memory", lambda: kept.append(True))
     with process_settings(Settings(batch_size=1, keep_freed_memory=chosen), torch.device("cpu")):
         assert bool(kept) is (chosen is True)
+
+
+@pytest.mark.parametrize("chosen", [None, False, True])
+def test_masks_come_from_words_while_that_is_asked(chosen: bool | None) -> None:
+    def drawn() -> torch.Tensor:
+        torch.manual_seed(4)
+        return torch.nn.functional.dropout(torch.ones(64))
+
+    plain = drawn()
+    with process_settings(Settings(batch_size=1, masks_from_bits=chosen), torch.device("cpu")):
+        assert torch.equal(drawn(), plain) is (chosen is not True)
+    assert torch.equal(drawn(), plain)

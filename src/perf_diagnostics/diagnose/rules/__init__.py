@@ -39,6 +39,7 @@ from perf_diagnostics.diagnose.rules.cmp037_terms_times_zero import TermsTimesZe
 from perf_diagnostics.diagnose.rules.cmp038_beside_the_loss import BesideTheLoss
 from perf_diagnostics.diagnose.rules.cmp039_written_out import WrittenOut
 from perf_diagnostics.diagnose.rules.cmp040_diagonal_matrices import DiagonalMatrices
+from perf_diagnostics.diagnose.rules.cmp041_dropout_masks import DropoutMasks
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -213,6 +214,7 @@ RULES: tuple[Rule, ...] = (
     BesideTheLoss(),
     WrittenOut(),
     DiagonalMatrices(),
+    DropoutMasks(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),

@@ -29,6 +29,7 @@ from perf_diagnostics.integrations.again.forcible import FORCIBLE, check_forced
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.measure.boards.float32_products import say_float32_products
 from perf_diagnostics.measure.host.freed_memory import keep_freed_memory
+from perf_diagnostics.measure.host.random_masks import masks_from_bits
 
 _LOADING = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
 
@@ -86,6 +87,8 @@ class ForcedSettings:
             with contextlib.suppress(InvalidSettings):  # where the C library cannot: it changed nothing
                 keep_freed_memory()
                 self._effective.add("keep_freed_memory")
+        if settings.get("masks_from_bits"):
+            patches.callback(masks_from_bits(lambda: self._effective.add("masks_from_bits")))
         if "ceiling" in settings:
             self._cached = CachedBatches(patches)
 

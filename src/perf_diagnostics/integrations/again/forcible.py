@@ -21,6 +21,7 @@ _COMPILING_STEPS = 5
 _CHANGES_NUMBERS: Mapping[str, str] = {
     "precision": "Its products are rounded more coarsely than the script's own.",
     "compile_mode": "What is compiled rounds in another order, and draws other random numbers (dropout's).",
+    "masks_from_bits": "Its dropout drew other random numbers, by probabilities rounded to 1/65,536.",
     "channels_last": "Its convolutions add up in another order.",
     "ceiling": "It saw only some of the script's batches.",
 }
@@ -45,6 +46,7 @@ FORCIBLE: Mapping[str, str] = {
     "freeze_gc": "collect, gc.freeze() and gc.disable() after the second step",
     "channels_last": "filters of the trained models, and the images that they are called with, channels last",
     "keep_freed_memory": "freed memory stays with the process (glibc's mallopt)",
+    "masks_from_bits": "masks that are drawn on the CPU (dropout's) come from whole random words, 16 bits a number",
     "precision": "tf32, or bfloat16 by an autocast region around the calls of the trained models",
     "compile_mode": "compiles the trained models in place",
     "ceiling": "cached_batches only: the first 16 batches of the training's DataLoader, again and again",

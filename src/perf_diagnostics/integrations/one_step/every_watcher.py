@@ -11,6 +11,7 @@ from perf_diagnostics.integrations.one_step.composed_attention import ComposedAt
 from perf_diagnostics.integrations.one_step.dataflow import StepDataflow
 from perf_diagnostics.integrations.one_step.dataflow_storages import Storages
 from perf_diagnostics.integrations.one_step.diagonal_matrices import DiagonalMatrices
+from perf_diagnostics.integrations.one_step.drawn_masks import DrawnMasks
 from perf_diagnostics.integrations.one_step.fixed_work import FixedWork
 from perf_diagnostics.integrations.one_step.half_precision import HalfPrecision
 from perf_diagnostics.integrations.one_step.operator_graph import OperatorGraph
@@ -46,6 +47,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         ProductOrders(graph, at, lines),
         WrittenOut(graph, lines),
         DiagonalMatrices(graph, lines),
+        DrawnMasks(graph, lines),
         WeightPenalties(graph, trained, lines),
         StepDataflow(Storages(at, map(memory, trained))),
         SinglePrecision(lines),

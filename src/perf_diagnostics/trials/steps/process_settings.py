@@ -13,6 +13,7 @@ from perf_diagnostics.measure.boards.float32_products import (
     say_float32_products,
 )
 from perf_diagnostics.measure.host.freed_memory import keep_freed_memory
+from perf_diagnostics.measure.host.random_masks import masks_from_bits
 from perf_diagnostics.records import Settings
 from perf_diagnostics.trials.preflight import check_precision, check_tf32
 
@@ -48,7 +49,9 @@ def process_settings(settings: Settings, device: torch.device) -> Iterator[None]
         check_tf32(torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device))
     if settings.keep_freed_memory:
         keep_freed_memory()
-    with float32_products_kept():
+    with float32_products_kept(), contextlib.ExitStack() as drawn:
+        if settings.masks_from_bits:
+            drawn.callback(masks_from_bits())
         try:
             if settings.threads is not None:
                 torch.set_num_threads(settings.threads)

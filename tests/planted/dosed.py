@@ -332,7 +332,7 @@ def _delayed_by_itself(share: float, seed: int) -> TrialResult:
 
 def _faulting(share: float, seed: int) -> TrialResult:
     """Pages from the kernel that take this share of the step of one thread, by their price and by its own time."""
-    counted = {"loop_page_faults_per_s": share / 2e-6 / 0.8, "page_fault_s": 2e-6}
+    counted = {"loop_page_faults_per_s": share / 2e-7 / 0.8, "page_fault_s": 2e-7}
     times = {"loop_system_share": share, "process_system_share": share, "loop_cpu_share": 0.98}
     return loop(seed, facts={"threads": 1}, quantities=counted | times)
 

@@ -93,6 +93,7 @@ _SENTENCES = {
     "later batches come by the end of a wait": "{} later batches have come by the end of a wait",
     "blocked in forward, backward and optimizer, surely": "the loop's thread is surely blocked for {} of the step",
     "calls on diagonal matrices": "a step makes {} calls on diagonal matrices",
+    "the same at 0.25 µs a page": "at 0.25 µs a page it would be {} of the step",
     "masks drawn a step": "a step draws {} masks",
     "numbers of masks a step": "its masks have {} numbers",
     "operators that write it out": "{} operators write it out",

@@ -133,8 +133,8 @@ class InputBound:
         )
 
     def _is_cheap(self, facts: TrialFacts, loading: Loading) -> bool:
-        """Whether the loop's own loading takes what a bare loader does, and nothing is known to do it surely sooner."""
-        known = loading.workers or loading.draws or loading.gathers or loading.each or loading.starts
+        """Whether the loop's own loading takes what a bare loader does, and workers would not surely do it sooner."""
+        known = loading.workers or loading.draws or loading.each or loading.starts
         if known or loading.kind == "waiting" or facts.on_accelerator or (loading.workers_pay and loading.workers_win):
             return False
         samples = ask(mean_interval, facts.column("samples"))

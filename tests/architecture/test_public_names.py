@@ -12,7 +12,7 @@ import perf_diagnostics
 
 PUBLIC_NAMES = [
     *("BottleneckReport", "OwnLoop", "PerformanceDiagnostics", "__version__"),
-    *("analyze_gpu_utilization", "attach", "run_kaggle_analysis"),
+    *("analyze_gpu_utilization", "attach", "masks_from_bits", "run_kaggle_analysis"),
 ]
 
 

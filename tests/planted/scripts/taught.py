@@ -154,7 +154,7 @@ def with_a_side_head(steps, *, skipped):
     while step < steps:
         for x, y in loader:
             step += 1
-            hidden = body(x)
+            hidden = torch.relu(body(x))
             loss = functional.cross_entropy(main(hidden), y)
             if not skipped:
                 loss = loss + weight * functional.cross_entropy(side(hidden), y)

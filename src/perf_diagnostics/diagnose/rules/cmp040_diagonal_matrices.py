@@ -31,8 +31,8 @@ class DiagonalMatrices:
     What it measures:
         In one step of a watched loop, which is none of those that count: factorisations (Cholesky, LU, QR, eigenvalues,
         singular values), inverses, determinants and solutions of which all numbers beside the matrices' diagonals are
-        zeros. What is computed of their results number by number counts with them while there are as many numbers, and
-        so does what makes the matrices for nobody else. On the CPU each operator's time is taken in forward and, by
+        zeros. What is computed of the matrices and of their results counts with them while there are as many numbers,
+        and so does what makes the matrices for nobody else. On the CPU each operator's time is taken in forward and, by
         autograd's node, in backward.
 
     Why it matters:

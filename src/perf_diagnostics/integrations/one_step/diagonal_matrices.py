@@ -12,7 +12,13 @@ from typing import Any, ClassVar
 import torch
 
 from perf_diagnostics.integrations.one_step.graph_watcher import GraphWatcher
-from perf_diagnostics.integrations.one_step.operator_graph import Operation, OperatorGraph, made_for, through_views
+from perf_diagnostics.integrations.one_step.operator_graph import (
+    Operation,
+    OperatorGraph,
+    made_for,
+    readers,
+    through_views,
+)
 from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
 from perf_diagnostics.integrations.one_step.watcher import Ran, aten
 from perf_diagnostics.records import Json
@@ -38,13 +44,14 @@ class _Site:
         self.shape = shape
         self.names: list[str] = []
         self.operations: list[Operation] = []
+        self.makers: list[Operation] = []
 
 
 class DiagonalMatrices(GraphWatcher):
     """Looks for factorisations, inverses and solutions of which each matrix is diagonal.
 
-    What is computed of their results number by number, while there are as many of these, counts with them: of a
-    diagonal matrix all that is diagonal, too.
+    What is computed of the matrices and of their results counts with them while there are as many numbers: of diagonal
+    ones all that is diagonal, too.
 
     Args:
         graph: is shown each operator before.
@@ -57,33 +64,19 @@ class DiagonalMatrices(GraphWatcher):
         super().__init__(graph, lines)
         self._found: dict[Any, _Site] = {}
         self._left = _BUDGET
-        #: By what makes as many numbers of a diagonal matrix as that has, the line that began it.
-        self._of: dict[Operation, _Site] = {}
 
     def see_operation(self, operation: Operation, ran: Ran) -> None:
         at = 0 if ran.operator in _FIRST else 1 if ran.operator in _SECOND else None
-        if at is None:
-            self._goes_on(operation)
-        elif at < len(ran.args) and isinstance(ran.args[at], torch.Tensor) and self._is_diagonal(ran.args[at]):
+        matrices = ran.args[at] if at is not None and at < len(ran.args) else None
+        if isinstance(matrices, torch.Tensor) and self._is_diagonal(matrices):
             key, told = self._lines.line()
             if key is not None:
-                site = self._found.setdefault(key, _Site(told, [int(size) for size in ran.args[at].shape]))
+                site = self._found.setdefault(key, _Site(told, [int(size) for size in matrices.shape]))
                 site.names.append(str(ran.operator.__name__))
-                self._belongs(operation, site)
-
-    def _goes_on(self, operation: Operation) -> None:
-        if operation.is_view:
-            return
-        for one in operation.inputs:
-            made = through_views(one)
-            site = self._of.get(made)
-            if site is not None and operation.numel == made.numel:
-                self._belongs(operation, site)
-                return
-
-    def _belongs(self, operation: Operation, site: _Site) -> None:
-        site.operations.append(operation)
-        self._of[operation] = site
+                site.operations.append(operation)
+                maker = self._graph.maker(matrices)
+                if maker is not None:
+                    site.makers.append(through_views(maker))
 
     def _is_diagonal(self, matrices: torch.Tensor) -> bool:
         """Whether all of them, shape ``(…, n, n)``, n ≥ 2, are; matrices of nothing but zeros are none."""
@@ -106,14 +99,23 @@ class DiagonalMatrices(GraphWatcher):
                 "shape": [*site.shape],
                 "operators": [*dict.fromkeys(site.names)],
                 "calls": len(site.names),
-                **self._graph.share([*site.operations, *self._made_for(site)]),
+                **self._graph.share(_all_of(site)),
             }
 
-    def _made_for(self, site: _Site) -> list[Operation]:
-        """As many numbers, or what writes some into as many (a vector onto a diagonal)."""
-        least = min(one.numel for one in site.operations)
 
-        def fits(made: Operation) -> bool:
-            return made.numel >= least or any(through_views(one).numel >= least for one in made.inputs)
+def _all_of(site: _Site) -> list[Operation]:
+    """What it asks for, what is made of that or of the matrices while there are as many numbers, and what is made for
+    these alone: as many numbers, or what writes some into as many (a vector onto a diagonal)."""
+    least = min(one.numel for one in site.operations)
+    found = dict.fromkeys(site.operations)
+    left = [*site.makers, *site.operations]
+    while left:
+        for one in readers(left.pop()):
+            if one.numel >= least and one not in found:
+                found[one] = None
+                left.append(one)
 
-        return made_for(site.operations, fits)
+    def fits(made: Operation) -> bool:
+        return made.numel >= least or any(through_views(one).numel >= least for one in made.inputs)
+
+    return [*found, *made_for(found, fits)]

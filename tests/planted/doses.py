@@ -76,6 +76,11 @@ class Dose:
     def multiples(self) -> tuple[float, ...]:
         return tuple(m for m in MULTIPLES if m in (*self.quiet, *self.firing))
 
+    @property
+    def nearest(self) -> tuple[float, float]:
+        """Those next to the limit, on either side: where it errs most."""
+        return max(self.quiet), min(self.firing)
+
     def value(self, multiple: float) -> float:
         """The quantity at this multiple of the limit."""
         limit = self.threshold
@@ -102,9 +107,9 @@ class Dose:
         """The share of the seeds at which it fires."""
         return sum(self.fires(multiple, seed) for seed in seeds) / len(seeds)
 
-    def curve(self, seeds: range) -> dict[float, float]:
-        """The rate at each dose."""
-        return {multiple: self.rate(multiple, seeds) for multiple in self.multiples}
+    def curve(self, seeds: range, multiples: tuple[float, ...] = ()) -> dict[float, float]:
+        """The rate at each dose, or at these ``multiples`` only."""
+        return {multiple: self.rate(multiple, seeds) for multiple in multiples or self.multiples}
 
     def complaint(self, multiple: float, rate: float) -> str:
         """Why a rate is not as expected; empty if it is."""

@@ -199,7 +199,7 @@ PLANTS = (
         "independent-normal",
         "a script whose normal distribution has a matrix for what is a diagonal",
         dose="64 matrices of 32 by 32",
-        steps=(150, 500),
+        steps=(900, 2400),
         slower_by=1.3,
     ),
     _plant(

@@ -92,7 +92,6 @@ class PageFaults:
             says = f"getting memory from the kernel takes {percent(share.value)} of the step"
             return cleared(self, says, *numbers)
         elsewhere = a_step * NATIVE_PAGE_S / facts.step_time_s.value
-        numbers += (Evidence(metric="the same at 0.25 µs a page", value=elsewhere * 100, unit="%"),)
         return Finding(
             code=self.code,
             name=self.name,
@@ -101,7 +100,7 @@ class PageFaults:
             summary=f"Each step takes {a_step:,.0f} pages of memory from the kernel anew, given back in the step "
             f"before: {percent_between(share)} of its time.",
             scope=facts.label,
-            evidence=numbers,
+            evidence=(*numbers, Evidence(metric="the same at 0.25 µs a page", value=elsewhere * 100, unit="%")),
             remedies=self._remedies(facts),
             # What is kept does not fit the next batch, where it is of another length.
             recoverable=recoverable(share, self.family, realised=0.0 if facts.lengths_differ else REALISED),

@@ -53,12 +53,12 @@ def masks_from_bits(drew: Callable[[], object] | None = None) -> Callable[[], No
             drew()
         return drawn_from_bits(mask, p, generator)
 
-    library = torch.library.Library("aten", "IMPL")
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="(?s).*Overriding a previously registered kernel")
-        library.impl("bernoulli_.float", bernoulli, "CPU")
+        library.impl("bernoulli_.float", bernoulli, "CPU")  # type: ignore[no-untyped-call]
 
     def undo() -> None:
-        library._destroy()
+        library._destroy()  # type: ignore[no-untyped-call]
 
     return undo

@@ -9,10 +9,9 @@ import torch
 from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence
 
 from perf_diagnostics.integrations.one_step.diagonal_matrices import SIGNAL, DiagonalMatrices
-from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.integrations.one_step.operator_graph import OperatorGraph
 from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
-from tests.integrations.one_step.looking import Loss
+from tests.integrations.one_step.looking import Loss, looked_at
 from tests.integrations.one_step.test_weight_penalties import OneSecondEach
 
 D = torch.rand(6, 4, requires_grad=True)
@@ -23,15 +22,7 @@ def told(loss: Loss, *, timed: bool = False) -> tuple[list[Any], OperatorGraph]:
     """What the look tells, with the operators' true times or as if each had taken a second."""
     graph = OperatorGraph()
     watchers = [graph, DiagonalMatrices(graph, OperatorLines())]
-    mode = OperatorMode(watchers if timed else [OneSecondEach(*watchers)])
-    mode.open()
-    try:
-        total = loss()
-        mode.enter_backward()
-        total.backward()
-    finally:
-        mode.close()
-    facts, gaps = mode.conclude()
+    facts, gaps = looked_at(watchers if timed else [OneSecondEach(*watchers)], loss)
     assert not gaps
     found = facts[SIGNAL]
     assert isinstance(found, list)

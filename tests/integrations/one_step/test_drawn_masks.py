@@ -9,37 +9,50 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
-from perf_diagnostics.integrations.one_step.drawn_masks import SIGNAL, DrawnMasks
+from perf_diagnostics.integrations.one_step.drawn_masks import SIGNAL, DrawnMasks, _Tried
 from perf_diagnostics.integrations.one_step.operator_graph import OperatorGraph
 from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
-from tests.integrations.one_step.looking import Loss
+from tests.integrations.one_step.looking import Loss, looked_at
+from tests.integrations.one_step.test_weight_penalties import OneSecondEach
 
 W = torch.randn(512, 512, requires_grad=True)
 
 
 def told(loss: Loss) -> list[Any]:
+    """What the look tells, as if each operator had taken a second."""
     graph = OperatorGraph()
-    mode = OperatorMode([graph, DrawnMasks(graph, OperatorLines())])
-    mode.open()
-    try:
-        total = loss()
-        mode.enter_backward()
-        total.backward()
-    finally:
-        mode.close()
-    facts, gaps = mode.conclude()
+    facts, gaps = looked_at([OneSecondEach(graph, DrawnMasks(graph, OperatorLines()))], loss)
     assert not gaps
     found = facts[SIGNAL]
     assert isinstance(found, list)
     return found
 
 
+@pytest.fixture(autouse=True)
+def _tries_take_a_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Tried, "_once", lambda _self, _mask, _p: 0.25)
+
+
 def test_dropouts_masks_are_told_with_their_line_numbers_and_time() -> None:
-    (one,) = told(lambda: 2 * functional.dropout(functional.dropout(W, 0.1), 0.1).sum())
-    assert one["calls"] == 2 and one["numbers"] == 2 * W.numel() and "functional.dropout" in one["text"]
-    assert 0.1 < one["forward"] < 1 and one["backward"] == 0
-    assert 0 < one["left"] < 1  # 0.3 to 0.5 where it was tried
+    (one,) = told(lambda: functional.dropout(functional.dropout(W, 0.1), 0.1).sum())
+    assert one["calls"] == 2 and one["numbers"] == 2 * W.numel()
+    # empty_like, bernoulli_, div_ and mul, twice, and sum.
+    assert one["forward"] == pytest.approx(2 / 9) and one["backward"] == 0
+    assert one["left"] == pytest.approx(0.25)
+
+
+def test_the_line_that_drops_is_named() -> None:
+    graph = OperatorGraph()
+    watchers = [graph, DrawnMasks(graph, OperatorLines())]
+    facts, _ = looked_at(watchers, lambda: 2 * functional.dropout(W, 0.1).sum())
+    (one,) = facts[SIGNAL]  # type: ignore[misc,union-attr]
+    assert "functional.dropout" in one["text"]  # type: ignore[index,operator]
+
+
+def test_other_masks_of_the_same_size_are_drawn_to_try_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    seconds = _Tried().seconds(W.numel(), 0.9)
+    assert seconds is not None and seconds > 0
 
 
 def test_what_the_user_draws_and_evaluation_are_none() -> None:

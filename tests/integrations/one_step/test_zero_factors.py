@@ -9,11 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.integrations.one_step.operator_graph import OperatorGraph
 from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
 from perf_diagnostics.integrations.one_step.zero_factors import SIGNAL, ZeroFactors
-from tests.integrations.one_step.looking import Loss
+from tests.integrations.one_step.looking import Loss, looked_at
 from tests.integrations.one_step.test_weight_penalties import OneSecondEach
 
 BODY, MAIN, SIDE = nn.Linear(6, 5), nn.Linear(5, 1), nn.Linear(5, 1)
@@ -25,15 +24,7 @@ def told(loss: Loss, *, timed: bool = False) -> tuple[list[Any], OperatorGraph]:
     """What the look tells, with the operators' true times or as if each had taken a second."""
     graph = OperatorGraph()
     watchers = [graph, ZeroFactors(graph, OperatorLines())]
-    mode = OperatorMode(watchers if timed else [OneSecondEach(*watchers)])
-    mode.open()
-    try:
-        total = loss()
-        mode.enter_backward()
-        total.backward()
-    finally:
-        mode.close()
-    facts, gaps = mode.conclude()
+    facts, gaps = looked_at(watchers if timed else [OneSecondEach(*watchers)], loss)
     assert not gaps
     found = facts[SIGNAL]
     assert isinstance(found, list)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.measure.host.random_masks import drawn_from_bits, masks_from_bits
 
 
@@ -71,6 +74,52 @@ def test_dropout_and_attention_draw_so_until_it_is_undone() -> None:
         undo()
     torch.manual_seed(3)
     assert torch.equal(functional.dropout(torch.ones(1000), 0.3), plain)
+
+
+def drawn_of_seed_3() -> torch.Tensor:
+    torch.manual_seed(3)
+    return functional.dropout(torch.ones(1000), 0.3)
+
+
+def test_it_holds_where_a_script_drops_what_it_gives() -> None:
+    """In a process of its own: nothing can undo it here."""
+    script = (
+        "import gc, torch, perf_diagnostics\n"
+        "def drawn():\n"
+        "    torch.manual_seed(3)\n"
+        "    return torch.nn.functional.dropout(torch.ones(1000), 0.3)\n"
+        "plain = drawn()\n"
+        "perf_diagnostics.masks_from_bits()\n"
+        "gc.collect()\n"
+        "assert not torch.equal(drawn(), plain)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_asked_for_twice_it_holds_until_both_are_undone() -> None:
+    """A script that has it, and is run with it in a trial."""
+    plain, drawn = drawn_of_seed_3(), []
+    first = masks_from_bits(lambda: drawn.append("first"))
+    second = masks_from_bits(lambda: drawn.append("second"))
+    try:
+        assert not torch.equal(drawn_of_seed_3(), plain) and drawn == ["first", "second"]
+        first()
+        first()  # once more is nothing more
+        assert not torch.equal(drawn_of_seed_3(), plain) and drawn[2:] == ["second"]
+    finally:
+        first(), second()
+    assert torch.equal(drawn_of_seed_3(), plain)
+    masks_from_bits()()
+    assert torch.equal(drawn_of_seed_3(), plain)
+
+
+def test_a_torch_that_cannot_take_its_kernel_back_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = drawn_of_seed_3()
+    monkeypatch.delattr(torch.library.Library, "_destroy")
+    with pytest.raises(InvalidSettings, match="leave it out"):
+        masks_from_bits()
+    assert torch.equal(drawn_of_seed_3(), plain)
 
 
 def test_others_that_draw_are_left_as_they_are(from_bits: list[int]) -> None:

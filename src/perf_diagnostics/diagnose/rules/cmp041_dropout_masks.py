@@ -14,7 +14,7 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer
 from perf_diagnostics.diagnose.wording import and_more_lines, percent
 
-#: What drawing from words takes of drawing number by number, where it was not tried: 0.3 to 0.5 of it.
+#: What drawing from words takes of drawing number by number, where it was not tried: 0.25 to 0.57 was seen.
 _LEFT_UNTRIED = 0.5
 
 #: More than a whole step: dropout is no fault.
@@ -41,9 +41,9 @@ class DropoutMasks:
         random words, 16 bits each: what that takes less counts.
 
     Why it matters:
-        torch draws a random number for each number of a mask, in one thread, at 13 to 15 ns, where a product takes less
-        than a tenth of that for each: without dropout the forward of a T5 of width 96 took 24 ms, with it 63
-        (torch 2.13). ``confirm`` measured 25 % (21 to 29) of that model's step for drawing them from words.
+        torch draws a random number for each number of a mask, in one thread, at 8 to 15 ns: the forward of a T5 of
+        width 96 took 63 ms with dropout and 24 without, at another time of that day 87 and 40 (torch 2.13, one thread).
+        ``confirm`` measured 25 % (21 to 29) of such a model's step for drawing them from words.
 
     What to try:
         ``masks_from_bits`` puts the other way of drawing into the process (``perf_diagnostics.masks_from_bits()`` in

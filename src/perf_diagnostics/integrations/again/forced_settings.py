@@ -88,7 +88,8 @@ class ForcedSettings:
                 keep_freed_memory()
                 self._effective.add("keep_freed_memory")
         if settings.get("masks_from_bits"):
-            patches.callback(masks_from_bits(lambda: self._effective.add("masks_from_bits")))
+            with contextlib.suppress(InvalidSettings):  # where torch cannot: it changed nothing
+                patches.callback(masks_from_bits(lambda: self._effective.add("masks_from_bits")))
         if "ceiling" in settings:
             self._cached = CachedBatches(patches)
 

@@ -53,7 +53,7 @@ def masks_from_bits(drew: Callable[[], object] | None = None) -> Callable[[], No
     """
     if not hasattr(torch.library.Library, "_destroy"):
         raise InvalidSettings(
-            f"masks_from_bits needs a torch that can take a kernel back, which {torch.__version__} cannot: leave it out."
+            f"masks_from_bits needs a torch that takes a kernel back, which {torch.__version__} does not: leave it out."
         )
     asked = _Asked(drew)
     _ASKED.append(asked)

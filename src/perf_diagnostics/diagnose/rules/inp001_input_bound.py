@@ -111,7 +111,7 @@ class InputBound:
         mentioned = Grade(Severity.INFO, self.info_share, sure=False)
         found = mentioned if own is share and says else grade(own, levels) or mentioned
         if found.severity is Severity.WARNING and self._is_cheap(facts, loading):
-            found = Grade(Severity.INFO, self.warn_share, sure=found.sure)
+            found = Grade(Severity.INFO, self.info_share, sure=found.sure)
         workers = self._workers(facts, left, loading)
         return Finding(
             code=self.code,

@@ -17,7 +17,7 @@ PARAMETERS = Quantity("parameters", 8.0, "1", "the model")
 
 def conclusion(*, several: bool, readings: Any = None) -> Conclusion:
     nothing: Any = SimpleNamespace(origin_ns=17)
-    about: Any = SimpleNamespace(quantities=[PARAMETERS, *OWN])
+    about: Any = SimpleNamespace(crossings=[], quantities=[PARAMETERS, *OWN])
     meeting = SimpleNamespace(several=several, rank=1)
     disk: Any = SimpleNamespace(meeting=meeting, parts=SimpleNamespace(lost=0))
     return Conclusion(

@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import random
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -177,3 +178,25 @@ def test_turned_off_it_measures_nothing(tmp_path, monkeypatch) -> None:
     with attach(model, optimizer, results_dir=tmp_path) as attached:
         train(model, optimizer, 5)
     assert attached.run is None
+
+
+@pytest.mark.parametrize(("on_device", "least"), [(False, 1), (True, 10)])
+def test_blocks_on_a_device_are_long_enough_for_the_wait_at_their_end(on_device, least, monkeypatch) -> None:
+    monkeypatch.setattr(own_cost, "SECONDS_ON_DEVICE", 0.02)
+    blocks: list[int] = []
+
+    class Rehearsed:
+        def prepared(self) -> float:
+            return 0.004
+
+        def watched(self, steps: int) -> float:
+            blocks.append(steps)
+            time.sleep(0.001)
+            return 0.004
+
+        plain = watched
+
+    rehearsed: Any = Rehearsed()
+    rehearsed.on_device = on_device
+    own_cost._compared(rehearsed)
+    assert set(blocks) == {least}

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from perf_diagnostics.integrations import attach
 from perf_diagnostics.integrations.watching import watched_steps
+from perf_diagnostics.integrations.watching.transfers import MOST_COPIES
 from perf_diagnostics.measure.steps.device_clock import HostTimeEvents
 from perf_diagnostics.records import Phase, TrialResult
 
@@ -110,6 +111,37 @@ def test_other_copies_stay_where_they_are(tmp_path: Path, slow_copies: list[floa
     assert seconds(result, Phase.TRANSFER) == 0
     assert seconds(result, Phase.FORWARD) >= own
     assert seconds(result, Phase.OTHER) >= sum(slow_copies[6:16])
+
+
+def test_without_a_loader_what_is_copied_before_the_forward_is_transfer(
+    tmp_path: Path, slow_copies: list[float]
+) -> None:
+    """Of a list; the targets of the loss are copied after the forward, and an evaluation's batch without gradients."""
+    model, optimizer, _ = parts()
+    batches = [(torch.ones(4, 4), torch.ones(4, 1)) for _ in range(8)]
+    with attach(model, optimizer, results_dir=tmp_path) as seen:
+        for x, y in batches:
+            prediction = model(x.to(META))
+            torch.autograd.backward([torch.nn.functional.mse_loss(prediction, y.to(META))])
+            optimizer.step()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                x.to(META)
+    result = seen.run.results[0]
+    assert len(result.steps[0]) == 7
+    assert sum(slow_copies[3::3]) <= seconds(result, Phase.TRANSFER) < sum(slow_copies[3::3]) + 3 * COPY_S
+
+
+def test_of_many_copies_in_a_step_the_first_are_timed(tmp_path: Path, slow_copies: list[float]) -> None:
+    model, optimizer, loader = parts(rows=20)
+    with attach(model, optimizer, loader, results_dir=tmp_path) as seen:
+        for x, y in loader:
+            numbers = [torch.ones(1).to(META) for _ in range(MOST_COPIES + 8)]
+            train_on(model, optimizer, x.to(META) + numbers[0], y.to(META))
+    result = seen.run.results[0]
+    steps = len(result.steps[0])
+    assert steps == 4 and MOST_COPIES * COPY_S <= seconds(result, Phase.TRANSFER) / steps < (MOST_COPIES + 3) * COPY_S
+    assert seconds(result, Phase.OTHER) / steps >= 10 * COPY_S
 
 
 def test_on_the_cpu_nothing_is_put_in(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ class Workbench:
 
     def script(self, arm: Script, seed: int) -> Run:
         """A training script, unchanged, under the command."""
-        return self._script("train.py", arm, seed, [os.environ])
+        return self._script(arm.file, arm, seed, [os.environ], deep=arm.deep)
 
     def torchrun(self, arm: Torchrun, seed: int) -> Run:
         """As torchrun starts it: a process a rank, which find each other by the variables that torchrun sets."""
@@ -218,12 +218,20 @@ class Workbench:
         of_ranks = [for_all | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(arm.ranks)]
         return self._script("ranks.py", arm, seed, of_ranks)
 
-    def _script(self, name: str, arm: Script | Torchrun, seed: int, environments: Sequence[Mapping[str, str]]) -> Run:
+    def _script(
+        self,
+        name: str,
+        arm: Script | Torchrun,
+        seed: int,
+        environments: Sequence[Mapping[str, str]],
+        *,
+        deep: bool = False,
+    ) -> Run:
         results = self._kept(arm, seed)
         if (results / _DONE).exists():
             return find_run("latest", results).read()
-        words = ["run", "--quiet", "--results-dir", str(results), str(_SCRIPTS / name)]
-        words += ["--fault", arm.fault, "--steps", str(arm.steps), "--seed", str(seed)]
+        words = ["run", "--quiet", "--results-dir", str(results), *(["--deep"] * deep)]
+        words += [str(_SCRIPTS / name), "--fault", arm.fault, "--steps", str(arm.steps), "--seed", str(seed)]
         with tempfile.TemporaryDirectory() as said:
             codes = self.start.run(words, environments, said=Path(said), timeout_s=_SCRIPT_TIMEOUT_S)
             if any(codes):

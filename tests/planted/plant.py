@@ -102,10 +102,15 @@ class Trials:
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """A real training script under ``perf-diagnostics run``; ``fault`` is its argument."""
+    """A real training script under ``perf-diagnostics run``; ``fault`` is its argument.
+
+    ``file`` is its name in ``scripts``. With ``deep`` a profiler's window is recorded when its steps have been timed.
+    """
 
     fault: str = "none"
     steps: int = 100
+    file: str = "train.py"
+    deep: bool = False
     kind: Literal["script"] = "script"
 
 
@@ -178,6 +183,7 @@ class Plant:
 
     @property
     def real(self) -> bool:
+        """Something is trained, and not made up."""
         return self.faulty.kind in ("trials", "script", "torchrun")
 
 

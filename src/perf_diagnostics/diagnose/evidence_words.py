@@ -100,6 +100,8 @@ _SENTENCES = {
     "times that it is written out": "it is written out {} times",
     "saved in bfloat16": "bfloat16 would save {} of the step",
     "its products in bfloat16, times as fast": "its products are {} times as fast in bfloat16",
+    "time with a kernel on the device": "a kernel is on the device for {} of the time",
+    "device idle in these phases": "the device has nothing to do for {} of the step in these phases",
     "borders with an empty queue": "the device's queue is empty at {} of the phases' borders",
     "calls of the model to be trained a step": "a step calls the model {} times to be trained",
     "calls that wait for the device, a step": "a step makes {} calls that wait for the device",

@@ -15,7 +15,8 @@ class About:
     ``samples`` is the batch's size as it was seen, None where nobody could tell; ``why_unseen`` says, for phases by
     name, why they could not be seen, for those that never were; ``notes`` are sentences for the run's record.
     ``loader_facts`` are those of the training's loader, which go on while it does. Whoever sees a pass over the data
-    that trains begin or end tells ``pass_reads``. ``looked`` are facts of the one step that was looked through.
+    that trains begin or end tells ``pass_reads``. ``looked`` are facts of the steps that were looked through, and
+    ``crossings`` numbers of what crossed in them between host and device.
     """
 
     workload: str
@@ -29,3 +30,4 @@ class About:
     notes: list[str] = field(default_factory=list)
     pass_reads: PassReads = field(default_factory=PassReads)
     looked: dict[str, Json] = field(default_factory=dict)
+    crossings: list[Quantity] = field(default_factory=list)

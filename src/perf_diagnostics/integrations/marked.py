@@ -19,7 +19,9 @@ from perf_diagnostics.integrations.model.called_masks import Call, Copies, MaskR
 from perf_diagnostics.integrations.model.gradient_looks import GradientLooks
 from perf_diagnostics.integrations.model.losses import scales_losses
 from perf_diagnostics.integrations.model.user_hooks import user_hooks
+from perf_diagnostics.integrations.one_step.crossings_look import CrossingsLook
 from perf_diagnostics.integrations.one_step.look import StepLook
+from perf_diagnostics.integrations.one_step.looks import Looks
 from perf_diagnostics.integrations.record.recording import Recording
 from perf_diagnostics.integrations.shield import FAULTS, LoopObservations, Shield
 from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
@@ -82,7 +84,9 @@ class MarkedLoop:
             fails=self._shield.take,
         )
         self.recording.before_take = self._read_losses
-        self.recording.looks = StepLook(self.observations, lambda: self._calls.modules or self._models)
+        operators = StepLook(self.observations, lambda: self._calls.modules or self._models)
+        crossings = CrossingsLook(self.observations, self.probe, operators.why_not, clock=self.recording.clock)
+        self.recording.looks = Looks(operators, crossings)
         self.recording.exchanges.modules = lambda: self._models
         #: What the gradients of the first steps are like, where somebody starts it.
         self.gradients = GradientLooks(

@@ -16,7 +16,7 @@ from perf_diagnostics.diagnose.rules.hst007_recompiles import Recompiles
 from perf_diagnostics.diagnose.rules.opt003_optimizer_synchronises import OptimizerSynchronises
 from perf_diagnostics.diagnose.rules.xfr002_pageable_copies import PageableCopies
 from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
-from perf_diagnostics.records import Phase
+from perf_diagnostics.records import Phase, Series
 from perf_diagnostics.testing import run_of, trial_of
 from tests.diagnose.answers import ask_trial, changes, clear, found, missing, number
 
@@ -34,6 +34,9 @@ def steps_with(marked, extra_s, column, *, where="other", **trial):
 # -- HST001
 
 
+_EACH_SECOND = {"start_ns": np.arange(100) * 1_000_000_000}
+
+
 def launching(*, idle=6, host=1.0, lead=0.0, **trial):
     """A step of 1 s of compute on a device, whose queue is empty at ``idle`` of 6 borders."""
     return ask_trial(
@@ -43,7 +46,7 @@ def launching(*, idle=6, host=1.0, lead=0.0, **trial):
         backward=0.4,
         optimizer=0.2,
         host={Phase.FORWARD: 0.4 * host, Phase.BACKWARD: 0.4 * host, Phase.OPTIMIZER: 0.2 * host},
-        columns={"borders_idle": idle, "host_lead_ns": lead * 1e9, "starved": float(idle > 3)},
+        columns={"borders_idle": idle, "host_lead_ns": lead * 1e9, "starved": float(idle > 3)} | _EACH_SECOND,
         **trial,
     )
 
@@ -65,6 +68,33 @@ def test_a_device_that_waits_for_data_is_not_launch_bound():
     clear(
         ask_trial(LaunchBound(), **GPU, data_wait=0.95, forward=0.05, columns={"borders_idle": 6, "host_lead_ns": 0.0})
     )
+
+
+def sampled(percents):
+    """The driver's utilisation every 5 s of 100 steps of 1 s."""
+    values = np.resize(np.asarray(percents, dtype=float), 20)
+    series = Series("gpu_utilization", "%", "made up", np.arange(20) * 5_000_000_000, values)
+    return {"series": (series,), "quantities": {"steps_began_s": 0.0}}
+
+
+@pytest.mark.parametrize("given", [{"idle": 4}, {"lead": 0.15}])
+def test_where_no_kernel_is_resident_the_tail_of_one_long_kernel_says_nothing_for_the_device(given):
+    """As AdamW's: it runs on while the host is at the next step's first layers."""
+    clear(launching(**given, **sampled([95])))
+    finding = found(launching(**given, **sampled([35, 45])))
+    assert finding.severity is Severity.WARNING
+    assert number(finding, "time with a kernel on the device").value == pytest.approx(40)
+    assert finding.recoverable.high == pytest.approx(0.6, abs=0.05)
+    assert "a kernel was on the device for 40 % of the time only" in finding.summary
+
+
+def test_a_device_that_idles_outside_of_these_phases_is_not_launch_bound():
+    """It rests for 60 % of the time; the loader alone takes 55 %."""
+    columns = {"borders_idle": 6, "host_lead_ns": 0.0, "starved": 1.0} | _EACH_SECOND
+    steps = {"data_wait": 0.55, "forward": 0.45, "host": {Phase.FORWARD: 0.45}, "columns": columns}
+    assert found(ask_trial(LaunchBound(), **GPU, **steps)).severity is Severity.WARNING
+    answer = found(ask_trial(LaunchBound(), **GPU, **steps, **sampled([40])))
+    assert answer.severity is Severity.INFO  # it may be 5 % of the step, and no more than all of it
 
 
 def test_launching_is_a_devices_matter_and_needs_its_queue():

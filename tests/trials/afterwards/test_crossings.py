@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from perf_diagnostics.measure.crossings.crossings import Crossings, showing_waits
 from perf_diagnostics.measure.observation import Observations, Unreadable
 from perf_diagnostics.records import QUANTITIES, Settings, Trial
 from perf_diagnostics.testing import FakeClock
 from perf_diagnostics.trials.afterwards.afterwards import Timed, look_afterwards
-from perf_diagnostics.trials.afterwards.crossings import Crossings, showing_waits
-from perf_diagnostics.trials.afterwards.host_and_device import HostAndDevice
+from perf_diagnostics.trials.afterwards.host_and_device import HostAndDevice, PhasedCrossings
 from perf_diagnostics.workloads.workload import BatchCount, Training
 
 MS = 1_000_000
@@ -25,17 +25,17 @@ def on_device(tensor: torch.Tensor) -> bool:
     return tensor.dtype is DEVICE
 
 
-def looked(act: Callable[[Crossings, FakeClock], Any]) -> Crossings:
+def looked(act: Callable[[PhasedCrossings, FakeClock], Any]) -> Crossings:
     clock = FakeClock()
-    seen = Crossings(clock=clock, on_device=on_device)
-    with seen:
-        act(seen, clock)
-        seen.end_step(samples=1)
-    return seen
+    phased = PhasedCrossings(on_device, clock)
+    with phased.seen:
+        act(phased, clock)
+        phased.end_step(samples=1)
+    return phased.seen
 
 
 def test_copies_in_are_counted_with_their_bytes_wherever_they_come_from() -> None:
-    def act(seen: Crossings, _clock: FakeClock) -> None:
+    def act(seen: PhasedCrossings, _clock: FakeClock) -> None:
         host = torch.ones(4)
         with seen.transfer():
             host.to(DEVICE)  # 4 x 8 bytes on the device
@@ -49,7 +49,7 @@ def test_copies_in_are_counted_with_their_bytes_wherever_they_come_from() -> Non
 
 
 def test_what_stays_on_its_side_is_no_crossing_and_a_measured_zero() -> None:
-    def act(_seen: Crossings, _clock: FakeClock) -> None:
+    def act(_seen: PhasedCrossings, _clock: FakeClock) -> None:
         there = torch.zeros(4, dtype=DEVICE)
         (there + 1).view(2, 2).sum()
         torch.ones(4).sum().item()  # the host's own value
@@ -92,7 +92,7 @@ def test_an_index_without_a_mask_is_no_read() -> None:
 def test_after_a_read_the_device_idles_until_its_next_work() -> None:
     there = torch.ones(4, dtype=DEVICE)
 
-    def act(_seen: Crossings, clock: FakeClock) -> None:
+    def act(_seen: PhasedCrossings, clock: FakeClock) -> None:
         there.sum().item()
         clock.advance(3 * MS)  # a metric is worked out on the host
         there.view(2, 2)  # no work
@@ -107,7 +107,7 @@ def test_after_a_read_the_device_idles_until_its_next_work() -> None:
 def test_two_reads_in_a_row_are_one_stretch_and_the_wait_for_data_is_the_loaders() -> None:
     there = torch.ones(4, dtype=DEVICE)
 
-    def act(seen: Crossings, clock: FakeClock) -> None:
+    def act(seen: PhasedCrossings, clock: FakeClock) -> None:
         there.sum().item()
         clock.advance(1 * MS)
         total = there.sum()
@@ -129,7 +129,7 @@ def test_of_small_copies_in_a_row_the_first_waits_and_the_others_cost() -> None:
     there = torch.ones(4, dtype=DEVICE)
     host = torch.ones(1)
 
-    def act(_seen: Crossings, clock: FakeClock) -> None:
+    def act(_seen: PhasedCrossings, clock: FakeClock) -> None:
         there.mul(2)
         for _ in range(3):
             host.to(DEVICE)
@@ -143,8 +143,8 @@ def test_of_small_copies_in_a_row_the_first_waits_and_the_others_cost() -> None:
 def test_a_wait_that_was_asked_for_is_no_read_and_idles_the_same() -> None:
     there = torch.ones(4, dtype=DEVICE)
 
-    def act(seen: Crossings, clock: FakeClock) -> None:
-        with showing_waits(torch.device("cpu"), seen):
+    def act(seen: PhasedCrossings, clock: FakeClock) -> None:
+        with showing_waits(torch.device("cpu"), seen.seen):
             torch.cpu.synchronize()
         clock.advance(2 * MS)
         there.mul(2)
@@ -160,7 +160,7 @@ def test_a_wait_that_was_asked_for_is_no_read_and_idles_the_same() -> None:
 def test_the_stretch_after_a_large_copy_is_nobodys_here() -> None:
     there, batch = torch.ones(4, dtype=DEVICE), torch.ones(8192)  # 64 KiB on the device
 
-    def act(_seen: Crossings, clock: FakeClock) -> None:
+    def act(_seen: PhasedCrossings, clock: FakeClock) -> None:
         batch.to(DEVICE)
         clock.advance(2 * MS)
         there.mul(2)
@@ -172,7 +172,7 @@ def test_the_stretch_after_a_large_copy_is_nobodys_here() -> None:
 def test_a_copy_that_nobody_waits_for_leaves_the_queue_as_it_is() -> None:
     there, host = torch.ones(4, dtype=DEVICE), torch.ones(1)
 
-    def act(_seen: Crossings, clock: FakeClock) -> None:
+    def act(_seen: PhasedCrossings, clock: FakeClock) -> None:
         host.to(DEVICE, non_blocking=True)
         clock.advance(2 * MS)
         there.mul(2)
@@ -229,7 +229,7 @@ def test_a_training_step_that_reads_its_loss_and_copies_numbers_one_by_one() -> 
 def test_waits_in_the_optimizer_are_told_apart() -> None:
     there = torch.ones(4, dtype=DEVICE)
 
-    def act(seen: Crossings, clock: FakeClock) -> None:
+    def act(seen: PhasedCrossings, clock: FakeClock) -> None:
         for phase, idle_ms in ((seen.forward, 1), (seen.optimizer, 3)):
             with phase():
                 there.sum().item()

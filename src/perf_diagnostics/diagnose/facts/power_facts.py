@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
-from perf_diagnostics.diagnose.statistics.intervals import proportion
+from perf_diagnostics.diagnose.statistics.intervals import mean_interval, proportion
 from perf_diagnostics.records import Bools, Float64, Series
 
 #: Clocks event reasons of NVML (nvml.h, nvmlClocksEventReason*).
@@ -23,6 +23,9 @@ KEEPS_WAITING = (
 
 #: Samples come every 200 ms; with fewer than ten in the steps a share of them says nothing.
 LEAST_SAMPLES = 10
+
+#: A mean with its interval needs fewer than a share of them.
+LEAST_OF_MEAN = 5
 
 #: The driver's totals by the reasons that they count: for these bits they say how long, and samples only how often.
 TOTALS = {THERMAL: "gpu_thermal_violation", POWER_CAP: "gpu_power_violation"}
@@ -78,6 +81,20 @@ def within_steps(facts: TrialFacts, name: str, *, least: int = LEAST_SAMPLES) ->
     if int(inside.sum()) < least:
         raise NotMeasured(name, f"{int(inside.sum())} samples in the steady steps; this needs at least {least}")
     return Series(series.name, series.unit, series.source, series.times_ns[inside], series.values[inside])
+
+
+def busy_share(facts: TrialFacts) -> Interval:
+    """The mean of the driver's utilisation over the steady steps: for what part of the time a kernel was resident.
+
+    A device with work of others', or one small kernel after the other, looks busier than this training keeps it; none
+    looks more idle than it is.
+
+    Raises:
+        NotMeasured: as :func:`within_steps`.
+    """
+    return (
+        mean_interval(within_steps(facts, "gpu_utilization", least=LEAST_OF_MEAN).values).scaled(0.01).within(0.0, 1.0)
+    )
 
 
 def _length_ns(facts: TrialFacts) -> float:

@@ -8,6 +8,7 @@ beside them. A share above 100 % means that a count, a clock or a name is wrong,
 from __future__ import annotations
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.power_facts import busy_share
 from perf_diagnostics.diagnose.hardware.data_sheets import Peak, peak
 from perf_diagnostics.diagnose.wording import percent
 from perf_diagnostics.records import Phase
@@ -32,6 +33,9 @@ PACE = {
 DRY = 0.50
 EMPTY = 0.80
 COMPUTING = 0.60
+#: A device on which a kernel is resident for less than this part of its steps is not what sets their pace: a judgement.
+#: An H200 was seen at 89 to 100 % under layers that kept it busy, and at 15 to 54 % where the host was late.
+BUSY = 0.70
 
 
 def model_flops(facts: TrialFacts) -> float:
@@ -170,10 +174,18 @@ def paced_by_host(facts: TrialFacts) -> bool:
     """The device ran dry in most steps, and its queue was empty at nearly all borders, where these were looked at.
 
     Running dry alone does not say it: a loop that waits for the device once a step (``loss.item()``) finds the step
-    before done whenever it ends one, however full the queue was in between.
+    before done whenever it ends one, however full the queue was in between. Nor does a queue with something in it at
+    some borders say the contrary: an optimizer's one long kernel is under way at those that follow it. Where the driver
+    says that no kernel was resident for a good part of the steps (:func:`rests`), running dry is enough.
     """
     empty = ask(lambda: facts.queue_empty_rate)
-    return facts.starved_share.value >= DRY and (empty is None or empty.value >= EMPTY)
+    return facts.starved_share.value >= DRY and (empty is None or empty.value >= EMPTY or rests(facts))
+
+
+def rests(facts: TrialFacts) -> bool:
+    """Whether the driver's samples show, beyond their scatter, that the device often had nothing to do."""
+    busy = ask(busy_share, facts)
+    return busy is not None and busy.surely_below(BUSY)
 
 
 def held_back_by(facts: TrialFacts) -> str | None:

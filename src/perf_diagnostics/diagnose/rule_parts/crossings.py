@@ -5,16 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from perf_diagnostics.diagnose.code.code_words import at_line
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.recorded import place_of
 from perf_diagnostics.diagnose.finding import Evidence, Finding, Remedy
 from perf_diagnostics.diagnose.rule import Grade, Named, evidence
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.wording import and_more_lines
 
 #: What a rule says that finds no record of it: which run has one.
 HOW_TO = (
-    "only the trials of a sweep are looked at operator by operator, after their timed steps; for a loop of your own "
-    "record a trace with torch.profiler and give it to `perf-diagnostics trace`"
+    "a trial's steps are looked at operator by operator after its timed ones, those of a loop of your own once it has "
+    "trained for a second"
 )
 
 #: The key of a claim on the device's idle time after waits, which lies in no phase of its own.
@@ -44,6 +48,22 @@ def crossing_source(facts: TrialFacts, name: str) -> str:
     """Where a number comes from, and for reads which operators they were."""
     found = facts.result.quantity(name)
     return "" if found is None else found.source
+
+
+def crossing_lines(facts: TrialFacts, *kinds: Literal["read", "wait", "small copy"]) -> str:
+    """`` Most often at train.py:12 in step (`loss.item()`), and at 2 more lines.``; empty where no line is known.
+
+    A sweep's trials train what is built in, or what somebody else has written: of them no lines are told.
+    """
+    told = facts.result.facts.get("crossings_at")
+    those = (
+        [one for one in told if isinstance(one, dict) and one.get("kind") in kinds] if isinstance(told, list) else []
+    )
+    calls = {id(one): float(count) for one in those if isinstance(count := one.get("calls"), int | float)}
+    those.sort(key=lambda one: -calls.get(id(one), 0.0))
+    at = at_line(place_of(those[0]), with_text=True) if those else ""
+    often = f"Most often{at}" if len(those) > 1 else f"It is asked for{at}"
+    return f" {often}{and_more_lines(len(those))}." if at else ""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.code.blocked import blocked
 from perf_diagnostics.diagnose.facts import roofline
 from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
+from perf_diagnostics.diagnose.facts.power_facts import busy_share
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
@@ -38,7 +39,8 @@ class ComputeBound:
     When it is wrong:
         Time on a device's stream includes gaps between its kernels. Where the host cannot queue them fast enough
         the device is not computing but waiting for launches; steps in which it ran dry, with its queue empty at nearly
-        all borders, tell, and where nobody measured the former this rule abstains. The fixed cost of small batches
+        all borders or no kernel on it for a good part of the time, tell, and where nobody measured the former this rule
+        abstains. The fixed cost of small batches
         (Python, dispatch) lies in these two phases too; SWP001 tells it apart. How close the arithmetic comes to what
         the hardware can do is not said. On a CPU a thread that sleeps or waits inside of them takes their time, too: it
         is said where the scheduler's count shows it (HST012).
@@ -66,6 +68,9 @@ class ComputeBound:
             if empty is not None:
                 numbers.append(evidence("borders with an empty queue", empty, "%", limit=roofline.EMPTY))
             if starved.value >= self.starved_share and roofline.paced_by_host(facts):
+                busy = ask(busy_share, facts)
+                if busy is not None:
+                    numbers.append(evidence("time with a kernel on the device", busy, "%", limit=roofline.BUSY))
                 return cleared(
                     self,
                     f"the device ran dry in {percent(starved.value)} of the steps: the host sets the pace",

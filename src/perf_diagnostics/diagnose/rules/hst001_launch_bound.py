@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.facts import roofline
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.power_facts import busy_share
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.advice import PROFILER_WINDOW
@@ -25,7 +27,9 @@ class LaunchBound:
         At how many borders between phases the device's queue was already empty, how far the device ends a step after
         the host, and whether the device's time for forward, backward and optimizer is the host's time for queueing
         them. If all three say that the host sets the pace, the share of the step in these phases is what launching
-        holds up, with what work there is for the device in it.
+        holds up, with what work there is for the device in it. Where the driver's samples say that no kernel was
+        resident for a good part of the steps, that idle time is it, as far as it cannot lie outside of these phases;
+        then a queue that is not empty at the borders behind an optimizer's one long kernel says nothing against it.
 
     Why it matters:
         The time goes to Python and to dispatching many small kernels; a faster device or a lower precision changes
@@ -36,10 +40,10 @@ class LaunchBound:
         batch.
 
     When it is wrong:
-        How long the device really idles between kernels is not known without a profiler window (``--deep``), so this
-        is never critical, and the gain reaches from little to all. A loop that waits for the device after each phase
-        (``.item()``) empties the queue itself and looks the same; where its waits were counted this is then no more
-        than a remark.
+        How long the device really idles between kernels is not known without a profiler window (``--deep``) or the
+        driver's samples, so this is never critical, and without both the gain reaches from little to all. A loop that
+        waits for the device after each phase (``.item()``) empties the queue itself and looks the same; where its waits
+        were counted this is then no more than a remark.
     """
 
     code: ClassVar[str] = "HST001"
@@ -66,8 +70,12 @@ class LaunchBound:
     def check(self, facts: TrialFacts) -> Answer:
         empty = facts.queue_empty_rate
         share = facts.joint_share(*_WORK)
+        busy = ask(busy_share, facts)
+        idles = roofline.rests(facts) and facts.starved_share.value >= self.empty_rate
         numbers = [evidence("borders with an empty queue", empty, "%", limit=self.empty_rate)]
-        if not empty.value >= self.empty_rate:
+        if busy is not None:
+            numbers.append(evidence("time with a kernel on the device", busy, "%", limit=roofline.BUSY))
+        if not (empty.value >= self.empty_rate or idles):
             return cleared(self, f"the queue was empty at {percent(empty.value)} of the borders", *numbers)
         ratio = _device_over_host(facts)
         lead = ask(lambda: facts.host_lead_s)
@@ -77,24 +85,30 @@ class LaunchBound:
             numbers.append(
                 Evidence(metric="device behind the host", value=behind * 100, unit="%", limit=self.lead_share * 100)
             )
-        found = grade(share, ((Severity.WARNING, self.warn_share),))
-        if abs(ratio - 1) > self.agreement or (behind is not None and behind > self.lead_share) or found is None:
+        held_up = share if busy is None or not idles else _idle(share, busy)
+        found = grade(held_up, ((Severity.WARNING, self.warn_share),))
+        late = behind is not None and behind > self.lead_share and not idles
+        if abs(ratio - 1) > self.agreement or late or found is None:
             return cleared(self, "the queue runs empty, but the host does not set the pace of these phases", *numbers)
         emptied = ask(self._emptied_by_waits, facts)
-        sure = found.sure and empty.surely_at_least(self.empty_rate) and not emptied
+        sure = found.sure and (idles or empty.surely_at_least(self.empty_rate)) and not emptied
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=found.severity if sure else Severity.INFO,
-            summary=_summary(facts, share, empty) + (_WAITS_TOO if emptied else ""),
+            summary=_summary(facts, share, empty, busy if idles else None) + (_WAITS_TOO if emptied else ""),
             scope=facts.label,
-            evidence=(evidence("paced by the host", share, "%", limit=found.limit), *numbers),
+            evidence=(
+                evidence("paced by the host", share, "%", limit=None if idles else found.limit),
+                *((evidence("device idle in these phases", held_up, "%", limit=found.limit),) if idles else ()),
+                *numbers,
+            ),
             remedies=(*((_READS,) if emptied is not False else ()), *_remedies(facts)),
-            recoverable=recoverable(share, self.family),
+            recoverable=recoverable(held_up, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=sure, coverage=facts.coverage, thin=facts.thin),
             claims={str(phase): facts.share(phase).value for phase in _WORK},
-            symptom_of=("XFR005", "HST002", "CPU001", "CPU003", "HST008"),
+            symptom_of=("XFR003", "XFR005", "HST002", "CPU001", "CPU003", "HST008"),
         )
 
     def _emptied_by_waits(self, facts: TrialFacts) -> bool:
@@ -139,9 +153,23 @@ def _device_over_host(facts: TrialFacts) -> float:
     return sum(facts.phase_time_s(phase).value for phase in _WORK) / on_host
 
 
-def _summary(facts: TrialFacts, share: Interval, empty: Interval) -> str:
-    return (
+def _idle(share: Interval, busy: Interval) -> Interval:
+    """The device's idle time in phases of this share of the step: as much of it as may lie there, and what has to.
+
+    The least is what is left when the device idles all the time outside of them, too.
+    """
+    most, least = (1 - (end if end is not None else busy.value) for end in (busy.low, busy.high))
+    outside = 1 - share.value
+    value = min(share.value, 1 - busy.value)
+    return Interval(value, max(0.0, min(value, least - outside)), min(share.value, max(value, most)), busy.n)
+
+
+def _summary(facts: TrialFacts, share: Interval, empty: Interval, busy: Interval | None) -> str:
+    paced = (
         f"The host sets the pace of forward, backward and optimizer, {percent_between(share)} of a step of "
-        f"{duration(facts.step_time_s.value)}: the device's queue was empty at {percent(empty.value)} of the borders, "
-        "and the phases take the device as long as queueing them takes the host."
+        f"{duration(facts.step_time_s.value)}: "
     )
+    same = "the phases take the device as long as queueing them takes the host."
+    if busy is not None:
+        return f"{paced}a kernel was on the device for {percent(busy.value)} of the time only, and {same}"
+    return f"{paced}the device's queue was empty at {percent(empty.value)} of the borders, and {same}"

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Family, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, grade, limit
-from perf_diagnostics.diagnose.rule_parts.crossings import WAITS, Crossings
+from perf_diagnostics.diagnose.rule_parts.crossings import WAITS, Crossings, crossing_lines
 from perf_diagnostics.diagnose.wording import percent_between, times
 
 REMEDIES = (
@@ -26,7 +26,7 @@ class SynchronisationTax:
     What it measures:
         The device's idle time from the end of a call that waits for it (``synchronize``, values read back, blocking
         copies) to the next work that reaches it. The waiting itself, while the device works, is not counted: a queue
-        that is deep enough makes it free. A few steps after the timed ones are looked at operator by operator, for
+        that is deep enough makes it free. A few steps that do not count are looked at operator by operator, for
         ``synchronize`` and for values that are read; a profiler window shows all waits.
 
     Why it matters:
@@ -66,7 +66,7 @@ class SynchronisationTax:
             facts,
             found,
             summary=f"For {percent_between(seen.share)} of each step the device idles because the host waited for it "
-            f"({times(seen.count, 'wait')} a step) and has to launch anew.",
+            f"({times(seen.count, 'wait')} a step) and has to launch anew.{crossing_lines(facts, 'wait', 'read')}",
             remedies=REMEDIES,
             claims={WAITS: seen.share.value},
             symptom_of=("XFR005", "OPT003"),

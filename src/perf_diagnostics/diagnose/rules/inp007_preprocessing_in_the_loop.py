@@ -145,7 +145,7 @@ class PreprocessingInTheLoop:
                 thin=facts.thin,
             ),
             claims=_claims(facts, share),
-            symptom_of=("COM002", "COM012", "HST003", "HST005", "HST007", "EXP009"),
+            symptom_of=("XFR003", "COM002", "COM012", "HST003", "HST005", "HST007", "EXP009"),
         )
 
     def _require_own_processor(self, facts: TrialFacts) -> None:

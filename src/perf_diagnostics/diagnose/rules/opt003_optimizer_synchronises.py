@@ -27,7 +27,7 @@ class OptimizerSynchronises:
 
     What it measures:
         How many waits for the device lie in the optimizer's phase, and for how long the device then has nothing to do,
-        in a few steps after the timed ones that are looked at operator by operator; in a profiler window the same in
+        in a few steps that do not count and are looked at operator by operator; in a profiler window the same in
         the optimizer's ranges. Where neither was recorded, in float16: whether the optimizer is one that leaves the
         scaler's check for overflow on the device (fused); if not, how long the host is in the optimizer's phase, and
         whether the device's queue then runs dry, which is never more than a remark.

@@ -81,7 +81,7 @@ class TransferBound:
             recoverable=recoverable(share, self.family),
             confidence=confidence(tier, sure=found.sure and not hosts, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.TRANSFER): share.value},
-            symptom_of=("XFR004", "CPU002"),
+            symptom_of=("XFR003", "XFR004", "CPU002"),
         )
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, grade, limit
-from perf_diagnostics.diagnose.rule_parts.crossings import Crossings, crossing_source
+from perf_diagnostics.diagnose.rule_parts.crossings import WAITS, Crossings, crossing_lines, crossing_source
 from perf_diagnostics.diagnose.wording import percent_between, times
 
 REMEDIES = (
@@ -24,7 +24,7 @@ class ManySmallCopies:
     What it measures:
         How many copies of less than 64 KiB a step makes from host to device, and what they cost: a copy that is not
         ``non_blocking`` waits until the device has done all that was queued, and from there to the next operator that
-        computes, further small copies included, the device has nothing to do. A few steps after the timed ones are
+        computes, further small copies included, the device has nothing to do. A few steps that do not count are
         looked at operator by operator; in a profiler window, it is the time inside their calls and in the gaps after
         them in which the device computes nothing.
 
@@ -70,9 +70,9 @@ class ManySmallCopies:
             facts,
             found,
             summary=f"{seen.count:g} copies of less than 64 KiB go to the device in each step, one by one, "
-            f"which costs {percent_between(seen.share)} of it.",
+            f"which costs {percent_between(seen.share)} of it.{crossing_lines(facts, 'small copy')}",
             remedies=REMEDIES,
-            claims={},
+            claims={WAITS: seen.share.value},
             more=median,
         )
 

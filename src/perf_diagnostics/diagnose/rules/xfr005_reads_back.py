@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Family, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, grade, limit
-from perf_diagnostics.diagnose.rule_parts.crossings import WAITS, Crossings
+from perf_diagnostics.diagnose.rule_parts.crossings import WAITS, Crossings, crossing_lines
 from perf_diagnostics.diagnose.wording import percent_between, times
 
 REMEDIES = (
@@ -26,8 +26,8 @@ class ReadsBack:
         How many operators of a step make the host wait for a value of the device (``.item()``, ``.cpu()``,
         ``.tolist()``, ``.numpy()``, a test of a tensor, a mask as an index, ``nonzero``), and the time from the end of
         such a wait to the next operator that gives the device work. The wait itself is free while the device works.
-        A few steps after the timed ones are looked at operator by operator; in a profiler window it is the device's
-        idle time in and after waits that belong to copies back to the host.
+        A few steps that do not count are looked at operator by operator; in a profiler window it is the device's idle
+        time in and after waits that belong to copies back to the host.
 
     Why it matters:
         When the value has arrived, all that was queued is done. The device idles until the host has gone on and
@@ -69,7 +69,7 @@ class ReadsBack:
             facts,
             found,
             summary=f"After reading values back ({times(seen.count, 'time')} a step), the device has nothing to do for "
-            f"{percent_between(seen.share)} of each step.",
+            f"{percent_between(seen.share)} of each step.{crossing_lines(facts, 'read')}",
             remedies=REMEDIES,
             claims={WAITS: seen.share.value},
             symptom_of=("OPT003",),

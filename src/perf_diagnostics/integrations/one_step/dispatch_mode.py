@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from perf_diagnostics.integrations.one_step import mode_stack
 from perf_diagnostics.integrations.one_step.operator_lines import in_backward
 from perf_diagnostics.integrations.one_step.sparse_parts import has_parts, in_parts
 from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher, tensors_of
@@ -71,15 +72,10 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @property
     def is_open(self) -> bool:
         """Whether operators of this thread are shown."""
-        return any(_INNER._get_dispatch_stack_at(at) is self for at in range(_INNER._len_torch_dispatch_stack()))
+        return mode_stack.is_on(self)
 
     def open(self, *, beside: bool = False) -> None:
-        """Show the operators of this thread from now on; those of a model ``beside`` only to who wants them.
-
-        The mode goes onto torch's stack by itself, and not by ``with``: whoever enters a mode notes for all threads
-        that there is one, and puts back what was noted before. A mode of the user's that is entered in between, and
-        left after this one, would note for good what is true no more.
-        """
+        """Show the operators of this thread from now on; those of a model ``beside`` only to who wants them."""
         if self.is_open:
             if self.beside and not beside:
                 self._lap()
@@ -87,7 +83,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         self.beside = beside
         self._begin_to_show()
-        _INNER._push_on_torch_dispatch_stack(self)
+        mode_stack.put_on(self)
         self._since = _clock()
 
     def _begin_to_show(self) -> None:
@@ -136,11 +132,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self.is_open:
             return
         self._lap()
-        above = []
-        while (top := _INNER._pop_torch_dispatch_stack(None)) is not self:
-            above.append(top)
-        for mode in reversed(above):
-            _INNER._push_on_torch_dispatch_stack(mode)
+        mode_stack.take_off(self)
 
     def step_ended(self) -> None:
         """Nothing more is shown, and nothing of ours stays in torch until a collector comes for it."""

@@ -15,7 +15,7 @@ import torch
 
 from perf_diagnostics.integrations.model.describe import parameters_of
 from perf_diagnostics.integrations.model.modules import TimedCalls, is_compiled, own_call, stands_in
-from perf_diagnostics.integrations.one_step import known_answers, prefixes_again, unchanging
+from perf_diagnostics.integrations.one_step import known_answers, mode_stack, prefixes_again, unchanging
 from perf_diagnostics.integrations.one_step.dataflow import StepDataflow
 from perf_diagnostics.integrations.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.integrations.one_step.every_watcher import watchers_of
@@ -110,6 +110,11 @@ class StepLook:
         return not self._over and steady_steps >= STEADY_STEPS
 
     @property
+    def is_due(self) -> bool:
+        """Whether the first look waits for nothing but a step that counts."""
+        return not self._over
+
+    @property
     def due_after(self) -> int | None:
         """After how many more steps the next one is to be looked through; None: at leisure, or never."""
         return None if self._later is None else self._later.due_after
@@ -135,7 +140,7 @@ class StepLook:
             models, beside = self._trained_and_beside()
             self._trained = frozenset(map(id, models))
             parameters = parameters_of(models, () if models else self._optimizers())
-            why_not = _SEVERAL if several else self._why_not(models, parameters)
+            why_not = self._why_not(models, parameters, several=several)
             if why_not:
                 self._gives_up(why_not)
                 return
@@ -185,6 +190,15 @@ class StepLook:
             self._opens_around(mode)
         else:
             self._opens(mode)
+
+    def why_not(self, several: bool) -> str:
+        """Why a step is not to be looked through now; empty where it may be.
+
+        Args:
+            several: whether other processes train together with this one.
+        """
+        models, _ = self._trained_and_beside()
+        return self._why_not(models, parameters_of(models, () if models else self._optimizers()), several=several)
 
     def _trained_and_beside(self) -> tuple[list[torch.nn.Module], list[torch.nn.Module]]:
         """Of the models that the loop calls those of which something may be trained, and all others."""
@@ -287,7 +301,9 @@ class StepLook:
             self._undo.close()
         return mode
 
-    def _why_not(self, models: Sequence[torch.nn.Module], parameters: Sequence[torch.Tensor]) -> str:
+    def _why_not(self, models: Sequence[torch.nn.Module], parameters: Sequence[torch.Tensor], *, several: bool) -> str:
+        if several:
+            return _SEVERAL
         if not parameters:
             return "it was not known what is trained"
         parts = [part for model in models for part in model.modules()]
@@ -317,11 +333,7 @@ class StepLook:
 
     def _may_show(self) -> bool:
         """Whether nothing else that changes what operators do is under way, and no graph is being captured."""
-        # Not functorch.peek_interpreter_stack(): it makes the thread a stack, which torch then copies with each
-        # backward for as long as the thread lives (11,700 instructions a step of two layers, torch 2.13).
-        transformed = _INNER._are_functorch_transforms_active()
-        alone = not _INNER._len_torch_dispatch_stack() and not transformed and _INNER._get_tracing_state() is None
-        return alone and not self._captures()
+        return mode_stack.is_alone() and not self._captures()
 
     def _captures(self) -> bool:
         return any(captures(device) for device in self._devices)

@@ -104,7 +104,8 @@ class Conclusion:
     def _told_quantities(self) -> list[Quantity]:
         """What is known about the training; of several ranks the energy of one is no number of the training's."""
         several = self.disk.meeting.several
-        return [one for one in self.about.quantities if not (several and one.name in RANKS_OWN)]
+        told = (*self.about.quantities, *self.about.crossings)
+        return [one for one in told if not (several and one.name in RANKS_OWN)]
 
     def _rank_facts(self) -> dict[str, Json]:
         """What is known about the ranks of several."""

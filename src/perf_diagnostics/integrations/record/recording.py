@@ -27,7 +27,7 @@ from perf_diagnostics.store.files.tables import steps_to_parquet
 from perf_diagnostics.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from perf_diagnostics.integrations.one_step.look import StepLook
+    from perf_diagnostics.integrations.one_step.looks import Looks
     from perf_diagnostics.integrations.record.window_borders import WindowBorders
 
 DISABLED_VARIABLE = "PERF_DIAGNOSTICS_DISABLED"
@@ -83,7 +83,7 @@ class Recording:
         #: The profiler window, where one was asked for.
         self.window: WindowBorders | None = None
         #: What looks through one step that does not count, where somebody wants that.
-        self.looks: StepLook | None = None
+        self.looks: Looks | None = None
         #: Whether an error ended the training.
         self.broke_off = False
         #: After so many steps another one is to be looked through; 0: none is.
@@ -262,7 +262,7 @@ class Recording:
         looking = self.looks is not None and self.looks.under_way
         return looking or (self.window is not None and self.window.under_way)
 
-    def _at_border_of_look(self, looks: StepLook) -> bool:
+    def _at_border_of_look(self, looks: Looks) -> bool:
         """Whether a step that was looked through ends here, or one begins because it is due."""
         if looks.under_way:
             self._looked_through(looks)
@@ -272,20 +272,23 @@ class Recording:
             return False
         return True
 
-    def _look_through(self, looks: StepLook) -> None:
+    def _look_through(self, looks: Looks) -> None:
         """The next step is looked through, if it can be, and does not count; the steps so far are written."""
         with self._between_blocks():
             looks.begin(several=self._disk.meeting.several)
-            self.about.looked = looks.facts
+            self._keep_what_was_seen(looks)
             self.probe.warmup = looks.under_way
         self._look_due = self.steps + 1 if looks.under_way else 0
         self._wait_for_steps()
 
-    def _looked_through(self, looks: StepLook) -> None:
+    def _keep_what_was_seen(self, looks: Looks) -> None:
+        self.about.looked, self.about.crossings = looks.facts, looks.quantities
+
+    def _looked_through(self, looks: Looks) -> None:
         """The step that was looked through has ended."""
         with self._between_blocks():
             looks.end()
-            self.about.looked = looks.facts
+            self._keep_what_was_seen(looks)
             self.probe.warmup = False
         after = looks.due_after
         if after == 0:
@@ -423,7 +426,7 @@ class Recording:
         self.broke_off = outcome is Outcome.CRASHED
         if self.looks is not None:
             self.looks.training_ended()
-            self.about.looked = self.looks.facts
+            self._keep_what_was_seen(self.looks)
         if self.window is not None and os.getpid() == self._pid:
             self.window.break_off(in_peace=outcome is Outcome.COMPLETED and not reason)
 

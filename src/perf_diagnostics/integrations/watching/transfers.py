@@ -13,7 +13,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from perf_diagnostics.integrations.shield import FAULTS
-from perf_diagnostics.integrations.steps.loop_probe import TRANSFER
+from perf_diagnostics.integrations.steps.loop_probe import DATA_WAIT, TRANSFER
 from perf_diagnostics.integrations.steps.step_state import NOTHING
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.integrations.watching.watch import Watch
@@ -21,12 +21,17 @@ from perf_diagnostics.measure.steps.tape import AT, LEAVE
 
 _clock = time.perf_counter_ns
 
+#: A batch of nested lists and dictionaries has some tens of tensors.
+MOST_COPIES = 32
+
 
 def watch_transfers(watch: Watch, patches: ExitStack) -> None:
     """Time ``Tensor.to`` and ``Tensor.cuda``, which copies of lists and dictionaries of tensors use, too.
 
     Only what copies from the host between a batch and the forward that it is for, so that the loss, an evaluation and
-    the model's own copies stay what they are.
+    the model's own copies stay what they are. Where no loader was seen, what copies before the step's first forward:
+    such a loop makes its batches itself. Of many copies in a step the first :data:`MOST_COPIES` are timed, for each
+    takes two borders of the device's clock; what the others cost is told by who counts them (XFR003).
     """
     for name, copies in (("to", leaves_the_host), ("cuda", always)):
         replace(torch.Tensor, name, _timed(watch, getattr(torch.Tensor, name), copies), patches)
@@ -34,7 +39,19 @@ def watch_transfers(watch: Watch, patches: ExitStack) -> None:
 
 def _timed(watch: Watch, original: Callable[..., Any], copies: Callable[..., bool]) -> Callable[..., Any]:
     state, thread, around, copies_of = watch.state, watch.thread, watch.probe.open, watch.steps.copies
-    compiling = torch.compiler.is_dynamo_compiling
+    compiling, learns = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
+    probe, batches = watch.probe, watch.steps.batches
+    of_step = timed = 0
+
+    def is_of_batch() -> bool:
+        """Whether what is copied now, in no phase, is a batch; asked once for each copy that is timed."""
+        nonlocal of_step, timed
+        if not state.unused_wait and (state.forwards or batches or not learns() or probe.has_seen(DATA_WAIT)):
+            return False
+        if of_step != state.ended_ns:
+            of_step, timed = state.ended_ns, 0
+        timed += 1
+        return timed <= MOST_COPIES
 
     @functools.wraps(original)
     def copy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -43,9 +60,9 @@ def _timed(watch: Watch, original: Callable[..., Any], copies: Callable[..., boo
         if has_torch_function_unary(self):  # who overrides it must be handed torch's own function, not this one
             return handle_torch_function(original, (self,), self, *args, **kwargs)
         begun = False
-        if state.unused_wait and state.inside == NOTHING and state.active and get_ident() == thread:
+        if state.inside == NOTHING and state.active and get_ident() == thread:
             try:
-                if self.device.type == "cpu" and copies(*args, **kwargs):
+                if self.device.type == "cpu" and copies(*args, **kwargs) and is_of_batch():
                     state.mark(_clock() + AT[TRANSFER])
                     state.inside = TRANSFER
                     begun = True

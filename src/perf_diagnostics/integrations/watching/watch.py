@@ -21,7 +21,9 @@ from perf_diagnostics.integrations.model.modules import (
     watch_calls,
 )
 from perf_diagnostics.integrations.model.trained import Trained
+from perf_diagnostics.integrations.one_step.crossings_look import CrossingsLook
 from perf_diagnostics.integrations.one_step.look import StepLook
+from perf_diagnostics.integrations.one_step.looks import Looks
 from perf_diagnostics.integrations.record.recording import Recording
 from perf_diagnostics.integrations.shield import FAULTS, LoopObservations, Shield
 from perf_diagnostics.integrations.steps.cycle import Cycle
@@ -124,13 +126,15 @@ class Watch:
         self._ahead: Any = None
         self._ended = False
         self.recording.exchanges.modules = lambda: self.trained.everything
-        self.recording.looks = StepLook(
+        operators = StepLook(
             self.observations,
             lambda: self.trained.modules,
             lambda: self.trained.beside.modules,
             self.trained.all_optimizers,
             lambda: self.state.inside in {OPTIMIZER, DATA_WAIT},
         )
+        crossings = CrossingsLook(self.observations, self.probe, operators.why_not, clock=self.recording.clock)
+        self.recording.looks = Looks(operators, crossings)
         try:
             self.trained.watch_models()
             self.steps.find_main()

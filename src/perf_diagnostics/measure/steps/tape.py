@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
@@ -225,7 +225,7 @@ def code_of(mark: int) -> int:
     return mark >> TIME_BITS
 
 
-def times_and_codes(marks: array[int]) -> tuple[Int64, NDArray[np.uint8]]:
+def times_and_codes(marks: Sequence[int]) -> tuple[Int64, NDArray[np.uint8]]:
     """When each mark was made, in ns, and its code, shape ``(marks,)``."""
     # A copy: the tape cannot grow as long as somebody, be it a frame that another thread looks at, holds a view of it.
     tape = np.array(marks, dtype=np.uint64)

@@ -6,27 +6,20 @@ watching itself hardly touches.
 
 from __future__ import annotations
 
-import collections
-import math
-import statistics
 import time
-from collections.abc import Callable, Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
 
 import torch
-from scipy import special
 
+from perf_diagnostics.measure.crossings.crossings import Crossings, showing_waits
+from perf_diagnostics.measure.crossings.summed import STEPS, quantities
 from perf_diagnostics.measure.observation import Unreadable
-from perf_diagnostics.records import QUANTITIES, Quantity
+from perf_diagnostics.records import Phase, Quantity
 from perf_diagnostics.trials.afterwards.afterwards import Timed
-from perf_diagnostics.trials.afterwards.crossings import SMALL_BYTES, Crossings, StepCrossings, showing_waits
+from perf_diagnostics.trials.steps.phases import LookedAt
 from perf_diagnostics.trials.steps.training_step import TrainingStep
-
-#: Steps that are looked at; one more before them starts the loader's workers.
-STEPS = 5
-
-#: Operators named as the reason for reads, in the source of what was found.
-_NAMED = 3
 
 
 class HostAndDevice:
@@ -60,48 +53,47 @@ class HostAndDevice:
             raise Unreadable("a compiled model's operators are not shown; a profiler window (--deep) is", lasting=True)
         if not timed.affords(2 * (STEPS + 1)):
             raise Unreadable(f"what is left of the trial's time does not hold {STEPS + 1} slow steps")
-        seen = Crossings(clock=time.perf_counter_ns, on_device=self._on_device)
-        step = TrainingStep(timed.training, timed.trial.settings, timed.device, seen)
+        phased = PhasedCrossings(self._on_device, time.perf_counter_ns)
+        seen = phased.seen
+        step = TrainingStep(timed.training, timed.trial.settings, timed.device, phased)
         step()
         seen.steps.clear()
         with showing_waits(timed.device, seen), seen:
             for _ in range(STEPS):
                 step()
-        return quantities(seen.steps, seen.readers)
+        return quantities(seen, "after the timed ones")
 
 
-def quantities(steps: list[StepCrossings], readers: collections.Counter[str]) -> list[Quantity]:
-    """What crossed in a mean step, by the names in :data:`~perf_diagnostics.records.QUANTITIES`."""
-    source = f"operators of {len(steps)} steps after the timed ones"
-    copies = [size for step in steps for size in step.copies]
-    small = [size for size in copies if size < SMALL_BYTES]
-    found = {
-        "copies_in_per_step": len(copies) / len(steps),
-        "copies_in_transfer_bytes": statistics.fmean(step.transfer_bytes for step in steps),
-        "small_copies_per_step": len(small) / len(steps),
-        "reads_back_per_step": statistics.fmean(step.reads for step in steps),
-        "waits_per_step": statistics.fmean(step.reads + step.waits for step in steps),
-        **_mean_s("small_copies_cost", [step.small_ns for step in steps]),
-        **_mean_s("reads_back_idle", [step.idle_ns for step in steps]),
-        **_mean_s("waits_idle", [step.idle_ns + step.wait_ns for step in steps]),
-        "optimizer_waits_per_step": statistics.fmean(step.optimizer_waits for step in steps),
-        **_mean_s("optimizer_waits_idle", [step.optimizer_ns for step in steps]),
-    }
-    if copies:
-        found["copies_in_median_bytes"] = statistics.median(copies)
-    named = ", ".join(f"{name} ({count / len(steps):g})" for name, count in readers.most_common(_NAMED))
-    sources = dict.fromkeys(("reads_back_per_step", "waits_per_step"), f"{source}: {named}" if named else source)
-    return [
-        Quantity(name, float(value), QUANTITIES[name][0], sources.get(name, source)) for name, value in found.items()
-    ]
+class PhasedCrossings(LookedAt):
+    """Stands in the place of the probe, and knows the phases that the crossings lie in."""
 
+    def __init__(self, on_device: Callable[[torch.Tensor], bool], clock: Callable[[], int]) -> None:
+        self.epoch = 0
+        self.seen = Crossings(
+            clock=clock, on_device=on_device, phase=lambda: self._phase, data_wait_ns=self._data_wait_ns
+        )
+        self._clock = clock
+        self._phase: Phase | None = None
+        self._data_waits: list[tuple[int, int]] = []
 
-def _mean_s(name: str, values_ns: list[int]) -> dict[str, float]:
-    """The mean of the steps in s and the ends of its 95 % interval by Student's distribution."""
-    mean = statistics.fmean(values_ns) / 1e9
-    spread = statistics.stdev(values_ns) / 1e9 / math.sqrt(len(values_ns))
-    half = float(special.stdtrit(len(values_ns) - 1, 0.975)) * spread
-    return {f"{name}_s": mean, f"{name}_low_s": mean - half, f"{name}_high_s": mean + half}
+    def end_step(
+        self, *, samples: int, tokens: int | None = None, padding_tokens: int | None = None, loss: Any = None
+    ) -> None:
+        self.seen.step_ends()
+
+    @contextmanager
+    def _span(self, phase: Phase) -> Iterator[None]:
+        before, self._phase = self._phase, phase
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self._phase = before
+            if phase is Phase.DATA_WAIT:
+                self._data_waits.append((began, self._clock()))
+
+    def _data_wait_ns(self, since_ns: int, until_ns: int) -> int:
+        return sum(max(0, min(ended, until_ns) - max(began, since_ns)) for began, ended in self._data_waits)
 
 
 def _compiled(module: torch.nn.Module) -> bool:

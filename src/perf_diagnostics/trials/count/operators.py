@@ -10,7 +10,7 @@ import torch
 from torch.utils import flop_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perf_diagnostics.trials.afterwards.operator_kinds import tensors_in
+from perf_diagnostics.measure.crossings.operator_kinds import tensors_in
 
 _ATEN = torch.ops.aten
 

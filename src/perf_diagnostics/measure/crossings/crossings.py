@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,8 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perf_diagnostics.records import Phase
-from perf_diagnostics.trials.afterwards.operator_kinds import (
+from perf_diagnostics.measure.crossings.operator_kinds import (
     ATEN,
     COPIES,
     asks_for_a_shape,
@@ -23,20 +23,20 @@ from perf_diagnostics.trials.afterwards.operator_kinds import (
     name_of,
     tensors_in,
 )
-from perf_diagnostics.trials.steps.phases import LookedAt
+from perf_diagnostics.records import Phase
 
 #: Below this size a copy costs its launch and not its bytes, which take less than 3 µs at 25 GB/s. CUDA stages pageable
 #: memory at once up to this size, too (CUDA driver API, "API synchronization behavior").
 SMALL_BYTES = 64 * 2**10
 
 
-class _After(enum.Enum):
-    """What the host waited for last, so that the device has nothing left to do."""
+class Kind(enum.StrEnum):
+    """What crosses, or what the host waited for last, so that the device has nothing left to do."""
 
-    READ = enum.auto()
-    WAIT = enum.auto()
-    SMALL_COPY = enum.auto()
-    LARGE_COPY = enum.auto()
+    READ = "read"
+    WAIT = "wait"
+    SMALL_COPY = "small copy"
+    LARGE_COPY = "large copy"
 
 
 @dataclass
@@ -54,8 +54,20 @@ class StepCrossings:
     optimizer_ns: int = 0
 
 
-class Crossings(TorchDispatchMode, LookedAt):  # type: ignore[no-untyped-call]
-    """Watches operators, and takes the place of the probe for the phases they lie in.
+def _nobody(_kind: Kind) -> None:
+    """Nobody is told."""
+
+
+def _no_phase() -> Phase | None:
+    return None
+
+
+def _no_wait(_since_ns: int, _until_ns: int) -> int:
+    return 0
+
+
+class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Watches operators; who has a step end says so by :meth:`step_ends`.
 
     The host waits for a value that it reads, where it is told to (``synchronize``), and for a copy that is not
     ``non_blocking``: torch then waits for all that was queued before. Such a wait costs nothing while the device works,
@@ -67,27 +79,41 @@ class Crossings(TorchDispatchMode, LookedAt):  # type: ignore[no-untyped-call]
     Args:
         clock: host clock in ns.
         on_device: whether a tensor lies on the accelerator.
+        phase: the one that is under way.
+        data_wait_ns: for how long between two times of the clock the loop waited for data.
+        tell: is called at each crossing, between operators.
+        counts: whether what happens now is the training's own.
     """
 
-    def __init__(self, *, clock: Callable[[], int], on_device: Callable[[torch.Tensor], bool]) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], int],
+        on_device: Callable[[torch.Tensor], bool],
+        phase: Callable[[], Phase | None] = _no_phase,
+        data_wait_ns: Callable[[int, int], int] = _no_wait,
+        tell: Callable[[Kind], None] = _nobody,
+        counts: Callable[[], bool] = lambda: True,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.epoch = 0
         self.steps: list[StepCrossings] = []
         self.readers: collections.Counter[str] = collections.Counter()
         self._clock = clock
         self._on_device = on_device
+        self._phase, self._data_wait_ns, self._tell, self._counts = phase, data_wait_ns, tell, counts
         self._step = StepCrossings()
-        self._phase: Phase | None = None
         self._drained_ns: int | None = None
-        self._after = _After.READ
+        self._after = Kind.READ
         self._after_phase: Phase | None = None
         self._last_copy: Any = None
 
     # -- operators
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        began = self._clock()
         named = kwargs or {}
+        if not self._counts():
+            return func(*args, **named)
+        began = self._clock()
         result = func(*args, **named)
         ended = self._clock()
         packet = getattr(func, "_overloadpacket", func)
@@ -99,8 +125,8 @@ class Crossings(TorchDispatchMode, LookedAt):  # type: ignore[no-untyped-call]
             self._device_has_work(began)
         if brings_back or (on_device and asks_for_a_shape(func, packet, args)):
             self._step.reads += 1
-            self._noted(name_of(packet))
-        waited = _After.READ if brings_back else None
+            self._noted(name_of(packet), Kind.READ)
+        waited = Kind.READ if brings_back else None
         if copies_in:
             waited = self._copied(result, ended - began, waits=not is_non_blocking(packet, args, named))
         if self._drained_ns is not None:
@@ -111,44 +137,55 @@ class Crossings(TorchDispatchMode, LookedAt):  # type: ignore[no-untyped-call]
 
     def waited(self) -> None:
         """The host was told to wait for the device, and has done so."""
+        if not self._counts():
+            return
         self._step.waits += 1
-        self._noted("synchronize")
+        self._noted("synchronize", Kind.WAIT)
         if self._drained_ns is None:
-            self._drain(_After.WAIT)
+            self._drain(Kind.WAIT)
 
-    def _noted(self, name: str) -> None:
-        self.readers[f"{name} in {self._phase or Phase.OTHER}"] += 1
-        self._step.optimizer_waits += self._phase is Phase.OPTIMIZER
+    def step_ends(self) -> None:
+        """What was seen since the last one ended is a step's."""
+        self.steps.append(self._step)
+        self._step = StepCrossings()
 
-    def _drain(self, after: _After) -> None:
-        self._after, self._after_phase = after, self._phase
+    def _noted(self, name: str, kind: Kind) -> None:
+        phase = self._phase()
+        self.readers[f"{name} in {phase or Phase.OTHER}"] += 1
+        self._step.optimizer_waits += phase is Phase.OPTIMIZER
+        self._tell(kind)
+
+    def _drain(self, after: Kind) -> None:
+        self._after, self._after_phase = after, self._phase()
         self._drained_ns = self._clock()
 
-    def _copied(self, result: Any, host_ns: int, *, waits: bool) -> _After | None:
+    def _copied(self, result: Any, host_ns: int, *, waits: bool) -> Kind | None:
         """Note a copy in; what the host has waited for, if it has."""
         size = int(result.numel() * result.element_size())
         small = size < SMALL_BYTES
         self._step.copies.append(size)
-        if self._phase is Phase.TRANSFER:
+        if self._phase() is Phase.TRANSFER:
             self._step.transfer_bytes += size
         self._last_copy = result
-        if self._drained_ns is not None and not (small and self._after is _After.SMALL_COPY):
+        kind = Kind.SMALL_COPY if small else Kind.LARGE_COPY
+        self._tell(kind)
+        if self._drained_ns is not None and not (small and self._after is Kind.SMALL_COPY):
             # What comes before the device's next work by another cause than the stretch's own.
             self._drained_ns += host_ns
             self._step.small_ns += host_ns if small else 0
-        return (_After.SMALL_COPY if small else _After.LARGE_COPY) if waits else None
+        return kind if waits else None
 
     def _device_has_work(self, at_ns: int) -> None:
         if self._drained_ns is None:
             return
-        idle_ns = max(0, at_ns - self._drained_ns)
-        if self._after is _After.READ:
+        idle_ns = max(0, at_ns - self._drained_ns - self._data_wait_ns(self._drained_ns, at_ns))
+        if self._after is Kind.READ:
             self._step.idle_ns += idle_ns
-        elif self._after is _After.WAIT:
+        elif self._after is Kind.WAIT:
             self._step.wait_ns += idle_ns
-        elif self._after is _After.SMALL_COPY:
+        elif self._after is Kind.SMALL_COPY:
             self._step.small_ns += idle_ns
-        if self._after in (_After.READ, _After.WAIT) and self._after_phase is Phase.OPTIMIZER:
+        if self._after in (Kind.READ, Kind.WAIT) and self._after_phase is Phase.OPTIMIZER:
             self._step.optimizer_ns += idle_ns
         self._drained_ns = None
 
@@ -167,29 +204,14 @@ class Crossings(TorchDispatchMode, LookedAt):  # type: ignore[no-untyped-call]
             return to_host and not is_non_blocking(packet, args, named)
         return torch.Tag.data_dependent_output in getattr(func, "tags", ())
 
-    # -- phases
-
-    def end_step(
-        self, *, samples: int, tokens: int | None = None, padding_tokens: int | None = None, loss: Any = None
-    ) -> None:
-        self.steps.append(self._step)
-        self._step = StepCrossings()
-
-    @contextmanager
-    def _span(self, phase: Phase) -> Iterator[None]:
-        before, self._phase = self._phase, phase
-        began = self._clock()
-        try:
-            yield
-        finally:
-            self._phase = before
-            if phase is Phase.DATA_WAIT and self._drained_ns is not None:
-                self._drained_ns += self._clock() - began  # the loader's time, with or without a wait before it
-
 
 @contextmanager
 def showing_waits(device: torch.device, seen: Crossings) -> Iterator[None]:
-    """Let ``torch.<device>.synchronize`` and ``torch.accelerator.synchronize`` be seen as well; put back afterwards."""
+    """Let ``torch.<device>.synchronize`` and ``torch.accelerator.synchronize`` be seen as well; put back afterwards.
+
+    What somebody has put in their place meanwhile stays.
+    """
+    thread = threading.get_ident()
     modules: list[Any] = [getattr(torch, name, None) for name in (device.type, "accelerator")]
     before = [(module, module.synchronize) for module in modules if hasattr(module, "synchronize")]
 
@@ -197,15 +219,18 @@ def showing_waits(device: torch.device, seen: Crossings) -> Iterator[None]:
         @functools.wraps(wait)
         def waiting(*arguments: Any, **named: Any) -> Any:
             result = wait(*arguments, **named)
-            seen.waited()
+            if threading.get_ident() == thread:
+                seen.waited()
             return result
 
         return waiting
 
+    put = [(module, wait, shown(wait)) for module, wait in before]
     try:
-        for module, wait in before:
-            module.synchronize = shown(wait)
+        for module, _, ours in put:
+            module.synchronize = ours
         yield
     finally:
-        for module, wait in before:
-            module.synchronize = wait
+        for module, wait, ours in put:
+            if module.synchronize is ours:
+                module.synchronize = wait

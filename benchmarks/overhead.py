@@ -1,6 +1,6 @@
 """What measuring costs: bare loop, bare hooks, our probe and attach, torch.profiler, Lightning's profiler, traceml-ai.
 
-    python benchmarks/overhead.py [--rounds N] [--lengths MS ...] [--seconds S] [--json FILE]
+    python benchmarks/overhead.py [--rounds N] [--lengths MS ...] [--seconds S] [--device D] [--json FILE]
 
 Steps of a small real training (one thread) of about 0.3, 1, 5 and 50 ms. Every round runs each contender once, in a
 process of its own and in random order. In a process short stretches of steps take turns: in each turn one under the
@@ -36,6 +36,10 @@ The steps' own scatter is kept small, for plain and measured stretches alike: th
 core (a tool's threads have the others), and glibc's allocator keeps the memory that it has; where it gives large
 tensors back and gets them anew, page by page, a step of 5 ms scatters by a tenth.
 
+With ``--device cuda`` the batches lie on the device, each stretch begins and ends with a wait for it, and of its steps
+only the mean is of the device's time: the host runs ahead. ``hooks`` records no event there, which our own do at each
+border, and its reach is not said.
+
 What a tool costs at rest in its process is in its plain stretches too (traceml-ai cannot be turned off), so its
 quickest stretch is also held against the quickest one of the bare processes. What is not installed is named and left
 out. Take a quiet machine with two free cores.
@@ -57,6 +61,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
+import torch
 from overhead_contenders import CONTENDERS, Work, steps_in
 from overhead_worker import Length, Stretch, Took, Turn, keep_memory, on_one_core, timed
 from scipy import special
@@ -93,18 +98,19 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--lengths", type=float, nargs="+", default=LENGTHS_MS, help="of a step, in ms")
     parser.add_argument("--seconds", type=float, default=2.5, help="of turns of each length in each process")
     parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS))
+    parser.add_argument("--device", default="cpu", help="where the model is trained (default: cpu)")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     asked = parser.parse_args(arguments)
     there = [name for name in asked.contenders if installed(name)]
-    lengths = [length_of(length_ms / 1e3) for length_ms in asked.lengths]
-    found = rounds(there, lengths, asked.rounds, asked.seconds)
+    lengths = [length_of(length_ms / 1e3, asked.device) for length_ms in asked.lengths]
+    found = rounds(there, lengths, asked.rounds, asked.seconds, asked.device)
     rows = []
     for position, length_ms in enumerate(asked.lengths):
         bare = [process["lengths"][position] for process in found["bare"]]
         for name in there:
             ours = [process["lengths"][position] for process in found[name]]
             row = compared(ours, bare)
-            most_s = reach_s(name, length_ms, row["plain_s"])
+            most_s = reach_s(name, length_ms, row["plain_s"]) if asked.device == "cpu" else None
             rows.append({"length_ms": length_ms, "contender": name, **row, "reach_s": most_s})
             print(in_words(rows[-1]))
         for line in against_hooks([row for row in rows if row["length_ms"] == length_ms]):
@@ -128,7 +134,7 @@ def installed(contender: str) -> bool:
 
 
 def rounds(
-    contenders: Sequence[str], lengths: Sequence[Length], count: int, seconds: float
+    contenders: Sequence[str], lengths: Sequence[Length], count: int, seconds: float, device: str = "cpu"
 ) -> dict[str, list[dict[str, Any]]]:
     """What every contender's processes brought, round by round; the bare loop is always among them."""
     order = list(dict.fromkeys(["bare", *contenders]))
@@ -138,19 +144,19 @@ def rounds(
         shuffle(order)
         for name in order:
             print(f"round {number + 1} of {count}: {name}", file=sys.stderr, flush=True)
-            found[name].append(in_a_process(name, lengths, seconds, number))
+            found[name].append(in_a_process(name, lengths, seconds, number, device))
     return found
 
 
-def length_of(step_s: float) -> Length:
+def length_of(step_s: float, device: str = "cpu") -> Length:
     """Steps of about so many seconds."""
-    return Length(rows_for(step_s), max(LEAST_STRETCH, round(STRETCH_S / step_s)))
+    return Length(rows_for(step_s, device), max(LEAST_STRETCH, round(STRETCH_S / step_s)))
 
 
-def rows_for(step_s: float) -> int:
+def rows_for(step_s: float, device: str = "cpu") -> int:
     """How many rows a batch needs for a step of about so many seconds, by the quickest of some short stretches."""
     keep_memory()
-    work, rows = Work(1), 1
+    work, rows = Work(1, torch.device(device)), 1
     while rows < 2**24 and _quickest_step_s(work, rows) < step_s:
         rows *= 2
     low, high = rows // 2, rows
@@ -164,10 +170,13 @@ def _quickest_step_s(work: Work, rows: int) -> float:
     work.resize(rows)
     work.plain(3)
     with on_one_core():
-        return min(timed(work.plain, work, 5).median_s for _ in range(10))
+        short = [timed(work.plain, work, 5) for _ in range(10)]
+    return min(took.median_s if work.device.type == "cpu" else took.mean_s for took in short)
 
 
-def in_a_process(contender: str, lengths: Sequence[Length], seconds: float, seed: int = 0) -> dict[str, Any]:
+def in_a_process(
+    contender: str, lengths: Sequence[Length], seconds: float, seed: int = 0, device: str = "cpu"
+) -> dict[str, Any]:
     """Run the worker.
 
     Raises:
@@ -175,7 +184,7 @@ def in_a_process(contender: str, lengths: Sequence[Length], seconds: float, seed
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "result.json"
-        options = [f"--out={out}", f"--seconds={seconds}", f"--seed={seed}"]
+        options = [f"--out={out}", f"--seconds={seconds}", f"--seed={seed}", f"--device={device}"]
         task = [contender, *options, "--lengths", *(str(length) for length in lengths)]
         command = [sys.executable, str(WORKER), *task]
         if contender == "traceml-ai":

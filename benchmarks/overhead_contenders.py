@@ -36,9 +36,10 @@ BORDERS = 10
 
 @dataclass
 class Work:
-    """A real training whose step's length is set by the rows of its batch; one thread."""
+    """A real training whose step's length is set by the rows of its batch; one thread, its batch on the device."""
 
     rows: int
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     #: Host clock in ns at which each step asked for its batch.
     asked_ns: array[int] = field(default_factory=lambda: array("q"))
     model: torch.nn.Module = field(init=False)
@@ -50,16 +51,21 @@ class Work:
         torch.set_num_threads(1)
         torch.manual_seed(0)
         layers = (torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 1))
-        self.model = torch.nn.Sequential(*layers)
+        self.model = torch.nn.Sequential(*layers).to(self.device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6)
-        self.data = _Same(self.asked_ns)
+        self.data = _Same(self.asked_ns, self.wait)
         self.loader = DataLoader(self.data, batch_size=None)
         self.resize(self.rows)
 
     def resize(self, rows: int) -> None:
         """From now on batches have so many rows; the loader stays, for a tool may know it by now."""
         self.rows = rows
-        self.data.batch = torch.randn(rows, WIDTH), torch.randn(rows, 1)
+        self.data.batch = torch.randn(rows, WIDTH, device=self.device), torch.randn(rows, 1, device=self.device)
+
+    def wait(self) -> None:
+        """Until the device has done all that it was given."""
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize(self.device)
 
     def batches(self, steps: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         return itertools.islice(self.loader, steps)
@@ -80,9 +86,9 @@ class _Same(IterableDataset[Any]):
     The first batches of each pass, ``settling`` of them, are asked for without a note.
     """
 
-    def __init__(self, asked_ns: array[int]) -> None:
+    def __init__(self, asked_ns: array[int], wait: Callable[[], None]) -> None:
         self.batch: tuple[torch.Tensor, torch.Tensor] | None = None
-        self._asked_ns = asked_ns
+        self._asked_ns, self._wait = asked_ns, wait
         self.settling = 0
         #: CPU time of the thread when the first batch was asked for that is noted.
         self.cpu_began_ns = 0
@@ -91,6 +97,7 @@ class _Same(IterableDataset[Any]):
         note, clock, batch = self._asked_ns.append, time.perf_counter_ns, self.batch
         for _ in range(self.settling):
             yield batch
+        self._wait()
         self.cpu_began_ns = time.thread_time_ns()
         while True:
             note(clock())
@@ -122,9 +129,10 @@ def bare(work: Work) -> Iterator[Bench]:
 
 @contextlib.contextmanager
 def probe(work: Work) -> Iterator[Bench]:
+    from perf_diagnostics.measure.steps.device_clock import event_source
     from perf_diagnostics.measure.steps.probe import Probe
 
-    measured = Probe()
+    measured = Probe(events=event_source(work.device, time.perf_counter_ns))
     kept = on_tape = 0
 
     def run(steps: int) -> None:
@@ -308,6 +316,8 @@ def _put(place: Any, name: str, wanted: dict[str, Any]) -> None:
 def torch_profiler(work: Work) -> Iterator[Bench]:
     """Recording all the time; its work at the end of a recording is not in the steps."""
     activities = [torch.profiler.ProfilerActivity.CPU]
+    if work.device.type == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
     profiler: Any = None
     kept = 0
 

@@ -1,6 +1,6 @@
 """Trains a small model in this process, in turns under one measuring tool and without it, and notes the steps' times.
 
-    python benchmarks/overhead_worker.py CONTENDER --lengths ROWS:STEPS ... --seconds S --seed N --out FILE
+    python benchmarks/overhead_worker.py CONTENDER --lengths ROWS:STEPS ... --seconds S --seed N --device D --out FILE
 
 ``overhead.py`` runs this, each contender in processes of its own; ``traceml-ai`` runs it through its launcher. A step
 is timed from the moment at which it asks for its batch to the next step's: the data set notes the clock, which costs
@@ -28,6 +28,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple, TypeAlias
 
+import torch
 from overhead_contenders import CONTENDERS, Bench, Work
 
 #: Imports, first allocations, the tools' own warm-up.
@@ -88,14 +89,16 @@ class Stretch(NamedTuple):
 Turn: TypeAlias = tuple[Stretch, Stretch, Stretch]
 
 
-def measure(contender: str, lengths: Sequence[Length], seconds: float, seed: int) -> dict[str, Any]:
+def measure(
+    contender: str, lengths: Sequence[Length], seconds: float, seed: int, device: str = "cpu"
+) -> dict[str, Any]:
     """What each length brought, and over all of them the steps run under the tool and those that it recorded.
 
     For each length as many turns are run as fit into these seconds, and at least four: a tool that is slow to turn on
     and off has fewer.
     """
     keep_memory()
-    work = Work(lengths[0].rows)
+    work = Work(lengths[0].rows, torch.device(device))
     work.plain(WARM_UP_STEPS)
     shuffle = random.Random(seed).shuffle
     with CONTENDERS[contender](work) as bench:
@@ -169,6 +172,7 @@ def timed(run: Callable[[int], None], work: Work, steps: int, *, settling: int =
     del work.asked_ns[:]
     work.data.settling = settling
     run(settling + steps)
+    work.wait()
     work.asked_ns.append(time.perf_counter_ns())
     cpu_ns = time.thread_time_ns() - work.data.cpu_began_ns
     if len(work.asked_ns) != steps + 1:
@@ -253,9 +257,10 @@ def main() -> None:
     parser.add_argument("--lengths", type=Length.of, nargs="+", required=True, metavar="ROWS:STEPS")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--seed", type=int, default=0, help="of the order in each turn")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
-    found = measure(asked.contender, asked.lengths, asked.seconds, asked.seed)
+    found = measure(asked.contender, asked.lengths, asked.seconds, asked.seed, asked.device)
     asked.out.write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -29,8 +29,8 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What times real training steps on this machine gets a second try: somebody else may have been busy on it.
 
-    What is judged by such times alone does not run beside other tests at all, and gets a third one; beside them,
-    whatever trains gets a second.
+    What is judged by such times alone does not run beside other tests, unless it says that it may, and gets a third
+    one; beside them, whatever trains gets a second.
     """
     shared = getattr(config, "workerinput", {}).get("workercount", 1) > 1
     for item in items:
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.flaky(reruns=2))
         elif trains or item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.flaky(reruns=1))
-        if shared and item.get_closest_marker("planted"):
+        if shared and item.get_closest_marker("planted") and not item.get_closest_marker("beside"):
             item.add_marker(pytest.mark.skip(reason="measures with nothing beside it: run it without -n"))
 
 

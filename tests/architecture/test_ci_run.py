@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.test_makefile import MARKERS, commands
+from tests.architecture import test_makefile
+from tests.architecture.test_makefile import commands
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / ".ci" / "run"
+
+#: ``beside`` says of planted faults how they are run.
+MARKERS = (*test_makefile.MARKERS, "beside")
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
@@ -37,13 +41,24 @@ def selects(line: str, marked: tuple[str, ...]) -> bool:
 def test_every_test_runs_once_and_none_that_needs_a_gpu(count: int) -> None:
     lines = pytest_lines()
     for marked in itertools.combinations(MARKERS, count):
+        if "beside" in marked and "planted" not in marked:
+            continue  # it says how those are run
         chosen = [line for line in lines if selects(line, marked)]
         assert len(chosen) == (0 if "gpu" in marked else 1), (marked, chosen)
 
 
-def test_planted_faults_are_measured_with_nothing_beside_them() -> None:
-    lines = [line for line in pytest_lines() if selects(line, ("planted",))]
-    assert lines and not any(" -n " in line or "numprocesses" in line for line in lines)
+def test_planted_faults_are_measured_with_nothing_beside_them_or_with_one_other_of_their_kind() -> None:
+    (alone,) = (line for line in pytest_lines() if selects(line, ("planted",)))
+    assert " -n " not in alone and "numprocesses" not in alone
+    (beside,) = (line for line in pytest_lines() if selects(line, ("planted", "beside")))
+    assert " -n 2 " in beside
+
+
+def test_nothing_but_a_planted_fault_is_said_to_bear_another_one_beside_it() -> None:
+    holding = [
+        path for path in (ROOT / "tests").rglob("test_*.py") if "mark.beside" in path.read_text(encoding="utf-8")
+    ]
+    assert [path.name for path in holding if path.name != Path(__file__).name] == ["test_plants.py"]
 
 
 @pytest.mark.parametrize("markers", [("planted",), ("slow", "browser", "office")])

@@ -1,4 +1,4 @@
-"""What the rules make of real trainings on a GPU: runs of tests/planted/scripts/on_a_gpu.py, kept as they were recorded.
+"""What the rules make of real trainings on a GPU: runs of tests/planted/scripts/on_a_gpu.py, as they were recorded.
 
 One NVIDIA H200, in a virtual machine with 16 cores, torch 2.11.0+cu130, 2026-11-27; trimmed to what was written by
 ``perf-diagnostics run``, and without what names the machine. Batches had half the rows that the script gives them now,

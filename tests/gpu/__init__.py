@@ -1,9 +1,9 @@
 """What the pretended devices of the other tests stand in for, on real ones: ``pytest tests/gpu -m gpu``.
 
-They take about four minutes on one CUDA device that nobody else uses, and need what the other tests need (no network,
-no data); those that compile need a C compiler beside Triton, one needs two devices. On a machine that reads no power,
-has no compiler, or shares its GPU by MIG, the tests that ask for it are skipped with that reason. Where a library warns
-while it is imported, ``-W default`` keeps pytest from taking that for an error.
+They take about seven minutes on one CUDA device that nobody else uses, five of them the planted faults, and need what
+the other tests need (no network, no data); those that compile need a C compiler beside Triton, one needs two devices.
+On a machine that reads no power, has no compiler, or shares its GPU by MIG, the tests that ask for it are skipped with
+that reason. Where a library warns while it is imported, ``-W default`` keeps pytest from taking that for an error.
 """
 
 from __future__ import annotations

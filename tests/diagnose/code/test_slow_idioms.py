@@ -149,6 +149,15 @@ def test_only_a_line_of_a_sizeable_share_is_told() -> None:
     assert slow_idiom(taking(0.99 * LEAST_SHARE, slow)) is None
 
 
+@pytest.mark.parametrize(
+    ("drawn", "told"),
+    [("torch.multinomial(p, 1)", False), ("scores.argmax(-1)", False), ("policy.sample()", False), ("new", True)],
+)
+def test_an_answer_that_grows_by_what_is_chosen_is_no_history_that_grows(drawn, told) -> None:
+    grown = line(f"tokens = torch.cat([tokens, {drawn}], 1)", tokens="grown")
+    assert (slow_idiom(taking(0.3, grown)) is not None) is told
+
+
 def test_layers_that_join_what_they_are_given_are_no_history_that_grows() -> None:
     grown = line("x = torch.cat([x, new], dim=1)", x="grown")
     assert slow_idiom(taking(0.3, grown)) is not None

@@ -130,6 +130,13 @@ def test_a_fused_update_far_above_its_floor_is_a_warning():
     assert found(ask(0.4, floor_s=0.1, facts=now)).severity is Severity.WARNING
 
 
+def test_a_fused_update_far_above_what_its_tensors_take_elsewhere_is_what_they_take_here():
+    # 30,000 tensors at 3.6 us are 0.108 s of 0.4, and memory allows 0.02.
+    facts = {"optimizer": "AdamW", "optimizer_tensors": 30_000}
+    assert found(ask(0.4, floor_s=0.02, facts=facts | {"optimizer_implementation": "fused"})).severity is Severity.INFO
+    assert found(ask(0.4, floor_s=0.02, facts=facts | ADAMW)).severity is Severity.WARNING
+
+
 def test_accumulation_continues_from_the_setting():
     finding = found(ask(0.4, settings={"accumulation_steps": 3}))
     assert {"accumulation_steps": 6} in changes(finding)

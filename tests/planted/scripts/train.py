@@ -108,7 +108,8 @@ short = args.fault == "short-epochs"
 rows = Vectors(10 * BATCH if short else 4096)
 if args.fault.endswith("-sampler"):
     loader = DataLoader(rows, batch_sampler=Balanced(rows.labels))
-elif args.fault in MODELS or args.fault in composed.MODELS:  # steps are short: batches are cut out whole
+elif args.fault in MODELS or args.fault in composed.MODELS or args.fault.endswith("-table"):
+    # Steps are short: batches are cut out whole.
     whole = TensorDataset(rows.rows, rows.labels)
     loader = DataLoader(whole, batch_size=None, sampler=BatchSampler(RandomSampler(whole), BATCH, drop_last=False))
 else:

@@ -252,7 +252,21 @@ def _grown(node: _Node) -> str:
         or _call(value, "concat", of=_PANDAS)
         or (isinstance(value, ast.BinOp) and isinstance(value.right, ast.List))
     )
-    return target if joins else ""
+    return target if joins and not _draws(value) else ""
+
+
+def _draws(value: ast.AST) -> bool:
+    """Whether what is added is chosen in the same line: an answer grows by a token a row, which is quickly copied.
+
+    The model is asked for the next one with all before it, and choosing it takes longer than to copy what there is.
+    """
+    calls = (one.func for one in ast.walk(value) if isinstance(one, ast.Call))
+    named = {
+        one.attr if isinstance(one, ast.Attribute) else one.id
+        for one in calls
+        if isinstance(one, ast.Attribute | ast.Name)
+    }
+    return not named.isdisjoint(("multinomial", "argmax", "topk", "sample"))
 
 
 def _windowed(node: _Node) -> str:

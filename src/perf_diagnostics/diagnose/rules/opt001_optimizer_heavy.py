@@ -131,8 +131,10 @@ class OptimizerHeavy:
                 return cleared(self, says, *numbers)
         fixable_at_most = _above_floor(share, seconds, None if floor_s is None else _fastest_s(facts))
         proved = floor_s is not None and seconds >= self.above_floor * floor_s
-        # A share by itself is no fault: where torch has nothing faster, it is what this optimizer costs.
-        severity = found.severity if proved or _has_faster(facts) else Severity.INFO
+        # A share by itself is no fault: where torch has nothing faster, it is what this optimizer costs. So it is where
+        # the tensors are the floor: what one of them takes (:data:`TENSOR_S`) is another machine's.
+        by_memory = proved and _tensors_s(facts) <= optimizer_floor_s(facts)
+        severity = found.severity if by_memory or _has_faster(facts) else Severity.INFO
         return Finding(
             code=self.code,
             name=self.name,

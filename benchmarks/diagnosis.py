@@ -1,10 +1,11 @@
 """How often the verdict is right: every planted fault, its control and its fix, diagnosed and scored.
 
-    python benchmarks/diagnosis.py [--made-up] [--only NAME ...] [--seeds N] [--parts plants drawn doses]
+    python benchmarks/diagnosis.py [--made-up] [--only NAME ...] [--seeds N] [--parts plants drawn doses gpu]
                                    [--drawn N] [--seed S] [--traceml PYTHON] [--output FOLDER]
 
 The arms of a real plant run interleaved, twice each: control, faulty, fix, fix, faulty, control. ``drawn`` adds
-situations that a seed draws (tests/planted/drawn.py), so that what is scored was designed by nobody. Beside the plants,
+situations that a seed draws (tests/planted/drawn.py), so that what is scored was designed by nobody. ``gpu`` trains
+those of tests/planted/on_a_gpu.py on a CUDA device, each arm once. Beside the plants,
 dose-response tables: how often each limit fires at 0, half, twice and four times its dose, in made-up records over many
 seeds and in real trainings. Confidence is held against hit rates, and promised gains against realised ones
 (calibration.py).
@@ -32,12 +33,14 @@ from benchmarks.dose_response import made_up_curves, real_curves, real_runs, sec
 from benchmarks.other_verdicts import TRACEML_MISSING, TraceML
 from benchmarks.progress import Progress
 from benchmarks.scores import OTHERS, Others, Row, scored, summary
+from tests.planted import on_a_gpu
 from tests.planted.bench import Workbench
 from tests.planted.drawn import draw
 from tests.planted.plant import Plant
 from tests.planted.registry import PLANTS
+from tests.planted.warm import WarmStart
 
-PARTS = ("plants", "drawn", "doses")
+PARTS = ("plants", "drawn", "doses", "gpu")
 
 #: What keeps a plant from being scored, but not the next one.
 _BROKEN = (RuntimeError, subprocess.TimeoutExpired)
@@ -134,11 +137,12 @@ class Scoring:
     def plants(self, work: Sequence[tuple[Plant, int]], progress: Progress) -> None:
         """Score these plants under these seeds; one that breaks is named, and the next one is tried."""
         for at, (plant, seed) in enumerate(work):
-            runs = self.bench.missing(plant, seed)
+            once = plant in on_a_gpu.PLANTS
+            runs = self.bench.missing(plant, seed, once=once)
             if plant.real:
                 progress.say(f"{plant.name}, seed {seed}: {at + 1} of {len(work)}, {runs} runs")
             try:
-                found = scored(plant, self.bench, seed, self.others)
+                found = scored(plant, self.bench, seed, self.others, once=once)
             except _BROKEN as error:
                 self.broken.append(f"{plant.name}, seed {seed}: {error}")
                 print(self.broken[-1], file=sys.stderr, flush=True)
@@ -186,6 +190,8 @@ def _work(given: argparse.Namespace) -> Iterator[tuple[Plant, int]]:
             if plant not in drawn:
                 yield from ((plant, seed) for seed in range(given.seeds if plant.real else 1))
     yield from ((plant, number) for number, plant in enumerate(drawn) if plant in asked)
+    if "gpu" in given.parts:
+        yield from ((plant, seed) for plant in on_a_gpu.PLANTS for seed in range(given.seeds))
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -205,12 +211,14 @@ def main(arguments: Sequence[str]) -> None:
     given = parser.parse_args(arguments)
     given.output.mkdir(parents=True, exist_ok=True)
     bench = Workbench(given.output / "runs", keep=True)
+    if given.parts == ["gpu"]:  # a GPU's time is dear: what scripts import, they find there
+        bench.start = WarmStart(PYTORCH_NVML_BASED_CUDA_CHECK="1")
     traceml = TraceML(given.traceml)
     scoring = Scoring(given.output, bench, {**OTHERS, "TraceML": traceml})
     try:
         work = list(_work(given))
         doses = "doses" in given.parts and not given.only
-        runs = sum(bench.missing(plant, seed) for plant, seed in work)
+        runs = sum(bench.missing(plant, seed, once=plant in on_a_gpu.PLANTS) for plant, seed in work)
         progress = Progress(runs + (real_runs(given.seeds) if doses and not given.made_up else 0), lambda: bench.ran)
         scoring.plants(work, progress)
         if doses:

@@ -55,14 +55,9 @@ class Row:
     others_alarm: dict[str, bool | None]
 
 
-def scored(plant: Plant, bench: Workbench, seed: int, asked: Others = OTHERS) -> list[Row]:
-    """Run (or read) the arms of a plant and score what is said of them, turn by turn."""
-    turns: Sequence[Turn]
-    if plant.real:
-        turns = bench.abba(plant, seed)
-    else:
-        control = None if plant.control is None else bench.see(plant.control, seed)
-        turns = (Turn(bench.see(plant.faulty, seed), control),)
+def scored(plant: Plant, bench: Workbench, seed: int, asked: Others = OTHERS, *, once: bool = False) -> list[Row]:
+    """Run (or read) the arms of a plant and score what is said of them, turn by turn; ``once``: in one turn."""
+    turns: Sequence[Turn] = bench.abba(plant, seed) if plant.real and not once else (bench.once(plant, seed),)
     realised = mean_gain(turns)
     gains = tuple(turn.gain for turn in turns if turn.gain is not None)
     return [_row(plant, seed, number, turn, realised, gains, asked) for number, turn in enumerate(turns)]

@@ -149,15 +149,21 @@ class Workbench:
         )
         return first, second
 
-    def missing(self, plant: Plant, seed: int) -> int:
-        """How many runs :meth:`abba` would make that are not there yet; none for made-up records and traces."""
+    def once(self, plant: Plant, seed: int) -> Turn:
+        """Each arm of a plant once, and not again where another plant has the same one."""
+        control, fix = (None if arm is None else self.see(arm, seed) for arm in (plant.control, plant.fix))
+        return Turn(self.see(plant.faulty, seed), control, fix)
+
+    def missing(self, plant: Plant, seed: int, *, once: bool = False) -> int:
+        """How many runs :meth:`abba`, or :meth:`once`, would make that are not there yet.
+
+        None for made-up records and traces.
+        """
         if not plant.real:
             return 0
+        turns = [""] if once else [_turn(plant, turn) for turn in range(2)]
         places = [
-            self._place(arm, seed, _turn(plant, turn))
-            for arm in _arms(plant).values()
-            for turn in range(2)
-            for _ in range(_sizes(arm))
+            self._place(arm, seed, turn) for arm in _arms(plant).values() for turn in turns for _ in range(_sizes(arm))
         ]
         return sum(not (self.keep and (place / _DONE).exists()) for place in places)
 

@@ -102,6 +102,8 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
     "copies_in_per_step": ("1", "copies of tensors from host to device a step"),
     "copies_in_median_bytes": ("bytes", "median size of these copies"),
     "copies_in_transfer_bytes": ("bytes", "what of them is copied inside transfer, a step"),
+    "copies_in_large_bytes": ("bytes", "what of them is in copies of 64 KiB and more, a step"),
+    "copies_in_pinned_bytes": ("bytes", "what of that comes from pinned memory, a step"),
     "small_copies_per_step": ("1", "copies of less than 64 KiB from host to device a step"),
     "small_copies_cost_s": ("s", "host time they cost a step, waiting for a device at work left out"),
     "small_copies_cost_low_s": ("s", "lower end of its 95 % interval"),

@@ -8,7 +8,7 @@ from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.xfr001_transfer_bound import TransferBound
 from perf_diagnostics.diagnose.rules.xfr002_pageable_copies import PageableCopies
 from perf_diagnostics.diagnose.wording import percent
-from tests.diagnose.answers import ask_trial, clear, found, number
+from tests.diagnose.answers import ask_trial, clear, found, missing, number
 
 
 def ask(rate=None, *, pinned=False, copies=0.1):
@@ -62,3 +62,21 @@ def test_without_the_bytes_no_gain_is_claimed():
 
 def test_pinned_batches_are_clear_at_any_rate():
     clear(ask(0.25, pinned=True))
+
+
+@pytest.mark.parametrize(("pinned", "said"), [(0.4, True), (0.4, None), (0.6, False)])
+def test_what_the_copies_come_from_counts_and_not_what_the_loader_says(pinned, said):
+    quantities = {"copies_in_large_bytes": 100e6, "copies_in_pinned_bytes": pinned * 100e6}
+    facts = {} if said is None else {"pin_memory": said}
+    answer = ask_trial(PageableCopies(), device="cuda:0", quantities=quantities, facts=facts, transfer=0.1, forward=0.9)
+    if pinned > 0.5:
+        clear(answer)
+    else:
+        (remedy,) = found(answer).remedies
+        assert not remedy.change and "pin_memory()" in remedy.says
+
+
+def test_without_large_copies_and_a_loader_nothing_is_known():
+    nothing = {"copies_in_large_bytes": 0.0, "copies_in_pinned_bytes": 0.0}
+    for quantities in ({}, nothing):
+        missing(ask_trial(PageableCopies(), device="cuda:0", quantities=quantities, transfer=0.1, forward=0.9))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import torch
 from perf_diagnostics import attach
 from perf_diagnostics.integrations.one_step.crossings_look import CrossingsLook
 from perf_diagnostics.integrations.one_step.mode_stack import is_alone
+from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
 from perf_diagnostics.integrations.record.training_folder import WARM_UP_STEPS
 from perf_diagnostics.measure.crossings.summed import STEPS
 from perf_diagnostics.records import TrialResult
@@ -134,3 +137,31 @@ def test_a_mode_of_the_users_own_is_left_alone(tmp_path: Path) -> None:
             return model(batch).sum() * model(batch).sum().item()
 
     assert trained(tmp_path, loss_of).value("reads_back_per_step") == 1
+
+
+def test_a_fault_of_ours_ends_the_looking_and_not_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_self: OperatorLines) -> Any:
+        raise ValueError("no such frame")
+
+    monkeypatch.setattr(OperatorLines, "line", broken)
+    result = trained(tmp_path, lambda model, batch: model(batch).sum() * model(batch).sum().item())
+    assert len(result.steps[0]) == LONG and result.value("reads_back_per_step") is None
+    gap = result.gap("copies_in_per_step")
+    assert gap is not None and "no such frame" in gap.why
+
+
+def test_looking_imports_no_compiler() -> None:
+    """It takes about a second, and stays in somebody's process."""
+    script = """
+import sys, torch
+from perf_diagnostics.integrations.one_step.mode_stack import put_on, take_off
+from perf_diagnostics.measure.crossings.crossings import Crossings
+seen = Crossings(clock=lambda: 0, on_device=lambda tensor: True)
+put_on(seen)
+(torch.ones(2) + 1).sum().item()
+take_off(seen)
+seen.step_ends()
+assert seen.steps[0].reads == 1
+sys.exit("torch._dynamo" in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

@@ -48,6 +48,19 @@ def test_copies_in_are_counted_with_their_bytes_wherever_they_come_from() -> Non
     assert (step.reads, step.idle_ns) == (0, 0)
 
 
+def test_where_large_copies_come_from_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned, pageable, small = torch.ones(16384), torch.ones(8192), torch.ones(8)
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda self: self.numel() == 16384)
+
+    def act(_seen: PhasedCrossings, _clock: FakeClock) -> None:
+        for one in (pinned, pageable, small):
+            one.to(DEVICE)
+        torch.empty(16384, dtype=DEVICE).copy_(pinned)
+
+    (step,) = looked(act).steps
+    assert (step.large_bytes, step.pinned_bytes) == (2 * 131072 + 65536, 2 * 131072)
+
+
 def test_what_stays_on_its_side_is_no_crossing_and_a_measured_zero() -> None:
     def act(_seen: PhasedCrossings, _clock: FakeClock) -> None:
         there = torch.zeros(4, dtype=DEVICE)

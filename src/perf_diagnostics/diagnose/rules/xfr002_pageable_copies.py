@@ -19,9 +19,10 @@ class PageableCopies:
     """Batches are copied to the device from memory that is not pinned.
 
     What it measures:
-        Whether the loader pins its batches, and the share of the step that the copies to the device take. Where both
-        were measured, how fast they are against large copies from pinned memory: what is missing is what pinning could
-        win, and from 60 % of that rate on it is not said to be a fault.
+        Whether large copies come from pinned memory, in a few steps that do not count, or else whether the loader pins
+        its batches; and the share of the step that the copies to the device take. Where both were measured, how fast
+        they are against large copies from pinned memory: what is missing is what pinning could win, and from 60 % of
+        that rate on it is not said to be a fault.
 
     Why it matters:
         A copy from pageable memory goes through a staging buffer and holds the host up; it is slower and cannot run
@@ -33,7 +34,8 @@ class PageableCopies:
 
     When it is wrong:
         Pinning costs host memory and time of its own; for a few small copies it gains nothing, and these are slower
-        than large ones from pinned memory, too. That a loop pins its batches itself is seen by their rate only.
+        than large ones from pinned memory, too. Where nobody looked at the copies, a loop that pins its batches itself
+        is seen by their rate only.
     """
 
     code: ClassVar[str] = "XFR002"
@@ -52,9 +54,7 @@ class PageableCopies:
 
     def check(self, facts: TrialFacts) -> Answer:
         facts.require_accelerator("device_transfer_ns")
-        pinned = facts.result.facts.get("pin_memory")
-        if not isinstance(pinned, bool):
-            raise facts.missing("pin_memory", "whether batches are pinned was not recorded")
+        pinned = _pinned(facts)
         share = facts.share(Phase.TRANSFER)
         numbers: tuple[Evidence, ...] = (
             Evidence(metric="pinned host memory", value="yes" if pinned else "no"),
@@ -79,7 +79,7 @@ class PageableCopies:
             f"{percent(share.value)} of the step{slower}.",
             scope=facts.label,
             evidence=numbers,
-            remedies=(Remedy("Pin the host's memory and copy non_blocking.", {"pin_memory": True}),),
+            remedies=(_remedy(facts),),
             recoverable=None if rate is None else recoverable(share.scaled(1 - rate), self.family),
             confidence=confidence(
                 Tier.CONFIGURATION if rate is None else Tier.SHARE_AND_CAUSE,
@@ -89,6 +89,29 @@ class PageableCopies:
             ),
             claims={str(Phase.TRANSFER): share.value},
         )
+
+
+def _pinned(facts: TrialFacts) -> bool:
+    """Whether most bytes of large copies come from pinned memory; where nobody looked, whether the loader pins.
+
+    Raises:
+        NotMeasured: neither is known.
+    """
+    large, pinned = (facts.result.value(f"copies_in_{which}_bytes") for which in ("large", "pinned"))
+    if large and pinned is not None:
+        return pinned >= large / 2
+    said = facts.result.facts.get("pin_memory")
+    if not isinstance(said, bool):
+        raise facts.missing("pin_memory", "whether batches are pinned was not recorded")
+    return said
+
+
+def _remedy(facts: TrialFacts) -> Remedy:
+    """By a loader's setting, unless it pins already, and its batches are changed on the way, or none was seen."""
+    says = "Pin the host's memory and copy non_blocking."
+    if facts.result.facts.get("pin_memory") is False:
+        return Remedy(says, {"pin_memory": True})
+    return Remedy(f"{says} What makes the batches may call pin_memory() on them, once for those that come again.")
 
 
 def _rate(rate: float, slow_rate: float) -> Evidence:

@@ -11,11 +11,12 @@ import torch
 
 from perf_diagnostics.integrations.one_step import mode_stack
 from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
+from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import DATA_WAIT, LoopProbe
 from perf_diagnostics.integrations.steps.step_state import NOTHING
 from perf_diagnostics.measure.crossings.crossings import Crossings, Kind, showing_waits
 from perf_diagnostics.measure.crossings.summed import STEPS, quantities
-from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.measure.observation import Observations, in_words
 from perf_diagnostics.measure.steps.tape import times_and_codes
 from perf_diagnostics.records import ALL_PHASES, Json, Phase, Quantity
 
@@ -101,6 +102,7 @@ class CrossingsLook:
                 data_wait_ns=self._data_wait_ns,
                 tell=self._tell,
                 counts=lambda: state.active and state.inside != DATA_WAIT,
+                faults=FAULTS,
             )
             self._mode = mode
             self._undo.callback(mode_stack.take_off, mode)
@@ -115,10 +117,13 @@ class CrossingsLook:
         if mode is None:
             return
         mode.step_ends()
-        if len(mode.steps) < STEPS:
+        if len(mode.steps) < STEPS and mode.fault is None:
+            return
+        self._stop()
+        if mode.fault is not None:
+            self._observations.note(SIGNAL, in_words(mode.fault))
             return
         with self._observations.guard(SIGNAL):
-            self._stop()
             self.quantities = quantities(mode, "that do not count")
             self.facts = {LINES: self._told()}
 

@@ -41,10 +41,16 @@ class Kind(enum.StrEnum):
 
 @dataclass
 class StepCrossings:
-    """One step's crossings: the bytes of each copy in, and what small copies, reads and mere waits cost, in ns."""
+    """One step's crossings: the bytes of each copy in, and what small copies, reads and mere waits cost, in ns.
+
+    ``large_bytes`` are those in copies of :data:`SMALL_BYTES` and more whose source was seen, ``pinned_bytes`` what of
+    them comes from pinned memory.
+    """
 
     copies: list[int] = field(default_factory=list)
     transfer_bytes: int = 0
+    large_bytes: int = 0
+    pinned_bytes: int = 0
     small_ns: int = 0
     reads: int = 0
     idle_ns: int = 0
@@ -83,7 +89,10 @@ class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
         data_wait_ns: for how long between two times of the clock the loop waited for data.
         tell: is called at each crossing, between operators.
         counts: whether what happens now is the training's own.
+        faults: what of ours may go wrong between somebody's operators without reaching them; it ends the looking.
     """
+
+    supports_higher_order_operators = True
 
     def __init__(
         self,
@@ -94,6 +103,7 @@ class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
         data_wait_ns: Callable[[int, int], int] = _no_wait,
         tell: Callable[[Kind], None] = _nobody,
         counts: Callable[[], bool] = lambda: True,
+        faults: tuple[type[Exception], ...] = (),
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.steps: list[StepCrossings] = []
@@ -106,16 +116,38 @@ class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._after = Kind.READ
         self._after_phase: Phase | None = None
         self._last_copy: Any = None
+        self._faults = faults
+        #: What went wrong; nothing is seen from then on.
+        self.fault: Exception | None = None
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Not by torch's own wrapper, which imports all of torch._dynamo at the first operator: about a second."""
+        return False
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """What is compiled meanwhile is left alone."""
+        return True
 
     # -- operators
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
-        if not self._counts():
+        if self.fault is not None or not self._counts():
             return func(*args, **named)
         began = self._clock()
         result = func(*args, **named)
         ended = self._clock()
+        try:
+            self._see(func, args, named, result, began, ended)
+        except self._faults as fault:
+            self.fault = fault
+        return result
+
+    def _see(self, func: Any, args: Any, named: Any, result: Any, *between: int) -> None:
+        """An operator has run, between these two times."""
+        began, ended = between
         packet = getattr(func, "_overloadpacket", func)
         last, self._last_copy = self._last_copy, None
         on_device = any(self._on_device(tensor) for tensor in tensors_in((args, named, result)))
@@ -129,20 +161,23 @@ class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
         waited = Kind.READ if brings_back else None
         if copies_in:
             waited = self._copied(result, ended - began, waits=not is_non_blocking(packet, args, named))
+            self._noted_source(packet, args, result)
         if self._drained_ns is not None:
             self._drained_ns += self._clock() - ended  # what is looked up here is nobody's idling
         elif waited is not None:
             self._drain(waited)
-        return result
 
     def waited(self) -> None:
         """The host was told to wait for the device, and has done so."""
-        if not self._counts():
+        if self.fault is not None or not self._counts():
             return
-        self._step.waits += 1
-        self._noted("synchronize", Kind.WAIT)
-        if self._drained_ns is None:
-            self._drain(Kind.WAIT)
+        try:
+            self._step.waits += 1
+            self._noted("synchronize", Kind.WAIT)
+            if self._drained_ns is None:
+                self._drain(Kind.WAIT)
+        except self._faults as fault:
+            self.fault = fault
 
     def step_ends(self) -> None:
         """What was seen since the last one ended is a step's."""
@@ -175,6 +210,14 @@ class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._step.small_ns += host_ns if small else 0
         return kind if waits else None
 
+    def _noted_source(self, packet: Any, args: Any, result: Any) -> None:
+        """Where a large copy comes from; of what ``torch.tensor(..., device=...)`` copies nobody can change it."""
+        source = None if packet is ATEN.lift_fresh else self._source(packet, args)
+        size = int(result.numel() * result.element_size())
+        if source is not None and size >= SMALL_BYTES:
+            self._step.large_bytes += size
+            self._step.pinned_bytes += size if source.is_pinned() else 0
+
     def _device_has_work(self, at_ns: int) -> None:
         if self._drained_ns is None:
             return
@@ -194,8 +237,12 @@ class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return False
         if packet is ATEN.lift_fresh:  # torch.tensor(…, device=…), whose copy may have been shown already
             return args[0] is not last
+        source = self._source(packet, args)
+        return source is not None and not self._on_device(source)
+
+    def _source(self, packet: Any, args: Any) -> torch.Tensor | None:
         source = args[1] if packet is ATEN.copy_ else args[0] if packet in COPIES else None
-        return isinstance(source, torch.Tensor) and not self._on_device(source)
+        return source if isinstance(source, torch.Tensor) else None
 
     def _brings_back(self, func: Any, packet: Any, args: Any, named: Any, result: Any) -> bool:
         """Whether the host got a value of the device, for which it waited until the device had nothing left to do."""

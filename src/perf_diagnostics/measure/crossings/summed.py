@@ -31,6 +31,8 @@ def quantities(seen: Crossings, which: str) -> list[Quantity]:
     found = {
         "copies_in_per_step": len(copies) / len(steps),
         "copies_in_transfer_bytes": statistics.fmean(step.transfer_bytes for step in steps),
+        "copies_in_large_bytes": statistics.fmean(step.large_bytes for step in steps),
+        "copies_in_pinned_bytes": statistics.fmean(step.pinned_bytes for step in steps),
         "small_copies_per_step": len(small) / len(steps),
         "reads_back_per_step": statistics.fmean(step.reads for step in steps),
         "waits_per_step": statistics.fmean(step.reads + step.waits for step in steps),

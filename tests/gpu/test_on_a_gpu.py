@@ -367,3 +367,33 @@ def test_a_loop_of_ones_own_is_timed_on_the_device(tmp_path: Path) -> None:
     assert phases_ns == pytest.approx(steady.wall_ns, abs=len(ALL_PHASES))
     assert np.isfinite(table.columns["allocated_bytes"]).any()
     assert result.value("device_memory_total") == torch.cuda.get_device_properties(0).total_memory
+
+
+def test_what_crosses_in_a_loop_of_ones_own_is_counted_with_its_lines(tmp_path: Path) -> None:
+    """Two reads, a wait and five numbers copied in each step, and a batch of 1 MiB that is pinned."""
+    model = torch.nn.Linear(512, 512).to("cuda:0")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    batch = torch.randn(512, 512).pin_memory()
+    until = time.perf_counter() + 2.0
+    with attach(model, optimizer, name="crossings", results_dir=tmp_path, quiet=True) as diagnostics:
+        while time.perf_counter() < until:
+            x = batch.to("cuda:0", non_blocking=True)
+            numbers = [torch.tensor(float(number)).to("cuda:0") for number in range(5)]
+            loss = (model(x) * sum(numbers)).square().mean()
+            loss.backward()
+            torch.cuda.synchronize()
+            optimizer.step()
+            optimizer.zero_grad()
+            (loss.item(), model.bias.detach().sum().item())
+    assert diagnostics.run is not None
+    (result,) = diagnostics.run.results
+    assert result.gap("copies_in_per_step") is None
+    counted = {name: result.value(f"{name}_per_step") for name in ("copies_in", "small_copies", "reads_back", "waits")}
+    assert counted == {"copies_in": 6, "small_copies": 5, "reads_back": 2, "waits": 3}
+    assert result.value("copies_in_pinned_bytes") == result.value("copies_in_large_bytes") == 512 * 512 * 4
+    assert result.value("copies_in_transfer_bytes") == 512 * 512 * 4 + 5 * 4
+    assert 0 < (result.value("reads_back_idle_s") or 0.0) < 0.01
+    told = result.facts["crossings_at"]
+    assert isinstance(told, list)
+    kinds = [(one["kind"], one["calls"]) for one in told if isinstance(one, dict)]
+    assert kinds == [("read", 2.0), ("wait", 1.0), ("small copy", 5.0)]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from perf_diagnostics import attach
 from perf_diagnostics.integrations.one_step.crossings_look import CrossingsLook
@@ -20,6 +21,7 @@ from perf_diagnostics.integrations.one_step.operator_lines import OperatorLines
 from perf_diagnostics.integrations.record.training_folder import WARM_UP_STEPS
 from perf_diagnostics.measure.crossings.summed import STEPS
 from perf_diagnostics.records import TrialResult
+from tests.integrations.one_step.test_look_span import Depths
 
 DEVICE = torch.float64
 
@@ -165,3 +167,18 @@ assert seen.steps[0].reads == 1
 sys.exit("torch._dynamo" in sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing is forked there")
+def test_a_worker_that_is_forked_meanwhile_sees_nothing(tmp_path: Path) -> None:
+    here, there = [], []
+
+    def loss_of(model: Any, batch: torch.Tensor) -> torch.Tensor:
+        here.append(torch._C._len_torch_dispatch_stack())
+        if here.count(1) == 1:  # the first step that is looked through
+            loader = DataLoader(Depths(), num_workers=1, multiprocessing_context="fork")
+            there.extend(int(one) for one in loader)
+        return model(batch).sum()
+
+    trained(tmp_path, loss_of)
+    assert here.count(1) >= STEPS and there and set(there) == {0}

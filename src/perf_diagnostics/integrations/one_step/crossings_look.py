@@ -106,6 +106,7 @@ class CrossingsLook:
             )
             self._mode = mode
             self._undo.callback(mode_stack.take_off, mode)
+            mode_stack.off_in_forks(mode)
             mode_stack.put_on(mode)
             self._undo.enter_context(showing_waits(torch.device("cuda"), mode))
         if attempt.failed:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import chain
@@ -172,7 +170,7 @@ class StepLook:
         """Put what is needed into torch; backward is ``shown``, or only ends what is."""
         self._mode = mode
         self._undo.callback(mode.step_ended)
-        _close_in_forks(mode)
+        mode_stack.off_in_forks(mode)
         for one in mode.watchers:
             if isinstance(one, RecurrentAgain):
                 self._undo.push(one.stand_in(models, mode))
@@ -451,19 +449,6 @@ class StepLook:
 
         torch.autograd.backward = backward
         self._undo.callback(undo)
-
-
-def _close_in_forks(mode: OperatorMode) -> None:
-    """A process that is forked while operators are seen, such as a loader's worker, does not see them."""
-    if hasattr(os, "register_at_fork"):
-        seen = weakref.ref(mode)
-
-        def in_child() -> None:
-            shown = seen()
-            if shown is not None:
-                shown.close()
-
-        os.register_at_fork(after_in_child=in_child)
 
 
 def _has_compiled() -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from typing import Any
 
 import torch
@@ -34,6 +36,19 @@ def take_off(mode: TorchDispatchMode) -> None:
         above.append(top)
     for one in reversed(above):
         _INNER._push_on_torch_dispatch_stack(one)
+
+
+def off_in_forks(mode: TorchDispatchMode) -> None:
+    """A process that is forked while operators are shown, such as a loader's worker, does not show them."""
+    if hasattr(os, "register_at_fork"):
+        seen = weakref.ref(mode)
+
+        def in_child() -> None:
+            shown = seen()
+            if shown is not None:
+                take_off(shown)
+
+        os.register_at_fork(after_in_child=in_child)
 
 
 def is_alone() -> bool:

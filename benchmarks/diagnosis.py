@@ -115,7 +115,7 @@ def chosen(only: Sequence[str], *, made_up: bool, drawn: Sequence[Plant] = ()) -
     Raises:
         SystemExit: a name that no plant has.
     """
-    known = (*PLANTS, *drawn)
+    known = (*PLANTS, *drawn, *on_a_gpu.PLANTS)
     unknown = set(only) - {plant.name for plant in known}
     if unknown:
         raise SystemExit(f"There is no plant {sorted(unknown)[0]!r}; see tests/planted/.")
@@ -187,11 +187,11 @@ def _work(given: argparse.Namespace) -> Iterator[tuple[Plant, int]]:
     asked = chosen(given.only, made_up=given.made_up, drawn=drawn)
     if "plants" in given.parts or given.only:
         for plant in asked:
-            if plant not in drawn:
+            if plant not in (*drawn, *on_a_gpu.PLANTS):
                 yield from ((plant, seed) for seed in range(given.seeds if plant.real else 1))
     yield from ((plant, number) for number, plant in enumerate(drawn) if plant in asked)
     if "gpu" in given.parts:
-        yield from ((plant, seed) for plant in on_a_gpu.PLANTS for seed in range(given.seeds))
+        yield from ((plant, seed) for plant in on_a_gpu.PLANTS if plant in asked for seed in range(given.seeds))
 
 
 def main(arguments: Sequence[str]) -> None:

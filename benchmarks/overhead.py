@@ -170,8 +170,7 @@ def _quickest_step_s(work: Work, rows: int) -> float:
     work.resize(rows)
     work.plain(3)
     with on_one_core():
-        short = [timed(work.plain, work, 5) for _ in range(10)]
-    return min(took.median_s if work.device.type == "cpu" else took.mean_s for took in short)
+        return min(timed(work.plain, work, 5).typical_s(work) for _ in range(10))
 
 
 def in_a_process(

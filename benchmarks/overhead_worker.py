@@ -71,6 +71,10 @@ class Took(NamedTuple):
     median_s: float
     cpu_s: float
 
+    def typical_s(self, work: Work) -> float:
+        """A step's length: the median, or where the host only queues what a device does, the mean."""
+        return self.median_s if work.device.type == "cpu" else self.mean_s
+
 
 class Stretch(NamedTuple):
     """What steps took, the part of that in which somebody else had the thread's core, and growth of the process.
@@ -127,10 +131,10 @@ class _Turns:
     def run(self, seconds: float, shuffle: Callable[[list[int]], None]) -> dict[str, Any]:
         """The turns that fit into these seconds, and the steps run under the tool."""
         # The first stretches of a new length find everything cold, and may import something.
-        step_s = self.stretch(under_tool=False).took.median_s
+        step_s = self.stretch(under_tool=False).took.typical_s(self._work)
         self._beginning = round(self._bench.beginning_s / step_s)
         first = self.stretch(under_tool=True)
-        self._steps = max(self._steps, round(SWITCHING_PART * self._switching_s / first.took.median_s))
+        self._steps = max(self._steps, round(SWITCHING_PART * self._switching_s / first.took.typical_s(self._work)))
         turns: list[Turn] = []
         end = time.perf_counter() + seconds
         while len(turns) < LEAST_TURNS or time.perf_counter() < end:

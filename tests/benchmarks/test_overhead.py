@@ -91,7 +91,8 @@ def turns_with(overhead, monkeypatch: pytest.MonkeyPatch, bench: Any, now: list[
 
     monkeypatch.setattr(worker(), "timed", timed)
     monkeypatch.setattr(worker().time, "perf_counter", lambda: now[0])
-    work = SimpleNamespace(plain=lambda steps: bench.run(-steps), resize=lambda rows: None)
+    cpu = torch.device("cpu")
+    work = SimpleNamespace(device=cpu, plain=lambda steps: bench.run(-steps), resize=lambda rows: None)
     return worker()._Turns(bench, work, worker().Length(1, 5))
 
 

@@ -53,12 +53,18 @@ def test_of_what_is_healthy_nothing_warns(name: str) -> None:
     assert alarms(name) == set()
 
 
-@pytest.mark.parametrize("name", ["tiny-steps", "waits-each-layer", "masks-by-index"])
+@pytest.mark.parametrize("name", ["tiny-steps", "masks-by-index"])
 def test_what_the_host_holds_up_is_no_work_of_the_devices(name: str) -> None:
     """Its queue was empty at 64 % of the borders only, for AdamW's one kernel of a millisecond was under way."""
     verdict = recorded(name)[1].verdict
     assert verdict is not None and verdict.code == "HST001"
     assert "CMP002" not in {one.code for one in recorded(name)[1].findings}
+
+
+def test_of_a_second_there_are_too_few_samples_to_tell_and_the_finding_says_what_is_open() -> None:
+    """It waits for the device after each layer."""
+    assert alarms("waits-each-layer") == set()
+    assert "part of this time may be waiting for launches" in finding("waits-each-layer", "CMP002").summary
 
 
 def test_products_in_float32_ask_for_less_precision_and_the_maker_says_how_much_it_may_be() -> None:

@@ -132,6 +132,23 @@ def test_without_a_loader_what_is_copied_before_the_forward_is_transfer(
     assert sum(slow_copies[3::3]) <= seconds(result, Phase.TRANSFER) < sum(slow_copies[3::3]) + 3 * COPY_S
 
 
+def test_each_accumulated_batch_has_copies_of_its_own(tmp_path: Path, slow_copies: list[float]) -> None:
+    """Three times 20: more than are timed of one batch."""
+    model, optimizer, loader = parts(rows=48)
+    with attach(model, optimizer, loader, results_dir=tmp_path) as seen:
+        for number, (x, y) in enumerate(loader):
+            for _ in range(18):
+                torch.ones(1).to(META)
+            torch.autograd.backward([torch.nn.functional.mse_loss(model(x.to(META)), y.to(META))])
+            if number % 3 == 2:
+                optimizer.step()
+                optimizer.zero_grad()
+    result = seen.run.results[0]
+    steps = len(result.steps[0])
+    # The first step shows which device it is; a target is copied behind its forward.
+    assert steps == 3 and seconds(result, Phase.TRANSFER) / steps >= 3 * 19 * COPY_S
+
+
 def test_of_many_copies_in_a_step_the_first_are_timed(tmp_path: Path, slow_copies: list[float]) -> None:
     model, optimizer, loader = parts(rows=20)
     with attach(model, optimizer, loader, results_dir=tmp_path) as seen:

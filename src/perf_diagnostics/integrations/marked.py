@@ -85,7 +85,9 @@ class MarkedLoop:
         )
         self.recording.before_take = self._read_losses
         operators = StepLook(self.observations, lambda: self._calls.modules or self._models)
-        crossings = CrossingsLook(self.observations, self.probe, operators.why_not, clock=self.recording.clock)
+        crossings = CrossingsLook(
+            self.observations, self.probe, operators.why_not, operators.trained_models, clock=self.recording.clock
+        )
         self.recording.looks = Looks(operators, crossings)
         self.recording.exchanges.modules = lambda: self._models
         #: What the gradients of the first steps are like, where somebody starts it.
@@ -127,6 +129,8 @@ class MarkedLoop:
     def _trip(self) -> None:
         self._off = True
         self.probe.state.active = False
+        if self.recording.looks is not None:
+            self.recording.looks.measuring_ended()
 
     def watch_checkpoints(self) -> None:
         """Note until the end whether activations are computed again."""

@@ -149,6 +149,11 @@ def test_only_a_line_of_a_sizeable_share_is_told() -> None:
     assert slow_idiom(taking(0.99 * LEAST_SHARE, slow)) is None
 
 
+@pytest.mark.parametrize("text", ["pool = torch.cat([pool, buffer.sample(64)])", "pool = np.append(pool, x.argmax())"])
+def test_a_pool_that_grows_by_what_is_drawn_is_told(text) -> None:
+    assert slow_idiom(taking(0.3, line(text, pool="grown"))) is not None
+
+
 @pytest.mark.parametrize(
     ("drawn", "told"),
     [("torch.multinomial(p, 1)", False), ("scores.argmax(-1)", False), ("policy.sample()", False), ("new", True)],

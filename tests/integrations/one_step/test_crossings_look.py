@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,8 @@ def trained(
     *,
     steps: int = LONG,
     after: Callable[[torch.Tensor], object] = lambda _loss: None,
+    before_update: Callable[[torch.Tensor], object] = lambda _loss: None,
+    begun: Callable[[Any], object] = lambda _watch: None,
     pretended: bool = True,
 ) -> TrialResult:
     """A training under watch whose first second, after which steps may be looked through, is over at once."""
@@ -49,11 +53,13 @@ def trained(
                 seen._watch.observations,
                 seen._watch.probe,
                 looks.operators.why_not,
+                looks.operators.trained_models,
                 on_device=lambda tensor: tensor.dtype is DEVICE,
                 wanted=lambda: True,
                 clock=recording.clock,
             )
             recording.looks = dataclasses.replace(looks, crossings=crossings)
+        begun(seen._watch)
         for step in range(steps):
             if step == 20:
                 # As when the first second is over; and no loss is to be kept, which a CPU reads at once.
@@ -61,6 +67,7 @@ def trained(
                 seen._watch.steps.losses.due_ns = 1 << 62
             loss = loss_of(model, torch.ones(2, 4).to(DEVICE))
             loss.backward()
+            before_update(loss)
             optimizer.step()
             optimizer.zero_grad()
             after(loss)
@@ -106,6 +113,67 @@ def test_what_the_loop_reads_after_the_update_belongs_to_the_step(tmp_path: Path
     assert result.value("reads_back_per_step") == 1
     assert result.quantity("reads_back_per_step").source.endswith("_local_scalar_dense in other (1)")
     assert next(text for _, text, _ in lines(result)).startswith("result = trained(")
+
+
+def test_what_is_read_between_backward_and_the_update_is_the_optimizers(tmp_path: Path) -> None:
+    """As a gradient scaler does before it steps, and who clips and logs the norm."""
+    result = trained(tmp_path, lambda model, batch: model(batch).sum(), before_update=lambda loss: loss.item())
+    assert result.value("optimizer_waits_per_step") == result.value("reads_back_per_step") == 1
+    assert result.value("optimizer_waits_idle_s") == result.value("reads_back_idle_s") > 0
+
+
+def test_our_own_work_between_two_steps_is_nobodys_idling(tmp_path: Path) -> None:
+    """The loop ends a step with a read: what comes until the next operator is charged to that, but for what is ours."""
+
+    def slowly(watch: Any) -> None:
+        watch.recording.before_take = lambda: time.sleep(0.05)
+
+    result = trained(
+        tmp_path, lambda model, batch: model(batch).sum(), after=lambda loss: loss.item(), begun=slowly, steps=40
+    )
+    assert result.value("reads_back_per_step") == 1
+    assert 0 < result.value("reads_back_idle_s") < 0.02
+
+
+def test_steps_with_an_evaluation_are_looked_through_another_time(tmp_path: Path) -> None:
+    steps = itertools.count()
+
+    def loss_of(model: Any, batch: torch.Tensor) -> torch.Tensor:
+        if next(steps) % 3 == 0:
+            model.eval()
+            with torch.no_grad():
+                for _ in range(50):
+                    model(batch).sum().item()
+            model.train()
+        return model(batch).sum()
+
+    result = trained(tmp_path, loss_of)
+    assert (result.value("reads_back_per_step"), result.value("copies_in_per_step")) == (0, 1)
+    assert [kind for kind, *_ in lines(result)] == ["small copy"]
+
+
+def test_what_evaluates_in_each_step_is_said_to(tmp_path: Path) -> None:
+    def loss_of(model: Any, batch: torch.Tensor) -> torch.Tensor:
+        return model.eval()(batch).sum()
+
+    gap = trained(tmp_path, loss_of).gap("copies_in_per_step")
+    assert gap is not None and "evaluated in each step" in gap.why
+
+
+def test_when_measuring_ends_early_nothing_is_watched_on(tmp_path: Path) -> None:
+    watches: list[Any] = []
+    modes: list[bool] = []
+
+    def after(_loss: torch.Tensor) -> None:
+        (watch,) = watches
+        modes.append(is_alone())
+        if watch.recording.looks.under_way and watch.state.active:
+            watch.fails(ValueError("lost count"))
+
+    result = trained(tmp_path, lambda model, batch: model(batch).sum(), after=after, begun=watches.append)
+    assert modes.count(False) == 1 and modes[-1]
+    gap = result.gap("copies_in_per_step")
+    assert gap is not None and gap.why == "measuring ended early"
 
 
 def test_a_healthy_step_reads_nothing(tmp_path: Path) -> None:

@@ -246,13 +246,14 @@ def _grown(node: _Node) -> str:
     Only of what its file makes nothing else of meanwhile: ``x = torch.cat([x, skip])`` of a new x grows nothing.
     """
     target, value = _made_anew(node, "grown")
+    of_torch = _call(value, "cat", "concat", "vstack", "hstack", of=_TORCH)
     joins = (
         _call(value, "append", "concatenate", "vstack", "hstack", "insert", of=_NUMPY)
-        or _call(value, "cat", "concat", "vstack", "hstack", of=_TORCH)
+        or (of_torch and not _draws(value))
         or _call(value, "concat", of=_PANDAS)
         or (isinstance(value, ast.BinOp) and isinstance(value.right, ast.List))
     )
-    return target if joins and not _draws(value) else ""
+    return target if joins else ""
 
 
 def _draws(value: ast.AST) -> bool:
@@ -260,13 +261,11 @@ def _draws(value: ast.AST) -> bool:
 
     The model is asked for the next one with all before it, and choosing it takes longer than to copy what there is.
     """
-    calls = (one.func for one in ast.walk(value) if isinstance(one, ast.Call))
-    named = {
-        one.attr if isinstance(one, ast.Attribute) else one.id
-        for one in calls
-        if isinstance(one, ast.Attribute | ast.Name)
-    }
-    return not named.isdisjoint(("multinomial", "argmax", "topk", "sample"))
+    for one in ast.walk(value):
+        sampled = _call(one, "sample")
+        if _call(one, "multinomial", "argmax", "topk") or (sampled is not None and not sampled.args):
+            return True
+    return False
 
 
 def _windowed(node: _Node) -> str:

@@ -86,15 +86,21 @@ def within_steps(facts: TrialFacts, name: str, *, least: int = LEAST_SAMPLES) ->
 def busy_share(facts: TrialFacts) -> Interval:
     """The mean of the driver's utilisation over the steady steps: for what part of the time a kernel was resident.
 
-    A device with work of others', or one small kernel after the other, looks busier than this training keeps it; none
-    looks more idle than it is.
+    Of the samples between those steps, while we looked at others that do not count, none is taken. A device with work
+    of others', or one small kernel after the other, looks busier than this training keeps it; none looks more idle than
+    it is.
 
     Raises:
         NotMeasured: as :func:`within_steps`.
     """
-    return (
-        mean_interval(within_steps(facts, "gpu_utilization", least=LEAST_OF_MEAN).values).scaled(0.01).within(0.0, 1.0)
-    )
+    sampled = within_steps(facts, "gpu_utilization", least=LEAST_OF_MEAN)
+    starts_ns, wall_ns = facts.column("start_ns"), facts.column("wall_ns")
+    at_ns = sampled.times_ns - facts.quantity("steps_began_s") * 1e9 + float(starts_ns[0])
+    step = np.clip(np.searchsorted(starts_ns, at_ns, side="right") - 1, 0, None)
+    values = sampled.values[at_ns <= starts_ns[step] + wall_ns[step]]
+    if values.size < LEAST_OF_MEAN:
+        raise NotMeasured("gpu_utilization", f"{values.size} samples in steps that count; {LEAST_OF_MEAN} are needed")
+    return mean_interval(values).scaled(0.01).within(0.0, 1.0)
 
 
 def _length_ns(facts: TrialFacts) -> float:

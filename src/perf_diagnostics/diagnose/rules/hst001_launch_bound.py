@@ -71,7 +71,8 @@ class LaunchBound:
         empty = facts.queue_empty_rate
         share = facts.joint_share(*_WORK)
         busy = ask(busy_share, facts)
-        idles = roofline.rests(facts) and facts.starved_share.value >= self.empty_rate
+        starved = ask(lambda: facts.starved_share)
+        idles = starved is not None and starved.value >= self.empty_rate and roofline.rests(facts)
         numbers = [evidence("borders with an empty queue", empty, "%", limit=self.empty_rate)]
         if busy is not None:
             numbers.append(evidence("time with a kernel on the device", busy, "%", limit=roofline.BUSY))
@@ -156,12 +157,12 @@ def _device_over_host(facts: TrialFacts) -> float:
 def _idle(share: Interval, busy: Interval) -> Interval:
     """The device's idle time in phases of this share of the step: as much of it as may lie there, and what has to.
 
-    The least is what is left when the device idles all the time outside of them, too.
+    The least is what is left when the device idles all the time outside of them, too; the estimate lies in the middle.
     """
     most, least = (1 - (end if end is not None else busy.value) for end in (busy.low, busy.high))
-    outside = 1 - share.value
-    value = min(share.value, 1 - busy.value)
-    return Interval(value, max(0.0, min(value, least - outside)), min(share.value, max(value, most)), busy.n)
+    shortest, longest = (end if end is not None else share.value for end in (share.low, share.high))
+    value = (max(0.0, share.value - busy.value) + min(share.value, 1 - busy.value)) / 2
+    return Interval(value, max(0.0, min(value, least - (1 - shortest))), max(value, min(longest, most)), busy.n)
 
 
 def _summary(facts: TrialFacts, share: Interval, empty: Interval, busy: Interval | None) -> str:

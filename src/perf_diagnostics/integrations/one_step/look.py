@@ -190,13 +190,20 @@ class StepLook:
             self._opens(mode)
 
     def why_not(self, several: bool) -> str:
-        """Why a step is not to be looked through now; empty where it may be.
+        """Why what crosses in a step is not to be looked for now; empty where it may be.
 
         Args:
             several: whether other processes train together with this one.
         """
-        models, _ = self._trained_and_beside()
-        return self._why_not(models, parameters_of(models, () if models else self._optimizers()), several=several)
+        models = self.trained_models()
+        why_not = self._why_not(models, parameters_of(models, () if models else self._optimizers()), several=several)
+        if not why_not and sum(one.type != "cpu" for one in self._devices) > 1:
+            return "the model lies on several devices"
+        return why_not
+
+    def trained_models(self) -> list[torch.nn.Module]:
+        """The models that the loop calls of which something may be trained."""
+        return self._trained_and_beside()[0]
 
     def _trained_and_beside(self) -> tuple[list[torch.nn.Module], list[torch.nn.Module]]:
         """Of the models that the loop calls those of which something may be trained, and all others."""

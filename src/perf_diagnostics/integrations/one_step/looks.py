@@ -64,6 +64,14 @@ class Looks:
         else:
             self.operators.end()
 
+    def step_lost(self) -> None:
+        """The step that is under way ends in no record."""
+        self.crossings.step_lost()
+
+    def measuring_ended(self) -> None:
+        """Nobody tells when a step ends from here on, while the training goes on."""
+        self.crossings.measuring_ended()
+
     def training_ended(self) -> None:
         """No step comes any more."""
         self.crossings.training_ended()

@@ -26,7 +26,8 @@ class OperatorLines:
     def line(self) -> tuple[tuple[Any, ...] | None, dict[str, Json]]:
         """A key of the line, and as facts tell it; or nothing where no line of the user's own led here.
 
-        In backward this is the line that called it: see :func:`forward_node` for the one of forward. ``library`` names
+        In backward this is the line that called it (of a device, whose backward has a thread of its own, there is
+        none): see :func:`forward_node` for the one of forward. ``library`` names
         the package whose ``forward`` the line reached the operator through, where that is not torch's.
         """
         frame = sys._getframe(1)

@@ -172,6 +172,8 @@ class Recording:
     def lose_step(self, work: Callable[[], None]) -> None:
         """A step ends now that is not recorded, because not all of it was seen; ``work`` is done aside."""
         self.first_ended(self.clock())
+        if self.looks is not None:
+            self.looks.step_lost()
         if not self.probe.capturing:  # else it comes again
             self.aside(work)
         self.lost(1)

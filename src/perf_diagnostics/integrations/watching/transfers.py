@@ -30,8 +30,8 @@ def watch_transfers(watch: Watch, patches: ExitStack) -> None:
 
     Only what copies from the host between a batch and the forward that it is for, so that the loss, an evaluation and
     the model's own copies stay what they are. Where no loader was seen, what copies before the step's first forward:
-    such a loop makes its batches itself. Of many copies in a step the first :data:`MOST_COPIES` are timed, for each
-    takes two borders of the device's clock; what the others cost is told by who counts them (XFR003).
+    such a loop makes its batches itself. Of many copies of one batch the first :data:`MOST_COPIES` are timed, for each
+    takes two borders of the device's clock; what others of a few bytes cost is told by who counts them (XFR003).
     """
     for name, copies in (("to", leaves_the_host), ("cuda", always)):
         replace(torch.Tensor, name, _timed(watch, getattr(torch.Tensor, name), copies), patches)
@@ -41,15 +41,18 @@ def _timed(watch: Watch, original: Callable[..., Any], copies: Callable[..., boo
     state, thread, around, copies_of = watch.state, watch.thread, watch.probe.open, watch.steps.copies
     compiling, learns = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
     probe, batches = watch.probe, watch.steps.batches
-    of_step = timed = 0
+    batch, timed = (0, 0), 0
 
     def is_of_batch() -> bool:
-        """Whether what is copied now, in no phase, is a batch; asked once for each copy that is timed."""
-        nonlocal of_step, timed
-        if not state.unused_wait and (state.forwards or batches or not learns() or probe.has_seen(DATA_WAIT)):
-            return False
-        if of_step != state.ended_ns:
-            of_step, timed = state.ended_ns, 0
+        """Whether what is copied now, in no phase, is a part of a batch."""
+        return state.unused_wait or not (state.forwards or batches or not learns() or probe.has_seen(DATA_WAIT))
+
+    def is_timed() -> bool:
+        """Whether a copy is among the first of its batch."""
+        nonlocal batch, timed
+        this = state.ended_ns, len(batches)
+        if batch != this:
+            batch, timed = this, 0
         timed += 1
         return timed <= MOST_COPIES
 
@@ -59,23 +62,24 @@ def _timed(watch: Watch, original: Callable[..., Any], copies: Callable[..., boo
             return original(self, *args, **kwargs)
         if has_torch_function_unary(self):  # who overrides it must be handed torch's own function, not this one
             return handle_torch_function(original, (self,), self, *args, **kwargs)
-        begun = False
+        begun = of_batch = False
         if state.inside == NOTHING and state.active and get_ident() == thread:
             try:
-                if self.device.type == "cpu" and copies(*args, **kwargs) and is_of_batch():
+                of_batch = self.device.type == "cpu" and copies(*args, **kwargs) and is_of_batch()
+                if of_batch and is_timed():
                     state.mark(_clock() + AT[TRANSFER])
                     state.inside = TRANSFER
                     begun = True
             except FAULTS as fault:
                 watch.fails(fault)
-        if not begun:
+        if not of_batch:
             return original(self, *args, **kwargs)
         copied: Any = None
         try:
             copied = original(self, *args, **kwargs)
         finally:
             try:
-                if state.inside != NOTHING:
+                if begun and state.inside != NOTHING:
                     state.inside = around.pop() if around else NOTHING
                     state.mark(_clock() + AT[LEAVE])
                 if copies_of.wanted and copied is not None:

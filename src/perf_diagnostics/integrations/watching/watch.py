@@ -133,7 +133,9 @@ class Watch:
             self.trained.all_optimizers,
             lambda: self.state.inside in {OPTIMIZER, DATA_WAIT},
         )
-        crossings = CrossingsLook(self.observations, self.probe, operators.why_not, clock=self.recording.clock)
+        crossings = CrossingsLook(
+            self.observations, self.probe, operators.why_not, operators.trained_models, clock=self.recording.clock
+        )
         self.recording.looks = Looks(operators, crossings)
         try:
             self.trained.watch_models()
@@ -151,6 +153,8 @@ class Watch:
 
     def _trip(self) -> None:
         self.state.see(False)
+        if self.recording.looks is not None:
+            self.recording.looks.measuring_ended()
 
     def _describe(self) -> None:
         self.steps.describe()

@@ -7,7 +7,7 @@ import enum
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from perf_diagnostics.measure.crossings.operator_kinds import (
     name_of,
     tensors_in,
 )
+from perf_diagnostics.measure.observation import Attempt
 from perf_diagnostics.records import Phase
 
 #: Below this size a copy costs its launch and not its bytes, which take less than 3 µs at 25 GB/s. CUDA stages pageable
@@ -60,6 +61,10 @@ class StepCrossings:
     optimizer_ns: int = 0
 
 
+def _unguarded() -> AbstractContextManager[Attempt]:
+    return nullcontext(Attempt())
+
+
 def _nobody(_kind: Kind) -> None:
     """Nobody is told."""
 
@@ -89,7 +94,7 @@ class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
         data_wait_ns: for how long between two times of the clock the loop waited for data.
         tell: is called at each crossing, between operators.
         counts: whether what happens now is the training's own.
-        faults: what of ours may go wrong between somebody's operators without reaching them; it ends the looking.
+        guard: is entered around what is looked up at each operator; a failed attempt ends the looking.
     """
 
     supports_higher_order_operators = True
@@ -103,7 +108,7 @@ class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
         data_wait_ns: Callable[[int, int], int] = _no_wait,
         tell: Callable[[Kind], None] = _nobody,
         counts: Callable[[], bool] = lambda: True,
-        faults: tuple[type[Exception], ...] = (),
+        guard: Callable[[], AbstractContextManager[Attempt]] = _unguarded,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.steps: list[StepCrossings] = []
@@ -116,9 +121,9 @@ class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._after = Kind.READ
         self._after_phase: Phase | None = None
         self._last_copy: Any = None
-        self._faults = faults
-        #: What went wrong; nothing is seen from then on.
-        self.fault: Exception | None = None
+        self._guard = guard
+        #: Whether something of ours went wrong; nothing is seen from then on.
+        self.failed = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -134,15 +139,14 @@ class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
-        if self.fault is not None or not self._counts():
+        if self.failed or not self._counts():
             return func(*args, **named)
         began = self._clock()
         result = func(*args, **named)
         ended = self._clock()
-        try:
+        with self._guard() as attempt:
             self._see(func, args, named, result, began, ended)
-        except self._faults as fault:
-            self.fault = fault
+        self.failed = attempt.failed
         return result
 
     def _see(self, func: Any, args: Any, named: Any, result: Any, *between: int) -> None:
@@ -169,20 +173,26 @@ class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def waited(self) -> None:
         """The host was told to wait for the device, and has done so."""
-        if self.fault is not None or not self._counts():
+        if self.failed or not self._counts():
             return
-        try:
+        ended = self._clock()
+        with self._guard() as attempt:
             self._step.waits += 1
             self._noted("synchronize", Kind.WAIT)
             if self._drained_ns is None:
                 self._drain(Kind.WAIT)
-        except self._faults as fault:
-            self.fault = fault
+            else:
+                self._drained_ns += self._clock() - ended
+        self.failed = attempt.failed
 
     def step_ends(self) -> None:
         """What was seen since the last one ended is a step's."""
         self.steps.append(self._step)
         self._step = StepCrossings()
+
+    def step_lost(self) -> None:
+        """What was seen since the last one ended is none."""
+        self._step, self._drained_ns, self._last_copy = StepCrossings(), None, None
 
     def _noted(self, name: str, kind: Kind) -> None:
         phase = self._phase()

@@ -64,12 +64,13 @@ def layers(width, depth):
 
 
 class Table(torch.nn.Module):
-    """200,000 rows of which a batch looks up 64, before a few small layers."""
+    """200,000 rows of which a batch looks up 64, before a few layers."""
 
     def __init__(self):
         super().__init__()
         self.rows = torch.nn.Embedding(200_000, 16, sparse=args.fault == "sparse-table")
-        self.top = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+        wide = [torch.nn.Linear(512, 512), torch.nn.ReLU()]
+        self.top = torch.nn.Sequential(torch.nn.Linear(16, 512), torch.nn.ReLU(), *wide, torch.nn.Linear(512, 10))
 
     def forward(self, x):
         return self.top(self.rows((x[:, 0].abs() * 30_000).long()))

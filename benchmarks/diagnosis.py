@@ -190,7 +190,7 @@ def _work(given: argparse.Namespace) -> Iterator[tuple[Plant, int]]:
             if plant not in (*drawn, *on_a_gpu.PLANTS):
                 yield from ((plant, seed) for seed in range(given.seeds if plant.real else 1))
     yield from ((plant, number) for number, plant in enumerate(drawn) if plant in asked)
-    if "gpu" in given.parts:
+    if "gpu" in given.parts or given.only:
         yield from ((plant, seed) for plant in on_a_gpu.PLANTS if plant in asked for seed in range(given.seeds))
 
 

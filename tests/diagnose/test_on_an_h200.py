@@ -1,8 +1,9 @@
 """What the rules make of real trainings on a GPU: runs of tests/planted/scripts/on_a_gpu.py, as they were recorded.
 
-One NVIDIA H200, in a virtual machine with 16 cores, torch 2.11.0+cu130, 2026-11-27; trimmed to what was written by
-``perf-diagnostics run``, and without what names the machine. Batches had half the rows that the script gives them now,
-but for ``tiny-steps``, ``float32``, ``float64`` and ``pageable-batch``; nothing crossed the border was looked for then.
+One NVIDIA H200, in a virtual machine with 16 cores, torch 2.11.0+cu130, 2026-11-27. What names the machine was taken
+out, and the command is the one that a user would give (a test's server gave it). The script has changed since: but for
+``tiny-steps``, ``float32``, ``float64`` and ``pageable-batch`` its batches have more rows now, and its layers begin
+otherwise. What crosses between host and device was not looked for yet.
 """
 
 from __future__ import annotations

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from perf_diagnostics.diagnose.rules import RULES
 from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
+from tests.planted import on_a_gpu
 from tests.planted.bench import Workbench
-from tests.planted.plant import Plant, Seen, complaints
+from tests.planted.plant import Plant, Script, Seen, complaints
 from tests.planted.registry import PLANTS
 from tests.planted.warm import WarmStart
+
+#: Where the script has its trainings, by name.
+TABLE = "TRAININGS"
 
 KNOWN = {rule.code for rule in (*RULES, *TRACE_RULES)}
 
@@ -68,7 +74,7 @@ def test_there_are_enough_and_each_has_a_name_of_its_own() -> None:
     assert sum(plant.healthy for plant in PLANTS) >= 8
 
 
-@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
+@pytest.mark.parametrize("plant", (*PLANTS, *on_a_gpu.PLANTS), ids=lambda plant: plant.name)
 def test_a_plant_speaks_of_rules_that_there_are(plant: Plant) -> None:
     said = (*plant.expected, *plant.noted, *plant.top, *plant.must_not, *plant.never_critical)
     for codes in said:
@@ -76,3 +82,16 @@ def test_a_plant_speaks_of_rules_that_there_are(plant: Plant) -> None:
             assert code in KNOWN, code
     wanted = {code for codes in (*plant.expected, *plant.noted, *plant.top) for code in codes.split("|")}
     assert not wanted & set(plant.must_not)
+
+
+def test_each_training_on_a_gpu_is_one_that_the_script_has_and_all_of_them_are_used() -> None:
+    """It cannot be imported, for it trains then."""
+    script = ast.parse((Path(__file__).parent / "scripts" / "on_a_gpu.py").read_text(encoding="utf-8"))
+    (table,) = [
+        one.value for one in script.body if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == TABLE
+    ]
+    assert isinstance(table, ast.Dict)
+    known = {ast.literal_eval(key) for key in table.keys if key is not None}
+    arms = [arm for plant in on_a_gpu.PLANTS for arm in (plant.faulty, plant.control, plant.fix) if arm is not None]
+    assert {arm.fault for arm in arms if isinstance(arm, Script)} == known
+    assert all(isinstance(arm, Script) and arm.file == "on_a_gpu.py" for arm in arms)

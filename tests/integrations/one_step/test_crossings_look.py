@@ -150,6 +150,8 @@ def test_steps_with_an_evaluation_are_looked_through_another_time(tmp_path: Path
     result = trained(tmp_path, loss_of)
     assert (result.value("reads_back_per_step"), result.value("copies_in_per_step")) == (0, 1)
     assert [kind for kind, *_ in lines(result)] == ["small copy"]
+    source = result.quantity("reads_back_per_step").source
+    assert source == "operators of 5 steps that do not count"  # and names none of the evaluation's reads
 
 
 def test_what_evaluates_in_each_step_is_said_to(tmp_path: Path) -> None:

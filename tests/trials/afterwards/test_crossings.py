@@ -88,7 +88,7 @@ def test_every_way_to_wait_for_a_value_is_seen(read: Callable[[torch.Tensor], An
     there = torch.ones(4, dtype=DEVICE)
     seen = looked(lambda _seen, _clock: read(there))
     assert seen.steps[0].reads == 1
-    assert dict(seen.readers) == {f"{name} in other": 1}
+    assert dict(seen.steps[0].readers) == {f"{name} in other": 1}
 
 
 def test_a_copy_back_that_nobody_waits_for_is_no_read() -> None:
@@ -167,7 +167,7 @@ def test_a_wait_that_was_asked_for_is_no_read_and_idles_the_same() -> None:
     seen = looked(act)
     step = seen.steps[0]
     assert (step.waits, step.wait_ns, step.reads, step.idle_ns) == (1, 2 * MS, 0, 0)
-    assert dict(seen.readers) == {"synchronize in other": 1} and torch.cpu.synchronize is before
+    assert dict(seen.steps[0].readers) == {"synchronize in other": 1} and torch.cpu.synchronize is before
 
 
 def test_the_stretch_after_a_large_copy_is_nobodys_here() -> None:

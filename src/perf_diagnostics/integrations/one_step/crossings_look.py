@@ -153,7 +153,11 @@ class CrossingsLook:
         self._stop()
 
     def measuring_ended(self) -> None:
-        """Nobody tells when a step ends from here on, while the training goes on; in any of its threads."""
+        """Nobody tells when a step ends from here on, while the training goes on.
+
+        Asked in another thread than the loop's, whose stack is out of reach from there, the mode stays on it until the
+        training ends, and counts nothing any more.
+        """
         if self._mode is not None and get_ident() == self._thread:
             self._gives_up("measuring ended early")
 

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from perf_diagnostics.integrations.one_step import mode_stack
 from perf_diagnostics.integrations.one_step.operator_lines import in_backward
 from perf_diagnostics.integrations.one_step.sparse_parts import has_parts, in_parts
 from perf_diagnostics.integrations.one_step.watcher import Ran, Watcher, tensors_of
 from perf_diagnostics.integrations.shield import FAULTS
+from perf_diagnostics.measure.looking_mode import LookingMode
 from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.measure.steps.device_clock import captures
 from perf_diagnostics.records import Json
@@ -28,17 +28,15 @@ _INNER: Any = torch._C
 _clock = time.thread_time_ns
 
 
-class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OperatorMode(LookingMode):  # type: ignore[no-untyped-call]
     """Shows each operator that runs while this is open, with what it was given, what it gave, and how long it took.
 
     Args:
         watchers: who is shown them.
     """
 
-    supports_higher_order_operators = True
-
     def __init__(self, watchers: Sequence[Watcher]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.watchers = watchers
         #: Whether ``torch.autograd.backward`` is under way; what the engine itself tells comes first.
         self.in_backward = False
@@ -58,16 +56,6 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         #: since when it is counted.
         self._around = {False: 0, True: 0}
         self._since = 0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Not by torch's own wrapper, which imports all of torch._dynamo at the first operator: about a second."""
-        return False
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """What is compiled meanwhile is left alone."""
-        return True
 
     @property
     def is_open(self) -> bool:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from perf_diagnostics.measure.crossings.operator_kinds import (
     ATEN,
@@ -23,6 +22,7 @@ from perf_diagnostics.measure.crossings.operator_kinds import (
     name_of,
     tensors_in,
 )
+from perf_diagnostics.measure.looking_mode import LookingMode
 from perf_diagnostics.measure.observation import Attempt
 from perf_diagnostics.records import Phase
 
@@ -45,7 +45,7 @@ class StepCrossings:
     """One step's crossings: the bytes of each copy in, and what small copies, reads and mere waits cost, in ns.
 
     ``large_bytes`` are those in copies of :data:`SMALL_BYTES` and more whose source was seen, ``pinned_bytes`` what of
-    them comes from pinned memory.
+    them comes from pinned memory; ``readers`` counts by operator and phase what the host waited for.
     """
 
     copies: list[int] = field(default_factory=list)
@@ -59,6 +59,7 @@ class StepCrossings:
     wait_ns: int = 0
     optimizer_waits: int = 0
     optimizer_ns: int = 0
+    readers: collections.Counter[str] = field(default_factory=collections.Counter)
 
 
 def _unguarded() -> AbstractContextManager[Attempt]:
@@ -77,7 +78,7 @@ def _no_wait(_since_ns: int, _until_ns: int) -> int:
     return 0
 
 
-class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Crossings(LookingMode):  # type: ignore[no-untyped-call]
     """Watches operators; who has a step end says so by :meth:`step_ends`.
 
     The host waits for a value that it reads, where it is told to (``synchronize``), and for a copy that is not
@@ -97,8 +98,6 @@ class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
         guard: is entered around what is looked up at each operator; a failed attempt ends the looking.
     """
 
-    supports_higher_order_operators = True
-
     def __init__(
         self,
         *,
@@ -110,9 +109,8 @@ class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
         counts: Callable[[], bool] = lambda: True,
         guard: Callable[[], AbstractContextManager[Attempt]] = _unguarded,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.steps: list[StepCrossings] = []
-        self.readers: collections.Counter[str] = collections.Counter()
         self._clock = clock
         self._on_device = on_device
         self._phase, self._data_wait_ns, self._tell, self._counts = phase, data_wait_ns, tell, counts
@@ -124,16 +122,6 @@ class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._guard = guard
         #: Whether something of ours went wrong; nothing is seen from then on.
         self.failed = False
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Not by torch's own wrapper, which imports all of torch._dynamo at the first operator: about a second."""
-        return False
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """What is compiled meanwhile is left alone."""
-        return True
 
     # -- operators
 
@@ -196,7 +184,7 @@ class Crossings(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _noted(self, name: str, kind: Kind) -> None:
         phase = self._phase()
-        self.readers[f"{name} in {phase or Phase.OTHER}"] += 1
+        self._step.readers[f"{name} in {phase or Phase.OTHER}"] += 1
         self._step.optimizer_waits += phase is Phase.OPTIMIZER
         self._tell(kind)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import math
 import statistics
 
@@ -24,7 +25,7 @@ def quantities(seen: Crossings, which: str) -> list[Quantity]:
         seen: two steps or more.
         which: what steps they are, in words.
     """
-    steps, readers = seen.steps, seen.readers
+    steps, readers = seen.steps, sum((step.readers for step in seen.steps), collections.Counter())
     source = f"operators of {len(steps)} steps {which}"
     copies = [size for step in steps for size in step.copies]
     small = [size for size in copies if size < SMALL_BYTES]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,3 +81,14 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have compiled, and then no step is looked through."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    if counters is not None:
+        monkeypatch.setitem(counters, "stats", Counter())
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    if frames is not None:
+        monkeypatch.setattr(frames, "cached_backends", {})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,17 +122,6 @@ def _each_test_is_a_process_of_its_own() -> Iterator[None]:
             training.let_go()
     assert torch.autograd.backward.__module__ == "torch.autograd"
     assert not hasattr(torch.autograd.backward, "__wrapped__")
-
-
-@pytest.fixture
-def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests of this process may have compiled, and then no step is looked through."""
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-    if counters is not None:
-        monkeypatch.setitem(counters, "stats", Counter())
-    frames = sys.modules.get("torch._dynamo.eval_frame")
-    if frames is not None:
-        monkeypatch.setattr(frames, "cached_backends", {})
 
 
 @pytest.fixture

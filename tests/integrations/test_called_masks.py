@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader
 from perf_diagnostics.integrations import OwnLoop, attach
 from perf_diagnostics.integrations.model.called_masks import CallCount, Copies, MaskReader, joined, reader_of
 from perf_diagnostics.integrations.model.masks import padding_of
-from perf_diagnostics.integrations.model.modules import stands_in
 from perf_diagnostics.integrations.model.trained import Trained
 from perf_diagnostics.integrations.watching import watched_steps
+from perf_diagnostics.measure.module_calls import stands_in
 from perf_diagnostics.measure.steps.device_clock import HostTimeEvents
 from perf_diagnostics.records import TrialResult
 from perf_diagnostics.workloads.workload import BatchCount

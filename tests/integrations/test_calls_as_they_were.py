@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from perf_diagnostics.integrations import attach
-from perf_diagnostics.integrations.one_step.look import StepLook
 from perf_diagnostics.integrations.shield import LoopObservations
+from perf_diagnostics.measure.one_step.look import StepLook
 
 #: Of libtorch_cpu: where a thread keeps its stack of torch.func's transforms; it is made when it is first asked for.
 STACK = "_ZN2at9functorch20functorchTLSAccessorEv"

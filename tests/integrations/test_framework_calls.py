@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from perf_diagnostics.diagnose.engine import diagnose
-from perf_diagnostics.integrations.model.modules import stands_in
+from perf_diagnostics.measure.module_calls import stands_in
 from perf_diagnostics.measure.steps.calls import TIMES
 from perf_diagnostics.records import Run, StepTable
 

@@ -15,8 +15,8 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader
 
 from perf_diagnostics.integrations import attach
-from perf_diagnostics.integrations.model.modules import _CALL
 from perf_diagnostics.integrations.model.trained import Trained
+from perf_diagnostics.measure.module_calls import COMPILED_CALL
 from perf_diagnostics.records import StepTable, TrialResult
 from tests.integrations.test_first_turns import run_here
 
@@ -92,7 +92,7 @@ def without_forward(result: TrialResult) -> tuple[int, int]:
 
 
 def nothing_is_left(*models: torch.nn.Module) -> bool:
-    return all(_CALL not in module.__dict__ for model in models for module in model.modules())
+    return all(COMPILED_CALL not in module.__dict__ for model in models for module in model.modules())
 
 
 @BOTH
@@ -153,7 +153,7 @@ def test_an_average_of_the_weights_is_asked_before_the_model(tmp_path: Path, how
 
     with how(net, optimizer, tmp_path) as found:
         train(call, optimizer, before_step=lambda _: average.update_parameters(net))
-        assert any(_CALL in module.__dict__ for module in average.modules())
+        assert any(COMPILED_CALL in module.__dict__ for module in average.modules())
     lost, unseen = without_forward(found[0])
     assert (lost, unseen) == (0, 0) and nothing_is_left(net, average)
     table = found[0].steps[0]
@@ -175,13 +175,13 @@ def test_a_compiled_model_keeps_its_one_graph(tmp_path: Path, how, backend: str,
         call = net
     else:
         call = torch.compile(net, backend=backend, fullgraph=True)
-    compiled = net.__dict__.get(_CALL)
+    compiled = net.__dict__.get(COMPILED_CALL)
     with how(net, optimizer, tmp_path) as found:
         train(call, optimizer)
     assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"] and not counters["recompiles"]
     lost, unseen = without_forward(found[0])
     assert (lost, unseen) == (0, 0)
-    assert net.__dict__.get(_CALL) is compiled
+    assert net.__dict__.get(COMPILED_CALL) is compiled
 
 
 @pytest.mark.slow
@@ -201,5 +201,5 @@ def test_a_model_that_is_compiled_in_place_while_it_is_watched_is_watched_on(tmp
     assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"] and not counters["recompiles"]
     lost, unseen = without_forward(found[0])
     assert (lost, unseen) == (1, 0)
-    compiled = net.__dict__.pop(_CALL)
+    compiled = net.__dict__.pop(COMPILED_CALL)
     assert "timed" not in compiled.__qualname__ and nothing_is_left(net)

@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from perf_diagnostics.integrations import OwnLoop, marked
-from perf_diagnostics.integrations.model.modules import stands_in
 from perf_diagnostics.integrations.record import not_shown
+from perf_diagnostics.measure.module_calls import stands_in
 from perf_diagnostics.measure.steps.calls import COUNTS, TIMES, read_calls
 from perf_diagnostics.measure.steps.device_clock import HostTimeEvents
 from perf_diagnostics.measure.steps.tape import (

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from perf_diagnostics.integrations import attach
 from perf_diagnostics.integrations.model import trained
 from perf_diagnostics.integrations.model.beside_models import BesideModels
-from perf_diagnostics.integrations.model.modules import _CALL
+from perf_diagnostics.measure.module_calls import COMPILED_CALL
 from perf_diagnostics.records import ALL_PHASES, StepTable
 from tests.integrations.test_first_turns import run_here, table_of
 
@@ -97,7 +97,7 @@ def test_what_a_teacher_says_before_the_student_is_asked_is_forward(
     assert (table.host_ns("forward") >= slept_ns).all()  # all of it, in each of the 20 steps
     assert (table.columns["prepare_ns"] < table.wall_ns / 2).all()
     assert table.columns["prepare_ns"].sum() < sum(slept_ns) / 10
-    assert _CALL not in parts.teacher.__dict__ and _CALL not in parts.student.__dict__
+    assert COMPILED_CALL not in parts.teacher.__dict__ and COMPILED_CALL not in parts.student.__dict__
 
 
 @pytest.mark.parametrize("how", [attached, run])
@@ -151,7 +151,7 @@ def test_a_teacher_that_is_trained_later_on_is_one_of_those_that_are_trained(tmp
     (table,) = tables
     assert (table.host_ns("forward")[:20] >= parts.teacher.slept_ns[:20]).all()
     assert (table.host_ns("forward")[22:] >= SLEEPS_S * 1e9).all() and len(table) >= 38
-    assert _CALL not in parts.teacher.__dict__ and _CALL not in parts.student.__dict__
+    assert COMPILED_CALL not in parts.teacher.__dict__ and COMPILED_CALL not in parts.student.__dict__
 
 
 def test_a_teacher_that_is_made_inside_of_the_block_is_seen_from_the_first_step(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_teacher_that_is_made_inside_of_the_block_is_seen_from_the_first_step(
         parts.train()
     (table,) = tables
     assert (table.host_ns("forward") >= parts.teacher.slept_ns).all() and len(table) == 20
-    assert _CALL not in parts.teacher.__dict__
+    assert COMPILED_CALL not in parts.teacher.__dict__
 
 
 @pytest.mark.parametrize("how", [attached, run])
@@ -192,7 +192,7 @@ def test_a_teacher_that_is_made_in_the_midst_of_the_training_is_seen_after_the_n
     in_forward = table.host_ns("forward") >= slept_ns
     # The first step of the copy ends before anybody looks for it.
     assert in_forward.tolist() == [True] * 20 + [False] + [True] * 19
-    assert _CALL not in parts.teacher.__dict__ and _CALL not in first.__dict__
+    assert COMPILED_CALL not in parts.teacher.__dict__ and COMPILED_CALL not in first.__dict__
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch's compiler, about torch

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from perf_diagnostics.integrations.model.modules import TimedCalls
 from perf_diagnostics.measure import model_scan
 from perf_diagnostics.measure.model_scan import scan
+from perf_diagnostics.measure.module_calls import TimedCalls
 
 
 def test_odd_sizes_by_their_part_of_the_parameters() -> None:

@@ -14,16 +14,15 @@ import torch
 from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.counts import Counts, fold
 from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
+from perf_diagnostics.integrations.looks.crossings_look import CrossingsLook
+from perf_diagnostics.integrations.looks.looks import Looks
 from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.called_masks import Call, Copies, MaskReader, count_call
 from perf_diagnostics.integrations.model.gradient_looks import GradientLooks
 from perf_diagnostics.integrations.model.losses import scales_losses
 from perf_diagnostics.integrations.model.user_hooks import user_hooks
-from perf_diagnostics.integrations.one_step.crossings_look import CrossingsLook
-from perf_diagnostics.integrations.one_step.look import StepLook
-from perf_diagnostics.integrations.one_step.looks import Looks
 from perf_diagnostics.integrations.record.recording import Recording
-from perf_diagnostics.integrations.shield import FAULTS, LoopObservations, Shield
+from perf_diagnostics.integrations.shield import LoopObservations, Shield
 from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER, LoopProbe
 from perf_diagnostics.integrations.steps.marks import Mark, StepMark, Timed
@@ -33,6 +32,9 @@ from perf_diagnostics.integrations.watching.compiled_training_step import as_cal
 from perf_diagnostics.integrations.watching.fetch_parts import watch_fetches
 from perf_diagnostics.integrations.watching.marked_calls import MarkedCalls
 from perf_diagnostics.integrations.watching.marked_copies import watch_copies
+from perf_diagnostics.measure.faults import FAULTS
+from perf_diagnostics.measure.model_scan import parameters_of
+from perf_diagnostics.measure.one_step.look import StepLook
 from perf_diagnostics.measure.steps.device_clock import captures, event_source
 from perf_diagnostics.measure.steps.tape import AT, NEXT_BATCH
 from perf_diagnostics.records import Json, Outcome
@@ -147,7 +149,7 @@ class MarkedLoop:
             watch_fetches(self, self._patches)
         with self.observations.guard("forwards"):
             self._calls.install(self._patches, modules)
-            device = self._device or describe.device_of(describe.parameters_of(self._models, self._optimizers))
+            device = self._device or describe.device_of(parameters_of(self._models, self._optimizers))
             self._watch_copies(device)
 
     def counts_as_call(self, training_step: Callable[..., Any]) -> Callable[..., Any]:
@@ -352,7 +354,7 @@ class MarkedLoop:
     def _place(self) -> bool:
         """Find out where the training runs; false where only a later step can tell."""
         if self._device is None:
-            self._device = describe.device_of(describe.parameters_of(self._models, self._optimizers))
+            self._device = describe.device_of(parameters_of(self._models, self._optimizers))
             in_use = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
             if in_use and not self._models and not self._optimizers:
                 self._device = torch.device("cuda", torch.cuda.current_device())
@@ -369,7 +371,7 @@ class MarkedLoop:
 
     def _describe(self) -> None:
         with self.observations.guard("facts"):
-            parameters = describe.parameters_of(self._models, self._optimizers)
+            parameters = parameters_of(self._models, self._optimizers)
             device = self._device or torch.device("cpu")
             about = self.about
             about.precision = describe.precision_of(parameters, device, self.autocast)

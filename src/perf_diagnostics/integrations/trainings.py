@@ -11,7 +11,7 @@ from perf_diagnostics.integrations.attached import RESULTS_DIR, Attached, check_
 from perf_diagnostics.integrations.ends.endings import Ending
 from perf_diagnostics.integrations.record.recording import disabled, recorded_here
 from perf_diagnostics.integrations.record.telling import say, tell
-from perf_diagnostics.integrations.shield import FAULTS
+from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.records import Outcome
 

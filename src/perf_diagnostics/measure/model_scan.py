@@ -16,12 +16,11 @@ import torch
 from torch import nn
 
 from perf_diagnostics.measure.boards.float32_products import float32_products
+from perf_diagnostics.measure.module_calls import STANDS_IN_FOR
 from perf_diagnostics.records import Json
 
 #: Tensor cores take float16 and bfloat16 in pieces of 16 bytes (NVIDIA, Matrix Multiplication Background, 2023).
 ALIGNMENT = 8
-#: What a call that somebody has put in a compiled one's place names that by.
-STANDS_IN_FOR = "_perf_diagnostics_stands_in_for"
 #: Layers to name; a model of a thousand odd ones is described by the first.
 _NAMED = 8
 
@@ -46,6 +45,14 @@ def scan(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> di
         **_process(model),
         **({} if optimizer is None else _update(optimizer)),
     }
+
+
+def parameters_of(
+    models: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer]
+) -> list[torch.nn.Parameter]:
+    """Every parameter of the models and optimizers, once."""
+    trained = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
+    return list({id(p): p for p in (*(p for model in models for p in model.parameters()), *trained)}.values())
 
 
 def _layers(model: nn.Module) -> dict[str, Json]:

@@ -17,9 +17,9 @@ from perf_diagnostics.measure.steps.device_clock import event_source
 from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.measure.steps.step_memory import StepMemory
 from perf_diagnostics.records import Environment, Outcome, Quantity, Settings, StepTable, Trial, TrialResult
+from perf_diagnostics.trials.afterwards import operators_of_a_step, overhead
 from perf_diagnostics.trials.afterwards.afterwards import Timed, look_afterwards
 from perf_diagnostics.trials.afterwards.ceilings import matmul_ceiling, memory_bandwidth
-from perf_diagnostics.trials.afterwards.overhead import kept_s
 from perf_diagnostics.trials.afterwards.passes import PASSES
 from perf_diagnostics.trials.afterwards.phase_memory import WarmUpPeaks
 from perf_diagnostics.trials.counters import Counters, reset_device_peaks
@@ -200,7 +200,9 @@ class _Measuring:
 
         spent_s = self._spent_s()
         if self.budget_s is not None and not self.trial.role:
-            spent_s += kept_s(self.budget_s - spent_s)  # for the trial's own cost, which sentinels do not state
+            left_s = self.budget_s - spent_s
+            # For the trial's own cost and the look at a step, which sentinels do not state.
+            spent_s += overhead.kept_s(left_s) + operators_of_a_step.kept_s(left_s)
         return Loop(
             training_step,
             probe,
@@ -228,6 +230,7 @@ class _Measuring:
             peaks_known=bool(peaks.quantities()),
         )
         self.notes.quantities.extend(look_afterwards(timed, PASSES))
+        self.notes.facts |= timed.facts
 
     def _spent_s(self) -> float:
         return (_CLOCK() - self.began_ns) / 1e9

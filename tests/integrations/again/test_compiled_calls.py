@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from perf_diagnostics.integrations.again import compiled_calls
 from perf_diagnostics.integrations.again.compiled_calls import CompiledCalls
-from perf_diagnostics.integrations.model.modules import is_compiled
+from perf_diagnostics.measure.module_calls import is_compiled
 
 
 class Graphs:

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.looked_through import not_looked_for
 from perf_diagnostics.diagnose.facts.recorded import place_of
 from perf_diagnostics.records import CodePlace, Json, Phase
-
-_NOBODY = "no step was looked through operator by operator; in a watched loop one is, after its first second"
 
 #: A single step was timed, operator by operator: its shares may be so many times as large as usual, or as small.
 _SCATTER = 1.5
@@ -291,7 +290,7 @@ class _Looked:
         self._facts = facts
         told = facts.result.facts.get(name)
         if not isinstance(told, list):
-            raise facts.missing(name, _NOBODY)
+            raise not_looked_for(facts, name)
         self._of_a_second: dict[Phase, float] = {}
         shares = {Phase.FORWARD: facts.share(_phase_of_forward(facts)), Phase.BACKWARD: facts.share(Phase.BACKWARD)}
         python = _number(facts.result.facts.get("python_seconds_forward")) or 0.0

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.looked_through import not_looked_for
 from perf_diagnostics.diagnose.facts.recorded import place_of
 from perf_diagnostics.records import CodePlace, Json, Phase
-
-_NOBODY = "no step was looked through operator by operator; in a watched loop one is, after its first second"
-
 
 #: One step was timed: of another one a share may be so many times as small.
 _SCATTER = 1.5
@@ -52,7 +50,7 @@ def operators_at(facts: TrialFacts, name: str) -> tuple[OperatorsAt, ...]:
     """
     told = facts.result.facts.get(name)
     if not isinstance(told, list):
-        raise facts.missing(name, _NOBODY)
+        raise not_looked_for(facts, name)
     found = [one for one in map(_read, told) if one is not None]
     return tuple(sorted(found, key=lambda one: -one.whole))
 
@@ -100,7 +98,7 @@ def in_operators(facts: TrialFacts, phase: Phase, between: float = 0.5) -> float
 def repeated_share(facts: TrialFacts) -> Interval:
     """The share of the step that forward and backward take for what does not grow with the rows of a batch, 0…1.
 
-    It is that of operators (see :mod:`perf_diagnostics.integrations.one_step.fixed_work`) and of what lies between
+    It is that of operators (see :mod:`perf_diagnostics.measure.one_step.fixed_work`) and of what lies between
     them: Python, and their calls. The ends count nothing or all of the latter; looking has made it longer. A product of
     few rows takes less than in proportion longer for more of them, which is not counted.
 

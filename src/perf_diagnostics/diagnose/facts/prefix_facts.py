@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.looked_through import not_looked_for
 from perf_diagnostics.diagnose.facts.operator_facts import OperatorsAt, operators_at
 from perf_diagnostics.diagnose.facts.recorded import place_of
 from perf_diagnostics.records import CodePlace, Json, Phase
-
-_NOBODY = "no step was looked through operator by operator; in a watched loop one is, after its first second"
 
 #: One step was looked at: in another one it may take so many times as long, or as short.
 _SCATTER = 1.5
@@ -46,7 +45,7 @@ def prefixes_again(facts: TrialFacts) -> tuple[PrefixCalls, ...]:
     """
     told = facts.result.facts.get("prefixes_again")
     if not isinstance(told, list):
-        raise facts.missing("prefixes_again", _NOBODY)
+        raise not_looked_for(facts, "prefixes_again")
     step_s = _undisturbed_s(facts)
     found = [_read(one, step_s, _room(facts)) for one in told if isinstance(one, dict) and not one.get("recurrent")]
     found += [_recurrent(facts, one) for one in operators_at(facts, "prefixes_again") if one.more.get("recurrent")]

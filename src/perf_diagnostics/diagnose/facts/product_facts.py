@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.looked_through import not_looked_for
 from perf_diagnostics.diagnose.facts.recorded import place_of
 from perf_diagnostics.records import CodePlace, Json
-
-_NOBODY = "no step was looked through operator by operator; in a watched loop one is, after its first second"
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def _told(facts: TrialFacts, name: str) -> tuple[list[Json], float, float]:
     """A list of the look's, and the operations of the step's forward and backward."""
     told = facts.result.facts.get(name)
     if not isinstance(told, list):
-        raise facts.missing(name, _NOBODY)
+        raise not_looked_for(facts, name)
     forward, backward = facts.number("product_flops_forward"), facts.number("product_flops_backward")
     if not forward > 0:
         raise NotMeasured(name, "no matrix product was seen in the models' forward")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from perf_diagnostics.diagnose.facts import roofline
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.looked_through import not_looked_for
 from perf_diagnostics.diagnose.facts.operator_facts import in_operators, operators_timed
 from perf_diagnostics.records import Json, Phase
 
@@ -62,7 +63,7 @@ def in_bfloat16(facts: TrialFacts) -> Faster:
         return Faster(_as_tried(facts, told), _times(told), "one step's products, tried in both types")
     half = ask(facts.quantity, CEILING)
     if half is None:
-        raise facts.missing(TRIED, _NOBODY)
+        raise not_looked_for(facts, TRIED, _NOBODY)
     return _by_ceilings(facts, half)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.looked_through import not_looked_for
 from perf_diagnostics.diagnose.facts.operator_facts import operators_timed
 from perf_diagnostics.records import Json, Phase
 
@@ -47,7 +48,7 @@ def tried(facts: TrialFacts) -> Mapping[str, Json]:
         raise NotMeasured("float64_operators", "the operators run on a device, and only the host's were timed")
     told = facts.result.facts.get("float64_operators")
     if not isinstance(told, dict):
-        raise facts.missing("float64_operators", _NOBODY)
+        raise not_looked_for(facts, "float64_operators", _NOBODY)
     return told
 
 

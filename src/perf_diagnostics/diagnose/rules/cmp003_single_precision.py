@@ -28,7 +28,7 @@ class SinglePrecision:
         Whether forward and backward set the pace on a device, in float32 or TF32, and how much faster its maker says
         16-bit products are than what the model computes in: TF32 where torch's matmul precision allows it, and for
         convolutions; the share of products in the operations. On a CPU with units for bfloat16 (AVX-512 BF16, AMX,
-        Arm's BF16) the products of one step of a watched loop, which is none of those that count, are tried in both
+        Arm's BF16) the products of a step of a loop or trial, which is none of those that count, are tried in both
         types afterwards, for half a second at most; in a sweep the fastest products in both are measured after the
         steps.
 

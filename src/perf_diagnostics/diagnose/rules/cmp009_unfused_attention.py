@@ -29,7 +29,7 @@ class UnfusedAttention:
     """Attention writes its whole score matrix to memory instead of using a fused kernel.
 
     What it measures:
-        In one step of a watched loop that does not count: each softmax between two matrix products, whether torch has
+        In a step of a loop or trial that does not count: each softmax between two matrix products, whether torch has
         one kernel for such attention here, whether something in the step reads its weights, and on the CPU the time of
         the operators between, forward and backward, and of the kernel, tried on tensors of the same shapes. Elsewhere
         how the model's attention is written: what its configuration names, or whether the source of its attention

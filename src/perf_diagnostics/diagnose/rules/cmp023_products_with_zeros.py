@@ -47,7 +47,7 @@ class ProductsWithZeros:
     """Matrix products have an operand that is nearly all zeros, so that most of what they compute is nothing.
 
     What it measures:
-        In one step of a watched loop, which is none of those that count: the operations of all products, convolutions
+        In a step of a loop or trial, which is none of those that count: the operations of all products, convolutions
         and attention that have a formula (torch.utils.flop_counter), and of how many zeros the operands of mm, addmm,
         bmm and baddbmm in forward and loss were: by 2,048 numbers drawn at random, and where these are nearly all
         zeros by counting up to four million, with the most that one of 128 rows has. What backward computes with the

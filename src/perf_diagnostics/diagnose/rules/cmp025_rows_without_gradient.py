@@ -58,7 +58,7 @@ class RowsWithoutGradient:
     """Many rows of the products got no gradient, so that the loss made no use of what was computed for them.
 
     What it measures:
-        In one step of a watched loop, which is none of those that count: for each matrix product and convolution of
+        In a step of a loop or trial, which is none of those that count: for each matrix product and convolution of
         the models' forward the gradient that backward multiplies with its weight or input, and how many of its rows
         (tokens, samples, positions) are nothing but zeros, by 128 rows drawn at random, some of them looked at whole.
         The product's operations in forward and backward count by that part. A warning is given where backward's part of

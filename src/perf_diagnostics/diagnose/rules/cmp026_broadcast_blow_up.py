@@ -30,7 +30,7 @@ class BroadcastBlowUp:
     """Small tensors are spread over each other, and the large one that comes out is added up at once.
 
     What it measures:
-        In one step of a watched loop, which is none of those that count, each pointwise operator of forward and loss
+        In a step of a loop or trial, which is none of those that count, each pointwise operator of forward and loss
         whose result holds at least four times the numbers of what goes in, because each row of one operand meets each
         row of another; whether only sums, differences, products, absolute values and one square follow before a sum,
         mean or norm over a dimension that both operands have; and whether nobody else reads what lies between. On the

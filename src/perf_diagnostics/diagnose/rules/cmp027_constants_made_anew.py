@@ -28,7 +28,7 @@ class ConstantsMadeAnew:
     """Every step makes tensors anew of which all is known before the training begins.
 
     What it measures:
-        In one step of a watched loop, which is none of those that count: the operators of forward and the loss that
+        In a step of a loop or trial, which is none of those that count: the operators of forward and the loss that
         read nothing but what was made of numbers in the code (torch.arange, zeros, full, tril, linspace …), directly or
         by others of that kind, and the seconds of each on the CPU. Random draws, tensors from Python's lists, what a
         tensor's number went into (item), and uninitialised memory do not count, nor what a library makes.

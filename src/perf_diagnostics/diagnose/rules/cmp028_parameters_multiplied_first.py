@@ -26,7 +26,7 @@ class ParametersMultipliedFirst:
     """Parameters are multiplied with each other, and then with the batch, which takes more than the other order.
 
     What it measures:
-        In one step of a watched loop, which is none of those that count: products of parameters of which the result,
+        In a step of a loop or trial, which is none of those that count: products of parameters of which the result,
         or its sum with or multiple by other parameters, is only multiplied with the batch, or looked up. The operations
         of both orders follow from the shapes; the seconds of the product, of what is done with it, and of the gradients
         through it were measured, on the CPU. What the other order takes is worked out from the speed of the batch's own

@@ -25,7 +25,7 @@ class ResultsNeverUsed:
     """The step computes results that no other operator, no gradient and no line of Python makes use of.
 
     What it measures:
-        In one step of a watched loop, which is none of those that count: each operator of forward and the loss, what
+        In a step of a loop or trial, which is none of those that count: each operator of forward and the loss, what
         it read, and whether its results were let go before anything read them: another operator whose own result came
         to something, backward, or Python (item, tolist, numpy, a copy, pickling). A tensor as an index, as in
         boxes[best], is read by who reads that part; the size of what a mask or nonzero picks counts as read by Python,

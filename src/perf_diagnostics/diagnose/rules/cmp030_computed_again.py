@@ -28,7 +28,7 @@ class ComputedAgain:
     """A step computes the same of the same values more than once.
 
     What it measures:
-        In one step of a watched loop, which is none of those that count: each operator of forward and the loss by what
+        In a step of a loop or trial, which is none of those that count: each operator of forward and the loss by what
         it does, its numbers, and the values of its tensors, where two values are the same if the same operators made
         them of the same values (value numbering). Writing into memory makes a new value, and parameters are compared
         where an optimizer may have changed them. The shorter of both times counts, and that of their gradients where

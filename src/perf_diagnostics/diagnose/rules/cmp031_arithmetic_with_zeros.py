@@ -28,7 +28,7 @@ class ArithmeticWithZeros:
     """What is computed number by number is multiplied by a tensor of nearly all zeros, and added up.
 
     What it measures:
-        In one step of a watched loop, which is none of those that count, each pointwise product of forward and loss
+        In a step of a loop or trial, which is none of those that count, each pointwise product of forward and loss
         with an operand of its full size that is nearly all zeros and that nobody trains (by 2,048 numbers drawn at
         random, and where these are nearly all zeros by counting up to four million); whether nothing but sums of it
         is used; and what is computed number by number for it alone, the labels themselves included. On the CPU each

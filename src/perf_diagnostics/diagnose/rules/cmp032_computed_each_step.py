@@ -32,7 +32,7 @@ class ComputedEachStep:
     """Each step computes anew what comes of tensors that never change: weights that are frozen, data that stays.
 
     What it measures:
-        In six steps of a watched loop, which are none of those that count (31 steps lie between the first and the
+        In six steps of a loop or trial, which are none of those that count (31 steps lie between the first and the
         second, the next two follow at once, the last two are seconds apart; four are enough): the operators of forward,
         the loss, and what the loop does outside of its models, but for the loader and the optimizer, that have the same
         value in all of them. Two values are the same if the same operators made them

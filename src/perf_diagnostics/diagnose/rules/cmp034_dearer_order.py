@@ -27,7 +27,7 @@ class DearerOrder:
     """Matrices are multiplied in an order that takes many times the operations of another one.
 
     What it measures:
-        In one step of a watched loop, which is none of those that count: chains of matrix products (mm, bmm, addmm,
+        In a step of a loop or trial, which is none of those that count: chains of matrix products (mm, bmm, addmm,
         mv; what einsum and linear layers become) of forward and the loss between which numbers are only turned,
         reshaped, cast, scaled by numbers or along some of their dimensions, or summed over what all factors have, such
         as heads; and of which no other operator reads what lies between, but for sums of it. From the shapes follow the

@@ -41,7 +41,7 @@ class PrefixComputedAgain:
     """A model is called for one more position at a time, and computes all earlier positions again.
 
     What it measures:
-        In one step of a watched loop, which is none of those that count: the calls of its models without gradients, and
+        In a step of a loop or trial, which is none of those that count: the calls of its models without gradients, and
         of these which are given all that the same model was given by the call before, along one dimension with more
         after it, and otherwise the same. Whether the earlier positions come out the same again is seen by the operators
         of two such calls: of results that grow with the sequence the first position must not change; where dropout

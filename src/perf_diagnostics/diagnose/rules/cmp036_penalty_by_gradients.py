@@ -76,7 +76,7 @@ class PenaltyByGradients:
     """A penalty on the weights goes into the loss, so that autograd works out its gradient in each step.
 
     What it measures:
-        In one step of a watched loop, which is none of those that count: operators of forward and the loss that square
+        In a step of a loop or trial, which is none of those that count: operators of forward and the loss that square
         trained parameters as they are (``p.pow(2)``, ``p * p``, ``p.norm() ** 2``, ``mse_loss`` with zeros), take their
         absolute values or norms, or their squared distance from what is not trained, and the sum of which goes into
         nothing but the loss, times a constant. On the CPU each operator's time is taken in forward and, by autograd's

@@ -30,7 +30,7 @@ class TermsTimesZero:
     """A term of the loss is multiplied by 0: it changes nothing, and is computed forward and backward all the same.
 
     What it measures:
-        In one step of a watched loop, which is none of those that count: products of something that has gradients with
+        In a step of a loop or trial, which is none of those that count: products of something that has gradients with
         the number 0, or with a tensor of one 0 that was there before the step, through which backward came. In forward
         all operators count whose results nobody else reads, in backward those whose gradients go nowhere else. On the
         CPU each operator's time is taken in forward and, by autograd's node, in backward.

@@ -27,7 +27,7 @@ class BesideTheLoss:
     """Metrics or statistics are computed in each forward, of results that the loss is made of, but not for the loss.
 
     What it measures:
-        In one step of a watched loop, which is none of those that count: the operators of forward and the loss that
+        In a step of a loop or trial, which is none of those that count: the operators of forward and the loss that
         read what backward came to, directly or by others of that kind, and of which nothing is made that backward came
         to. What the loss may be made of by way of Python (a matching by scipy, of which a tensor is made again) does
         not count, nor what changes a memory that the loss reads (the codes of a quantiser), what leads to a random

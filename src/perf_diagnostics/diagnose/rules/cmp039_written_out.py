@@ -31,7 +31,7 @@ class WrittenOut:
     """A function that torch has in one operator is computed by several, one after the other.
 
     What it measures:
-        In one step of a watched loop, which is none of those that count: operators of forward and the loss that treat
+        In a step of a loop or trial, which is none of those that count: operators of forward and the loss that treat
         each number by itself or add up over the last dimension, on 8,192 numbers or more. A few rows of what goes in
         and of what comes out are kept, and held against torch's own GELU (both forms), SiLU, Mish, ReLU, ELU, softplus,
         sigmoid, tanh, softmax, log_softmax, layer norm (of groups of channels: group norm) and RMS norm: these have to

@@ -29,7 +29,7 @@ class DiagonalMatrices:
     """Matrices with numbers on their diagonal only are factorised, inverted or solved with as if they were full.
 
     What it measures:
-        In one step of a watched loop, which is none of those that count: factorisations (Cholesky, LU, QR, eigenvalues,
+        In a step of a loop or trial, which is none of those that count: factorisations (Cholesky, LU, QR, eigenvalues,
         singular values), inverses, determinants and solutions of which all numbers beside the matrices' diagonals are
         zeros. What is computed of the matrices and of their results counts with them while there are as many numbers,
         and so does what makes the matrices for nobody else. On the CPU each operator's time is taken in forward and, by

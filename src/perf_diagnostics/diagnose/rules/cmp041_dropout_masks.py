@@ -36,7 +36,7 @@ class DropoutMasks:
     """Drawing dropout's masks takes a considerable part of the step on the CPU, and can take less.
 
     What it measures:
-        In one step of a watched loop, which is none of those that count: the time of ``bernoulli_`` on the CPU, which
+        In a step of a loop or trial, which is none of those that count: the time of ``bernoulli_`` on the CPU, which
         draws the masks of dropout and of attention with dropout. After the step as many numbers are drawn from whole
         random words, 16 bits each: what that takes less counts.
 

@@ -36,7 +36,7 @@ class SmallCallsInALoop:
     """A loop in Python calls the same small operators many times in a step, and their calls take most of its time.
 
     What it measures:
-        In one step of a watched loop, which is none of those that count: the operators of forward and the loss that one
+        In a step of a loop or trial, which is none of those that count: the operators of forward and the loss that one
         instruction of the user's code called 16 times or more for each backward, without as many different parameters
         (those are layers), unless four of these or more are of one size and need nothing of each other: heads, members
         of an ensemble. Of each that works on no more than about 1,000 numbers, or makes a view, all of its time; of

@@ -12,8 +12,8 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from perf_diagnostics.integrations.model import describe
-from perf_diagnostics.integrations.model.modules import TimedCalls, own_call, stands_in
 from perf_diagnostics.integrations.watching.patches import replace
+from perf_diagnostics.measure.module_calls import TimedCalls, own_call, stands_in
 
 
 class AutocastCalls:

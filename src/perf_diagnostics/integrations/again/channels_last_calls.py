@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from perf_diagnostics.integrations.model.modules import TimedCalls, own_call, stands_in
 from perf_diagnostics.measure.model_scan import conv_memory_format
+from perf_diagnostics.measure.module_calls import TimedCalls, own_call, stands_in
 
 
 class ChannelsLastCalls:

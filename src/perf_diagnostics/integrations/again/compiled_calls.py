@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from perf_diagnostics.integrations.model.modules import TimedCalls, is_compiled, stand_in
+from perf_diagnostics.measure.module_calls import TimedCalls, is_compiled, stand_in
 from perf_diagnostics.measure.steps.beside_steps import CompiledGraphs
 
 

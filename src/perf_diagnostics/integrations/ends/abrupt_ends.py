@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from perf_diagnostics.integrations.ends.default_actions import called_by_system, end_by
 from perf_diagnostics.integrations.ends.signal_waker import SignalWaker
-from perf_diagnostics.integrations.shield import FAULTS
+from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.records import Outcome
 
 #: What ends a process that says nothing about it: schedulers, ``timeout`` and ``docker stop``; a terminal that closes,

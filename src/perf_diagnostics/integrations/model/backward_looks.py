@@ -18,9 +18,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-from perf_diagnostics.integrations.model.describe import parameters_of
 from perf_diagnostics.integrations.steps.step_state import StepState
 from perf_diagnostics.integrations.untraced import untraced
+from perf_diagnostics.measure.model_scan import parameters_of
 from perf_diagnostics.records import Json
 
 #: The optimizers that hold a parameter, by identity; none of them: nobody does.

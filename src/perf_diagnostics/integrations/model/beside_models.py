@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
-from perf_diagnostics.integrations.model.describe import parameters_of
-from perf_diagnostics.integrations.model.modules import TimedCalls, beside, is_compiled, parts_of
+from perf_diagnostics.integrations.model.modules import beside, parts_of
+from perf_diagnostics.measure.model_scan import parameters_of
+from perf_diagnostics.measure.module_calls import TimedCalls, is_compiled
 
 _MOST = 256
 

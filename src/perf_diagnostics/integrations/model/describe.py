@@ -10,10 +10,10 @@ from typing import Any, cast
 import torch
 
 from perf_diagnostics.integrations.model.texts import count_texts
-from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.measure.boards.devices import model_of
 from perf_diagnostics.measure.boards.float32_products import float32_products
 from perf_diagnostics.measure.environment import usable_cores
+from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.measure.host import memory
 from perf_diagnostics.measure.model_scan import scan
 from perf_diagnostics.records import Json, Precision, Quantity
@@ -154,14 +154,6 @@ def _state_of_time_first(first: torch.Tensor, beside: object) -> bool:
         return False
     # An encoder's output, [B, S, width] or [S, B, width], has one of these sizes in front.
     return beside.size(1) == first.size(1) and beside.size(0) not in first.shape[:2] and first.size(0) != first.size(1)
-
-
-def parameters_of(
-    models: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer]
-) -> list[torch.nn.Parameter]:
-    """Every parameter of the models and optimizers, once."""
-    trained = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
-    return list({id(p): p for p in (*(p for model in models for p in model.parameters()), *trained)}.values())
 
 
 def device_of(parameters: Sequence[torch.Tensor]) -> torch.device:

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import torch
 
-from perf_diagnostics.integrations.model.describe import class_name, parameters_of, trained_by
+from perf_diagnostics.integrations.model.describe import class_name, trained_by
 from perf_diagnostics.integrations.model.embedding_gradients import TableGradients, dense_gradients, is_sparse
+from perf_diagnostics.measure.model_scan import parameters_of
 from perf_diagnostics.records import Json
 from perf_diagnostics.workloads.optimizers import optimizer_facts
 

@@ -7,9 +7,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from threading import get_ident
-from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +15,6 @@ import torch
 
 from perf_diagnostics.integrations.model.called_masks import MaskReader, reader_of
 from perf_diagnostics.integrations.model.living import living
-from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import FORWARD, OTHER, TRAINS, LoopProbe
 from perf_diagnostics.integrations.steps.step_state import (
     BEGUN_ALONE,
@@ -28,17 +25,10 @@ from perf_diagnostics.integrations.steps.step_state import (
     StepState,
     nobody,
 )
-from perf_diagnostics.measure.model_scan import STANDS_IN_FOR
+from perf_diagnostics.measure.faults import FAULTS
+from perf_diagnostics.measure.module_calls import CALLS, COMPILED_CALL, TimedCalls, called_by
 from perf_diagnostics.measure.steps.tape import AGAIN, APART, ASKS, ASKS_AGAIN, AT, EVALUATES_AGAIN, LEAVE
 from perf_diagnostics.workloads.workload import BatchCount
-
-#: torch.nn.Module looks for this on every call and calls it instead; it leaves it out of copies and pickles. Compiling
-#: in place (``model.compile()``) uses it too. It has been there since torch 2.1.
-_CALL = "_compiled_call_impl"
-
-#: Torch's function that a module's call begins in, and where functions lie that may stand between it and ours.
-CALLS: Any = getattr(torch.nn.Module._wrapped_call_impl, "__code__", None)
-_OURS = str(Path(__file__).parents[2])
 
 #: What is marked of a call: is the model called on what it was trained on last, to be trained, and in evaluation mode?
 CODES = {
@@ -115,77 +105,13 @@ class CallWatch(Protocol):
         """Something of ours went wrong."""
 
 
-class TimedCalls:
-    """The calls of a module go through a function of ours, until this is called.
-
-    Args:
-        module: whose calls they are.
-        timed: what stands in for them.
-    """
-
-    def __init__(self, module: torch.nn.Module, timed: Callable[..., Any]) -> None:
-        self._alive = weakref.ref(module)
-        self._timed = timed
-        self._before = module.__dict__.get(_CALL)
-        setattr(timed, STANDS_IN_FOR, self._before)
-        # Not setattr: the wrapper that torch.compile returns would pass it on to the module inside.
-        module.__dict__[_CALL] = timed
-
-    @property
-    def replaced(self) -> bool:
-        """Whether the module is there, and somebody has replaced what we put in: ``model.compile()`` does."""
-        module = self._alive()
-        if module is None:
-            return False
-        call = module.__dict__.get(_CALL)
-        while call is not None and call is not self._timed:  # another one of ours may stand in for it meanwhile
-            call = getattr(call, STANDS_IN_FOR, None)
-        return call is None
-
-    def __call__(self) -> None:
-        """Time them no more."""
-        module = self._alive()
-        if module is None or module.__dict__.get(_CALL) is not self._timed:
-            return
-        if self._before is None:
-            del module.__dict__[_CALL]
-        else:
-            module.__dict__[_CALL] = self._before
-
-
-def called_by(frame: FrameType | None, module: Any) -> Any:
-    """The module whose call has come to a function that stands in for a module's call; asked by that function.
-
-    Mostly the module itself. But who copies a module's ``__dict__`` (``learn2learn``'s ``clone_module``, replicas of
-    ``DataParallel``) copies what stands in for its call as well, and the copy's call is not to be the module's.
-
-    Args:
-        frame: what has called the function: torch's part of a call, or another function that stands in for it.
-        module: whose calls go through the function; None where it has gone, and only a copy is left.
-    """
-    while frame is not None and frame.f_code is not CALLS and frame.f_code.co_filename.startswith(_OURS):
-        frame = frame.f_back
-    return frame.f_locals["self"] if frame is not None and frame.f_code is CALLS else module
-
-
-def own_call(module: Any) -> Callable[..., Any]:
-    """What the call that has come to a function of ours does without that function, which asks this.
-
-    Args:
-        module: whose calls go through the function; a copy's call is the copy's own (:func:`called_by`).
-    """
-    called = module if torch.compiler.is_dynamo_compiling() else called_by(sys._getframe(2), module)
-    call: Callable[..., Any] = called._call_impl
-    return call
-
-
 def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:  # noqa: PLR0915 - with the call inside of it
     """Time every call of a module, until what is returned is called.
 
     Nothing is added to its hooks, so graphs that torch.compile has made or will make of it stay whole: while tracing,
     the call goes straight through.
     """
-    before = module.__dict__.get(_CALL)
+    before = module.__dict__.get(COMPILED_CALL)
     alive = weakref.ref(module)  # a strong reference from the module to itself would delay the end of its memory
     compiling, grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
     state, around, steps, thread = watch.state, watch.probe.open, watch.steps, watch.thread
@@ -307,7 +233,7 @@ def watch_beside(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:
     Only those on a batch that was not trained on yet: they are neither its preparation nor, where nothing is trained on
     it, a part of the training. What is called later in a step lies between phases that are marked anyway.
     """
-    before = module.__dict__.get(_CALL)
+    before = module.__dict__.get(COMPILED_CALL)
     alive, frame = weakref.ref(module), sys._getframe
     compiling, grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
     state, around, steps, thread = watch.state, watch.probe.open, watch.steps, watch.thread
@@ -404,24 +330,6 @@ def _without_graphs(found: Sequence[torch.nn.Module]) -> list[torch.nn.Module]:
     plain = [module for module in found if not issubclass(type(module), torch.fx.GraphModule)]
     held = {id(parameter) for module in plain for parameter in module.parameters()} if graphs else set()
     return plain + [graph for graph in graphs if any(id(parameter) not in held for parameter in graph.parameters())]
-
-
-def stands_in(module: torch.nn.Module) -> Callable[..., Any] | None:
-    """What is called instead of the module's own call by now; None where nothing is."""
-    return module.__dict__.get(_CALL)
-
-
-def stand_in(module: torch.nn.Module, call: Callable[..., Any]) -> None:
-    """Have this called instead of the module's own call, as ``model.compile()`` does; no copy of the module has it."""
-    module.__dict__[_CALL] = call
-
-
-def is_compiled(module: torch.nn.Module) -> bool:
-    """Whether this is torch.compile's wrapper, or was compiled in place; what stands in for it of ours is not meant."""
-    call = stands_in(module)
-    while hasattr(call, STANDS_IN_FOR):
-        call = getattr(call, STANDS_IN_FOR)
-    return "_orig_mod" in module._modules or call is not None
 
 
 def parts_of(module: torch.nn.Module) -> list[torch.nn.Module]:

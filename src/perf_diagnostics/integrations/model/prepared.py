@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from perf_diagnostics.integrations.model.describe import parameters_of
+from perf_diagnostics.measure.model_scan import parameters_of
 
 
 def without_left_over(

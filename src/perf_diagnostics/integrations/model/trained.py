@@ -15,8 +15,10 @@ from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.beside_models import BesideModels
 from perf_diagnostics.integrations.model.gradients import ALONE, Gradients
 from perf_diagnostics.integrations.model.living import Living, Made, living
-from perf_diagnostics.integrations.model.modules import TimedCalls, outermost, parts_of
+from perf_diagnostics.integrations.model.modules import outermost, parts_of
 from perf_diagnostics.integrations.model.user_hooks import user_hooks
+from perf_diagnostics.measure.model_scan import parameters_of
+from perf_diagnostics.measure.module_calls import TimedCalls
 from perf_diagnostics.records import Json
 
 T = TypeVar("T")
@@ -117,7 +119,7 @@ class Trained:
     @property
     def device(self) -> torch.device:
         """Where most of the parameters lie."""
-        parameters = describe.parameters_of(_alive(self._models), _alive(self.optimizers.values()))
+        parameters = parameters_of(_alive(self._models), _alive(self.optimizers.values()))
         return describe.device_of(parameters or _alive(self.by_hand))
 
     def meet(self, optimizer: torch.optim.Optimizer) -> bool:
@@ -139,13 +141,13 @@ class Trained:
 
     def _times_all_of(self, optimizer: torch.optim.Optimizer) -> bool:
         held = {id(parameter) for module in self.modules for parameter in module.parameters()}
-        return all(id(parameter) in held for parameter in describe.parameters_of((), [optimizer]))
+        return all(id(parameter) in held for parameter in parameters_of((), [optimizer]))
 
     @property
     def expects_more(self) -> bool:
         """Whether an optimizer lives that has not stepped yet, and trains what none of those does that have."""
-        stepped = {id(parameter) for parameter in describe.parameters_of((), _alive(self.optimizers.values()))}
-        return any(id(parameter) not in stepped for parameter in describe.parameters_of((), _alive(self._living)))
+        stepped = {id(parameter) for parameter in parameters_of((), _alive(self.optimizers.values()))}
+        return any(id(parameter) not in stepped for parameter in parameters_of((), _alive(self._living)))
 
     def all_optimizers(self) -> list[torch.optim.Optimizer]:
         """Those that have stepped or were named, and those that there were when models were looked for."""
@@ -216,7 +218,7 @@ class Trained:
         began_ns = time.thread_time_ns()
         there = living()
         self._living = [weakref.ref(optimizer) for optimizer in there.optimizers]
-        parameters = describe.parameters_of((), there.optimizers)
+        parameters = parameters_of((), there.optimizers)
         found = self.watch(outermost((), parameters, everything=there.modules))
         self._see_beside(there)
         self._searched_ns += time.thread_time_ns() - began_ns
@@ -238,7 +240,7 @@ class Trained:
         if first:
             there = living()
             self._living = [weakref.ref(optimizer) for optimizer in there.optimizers]
-            parameters = describe.parameters_of((), _alive(self.optimizers.values()))
+            parameters = parameters_of((), _alive(self.optimizers.values()))
             parameters_by_hand = _alive(self.by_hand)
             found = self.watch(
                 outermost(_alive(self._models), [*parameters, *parameters_by_hand], everything=there.modules)
@@ -279,14 +281,14 @@ class Trained:
 
     def _models_of(self, optimizers: Sequence[torch.optim.Optimizer]) -> list[torch.nn.Module]:
         """Of the modules whose calls are timed those that these train: others were there, and have never stepped."""
-        stepped = {id(one) for one in (*describe.parameters_of((), optimizers), *_alive(self.by_hand))}
+        stepped = {id(one) for one in (*parameters_of((), optimizers), *_alive(self.by_hand))}
         return [m for m in self.modules if any(id(parameter) in stepped for parameter in m.parameters())]
 
     def tell(self, about: About, *, turns: Mapping[int, int]) -> None:
         """Fill in what is known by now; ``turns`` says how often each optimizer steps in a step of the loop."""
         optimizers = _alive(self.optimizers.values())
         models = _alive(self._models) or self._models_of(optimizers) or self.modules
-        parameters = describe.parameters_of(models, optimizers)
+        parameters = parameters_of(models, optimizers)
         about.samples = self.batch_samples
         batches: dict[str, Json] = {"accumulation_steps": 1 if len(turns) != 1 else self.usual_micro_steps}
         usual_slices = max(self.slices, key=lambda one: self.slices[one], default=1)

@@ -27,7 +27,7 @@ from perf_diagnostics.store.files.tables import steps_to_parquet
 from perf_diagnostics.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from perf_diagnostics.integrations.one_step.looks import Looks
+    from perf_diagnostics.integrations.looks.looks import Looks
     from perf_diagnostics.integrations.record.window_borders import WindowBorders
 
 DISABLED_VARIABLE = "PERF_DIAGNOSTICS_DISABLED"

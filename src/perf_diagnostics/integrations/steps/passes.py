@@ -9,9 +9,9 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.measure.code.code_places import CodePlaces
 from perf_diagnostics.measure.code.own_code import Kind, OwnCode
+from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.records import Json
 from perf_diagnostics.workloads.batch_parts import BatchParts
 from perf_diagnostics.workloads.loaders import batches_a_pass, loader_facts

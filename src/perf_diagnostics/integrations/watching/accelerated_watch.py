@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import TRANSFER
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.integrations.watching.watch import Watch
+from perf_diagnostics.measure.faults import FAULTS
 
 
 class AcceleratedWatch(Watch):

@@ -16,16 +16,12 @@ from typing import Any
 
 import torch
 
-from perf_diagnostics.integrations.model.modules import (
-    TimedCalls,
-    may_give_gradients,
-    next_operation,
-    stands_in,
-)
+from perf_diagnostics.integrations.model.modules import may_give_gradients, next_operation
 from perf_diagnostics.integrations.model.trained import Trained
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, TRAINS, LoopProbe
 from perf_diagnostics.integrations.steps.step_state import NOTHING
 from perf_diagnostics.integrations.watching.function_modes import OwnMode, may_be_traced, put_on, take_off
+from perf_diagnostics.measure.module_calls import TimedCalls, stands_in
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.steps.tails import Tail
 from perf_diagnostics.measure.steps.tape import CLEARS, LEAVE, code_of, time_of

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, TypeAlias
 
-from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import OPTIMIZER
 from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watching.watch import Watch
+from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.measure.steps.tape import AT, CLOSURE, LEAVE
 
 #: What an optimizer's step is called with, and is called with instead where a pre-hook gives it back.

@@ -20,10 +20,10 @@ from typing import Any, Protocol
 from torch.utils.data import dataloader
 
 from perf_diagnostics.integrations.about import About
-from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import DATA_WAIT, LoopProbe
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.integrations.watching.sampler_place import sampler_of_iterator
+from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.records import Json
 
 #: torch's own iterators, without workers and with them.

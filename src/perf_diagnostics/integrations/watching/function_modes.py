@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from perf_diagnostics.integrations.model.modules import is_compiled
+from perf_diagnostics.measure.module_calls import is_compiled
 from perf_diagnostics.measure.steps.beside_steps import compiled_graphs, compiles
 
 _INNER: Any = torch._C

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, dataloader
 
-from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import DATA_WAIT, OTHER
 from perf_diagnostics.integrations.steps.step_state import BEGUN, HAS_BATCH, NOTHING, UNSURE
 from perf_diagnostics.integrations.watching.fetch_parts import Fetches
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.integrations.watching.watch import Watch
+from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.measure.steps.tape import AT, LEAVE
 from perf_diagnostics.records import Json
 

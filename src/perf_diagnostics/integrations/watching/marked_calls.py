@@ -18,25 +18,18 @@ import torch
 
 from perf_diagnostics.integrations.model.backward_looks import BackwardLooks
 from perf_diagnostics.integrations.model.called_masks import MaskReader, reader_of
-from perf_diagnostics.integrations.model.describe import parameters_of
 from perf_diagnostics.integrations.model.living import living
 from perf_diagnostics.integrations.model.losses import Losses
-from perf_diagnostics.integrations.model.modules import (
-    CALLS,
-    CODES,
-    TimedCalls,
-    called_by,
-    outermost,
-    parts_of,
-    stands_in,
-)
+from perf_diagnostics.integrations.model.modules import CODES, outermost, parts_of
 from perf_diagnostics.integrations.model.trained import DEEPEST_SEARCH
-from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
 from perf_diagnostics.integrations.steps.step_state import nobody
 from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watching.every_step import see_steps
 from perf_diagnostics.integrations.watching.patches import replace
+from perf_diagnostics.measure.faults import FAULTS
+from perf_diagnostics.measure.model_scan import parameters_of
+from perf_diagnostics.measure.module_calls import CALLS, TimedCalls, called_by, stands_in
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.steps.tape import AT, BACKWARD, CALLED, KEEPS, LEAVE, STEPPED
 

@@ -12,10 +12,10 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from perf_diagnostics.integrations.model.called_masks import Copies
-from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.watching.marked_calls import MarkedCalls
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.integrations.watching.transfers import always, leaves_the_host
+from perf_diagnostics.measure.faults import FAULTS
 
 
 def watch_copies(calls: MarkedCalls, copies: Copies, patches: ExitStack) -> None:

@@ -12,13 +12,13 @@ from types import CodeType, FrameType
 
 import torch
 
-from perf_diagnostics.integrations.model.describe import parameters_of
 from perf_diagnostics.integrations.steps.cycle import IN_BACKWARD, Cycle
 from perf_diagnostics.integrations.steps.first_turns import FirstTurns, Turn
 from perf_diagnostics.integrations.steps.hindsight import Held, OpenBorder
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, OPTIMIZER
 from perf_diagnostics.integrations.steps.step_state import NOTHING, QUICK_NS, nobody
 from perf_diagnostics.integrations.watching.watched_steps import WatchedSteps
+from perf_diagnostics.measure.model_scan import parameters_of
 from perf_diagnostics.measure.steps.tape import AT, END, LEAVE
 
 #: As long as another optimizer lives that has not stepped yet, the first steps are told so much later at most.

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 
 from perf_diagnostics.integrations.model.modules import next_operation
-from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, OPTIMIZER
 from perf_diagnostics.integrations.steps.step_state import (
     BEGUN,
@@ -35,6 +34,7 @@ from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watching.closures import Call, closure_marker
 from perf_diagnostics.integrations.watching.every_step import see_steps
 from perf_diagnostics.integrations.watching.watch import Watch
+from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.measure.steps.tape import APART, AT, END, KEEPS, LEAVE
 
 _clock = time.perf_counter_ns

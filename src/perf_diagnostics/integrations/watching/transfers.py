@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import DATA_WAIT, TRANSFER
 from perf_diagnostics.integrations.steps.step_state import NOTHING
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.integrations.watching.watch import Watch
+from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.measure.steps.tape import AT, LEAVE
 
 _clock = time.perf_counter_ns

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from perf_diagnostics.integrations.model.describe import parameters_of
 from perf_diagnostics.integrations.model.parameter_changes import inside_transforms
 from perf_diagnostics.integrations.model.trained import Trained
-from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
 from perf_diagnostics.integrations.watching.function_modes import OwnMode, may_be_traced, put_on, take_off
+from perf_diagnostics.measure.faults import FAULTS
+from perf_diagnostics.measure.model_scan import parameters_of
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.steps.tails import UPDATED, Update
 

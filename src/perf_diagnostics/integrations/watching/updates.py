@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.loop_probe import OPTIMIZER
 from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watching.patches import replace, watch_optimizers
 from perf_diagnostics.integrations.watching.watch import Watch
+from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.measure.steps.tape import AT, CLEARS, LEAVE
 
 _clock = time.perf_counter_ns

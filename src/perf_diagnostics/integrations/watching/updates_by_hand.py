@@ -19,7 +19,6 @@ from typing import Any
 import torch
 
 from perf_diagnostics.integrations.about import About
-from perf_diagnostics.integrations.model.describe import parameters_of
 from perf_diagnostics.integrations.model.living import living
 from perf_diagnostics.integrations.model.parameter_changes import (
     ParameterChanges,
@@ -28,7 +27,6 @@ from perf_diagnostics.integrations.model.parameter_changes import (
     plain,
     reached,
 )
-from perf_diagnostics.integrations.shield import FAULTS
 from perf_diagnostics.integrations.steps.cycle import BY_HAND
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, OPTIMIZER
 from perf_diagnostics.integrations.steps.step_state import NOTHING
@@ -36,6 +34,8 @@ from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watching.optimizer_turns import OptimizerTurns
 from perf_diagnostics.integrations.watching.update_ends import UpdateEnds
 from perf_diagnostics.integrations.watching.watched_steps import WatchedSteps
+from perf_diagnostics.measure.faults import FAULTS
+from perf_diagnostics.measure.model_scan import parameters_of
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.steps.device_clock import captures
 from perf_diagnostics.records import Phase

@@ -11,21 +11,14 @@ import torch
 
 from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
+from perf_diagnostics.integrations.looks.crossings_look import CrossingsLook
+from perf_diagnostics.integrations.looks.looks import Looks
 from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.called_masks import MaskReader
-from perf_diagnostics.integrations.model.modules import (
-    TimedCalls,
-    may_give_gradients,
-    next_operation,
-    watch_beside,
-    watch_calls,
-)
+from perf_diagnostics.integrations.model.modules import may_give_gradients, next_operation, watch_beside, watch_calls
 from perf_diagnostics.integrations.model.trained import Trained
-from perf_diagnostics.integrations.one_step.crossings_look import CrossingsLook
-from perf_diagnostics.integrations.one_step.look import StepLook
-from perf_diagnostics.integrations.one_step.looks import Looks
 from perf_diagnostics.integrations.record.recording import Recording
-from perf_diagnostics.integrations.shield import FAULTS, LoopObservations, Shield
+from perf_diagnostics.integrations.shield import LoopObservations, Shield
 from perf_diagnostics.integrations.steps.cycle import Cycle
 from perf_diagnostics.integrations.steps.hindsight import HindsightProbe
 from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
@@ -36,6 +29,9 @@ from perf_diagnostics.integrations.watching.between_calls import BetweenCalls
 from perf_diagnostics.integrations.watching.optimizer_turns import OptimizerTurns
 from perf_diagnostics.integrations.watching.updates_by_hand import GoesOn, UpdatesByHand
 from perf_diagnostics.integrations.watching.watched_steps import WatchedSteps
+from perf_diagnostics.measure.faults import FAULTS
+from perf_diagnostics.measure.module_calls import TimedCalls
+from perf_diagnostics.measure.one_step.look import StepLook
 from perf_diagnostics.measure.steps.tape import APART, AT, KEEPS, LEAVE
 from perf_diagnostics.records import Outcome, Phase
 

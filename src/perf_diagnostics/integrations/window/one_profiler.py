@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from perf_diagnostics.integrations.shield import FAULTS
+from perf_diagnostics.measure.faults import FAULTS
 
 #: What every profiler of torch calls to begin and to end, by the names that its module has imported them under.
 _BEGIN = ("_prepare_profiler", "_enable_profiler")

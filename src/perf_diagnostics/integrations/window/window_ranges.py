@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _python_dispatch
 
-from perf_diagnostics.integrations.shield import FAULTS
+from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.measure.profiler_window import OUR_STEP
 from perf_diagnostics.measure.steps.tape import ABANDON, BEGUN, CLOSURE, END, LEAVE, code_of
 from perf_diagnostics.records import ALL_PHASES, Phase

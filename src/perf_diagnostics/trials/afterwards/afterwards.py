@@ -7,14 +7,14 @@ brings quantities of its own; one that fails leaves a gap and no trace in the tr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
 from perf_diagnostics.measure.observation import Observations
-from perf_diagnostics.records import Quantity, Trial
+from perf_diagnostics.records import Json, Quantity, Trial
 from perf_diagnostics.workloads.workload import Training
 
 
@@ -26,7 +26,7 @@ class Timed:
     step; ``left_s`` what is left of the trial's budget now, None without one. ``directory`` is where a pass may write
     a file of its own; None where the trial has no folder. ``deep`` where a profiler window was asked for.
     ``spent_s`` is what the trial has taken so far, setting up included; ``peaks_known`` whether its warm-up has brought
-    the peaks of memory by phase.
+    the peaks of memory by phase. ``facts`` is where a pass puts plain values, by the names of ``TrialResult.facts``.
     """
 
     trial: Trial
@@ -39,6 +39,7 @@ class Timed:
     deep: bool = False
     spent_s: float = 0.0
     peaks_known: bool = False
+    facts: dict[str, Json] = field(default_factory=dict)
 
     def affords(self, steps: int) -> bool:
         """Whether so many more steps fit into what is left of the budget."""

@@ -6,8 +6,16 @@ from perf_diagnostics.trials.afterwards.afterwards import Pass
 from perf_diagnostics.trials.afterwards.deep import DeepWindow
 from perf_diagnostics.trials.afterwards.host_and_device import HostAndDevice
 from perf_diagnostics.trials.afterwards.host_link import HostLink
+from perf_diagnostics.trials.afterwards.operators_of_a_step import OperatorsOfAStep
 from perf_diagnostics.trials.afterwards.overhead import ProbeOverhead
 from perf_diagnostics.trials.afterwards.phase_memory import PhaseMemory
 
 #: The deep window comes last: it is the only one that disturbs what would be measured after it.
-PASSES: tuple[Pass, ...] = (PhaseMemory(), ProbeOverhead(), HostAndDevice(), HostLink(), DeepWindow())
+PASSES: tuple[Pass, ...] = (
+    PhaseMemory(),
+    ProbeOverhead(),
+    HostAndDevice(),
+    HostLink(),
+    OperatorsOfAStep(),
+    DeepWindow(),
+)

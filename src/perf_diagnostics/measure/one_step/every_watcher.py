@@ -1,0 +1,56 @@
+"""Everybody who looks for something in the one step that is looked through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from perf_diagnostics.measure.host.processor_units import bfloat16_units
+from perf_diagnostics.measure.one_step.broadcast_blow_ups import BlowUps
+from perf_diagnostics.measure.one_step.composed_attention import ComposedAttention
+from perf_diagnostics.measure.one_step.dataflow import StepDataflow
+from perf_diagnostics.measure.one_step.dataflow_storages import Storages
+from perf_diagnostics.measure.one_step.diagonal_matrices import DiagonalMatrices
+from perf_diagnostics.measure.one_step.drawn_masks import DrawnMasks
+from perf_diagnostics.measure.one_step.fixed_work import FixedWork
+from perf_diagnostics.measure.one_step.half_precision import HalfPrecision
+from perf_diagnostics.measure.one_step.operator_graph import OperatorGraph
+from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
+from perf_diagnostics.measure.one_step.product_orders import ProductOrders
+from perf_diagnostics.measure.one_step.recurrent_again import RecurrentAgain
+from perf_diagnostics.measure.one_step.single_precision import SinglePrecision
+from perf_diagnostics.measure.one_step.step_totals import StepTotals
+from perf_diagnostics.measure.one_step.watcher import Watcher, memory
+from perf_diagnostics.measure.one_step.weight_penalties import WeightPenalties
+from perf_diagnostics.measure.one_step.written_out import WrittenOut
+from perf_diagnostics.measure.one_step.zero_arithmetic import ZeroArithmetic
+from perf_diagnostics.measure.one_step.zero_factors import ZeroFactors
+from perf_diagnostics.measure.one_step.zero_products import ZeroProducts
+
+
+def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
+    """Those for a step of a model with these parameters, in the order in which they are shown its operators."""
+    parameters = [*parameters]
+    lines, at = OperatorLines(), [memory(one) for one in parameters]
+    trained = [one for one in parameters if one.requires_grad]
+    graph = OperatorGraph()
+    return [
+        StepTotals(),
+        FixedWork(trained),
+        ZeroProducts(at, lines),
+        graph,
+        BlowUps(graph, lines),
+        ZeroArithmetic(graph, at, lines),
+        ZeroFactors(graph, lines),
+        ComposedAttention(graph, lines),
+        ProductOrders(graph, at, lines),
+        WrittenOut(graph, lines),
+        DiagonalMatrices(graph, lines),
+        DrawnMasks(graph, lines),
+        WeightPenalties(graph, trained, lines),
+        StepDataflow(Storages(at, map(memory, trained))),
+        SinglePrecision(lines),
+        *([HalfPrecision()] if bfloat16_units() else []),
+        RecurrentAgain(),
+    ]

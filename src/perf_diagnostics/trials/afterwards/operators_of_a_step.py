@@ -1,0 +1,93 @@
+"""The pass that looks through one step operator by operator: for work that is done for nothing, and where it is asked.
+
+What a watched loop has looked for in a step of its own (:mod:`perf_diagnostics.measure.one_step`) is looked for in a
+step after the timed ones here, so that a sweep tells it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+from perf_diagnostics.measure.observation import Unreadable
+from perf_diagnostics.measure.one_step.look import STEADY_STEPS, StepLook
+from perf_diagnostics.measure.one_step.zero_products import SIGNAL
+from perf_diagnostics.records import Phase, Quantity
+from perf_diagnostics.trials.afterwards.afterwards import Timed
+from perf_diagnostics.trials.steps.phases import LookedAt
+from perf_diagnostics.trials.steps.training_step import TrainingStep
+
+#: A step that is looked through is taken to be so many times as long, with what is tried again of it afterwards.
+_SLOWDOWN = 3
+
+#: Of the time that the trial has taken so far this part may go into it, and so much of a short one.
+SHARE = 0.1
+LEAST_S = 1.0
+
+
+def kept_s(budget_s: float) -> float:
+    """Of so many seconds for a trial's steps, those that are kept for the look; a trial may use up the others."""
+    return SHARE * max(0.0, budget_s)
+
+
+class OperatorsOfAStep:
+    """Brings facts: what one step's operators take, and which of them take it for nothing, by lines of the code.
+
+    A few later steps follow where something seems to be the same in each, as far as there is time.
+    """
+
+    name: ClassVar[str] = SIGNAL
+
+    def __call__(self, timed: Timed) -> Iterator[Quantity]:
+        """Nothing is a quantity here: what is told goes to ``timed.facts``.
+
+        Raises:
+            Unreadable: there is no time for it.
+        """
+        if timed.trial.settings.ceiling is None:
+            self._look(timed)
+        yield from ()
+
+    def _look(self, timed: Timed) -> None:
+        if not _affords(timed, 1 + _SLOWDOWN):
+            raise Unreadable("what is left of the trial's time does not hold a step that is looked through")
+        model, optimizer = timed.training.model, timed.training.optimizer
+        look = StepLook(timed.observations, lambda: [model], optimizers=lambda: [optimizer])
+        step = TrainingStep(timed.training, timed.trial.settings, timed.device, _ShownForward(look))
+        step()  # the data's iterator begins anew
+        with timed.observations.guard(SIGNAL):
+            while look.may_begin(STEADY_STEPS) and _affords(timed, (look.due_after or 0) + _SLOWDOWN):
+                for _ in range(look.due_after or 0):
+                    step()
+                look.begin(several=False)
+                if not look.under_way:
+                    break
+                step()
+                look.end()
+        look.training_ended()
+        timed.facts.update(look.facts)
+
+
+class _ShownForward(LookedAt):
+    """Stands in the place of the probe, and has all of forward looked at, not the model's calls alone."""
+
+    def __init__(self, look: StepLook) -> None:
+        self.epoch = 0
+        self._look = look
+
+    def end_step(
+        self, *, samples: int, tokens: int | None = None, padding_tokens: int | None = None, loss: object = None
+    ) -> None:
+        """Nothing is kept of the step itself."""
+
+    @contextmanager
+    def _span(self, phase: Phase) -> Iterator[None]:
+        if phase is Phase.FORWARD:
+            self._look.shows_from_here()
+        yield
+
+
+def _affords(timed: Timed, steps: int) -> bool:
+    """Whether so many plain steps fit into what may go into the look, and into what is left."""
+    return timed.affords(steps) and steps * timed.step_s <= max(LEAST_S, SHARE * timed.spent_s)

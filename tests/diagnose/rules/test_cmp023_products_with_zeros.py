@@ -131,3 +131,44 @@ def test_nobody_looked_and_no_product_are_not_measured():
 @pytest.mark.parametrize("broken", [product(zeros=None), product(calls=None), {"zeros": 0.99}])
 def test_what_cannot_be_read_is_passed_over(broken: dict[str, object]):
     clear(ask(broken))
+
+
+def timed(*products: dict[str, object], at_line: int = 0):
+    """As :func:`ask`, of a step whose operators took 0.03 s in forward and 0.06 s in backward, with nothing between."""
+    seconds = {"operator_seconds_forward": 0.03, "operator_seconds_backward": 0.06}
+    apart = {f"around_operators_seconds_{phase}": 0.0 for phase in ("forward", "backward")}
+    nothing = {f"operator_bytes_{phase}": 0 for phase in ("forward", "backward")}
+    told = {**facts(*products), **seconds, **apart, **nothing}
+    trial = trial_of(forward=0.04, backward=0.06, facts=told)
+    if at_line:
+        places = (CodePlace(file="lm.py", line=37, function="LM.forward"),)
+        paths = (
+            CodePath(phase="forward", places=(0,), looks=at_line),
+            CodePath(phase="forward", places=(), looks=400 - at_line),
+        )
+        code = CodeSamples(places=places, paths=paths, interval_s=0.025, rare_interval_s=0.1, cpu_s=0.0)
+        trial = dataclasses.replace(trial, code=code)
+    return found(RULE.check(TrialFacts.of(trial)))
+
+
+def test_the_time_of_the_products_in_the_step_looked_at_counts_without_looks_at_lines():
+    finding = timed(product(seconds_forward=0.015, seconds_backward=0.02))
+    # Half of forward's operators, which are 0.4 of the step, and a third of backward's, 0.6 of it.
+    assert number(finding, "these products, and making their operand").value == pytest.approx(40.0)
+    assert finding.severity is Severity.WARNING
+    assert finding.claims == {"forward": pytest.approx(0.2), "backward": pytest.approx(0.2)}
+    assert "with the making of it and backward they take 40 %" in finding.summary
+    assert finding.recoverable is not None and finding.recoverable.high > 0.4
+
+
+@pytest.mark.parametrize(("at_line", "says"), [(100, "39 %"), (400, "40 %")])
+def test_the_larger_of_both_times_counts(at_line: int, says: str):
+    finding = timed(product(seconds_forward=0.01, seconds_backward=0.026), at_line=at_line)
+    assert number(finding, "the lines of these products").value == pytest.approx(0.1 * at_line)
+    assert finding.claims["forward"] == pytest.approx(max(0.4 / 3, 0.001 * at_line))
+    assert f"they take {says}" in finding.summary
+
+
+def test_products_that_took_little_are_an_info():
+    finding = timed(product(seconds_forward=0.001, seconds_backward=0.001))
+    assert finding.severity is Severity.INFO and finding.recoverable is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from perf_diagnostics.measure.one_step import dataflow_storages, dispatch_mode, 
 from perf_diagnostics.measure.one_step import look as look_module
 from perf_diagnostics.measure.one_step.look import StepLook
 from perf_diagnostics.measure.one_step.operand_zeros import Operands
+from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
 from perf_diagnostics.measure.one_step.watcher import Ran
 from perf_diagnostics.measure.one_step.zero_products import SIGNAL, ZeroProducts
 
@@ -82,6 +84,26 @@ def test_a_one_hot_product_is_told_with_its_operations_and_its_line() -> None:
     assert (one["calls"], one["flops_forward"], one["flops_backward"]) == (1, table, table)
     assert (one["function"], one["text"]) == ("OneHot.forward", "found = self.table(rows)  # the line that is told")
     assert why(observations) == ""
+
+
+def test_products_with_zeros_are_told_with_their_seconds_and_what_made_their_operand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticks = itertools.count(0, 1_000_000_000)
+    monkeypatch.setattr(dispatch_mode, "_clock", lambda: next(ticks))
+    looked, _ = look(OneHot(), torch.arange(ROWS).repeat(2))
+    (one,) = looked.facts[SIGNAL]  # type: ignore[misc]
+    # Zeros of all classes, the ones in them, and the cast; then the product, and that for the table's gradient.
+    assert one["seconds_forward"] == pytest.approx(4) and one["seconds_backward"] == pytest.approx(1)
+
+
+def test_on_a_device_products_have_no_seconds() -> None:
+    watcher = ZeroProducts((), OperatorLines())
+    operand = torch.nn.functional.one_hot(torch.arange(ROWS), CLASSES).float()
+    result = operand @ torch.ones(CLASSES, WIDTH)
+    watcher.see(Ran(torch.ops.aten.mm, (operand, torch.ones(CLASSES, WIDTH)), {}, result, False, None))
+    (one,) = watcher.told[SIGNAL]  # type: ignore[misc]
+    assert one["calls"] == 1 and "seconds_forward" not in one
 
 
 class Neighbours(torch.nn.Module):

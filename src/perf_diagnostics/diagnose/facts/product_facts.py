@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.facts.looked_through import not_looked_for
+from perf_diagnostics.diagnose.facts.operator_facts import OperatorsAt
 from perf_diagnostics.diagnose.facts.recorded import place_of
 from perf_diagnostics.records import CodePlace, Json
 
@@ -21,7 +22,8 @@ class ZeroProduct:
     line multiplied in forward. ``most_in_a_row`` is the most numbers other than zero in one of 128 of its rows (of its
     columns, where it stands right of the other operand); None where none was looked at. ``forward`` and ``backward``
     are the parts of all operations of the step's forward and backward that its products are, ``whole`` of both
-    together, each in 0…1; what is computed in backward with the same operand counts.
+    together, each in 0…1; what is computed in backward with the same operand counts. ``seconds_…`` is how long they
+    took in that step, in forward with what made the operand of tensors of its size; None where that was not seen.
     """
 
     place: CodePlace | None
@@ -33,6 +35,8 @@ class ZeroProduct:
     backward: float
     whole: float
     most_in_a_row: int | None = None
+    seconds_forward: float | None = None
+    seconds_backward: float | None = None
 
     def is_at(self, place: CodePlace) -> bool:
         """Whether this is the line that asks for them."""
@@ -99,6 +103,31 @@ def zero_products(facts: TrialFacts) -> tuple[ZeroProduct, ...]:
     return tuple(sorted((one for one in found if one is not None), key=lambda one: -one.whole))
 
 
+def operators_of(facts: TrialFacts, products: Sequence[ZeroProduct]) -> tuple[OperatorsAt, ...]:
+    """The same by their time: what part of all operators' time they are, with what made their operand.
+
+    Raises:
+        NotMeasured: the operators were not timed.
+    """
+    forward, backward = facts.number("operator_seconds_forward"), facts.number("operator_seconds_backward")
+    found = []
+    for one in products:
+        if one.seconds_forward is None or one.seconds_backward is None or not forward > 0:
+            raise NotMeasured("operator_seconds_forward", "how long these products took was not seen")
+        found.append(
+            OperatorsAt(
+                place=one.place,
+                shape=one.shape,
+                calls=one.calls,
+                forward=one.seconds_forward / forward,
+                backward=one.seconds_backward / backward if backward > 0 else 0.0,
+                whole=(one.seconds_forward + one.seconds_backward) / (forward + backward),
+                more={},
+            )
+        )
+    return tuple(found)
+
+
 def share_of_operations(products: Sequence[ZeroProduct | IdleRows]) -> float:
     """The part of the operations of a step's products that these are, 0…1."""
     return sum(one.whole for one in products)
@@ -124,6 +153,7 @@ def _product(told: Json, forward: float, backward: float) -> ZeroProduct | None:
         return None
     zeros, ahead, back = numbers
     most = told.get("most_in_a_row")
+    seconds = _numbers(told, "seconds_forward", "seconds_backward") or (None, None)
     return ZeroProduct(
         place=place_of(told),
         operation=str(told.get("operation", "")),
@@ -134,6 +164,8 @@ def _product(told: Json, forward: float, backward: float) -> ZeroProduct | None:
         backward=back / backward if backward > 0 else 0.0,
         whole=(ahead + back) / (forward + backward),
         most_in_a_row=most if isinstance(most, int) else None,
+        seconds_forward=seconds[0],
+        seconds_backward=seconds[1],
     )
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.code.code_words import at_line
 from perf_diagnostics.diagnose.code.passing_looks import TimeAt, time_at
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
-from perf_diagnostics.diagnose.facts.product_facts import ZeroProduct, share_of_operations, zero_products
+from perf_diagnostics.diagnose.facts.operator_facts import claims_of, share_of_step
+from perf_diagnostics.diagnose.facts.product_facts import (
+    ZeroProduct,
+    operators_of,
+    share_of_operations,
+    zero_products,
+)
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.one_step import in_one_step, with_what_goes_beside
 from perf_diagnostics.diagnose.rule_parts.zeros import zeros_in_words
 from perf_diagnostics.diagnose.wording import and_more_lines, percent, percent_between
 from perf_diagnostics.records import Phase
@@ -52,7 +59,8 @@ class ProductsWithZeros:
         bmm and baddbmm in forward and loss were: by 2,048 numbers drawn at random, and where these are nearly all
         zeros by counting up to four million, with the most that one of 128 rows has. What backward computes with the
         same operand counts with it. Parameters are not looked at, and what is nothing but zeros does not count. How
-        long the lines that ask for these products take is seen by the looks at the training's stack.
+        long these products take is seen in that step as well, on the CPU, with what made their operand of tensors of
+        its size (zeros, the ones in them, a cast), and by the looks at the lines that ask for them.
 
     Why it matters:
         A dense product multiplies zeros like other numbers. One-hot rows of 6,000 classes times a weight are a look-up
@@ -102,40 +110,86 @@ class ProductsWithZeros:
             return cleared(self, "no operand that is nearly all zeros takes a considerable part", *numbers)
         first = products[0]
         numbers.append(Evidence(metric="zeros in the operand", value=first.zeros * 100, unit="%"))
-        time = ask(time_at, facts, lambda line: any(one.is_at(line) for one in products))
-        graded = None if time is None else grade(time.share, ((Severity.WARNING, self.warn_share),))
-        if time is not None:
-            numbers.append(evidence("the lines of these products", time.share, "%", limit=self.warn_share))
+        took = _took(facts, products)
+        graded = None if took is None else grade(took.share, ((Severity.WARNING, self.warn_share),))
+        if took is not None:
+            numbers += took.evidence(self.warn_share)
         sure = graded is not None and graded.sure
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=Severity.INFO if graded is None else graded.severity,
-            summary=_summary(products, operations, time),
+            summary=_summary(products, operations, took),
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=_remedies(first, timed=time is not None and time.looks > 0),
+            remedies=_remedies(first, timed=took is not None and took.is_known),
             recoverable=None
-            if time is None or not time.looks
-            else recoverable(_won(facts, products, time), self.family),
+            if took is None or not took.is_known
+            else recoverable(_won(facts, products, took), self.family),
             confidence=confidence(
                 Tier.SHARE_AND_CAUSE if sure else Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin
             ),
-            claims={} if time is None else time.phases,
+            claims={} if took is None else took.phases,
         )
 
 
-def _summary(products: Sequence[ZeroProduct], operations: float, time: TimeAt | None) -> str:
+@dataclass(frozen=True)
+class _Took:
+    """What of a step goes into the products: by the looks at their lines, and by one step's operators."""
+
+    lines: TimeAt | None
+    operators: Interval | None
+    phases: Mapping[str, float]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything of it was seen."""
+        return self.operators is not None or (self.lines is not None and self.lines.looks > 0)
+
+    @property
+    def share(self) -> Interval:
+        """Neither sees all: the lines not what is made for them elsewhere, nor backward; the operators no Python."""
+        both = [one for one in (None if self.lines is None else self.lines.share, self.operators) if one is not None]
+        most = max(both, key=lambda one: one.value)
+        low = max(one.value if one.low is None else one.low for one in both)
+        high = max(one.value if one.high is None else one.high for one in both)
+        return Interval(most.value, min(low, most.value), high, most.n)
+
+    def evidence(self, limit: float) -> list[Evidence]:
+        found = []
+        if self.lines is not None:
+            found.append(evidence("the lines of these products", self.lines.share, "%", limit=limit))
+        if self.operators is not None:
+            found.append(in_one_step("these products, and making their operand", self.operators, limit=limit))
+        return found
+
+
+def _took(facts: TrialFacts, products: Sequence[ZeroProduct]) -> _Took | None:
+    lines = ask(time_at, facts, lambda line: any(one.is_at(line) for one in products))
+    at = ask(operators_of, facts, products)
+    operators = None if at is None else ask(share_of_step, facts, at)
+    if lines is None and operators is None:
+        return None
+    phases = dict({} if lines is None else lines.phases)
+    for phase, share in ({} if at is None or operators is None else claims_of(facts, at)).items():
+        phases[phase] = max(share, phases.get(phase, 0.0))
+    return _Took(lines, operators, phases)
+
+
+def _summary(products: Sequence[ZeroProduct], operations: float, took: _Took | None) -> str:
     first = products[0]
     size = "×".join(str(size) for size in first.shape)
     more = and_more_lines(len(products))
-    timed = time is not None and time.looks > 0
-    took = f"these lines take {percent_between(time.share)} of each step" if time is not None and timed else _NOT_TIMED
+    known = took is not None and took.is_known
+    time = _NOT_TIMED
+    if took is not None and known:
+        what = "these lines" if took.operators is None else "with the making of it and backward they"
+        time = f"{what} take {percent_between(took.share)} of each step"
     return (
         f"{percent(operations)} of a step's operations are matrix products with an operand that is nearly all zeros: "
         # Its text only where the looks do not show the line beside it.
-        f"{zeros_in_words(first.zeros)} of its {size} numbers{at_line(first.place, with_text=not timed)}{more}; {took}."
+        f"{zeros_in_words(first.zeros)} of its {size} numbers{at_line(first.place, with_text=not known)}{more}; {time}."
     )
 
 
@@ -154,9 +208,14 @@ def _usual(first: ZeroProduct) -> tuple[Remedy, ...]:
     return (_GATHER, other) if square else (other, _GATHER)
 
 
-def _won(facts: TrialFacts, products: Sequence[ZeroProduct], time: TimeAt) -> Interval:
-    """The lines' time, with an upper end that holds their part of backward's operations as a part of its time."""
+def _won(facts: TrialFacts, products: Sequence[ZeroProduct], took: _Took) -> Interval:
+    """What they take, with what goes with operators in others' time; by lines alone with an upper end that holds their
+    part of backward's operations as a part of its time.
+    """
+    share = took.share
+    if took.operators is not None:
+        return with_what_goes_beside(facts, share)
     backward = ask(facts.share, Phase.BACKWARD)
-    most = time.share.value if time.share.high is None else time.share.high
+    most = share.value if share.high is None else share.high
     there = 0.0 if backward is None else backward.value * min(1.0, sum(one.backward for one in products))
-    return time.share.reaching(min(1.0, most + there))
+    return share.reaching(min(1.0, most + there))

@@ -35,13 +35,18 @@ _ATEN = torch.ops.aten
 _PRODUCTS = {_ATEN.mm: (0, 1), _ATEN.bmm: (0, 1), _ATEN.addmm: (1, 2), _ATEN.baddbmm: (1, 2)}
 
 
+#: Tensors of fewer numbers are no operands whose making takes long.
+_MADE_OF = 4096
+
+
 class _Sparse:
-    """The products of one line with one kind of operand."""
+    """The products of one line with one kind of operand: their calls, operations and seconds, making it included."""
 
     def __init__(self, told: dict[str, Json]) -> None:
         self.told = told
         self.calls = 0
         self.forward = self.backward = 0
+        self.seconds = {False: 0.0, True: 0.0}
 
 
 class ZeroProducts(Watcher):
@@ -65,9 +70,15 @@ class ZeroProducts(Watcher):
         self._found: dict[tuple[Any, ...], _Sparse] = {}
         #: The operands of mostly zeros, by where their memory begins, and its size.
         self._by_memory: dict[tuple[int, int], _Sparse] = {}
+        #: How long forward has taken to make a tensor of those of its size, by the same.
+        self._making: dict[tuple[int, int], float] = {}
+        self._on_device = False
 
     def see(self, ran: Ran) -> None:
+        self._on_device = self._on_device or ran.seconds is None
         formula = self._formulas.get(ran.operator)
+        if not ran.in_backward:
+            self._follow(ran, made=formula is None)
         if formula is None:
             name = getattr(ran.operator, "__name__", "")
             if name in WITHOUT_FORMULA:
@@ -83,15 +94,27 @@ class ZeroProducts(Watcher):
         self._rows.see(ran.operator, ran.args, flops, in_backward=ran.in_backward)
         operands = [ran.args[number] for number in _PRODUCTS.get(ran.operator, ()) if number < len(ran.args)]
         for number, operand in enumerate(operands):
-            if self._adds(operand, flops, ran.operator, left=number == 0, in_backward=ran.in_backward):
+            if self._adds(operand, flops, ran, left=number == 0):
                 return
 
-    def _adds(self, operand: torch.Tensor, flops: int, operator: Any, *, left: bool, in_backward: bool) -> bool:
+    def _follow(self, ran: Ran, *, made: bool) -> None:
+        """Keep how long tensors take that are ``made`` of others of their size: zeros, then ones in them, then a cast.
+
+        What a product gives has another history: the look at its own operands tells it.
+        """
+        for one in ran.made():
+            if one.numel() >= _MADE_OF:
+                key = memory(one), one.numel()
+                before = {(memory(other), other.numel()) for other in ran.given() if other.numel() == one.numel()}
+                took = (ran.seconds or 0.0) + sum(self._making.get(other, 0.0) for other in before)
+                self._making[key] = took if made else 0.0
+
+    def _adds(self, operand: torch.Tensor, flops: int, ran: Ran, *, left: bool) -> bool:
         """Whether this operand is of mostly zeros; its product counts then.
 
         ``left``: it stands left of the other operand, so that its rows choose; of the right one it is its columns.
         """
-        at = memory(operand)
+        at, in_backward = memory(operand), ran.in_backward
         if at in self._parameters:
             return False
         key = at, operand.numel()
@@ -102,7 +125,9 @@ class ZeroProducts(Watcher):
         if zeros is None or not _LEAST_ZEROS <= zeros < 1:
             return False
         if known is None or not in_backward:
-            known = self._by_memory[key] = self._at_line(operand, zeros, operator, left=left)
+            known = self._by_memory[key] = self._at_line(operand, zeros, ran.operator, left=left)
+            known.seconds[False] += self._making.pop(key, 0.0)
+        known.seconds[in_backward] += ran.seconds or 0.0
         if in_backward:
             known.backward += flops
         else:
@@ -143,9 +168,12 @@ class ZeroProducts(Watcher):
         return {
             "product_flops_forward": self.forward,
             "product_flops_backward": self.backward,
-            SIGNAL: [
-                {**one.told, "calls": one.calls, "flops_forward": one.forward, "flops_backward": one.backward}
-                for one in most
-            ],
+            SIGNAL: [self._told_of(one) for one in most],
             gradient_rows.SIGNAL: self._rows.told,
         }
+
+    def _told_of(self, one: _Sparse) -> dict[str, Json]:
+        told: dict[str, Json] = {"calls": one.calls, "flops_forward": one.forward, "flops_backward": one.backward}
+        if not self._on_device:
+            told |= {"seconds_forward": one.seconds[False], "seconds_backward": one.seconds[True]}
+        return {**one.told, **told}

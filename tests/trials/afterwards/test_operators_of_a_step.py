@@ -122,7 +122,7 @@ def test_what_stays_the_same_is_told_from_several_steps() -> None:
 
     facts = look(timed_of(training_of(Frozen(), counted)))
     assert [one["function"] for one in facts["unchanging"]] == ["Frozen.forward"]
-    assert len(steps) == 1 + 1 + 30 + 5
+    assert len(steps) == 1 + 30 + 5
 
 
 def test_only_one_step_is_looked_through_where_there_is_time_for_no_more() -> None:
@@ -135,10 +135,10 @@ def test_only_one_step_is_looked_through_where_there_is_time_for_no_more() -> No
 @pytest.mark.parametrize(
     ("changes", "looks"),
     [
-        ({"step_s": 2.0, "spent_s": 60.0}, False),  # a tenth of 60 s does not hold four steps
-        ({"step_s": 1.0, "spent_s": 60.0}, True),
-        ({"step_s": 0.2, "spent_s": 1.0}, True),  # a second may go into it at any rate
-        ({"step_s": 1.0, "left_s": lambda: 3.0}, False),
+        ({"step_s": 5.0, "spent_s": 60.0}, False),  # of 60 s 9 may go into it, and a step is taken to be twice as long
+        ({"step_s": 4.0, "spent_s": 60.0}, True),
+        ({"step_s": 0.4, "spent_s": 1.0}, True),  # a second may go into it at any rate
+        ({"step_s": 1.0, "left_s": lambda: 1.5}, False),
     ],
 )
 def test_it_may_take_a_part_of_the_trials_time(changes: dict[str, Any], looks: bool) -> None:
@@ -158,7 +158,7 @@ def test_a_compiled_model_is_left_alone() -> None:
     assert look(timed) == {} and "compile" in why(timed)
 
 
-@pytest.mark.parametrize("fails_at", [None, 2])
+@pytest.mark.parametrize("fails_at", [None, 1])
 def test_nothing_stays_behind(fails_at: int | None) -> None:
     steps = itertools.count(1)
 
@@ -180,4 +180,4 @@ def test_a_measured_trial_has_the_facts_and_keeps_time_for_the_look(tmp_path: Pa
     result = measure(trial, lambda _settings: training_of(OneHot()), budget_s=4.0, directory=tmp_path).result
     assert result.outcome is Outcome.COMPLETED
     assert [one["function"] for one in result.facts["zero_products"]] == ["OneHot.forward"]  # type: ignore[union-attr]
-    assert kept_s(4.0) == pytest.approx(0.4) and kept_s(-1.0) == 0.0
+    assert kept_s(4.0) == pytest.approx(0.6) and kept_s(-1.0) == 0.0

@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from perf_diagnostics.integrations import OwnLoop, attach
-from perf_diagnostics.integrations.model import embedding_gradients
 from perf_diagnostics.integrations.model.trained import Trained
+from perf_diagnostics.measure.gradients import embedding_gradients
 from perf_diagnostics.records import Json
 from tests.integrations.test_first_turns import run_here
 

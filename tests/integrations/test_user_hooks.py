@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from perf_diagnostics.integrations import attach
-from perf_diagnostics.integrations.model.user_hooks import user_hooks
 from perf_diagnostics.integrations.record import flush_times
+from perf_diagnostics.measure.code.user_hooks import user_hooks
 
 
 def look(_module: Any, _inputs: Any, output: torch.Tensor) -> None:

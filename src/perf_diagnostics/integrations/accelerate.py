@@ -74,12 +74,12 @@ def attach_accelerator(
         yield Attached(None)
         return
     from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
-    from perf_diagnostics.integrations.model.describe import class_name
     from perf_diagnostics.integrations.model.prepared import without_left_over
     from perf_diagnostics.integrations.own_cost import with_own_cost
     from perf_diagnostics.integrations.readings.boards_at_rest import boards_at_rest
     from perf_diagnostics.integrations.watching import checkpoints, loader_patches, patches, updates
     from perf_diagnostics.integrations.watching.accelerated_watch import AcceleratedWatch
+    from perf_diagnostics.measure.model_scan import class_name
 
     models, known = without_left_over(models, optimizers)
     watch = AcceleratedWatch(

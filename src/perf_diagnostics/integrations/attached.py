@@ -138,12 +138,12 @@ def _attached(
 
     from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
     from perf_diagnostics.integrations.ends.endings import ending_of
-    from perf_diagnostics.integrations.model.describe import class_name
     from perf_diagnostics.integrations.own_cost import with_own_cost
     from perf_diagnostics.integrations.readings.boards_at_rest import boards_at_rest
     from perf_diagnostics.integrations.record.telling import tell
     from perf_diagnostics.integrations.watching import checkpoints, loader_patches, patches, transfers, updates
     from perf_diagnostics.integrations.watching.watch import Watch
+    from perf_diagnostics.measure.model_scan import class_name
 
     models = _all_of(model, torch.nn.Module, "model")
     optimizers = [] if optimizer is None else _all_of(optimizer, torch.optim.Optimizer, "optimizer")

@@ -20,7 +20,6 @@ from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.called_masks import Call, Copies, MaskReader, count_call
 from perf_diagnostics.integrations.model.gradient_looks import GradientLooks
 from perf_diagnostics.integrations.model.losses import scales_losses
-from perf_diagnostics.integrations.model.user_hooks import user_hooks
 from perf_diagnostics.integrations.record.recording import Recording
 from perf_diagnostics.integrations.shield import LoopObservations, Shield
 from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
@@ -32,6 +31,7 @@ from perf_diagnostics.integrations.watching.compiled_training_step import as_cal
 from perf_diagnostics.integrations.watching.fetch_parts import watch_fetches
 from perf_diagnostics.integrations.watching.marked_calls import MarkedCalls
 from perf_diagnostics.integrations.watching.marked_copies import watch_copies
+from perf_diagnostics.measure.code.user_hooks import user_hooks
 from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.measure.model_scan import parameters_of
 from perf_diagnostics.measure.one_step.look import StepLook

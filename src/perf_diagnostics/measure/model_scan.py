@@ -9,8 +9,8 @@ import inspect
 import itertools
 import os
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -53,6 +53,32 @@ def parameters_of(
     """Every parameter of the models and optimizers, once."""
     trained = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
     return list({id(p): p for p in (*(p for model in models for p in model.parameters()), *trained)}.values())
+
+
+def class_name(model: torch.nn.Module) -> str:
+    """The model's own class, without the wrappers of torch.compile and data parallelism."""
+    return type(_unwrapped(model)).__name__
+
+
+def trained_by(models: Iterable[torch.nn.Module], held: Collection[int]) -> str:
+    """What an optimizer trains that holds parameters of these identities: models, or parts of them by their names."""
+    found: list[str] = []
+    for model in models:
+        inner, name = _unwrapped(model), class_name(model)
+        if all(id(parameter) in held for parameter in inner.parameters()):
+            found.append(name)
+        else:
+            parts = ((part, module.parameters()) for part, module in inner.named_children())
+            found += [f"{name}.{part}" for part, has in parts if any(id(parameter) in held for parameter in has)]
+    return ", ".join(dict.fromkeys(found))
+
+
+def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    inner: Any = model
+    for attribute in ("_orig_mod", "module"):
+        held = getattr(inner, "_modules", {}).get(attribute)
+        inner = inner if held is None else held
+    return cast(torch.nn.Module, inner)
 
 
 def _layers(model: nn.Module) -> dict[str, Json]:

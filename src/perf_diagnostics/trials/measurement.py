@@ -26,6 +26,7 @@ from perf_diagnostics.trials.counters import Counters, reset_device_peaks
 from perf_diagnostics.trials.idle import rest
 from perf_diagnostics.trials.notes import Notes
 from perf_diagnostics.trials.outcome import outcome_of
+from perf_diagnostics.trials.steps.first_gradients import FirstGradients
 from perf_diagnostics.trials.steps.garbage_collector import collector
 from perf_diagnostics.trials.steps.loop import Loop, Measured
 from perf_diagnostics.trials.steps.process_settings import on_current_device, process_settings
@@ -166,6 +167,7 @@ class _Measuring:
         probe = Probe(clock=_CLOCK, events=event_source(device, _CLOCK), memory=step_memory)
         training_step = TrainingStep(training, trial.settings, device, probe)
         peaks = WarmUpPeaks(training_step, probe, device, notes.observations)
+        gradients = FirstGradients(training, training_step, lambda: probe.warmup, notes.observations)
         loop = self._loop(training_step, probe, peaks, between_blocks, ahead=_ahead(training))
         between_blocks()
         self.measured = loop.measured
@@ -176,6 +178,7 @@ class _Measuring:
         finally:
             step_memory.close()
             counters.finish(notes)
+            notes.facts |= gradients.facts
             _clocks(probe, notes)
         if self.measured.outcome is Outcome.COMPLETED and self.measured.steady_steps and not trial.role:
             self.on_measured(self._so_far())

@@ -7,6 +7,7 @@ import os
 import torch
 
 from perf_diagnostics.measure.boards.devices import model_of
+from perf_diagnostics.measure.code.user_hooks import user_hooks
 from perf_diagnostics.measure.host import memory
 from perf_diagnostics.measure.model_scan import scan
 from perf_diagnostics.records import Settings
@@ -32,7 +33,7 @@ def describe(training: Training, settings: Settings, device: torch.device, notes
         **training.facts,
     }
     with notes.observations.guard("model_scan"):
-        notes.facts |= scan(training.model, training.optimizer)
+        notes.facts |= {**scan(training.model, training.optimizer), "user_hooks": user_hooks([training.model])}
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         notes.quantity("device_memory_total", total, "bytes", "torch.cuda.get_device_properties")

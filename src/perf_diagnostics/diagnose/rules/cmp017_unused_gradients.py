@@ -20,7 +20,7 @@ class UnusedGradients:
     """Gradients are computed, kept, and added up from step to step, and nobody uses them.
 
     What it measures:
-        Of how many parameters the first steps of a watched loop made gradients that no optimizer in the process holds,
+        Of how many parameters the first steps of a loop or trial made gradients that no optimizer in the process holds,
         beside those that the optimizers do: a teacher that is not frozen, a body of which only the head is trained. And
         which operators of their backwards lead to nothing but such parameters, or parameters whose gradients were
         dropped before their own optimizer stepped (a generator's, from the loss of its critic), with their time where

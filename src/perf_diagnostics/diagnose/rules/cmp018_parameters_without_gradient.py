@@ -33,7 +33,7 @@ class ParametersWithoutGradient:
     """Parameters are meant to be trained, and no backward pass gives them a gradient.
 
     What it measures:
-        Of how many parameters that an optimizer holds the first steps of a watched loop made no gradient, in none of
+        Of how many parameters that an optimizer holds the first steps of a loop or trial made no gradient, in none of
         them: heads whose output is not in the loss, layers that are not called, parts cut off by a ``detach()``. Where
         several optimizers take turns each is looked at after its own steps, and the one concerned is named.
 

@@ -24,7 +24,7 @@ class DenseEmbeddingGradients:
     """Few rows of an embedding table are looked up in a step, and all of them get a gradient and an update.
 
     What it measures:
-        Of the dense gradients of embedding tables in one of the first steps of a watched loop: in how many of their
+        Of the dense gradients of embedding tables in one of the first steps of a loop or trial: in how many of their
         rows they were not zero, and the part of the optimizer's numbers that the tables are. Tables of which at least
         half of the rows were left alone are taken together, from 131,072 numbers on. The share of the step that the
         update takes, times that part, times the rows that were not touched, is for nothing; on a device the optimizer's

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -15,7 +15,7 @@ from perf_diagnostics.measure.boards.float32_products import float32_products
 from perf_diagnostics.measure.environment import usable_cores
 from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.measure.host import memory
-from perf_diagnostics.measure.model_scan import scan
+from perf_diagnostics.measure.model_scan import class_name, scan
 from perf_diagnostics.records import Json, Precision, Quantity
 from perf_diagnostics.workloads.optimizers import optimizer_facts
 from perf_diagnostics.workloads.workload import BatchCount
@@ -259,29 +259,3 @@ def facts_of(
     if optimizers:
         facts |= optimizer_facts(optimizers[0])
     return facts
-
-
-def class_name(model: torch.nn.Module) -> str:
-    """The model's own class, without the wrappers of torch.compile and data parallelism."""
-    return type(_unwrapped(model)).__name__
-
-
-def trained_by(models: Iterable[torch.nn.Module], held: Collection[int]) -> str:
-    """What an optimizer trains that holds parameters of these identities: models, or parts of them by their names."""
-    found: list[str] = []
-    for model in models:
-        inner, name = _unwrapped(model), class_name(model)
-        if all(id(parameter) in held for parameter in inner.parameters()):
-            found.append(name)
-        else:
-            parts = ((part, module.parameters()) for part, module in inner.named_children())
-            found += [f"{name}.{part}" for part, has in parts if any(id(parameter) in held for parameter in has)]
-    return ", ".join(dict.fromkeys(found))
-
-
-def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
-    inner: Any = model
-    for attribute in ("_orig_mod", "module"):
-        held = getattr(inner, "_modules", {}).get(attribute)
-        inner = inner if held is None else held
-    return cast(torch.nn.Module, inner)

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from perf_diagnostics.integrations.model.gradients import ALONE, Gradients
 from perf_diagnostics.integrations.model.living import living
 from perf_diagnostics.integrations.untraced import untraced
+from perf_diagnostics.measure.gradients.gradients import ALONE, Gradients
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Json
+from perf_diagnostics.workloads.optimizers import optimizer_facts
 
 
 class GradientLooks:
@@ -36,7 +37,7 @@ class GradientLooks:
         self._optimizers = optimizers
         self._observations = observations
         self._wanted = wanted
-        self._gradients = Gradients()
+        self._gradients = Gradients(optimizer_facts)
         #: Those that take turns with the first one, and how often each of all has stepped, by identity.
         self._in_turn: list[torch.optim.Optimizer] = []
         self._steps: Counter[int] = Counter()

@@ -13,13 +13,14 @@ import torch
 from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.beside_models import BesideModels
-from perf_diagnostics.integrations.model.gradients import ALONE, Gradients
 from perf_diagnostics.integrations.model.living import Living, Made, living
 from perf_diagnostics.integrations.model.modules import outermost, parts_of
-from perf_diagnostics.integrations.model.user_hooks import user_hooks
+from perf_diagnostics.measure.code.user_hooks import user_hooks
+from perf_diagnostics.measure.gradients.gradients import ALONE, Gradients
 from perf_diagnostics.measure.model_scan import parameters_of
 from perf_diagnostics.measure.module_calls import TimedCalls
 from perf_diagnostics.records import Json
+from perf_diagnostics.workloads.optimizers import optimizer_facts
 
 T = TypeVar("T")
 
@@ -93,7 +94,7 @@ class Trained:
         #: The parameters that the loop updates by hand, without an optimizer of torch.
         self.by_hand: list[weakref.ref[torch.Tensor]] = []
         #: What the gradients of the first steps are like.
-        self.gradients = Gradients()
+        self.gradients = Gradients(optimizer_facts)
 
     @property
     def main(self) -> Callable[[], torch.nn.Module | None] | None:

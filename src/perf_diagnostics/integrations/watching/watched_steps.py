@@ -17,7 +17,6 @@ from perf_diagnostics.integrations.frameworks import driving_framework
 from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.backward_looks import BackwardLooks
 from perf_diagnostics.integrations.model.called_masks import Call, Copies, MaskReader, count_call
-from perf_diagnostics.integrations.model.gradients import ALONE
 from perf_diagnostics.integrations.model.losses import Losses, scales_losses
 from perf_diagnostics.integrations.model.trained import DEEPEST_SEARCH, Trained
 from perf_diagnostics.integrations.record.recording import Recording
@@ -25,6 +24,7 @@ from perf_diagnostics.integrations.steps.cycle import IN_BACKWARD, Cycle
 from perf_diagnostics.integrations.steps.hindsight import Held, HindsightProbe
 from perf_diagnostics.integrations.steps.loop_memory import LoopMemory
 from perf_diagnostics.integrations.steps.step_state import BEGUN, BEGUN_ALONE, UNSURE
+from perf_diagnostics.measure.gradients.gradients import ALONE
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.steps.device_clock import captures, event_source
 from perf_diagnostics.records import Phase

@@ -55,7 +55,9 @@ class TrainingStep:
         self._non_blocking = bool(training.facts.get("pin_memory"))
         self._batches = EndlessBatches(training.batches, on_epoch=self._begin_epoch)
         #: Called where the next pass over the data begins, inside the wait for its first batch.
-        self.on_pass: Callable[[], None] = _nothing
+        self.on_pass: Callable[[], None] = nothing
+        #: Called when all gradients of a step are there, between its phases.
+        self.before_update: Callable[[], None] = nothing
         self._autocast = _autocast(settings.precision, device)
         self._scaler = _scaler(settings.precision, device)
         self._overwritten = settings.compile_mode in _GRAPH_MODES and device.type != "cpu"
@@ -77,6 +79,7 @@ class TrainingStep:
             tokens += count.tokens or 0
             padding += count.padding_tokens or 0
             total = loss if total is None else total + loss
+        self.before_update()
         with self._probe.optimizer():
             self._update()
         self._taken.intersection_update(map(id, self._never_cleared))
@@ -200,5 +203,5 @@ def _scaler(precision: str, device: torch.device) -> Any:
     return torch.amp.GradScaler(device.type)
 
 
-def _nothing() -> None:
-    """Nobody counts passes."""
+def nothing() -> None:
+    """Nobody wants to know."""

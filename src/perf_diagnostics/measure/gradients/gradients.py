@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 
-from perf_diagnostics.integrations.model.describe import class_name, trained_by
-from perf_diagnostics.integrations.model.embedding_gradients import TableGradients, dense_gradients, is_sparse
-from perf_diagnostics.measure.model_scan import parameters_of
+from perf_diagnostics.measure.gradients.embedding_gradients import TableGradients, dense_gradients, is_sparse
+from perf_diagnostics.measure.model_scan import class_name, parameters_of, trained_by
 from perf_diagnostics.records import Json
-from perf_diagnostics.workloads.optimizers import optimizer_facts
 
 #: One look cannot tell a gradient of this step from one that an earlier stage of the training has left.
-_LEAST_LOOKS = 2
+LEAST_LOOKS = 2
 
 #: Stands for the optimizers of a loop in which one alone ends each step.
 ALONE = 0
@@ -42,7 +40,7 @@ class _Seen:
 
     @property
     def enough(self) -> bool:
-        return self.looks >= _LEAST_LOOKS
+        return self.looks >= LEAST_LOOKS
 
     def facts(self, place: int, turns: int) -> dict[str, Json]:
         """What is told of one of several optimizers, the ``place``-th of them, which has so many turns in a step."""
@@ -62,9 +60,13 @@ class Gradients:
     A gradient is computed in a step if between two looks it was made anew or changed in place, which torch counts.
     Where several optimizers take turns each is looked at after its own step, for the next one's ``zero_grad`` may let
     go of what it had.
+
+    Args:
+        about: what is told of an optimizer, by the names of ``TrialResult.facts``, where several take turns.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, about: Callable[[torch.optim.Optimizer], dict[str, Json]]) -> None:
+        self._about = about
         self._seen: dict[int, _Seen] = {}
         #: What no optimizer holds and steps have given gradients.
         self._unheld: dict[int, _Size] = {}
@@ -117,11 +119,11 @@ class Gradients:
                     self._unheld[this] = size
         seen.without, self._before = without, now
         seen.looks += 1
-        if seen.looks == _LEAST_LOOKS:
+        if seen.looks == LEAST_LOOKS:
             self._unheld_of = _wholly(models, self._unheld)
             seen.tables = dense_gradients(models, without=later)
             if turn != ALONE:
-                seen.about = {**optimizer_facts(optimizers[0]), "trains": trained_by(models, held)}
+                seen.about = {**self._about(optimizers[0]), "trains": trained_by(models, held)}
 
     def rename(self, turn: int, to: int) -> None:
         """The one optimizer is gone, and the other one takes its turns."""

@@ -156,6 +156,15 @@ def test_every_precision_trains(precision: str) -> None:
     assert table.wall_ns.sum() / 1e9 == pytest.approx(found.value("measured_wall_s"), rel=0.01)
 
 
+def test_a_step_after_the_timed_ones_is_looked_through() -> None:
+    """Of what the operators move on the device; how long they take there is not seen."""
+    trial = Trial(workload="mlp", settings=Settings(batch_size=32, device="cuda:0"), length=Length(max_steps=60))
+    found = measure(trial, lambda s: find("mlp").build(s, options={}, seed=0), budget_s=BUDGET_S).result
+    assert found.outcome is Outcome.COMPLETED and found.gap("zero_products") is None
+    assert found.facts["operators"] > 0 and found.facts["operator_bytes_backward"] > 0  # type: ignore[operator]
+    assert found.facts["gradients_nobody_uses"] == 0 and found.facts["unused_parameters"] == 0
+
+
 def test_a_sweep_over_cpu_and_gpu(tmp_path: Path) -> None:
     devices = probe_devices()
     trials = [

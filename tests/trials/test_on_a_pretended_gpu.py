@@ -114,6 +114,8 @@ def test_nothing_else_is_missing(results: dict[str, TrialResult]) -> None:
     gaps = {gap.signal: gap.why for gap in results["float32"].gaps}
     expected = {"device_idle_power", "energy_device", "gpu_memory_process"}
     assert expected <= set(gaps)
+    # Operators are shown of torch's own tensors only, and the pretended device's are of a type of their own.
+    expected.add("zero_products")
     assert set(gaps) - expected <= {"cpu_power", "energy_cpu", "cpu_utilization", "host_memory_pss", "host_memory_uss"}
 
 

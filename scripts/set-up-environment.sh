@@ -65,8 +65,11 @@ fi
 
 # Dependency groups need pip 25.1; a fresh environment of CPython 3.11 has an older one.
 "$venv/bin/python" -m pip install --no-input --disable-pip-version-check --constraint constraints.txt pip
-"$venv/bin/python" -m pip install --no-input --disable-pip-version-check \
+"$venv/bin/python" -m pip install --no-input --disable-pip-version-check --no-compile \
     --constraint constraints.txt --build-constraint constraints.txt --editable . --group dev
+# pip would compile some 17,000 files one after the other, which takes one of two cores 50 s; a file of another Python's
+# syntax, of which some packages have templates, is left as it is.
+"$venv/bin/python" -m compileall -q -q -j 0 "$venv/lib" || true
 scripts/native-libraries.sh "$venv/bin/python"
 rm -f "$unfinished"
 touch "$stamp"

@@ -16,10 +16,10 @@ from perf_diagnostics.integrations import own_cost
 from perf_diagnostics.integrations.ends.abrupt_ends import abrupt_ends
 from perf_diagnostics.integrations.marked import MarkedLoop
 from perf_diagnostics.integrations.model import trained
-from perf_diagnostics.integrations.model.living import Living, living
 from perf_diagnostics.integrations.model.trained import Trained
 from perf_diagnostics.integrations.run_script import Session, run_watched
 from perf_diagnostics.integrations.watching import updates_by_hand
+from perf_diagnostics.measure.living import Living, living
 from perf_diagnostics.records import ALL_PHASES, StepTable, TrialResult
 from perf_diagnostics.store.find import list_runs
 from tests.planted.warm import WarmStart

@@ -11,9 +11,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from perf_diagnostics.integrations import attach
-from perf_diagnostics.integrations.model import living as living_module
 from perf_diagnostics.integrations.model import trained
-from perf_diagnostics.integrations.model.living import Living, Made, living
+from perf_diagnostics.measure import living as living_module
+from perf_diagnostics.measure.living import Living, Made, living
 
 
 class Own(torch.nn.Linear):

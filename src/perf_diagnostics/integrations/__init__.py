@@ -3,8 +3,8 @@
 The ways in stand beside this file: ``attached``, ``own_loop``, ``run_script`` and one for each framework. Below them,
 in the order of their arrows: ``watching`` (what is put into torch to see a loop) and ``marked`` tell ``record`` (what
 is kept and written) of steps that ``steps`` cuts, with what ``model`` knows of modules, ``readings`` of the machine,
-``ranks`` of other processes, ``one_step`` of the operators of one step and ``window`` of a few profiled steps; ``ends``
-has it written whatever happens. ``exports`` translates records for other tools.
+``ranks`` of other processes, ``looks`` of steps that are looked through and ``window`` of a few profiled steps;
+``ends`` has it written whatever happens. ``exports`` translates records for other tools.
 
 Importing this loads no torch; the names load what they need when first used.
 """

@@ -1,1 +1,1 @@
-"""Numbers as they come to be: `steps` on two clocks, `code` looked at, `boards` and `host` sampled."""
+"""Numbers as they come to be: `steps` on two clocks, `code` and operators looked at, `boards` and `host` sampled."""

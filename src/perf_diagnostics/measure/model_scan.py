@@ -57,14 +57,14 @@ def parameters_of(
 
 def class_name(model: torch.nn.Module) -> str:
     """The model's own class, without the wrappers of torch.compile and data parallelism."""
-    return type(_unwrapped(model)).__name__
+    return type(unwrapped(model)).__name__
 
 
 def trained_by(models: Iterable[torch.nn.Module], held: Collection[int]) -> str:
     """What an optimizer trains that holds parameters of these identities: models, or parts of them by their names."""
     found: list[str] = []
     for model in models:
-        inner, name = _unwrapped(model), class_name(model)
+        inner, name = unwrapped(model), class_name(model)
         if all(id(parameter) in held for parameter in inner.parameters()):
             found.append(name)
         else:
@@ -73,7 +73,7 @@ def trained_by(models: Iterable[torch.nn.Module], held: Collection[int]) -> str:
     return ", ".join(dict.fromkeys(found))
 
 
-def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
     inner: Any = model
     for attribute in ("_orig_mod", "module"):
         held = getattr(inner, "_modules", {}).get(attribute)

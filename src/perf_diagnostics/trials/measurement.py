@@ -201,16 +201,17 @@ class _Measuring:
             if not self.trial.role:
                 peaks.block_ended(so_far.parts)
 
-        spent_s = self._spent_s()
+        spent_s, look_s = self._spent_s(), 0.0
         if self.budget_s is not None and not self.trial.role:
             left_s = self.budget_s - spent_s
-            # For the trial's own cost and the look at a step, which sentinels do not state.
-            spent_s += overhead.kept_s(left_s) + operators_of_a_step.kept_s(left_s)
+            # For the trial's own cost, and for the look at a step, without which the least number of steps may go.
+            spent_s += overhead.kept_s(left_s)
+            look_s = operators_of_a_step.kept_s(self.trial.settings, left_s)
         return Loop(
             training_step,
             probe,
             self.trial.length,
-            budget_s=None if self.budget_s is None else self.budget_s - spent_s,
+            budget_s=None if self.budget_s is None else self.budget_s - spent_s - look_s,
             floor_budget_s=None if self.floor_budget_s is None else self.floor_budget_s - spent_s,
             **ahead,
             take_batch=training_step.take_batch,

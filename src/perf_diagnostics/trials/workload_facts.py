@@ -33,7 +33,9 @@ def describe(training: Training, settings: Settings, device: torch.device, notes
         **training.facts,
     }
     with notes.observations.guard("model_scan"):
-        notes.facts |= {**scan(training.model, training.optimizer), "user_hooks": user_hooks([training.model])}
+        notes.facts |= scan(training.model, training.optimizer)
+    with notes.observations.guard("user_hooks"):
+        notes.facts["user_hooks"] = user_hooks([training.model])
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         notes.quantity("device_memory_total", total, "bytes", "torch.cuda.get_device_properties")

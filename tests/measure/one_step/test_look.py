@@ -94,7 +94,8 @@ def test_products_with_zeros_are_told_with_their_seconds_and_what_made_their_ope
     looked, _ = look(OneHot(), torch.arange(ROWS).repeat(2))
     (one,) = looked.facts[SIGNAL]  # type: ignore[misc]
     # Zeros of all classes, the ones in them, and the cast; then the product, and that for the table's gradient.
-    assert one["seconds_forward"] == pytest.approx(4) and one["seconds_backward"] == pytest.approx(1)
+    assert one["seconds_making"] == pytest.approx(3)
+    assert one["seconds_forward"] == pytest.approx(1) and one["seconds_backward"] == pytest.approx(1)
 
 
 def test_on_a_device_products_have_no_seconds() -> None:

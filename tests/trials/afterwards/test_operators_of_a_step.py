@@ -129,7 +129,8 @@ def test_only_one_step_is_looked_through_where_there_is_time_for_no_more() -> No
     timed = timed_of(training_of(Frozen()), step_s=0.06, spent_s=10.0)
     facts = look(timed)
     assert "unchanging" not in facts and facts["zero_products"] == []
-    assert {gap.signal for gap in timed.observations.gaps} == {"unchanging"}
+    gaps = {gap.signal: gap.why for gap in timed.observations.gaps}
+    assert "does not hold enough steps" in gaps["unchanging"] and set(gaps) <= {"unchanging", "known_answers"}
 
 
 @pytest.mark.parametrize(
@@ -172,12 +173,67 @@ def test_nothing_stays_behind(fails_at: int | None) -> None:
     timed = timed_of(training_of(model, failing))
     look(timed)
     assert torch.autograd.backward is backward and stands_in(model) is None and is_alone()
-    assert ("cannot be trained on" in why(timed)) is (fails_at is not None)
+    assert why(timed) == ("" if fails_at is None else "ValueError: this batch cannot be trained on")
 
 
-def test_a_measured_trial_has_the_facts_and_keeps_time_for_the_look(tmp_path: Path) -> None:
-    trial = Trial(workload="w", settings=Settings(batch_size=ROWS), length=Length(warmup_steps=2, max_steps=100_000))
+def test_ctrl_c_leaves_nothing_behind_either() -> None:
+    def interrupted(model: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        squared(model, batch)
+        raise KeyboardInterrupt
+
+    model, backward = OneHot(), torch.autograd.backward
+    with pytest.raises(KeyboardInterrupt):
+        look(timed_of(training_of(model, interrupted)))
+    assert torch.autograd.backward is backward and stands_in(model) is None and is_alone()
+
+
+def test_a_later_step_that_fails_is_the_reason_of_what_later_steps_tell() -> None:
+    steps = itertools.count(1)
+
+    def failing(model: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        if next(steps) == 5:
+            raise ValueError("this batch cannot be trained on")
+        return squared(model, batch)
+
+    timed = timed_of(training_of(Frozen(), failing))
+    assert look(timed)["zero_products"] == []
+    gaps = {gap.signal: gap.why for gap in timed.observations.gaps}
+    assert "unchanging" in gaps and set(gaps.values()) == {"ValueError: this batch cannot be trained on"}
+
+
+def test_one_batch_again_and_again_tells_nothing_of_what_stays_the_same() -> None:
+    training = training_of(Frozen())
+    facts = look(timed := timed_of(dataclasses.replace(training, batches=[*training.batches][:1])))  # type: ignore[misc]
+    assert "unchanging" not in facts
+    gaps = {gap.signal: gap.why for gap in timed.observations.gaps}
+    assert "each pass over the data is one batch" in gaps["unchanging"]
+
+
+def test_a_model_of_which_nothing_is_trained_is_left_alone() -> None:
+    model, other = OneHot(), torch.nn.Linear(8, 1)
+    training = training_of(model, lambda model, batch: other(model(batch).detach()).mean())
+    training = dataclasses.replace(training, optimizer=torch.optim.SGD(other.parameters(), lr=0.1))
+    timed = timed_of(training)
+    assert look(timed) == {} and "trains nothing of the workload's model" in why(timed)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        (Settings(batch_size=ROWS), 0.6),
+        (Settings(batch_size=ROWS, ceiling="no_optimizer"), 0.0),
+        (Settings(batch_size=ROWS, compile_mode="default"), 0.0),
+    ],
+)
+def test_a_trial_that_needs_all_its_time_keeps_some_for_the_look(settings: Settings, kept: float) -> None:
+    assert kept_s(settings, 4.0) == pytest.approx(kept)
+    assert kept_s(Settings(batch_size=ROWS), 600.0) == 5.0 and kept_s(settings, -1.0) == 0.0
+
+
+def test_a_measured_trial_is_looked_through_though_it_takes_all_its_time(tmp_path: Path) -> None:
+    never_known = Length(warmup_steps=2, max_steps=1_000_000, half_width=1e-6)
+    trial = Trial(workload="w", settings=Settings(batch_size=ROWS), length=never_known)
     result = measure(trial, lambda _settings: training_of(OneHot()), budget_s=4.0, directory=tmp_path).result
-    assert result.outcome is Outcome.COMPLETED
+    assert result.outcome is Outcome.COMPLETED and result.stop_reason == "time_budget"
     assert [one["function"] for one in result.facts["zero_products"]] == ["OneHot.forward"]  # type: ignore[union-attr]
-    assert kept_s(4.0) == pytest.approx(0.6) and kept_s(-1.0) == 0.0
+    assert 2.5 < result.value("measured_wall_s") < 3.4  # type: ignore[operator]

@@ -75,18 +75,23 @@ def test_hooks_of_the_users_own_are_told() -> None:
     assert isinstance(hook, dict) and hook["modules"] == 1 and hook["called"] == ["after forward"]
 
 
-def test_two_steps_of_the_warm_up_are_looked_at_and_none_that_counts(monkeypatch: Any) -> None:
+def test_steps_of_the_warm_up_are_looked_at_and_none_that_counts(monkeypatch: Any) -> None:
     looks = []
     monkeypatch.setattr(Gradients, "look", lambda *given, **_named: looks.append(given))
-    for warm in (lambda: True, lambda: False):
-        training = training_of(Tagger())
-        step = TrainingStep(training, Settings(batch_size=4), torch.device("cpu"), Unmeasured())
-        FirstGradients(training, step, warm, Observations())
-        before = step.before_update
-        for _ in range(5):
-            step()
-        assert step.before_update is not before
-    assert len(looks) == 2
+    training = training_of(Tagger())
+    step = TrainingStep(training, Settings(batch_size=4), torch.device("cpu"), Unmeasured())
+    left = iter([True, True, True, False])
+    FirstGradients(training, step, lambda: next(left), Observations())
+    for _ in range(6):
+        step()
+    assert len(looks) == 3 and next(left, None) is None
+
+
+def test_what_another_optimizer_trains_is_used() -> None:
+    model = Tagger()
+    critic = torch.optim.SGD(model.table.parameters(), lr=0.1)
+    facts = measured(training_of(model, model.head, model.body)).facts
+    assert facts["gradients_nobody_uses"] == 0 and critic.param_groups
 
 
 def test_a_fault_of_ours_is_a_gap(monkeypatch: Any) -> None:

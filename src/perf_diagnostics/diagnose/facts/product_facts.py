@@ -6,12 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.facts.looked_through import not_looked_for
 from perf_diagnostics.diagnose.facts.operator_facts import OperatorsAt
 from perf_diagnostics.diagnose.facts.recorded import place_of
 from perf_diagnostics.records import CodePlace, Json
+
+
+class Seconds(NamedTuple):
+    """How long products took in the step looked at, in s, and what made their operand of tensors of its size."""
+
+    forward: float
+    backward: float
+    making: float
 
 
 @dataclass(frozen=True)
@@ -22,8 +31,8 @@ class ZeroProduct:
     line multiplied in forward. ``most_in_a_row`` is the most numbers other than zero in one of 128 of its rows (of its
     columns, where it stands right of the other operand); None where none was looked at. ``forward`` and ``backward``
     are the parts of all operations of the step's forward and backward that its products are, ``whole`` of both
-    together, each in 0…1; what is computed in backward with the same operand counts. ``seconds_…`` is how long they
-    took in that step, in forward with what made the operand of tensors of its size; None where that was not seen.
+    together, each in 0…1; what is computed in backward with the same operand counts. ``seconds`` is how long they
+    took in that step; None where that was not seen.
     """
 
     place: CodePlace | None
@@ -35,8 +44,7 @@ class ZeroProduct:
     backward: float
     whole: float
     most_in_a_row: int | None = None
-    seconds_forward: float | None = None
-    seconds_backward: float | None = None
+    seconds: Seconds | None = None
 
     def is_at(self, place: CodePlace) -> bool:
         """Whether this is the line that asks for them."""
@@ -103,8 +111,8 @@ def zero_products(facts: TrialFacts) -> tuple[ZeroProduct, ...]:
     return tuple(sorted((one for one in found if one is not None), key=lambda one: -one.whole))
 
 
-def operators_of(facts: TrialFacts, products: Sequence[ZeroProduct]) -> tuple[OperatorsAt, ...]:
-    """The same by their time: what part of all operators' time they are, with what made their operand.
+def operators_of(facts: TrialFacts, products: Sequence[ZeroProduct], *, making: bool) -> tuple[OperatorsAt, ...]:
+    """The same by their time: what part of all operators' time they are, perhaps with what made their operand.
 
     Raises:
         NotMeasured: the operators were not timed.
@@ -112,16 +120,18 @@ def operators_of(facts: TrialFacts, products: Sequence[ZeroProduct]) -> tuple[Op
     forward, backward = facts.number("operator_seconds_forward"), facts.number("operator_seconds_backward")
     found = []
     for one in products:
-        if one.seconds_forward is None or one.seconds_backward is None or not forward > 0:
+        if one.seconds is None or not forward > 0:
             raise NotMeasured("operator_seconds_forward", "how long these products took was not seen")
+        ahead = one.seconds.forward + (one.seconds.making if making else 0.0)
+        back = one.seconds.backward
         found.append(
             OperatorsAt(
                 place=one.place,
                 shape=one.shape,
                 calls=one.calls,
-                forward=one.seconds_forward / forward,
-                backward=one.seconds_backward / backward if backward > 0 else 0.0,
-                whole=(one.seconds_forward + one.seconds_backward) / (forward + backward),
+                forward=ahead / forward,
+                backward=back / backward if backward > 0 else 0.0,
+                whole=(ahead + back) / (forward + backward),
                 more={},
             )
         )
@@ -153,7 +163,7 @@ def _product(told: Json, forward: float, backward: float) -> ZeroProduct | None:
         return None
     zeros, ahead, back = numbers
     most = told.get("most_in_a_row")
-    seconds = _numbers(told, "seconds_forward", "seconds_backward") or (None, None)
+    seconds = _numbers(told, "seconds_forward", "seconds_backward", "seconds_making")
     return ZeroProduct(
         place=place_of(told),
         operation=str(told.get("operation", "")),
@@ -164,8 +174,7 @@ def _product(told: Json, forward: float, backward: float) -> ZeroProduct | None:
         backward=back / backward if backward > 0 else 0.0,
         whole=(ahead + back) / (forward + backward),
         most_in_a_row=most if isinstance(most, int) else None,
-        seconds_forward=seconds[0],
-        seconds_backward=seconds[1],
+        seconds=None if seconds is None else Seconds(*seconds),
     )
 
 

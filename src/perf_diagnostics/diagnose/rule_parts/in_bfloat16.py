@@ -14,8 +14,8 @@ from perf_diagnostics.records import Json, Phase
 TRIED, CEILING = "float32_products", "bfloat16_ceiling"
 
 _NOBODY = (
-    "no step's products were tried in bfloat16; in a watched loop that is done once, after its first second, where the "
-    "processor is known to have units for it"
+    "no step's products were tried in bfloat16; where the processor is known to have units for it that is done once, "
+    "in a watched loop after its first second and after a trial's timed steps"
 )
 
 _WORK = (Phase.FORWARD, Phase.BACKWARD)

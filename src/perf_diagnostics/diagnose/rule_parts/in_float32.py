@@ -35,7 +35,10 @@ class _Assumed(NamedTuple):
     off: float
 
 
-_NOBODY = "no operator of a step in float64 was tried in float32; in a watched loop on the CPU that is done once"
+_NOBODY = (
+    "no operator of a step in float64 was tried in float32; on the CPU that is done once, in a watched loop or after a "
+    "trial's timed steps"
+)
 
 
 def tried(facts: TrialFacts) -> Mapping[str, Json]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -75,7 +76,8 @@ class ProductsWithZeros:
         One step was looked at; what is sparse in it may fill later. Weights that were pruned on purpose are zeros, too:
         their product costs as much as before pruning, and looking up rows is no help. Sparse products of torch pay off
         from about 99 % zeros on, on GPUs later; looking up and adding up rows pays off sooner. A share of operations is
-        no share of time: without looks at the lines the time is not known, and a line may do other things as well.
+        no share of time: on a device, without looks at the lines, the time is not known, and a line may do other things
+        as well.
         Compiled models and recurrent layers in one kernel are not looked at.
     """
 
@@ -92,7 +94,7 @@ class ProductsWithZeros:
         default=0.10, metadata=limit("share of a step's operations in such products to mention", "judgement")
     )
     warn_share: float = field(
-        default=0.10, metadata=limit("share of the step at their lines to warn from", "as HST006; a judgement")
+        default=0.10, metadata=limit("share of the step that they take to warn from", "as HST006; a judgement")
     )
 
     def check(self, facts: TrialFacts) -> Answer:
@@ -167,12 +169,16 @@ class _Took:
 
 def _took(facts: TrialFacts, products: Sequence[ZeroProduct]) -> _Took | None:
     lines = ask(time_at, facts, lambda line: any(one.is_at(line) for one in products))
-    at = ask(operators_of, facts, products)
+    at = ask(lambda: operators_of(facts, products, making=True))
     operators = None if at is None else ask(share_of_step, facts, at)
-    if lines is None and operators is None:
-        return None
+    if at is None or operators is None:
+        return None if lines is None else _Took(lines, None, lines.phases)
+    if any(one.most_in_a_row != 1 for one in products):
+        # Rows that are not one-hot may be made of what is needed anyway.
+        alone = ask(lambda: share_of_step(facts, operators_of(facts, products, making=False)))
+        operators = dataclasses.replace(operators, low=None if alone is None else alone.low)
     phases = dict({} if lines is None else lines.phases)
-    for phase, share in ({} if at is None or operators is None else claims_of(facts, at)).items():
+    for phase, share in claims_of(facts, at).items():
         phases[phase] = max(share, phases.get(phase, 0.0))
     return _Took(lines, operators, phases)
 

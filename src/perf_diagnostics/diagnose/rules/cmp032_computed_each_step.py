@@ -32,18 +32,18 @@ class ComputedEachStep:
     """Each step computes anew what comes of tensors that never change: weights that are frozen, data that stays.
 
     What it measures:
-        In six steps of a loop or trial, which are none of those that count (31 steps lie between the first and the
-        second, the next two follow at once, the last two are seconds apart; four are enough): the operators of forward,
-        the loss, and what the loop does outside of its models, but for the loader and the optimizer, that have the same
-        value in all of them. Two values are the same if the same operators made them
-        of the same tensors, with the same numbers from Python; tensors count as the same if they are the same objects
-        in memory, not written into since by torch's count, and hold the same numbers where some of them are compared.
-        Trained parameters, random draws, what was made of numbers read back from changing tensors, and what writes
-        into a tensor that outlives the step do not count; nor does what CMP027, CMP029 and CMP030 tell, nor what a
-        library makes and uses inside of one call. The median of its shares of the steps' operators counts, on the CPU,
-        with what Python took before a tensor that it made of a list, up to 3 µs a number.
-        A frozen model that the loop calls beside the trained one, and what lies outside of models, take their share by
-        the pace of backward.
+        In six steps of a loop or trial, which are none of those that count (31 steps lie between the first and
+        the second, the next two follow at once, in a loop the last two are seconds apart; four are enough, for
+        which not every trial has time): the operators of forward, the loss, and what the loop does outside of
+        its models, but for the loader and the optimizer, that have the same value in all of them. Two values
+        are the same if the same operators made them of the same tensors, with the same numbers from Python;
+        tensors count as the same if they are the same objects in memory, not written into since by torch's
+        count, and hold the same numbers where some of them are compared. Trained parameters, random draws, what
+        was made of numbers read back from changing tensors, and what writes into a tensor that outlives the
+        step do not count; nor does what CMP027, CMP029 and CMP030 tell, nor what a library makes and uses
+        inside of one call. The median of its shares of the steps' operators counts, on the CPU, with what
+        Python took before a tensor that it made of a list, up to 3 µs a number. A frozen model that the loop
+        calls beside the trained one, and what lies outside of models, take their share by the pace of backward.
 
     Why it matters:
         Its result was known after the first step. A graph network that multiplied its normalised adjacency with the

@@ -35,7 +35,7 @@ class KnownAnswers:
     """Samples that come again are asked of frozen parts anew: a teacher, or the layers before those that are trained.
 
     What it measures:
-        In a few steps of a watched loop, as CMP032: the operators that read nothing but what a model is called with and
+        In some steps of a loop or trial, as CMP032: the operators that read nothing but what a model is called with and
         tensors that never change, and are the same in all these steps. From the first of them on, of the samples that
         the model is called with, row by row, those whose numbers have a hash that ends in some zeros: how many of them
         came before, bit by bit, and how many different ones there are. The gain is that of this training, in which

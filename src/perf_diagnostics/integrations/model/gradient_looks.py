@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from perf_diagnostics.integrations.model.living import living
 from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.measure.gradients.gradients import ALONE, Gradients
+from perf_diagnostics.measure.living import living
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Json
 from perf_diagnostics.workloads.optimizers import optimizer_facts

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from perf_diagnostics.integrations.model.called_masks import MaskReader, reader_of
-from perf_diagnostics.integrations.model.living import living
 from perf_diagnostics.integrations.steps.loop_probe import FORWARD, OTHER, TRAINS, LoopProbe
 from perf_diagnostics.integrations.steps.step_state import (
     BEGUN_ALONE,
@@ -26,6 +25,7 @@ from perf_diagnostics.integrations.steps.step_state import (
     nobody,
 )
 from perf_diagnostics.measure.faults import FAULTS
+from perf_diagnostics.measure.living import living
 from perf_diagnostics.measure.module_calls import CALLS, COMPILED_CALL, TimedCalls, called_by
 from perf_diagnostics.measure.steps.tape import AGAIN, APART, ASKS, ASKS_AGAIN, AT, EVALUATES_AGAIN, LEAVE
 from perf_diagnostics.workloads.workload import BatchCount

@@ -13,10 +13,10 @@ import torch
 from perf_diagnostics.integrations.about import About
 from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.beside_models import BesideModels
-from perf_diagnostics.integrations.model.living import Living, Made, living
 from perf_diagnostics.integrations.model.modules import outermost, parts_of
 from perf_diagnostics.measure.code.user_hooks import user_hooks
 from perf_diagnostics.measure.gradients.gradients import ALONE, Gradients
+from perf_diagnostics.measure.living import Living, Made, living
 from perf_diagnostics.measure.model_scan import parameters_of
 from perf_diagnostics.measure.module_calls import TimedCalls
 from perf_diagnostics.records import Json

@@ -18,7 +18,6 @@ import torch
 
 from perf_diagnostics.integrations.model.backward_looks import BackwardLooks
 from perf_diagnostics.integrations.model.called_masks import MaskReader, reader_of
-from perf_diagnostics.integrations.model.living import living
 from perf_diagnostics.integrations.model.losses import Losses
 from perf_diagnostics.integrations.model.modules import CODES, outermost, parts_of
 from perf_diagnostics.integrations.model.trained import DEEPEST_SEARCH
@@ -28,6 +27,7 @@ from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watching.every_step import see_steps
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.measure.faults import FAULTS
+from perf_diagnostics.measure.living import living
 from perf_diagnostics.measure.model_scan import parameters_of
 from perf_diagnostics.measure.module_calls import CALLS, TimedCalls, called_by, stands_in
 from perf_diagnostics.measure.observation import Observations

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 
 from perf_diagnostics.integrations.about import About
-from perf_diagnostics.integrations.model.living import living
 from perf_diagnostics.integrations.model.parameter_changes import (
     ParameterChanges,
     inside_transforms,
@@ -35,6 +34,7 @@ from perf_diagnostics.integrations.watching.optimizer_turns import OptimizerTurn
 from perf_diagnostics.integrations.watching.update_ends import UpdateEnds
 from perf_diagnostics.integrations.watching.watched_steps import WatchedSteps
 from perf_diagnostics.measure.faults import FAULTS
+from perf_diagnostics.measure.living import living
 from perf_diagnostics.measure.model_scan import parameters_of
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.steps.device_clock import captures

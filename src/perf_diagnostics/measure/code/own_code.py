@@ -22,8 +22,10 @@ _FRAMEWORKS = ("torch", "torchvision", "torchaudio", "transformers", "accelerate
 
 _OURS = str(Path(__file__).parents[2]) + os.sep
 
-#: What runs somebody's script for us: what called it is no part of the script.
-_STARTER = str(Path(__file__).parents[2] / "integrations" / "run_script.py")
+#: What runs somebody's script for us, or a step of his training: what called it is no part of that.
+_STARTERS = tuple(
+    str(Path(__file__).parents[2] / file) for file in ("integrations/run_script.py", "trials/steps/training_step.py")
+)
 
 #: Libraries that we read the machine with, and that no training calls in its steps.
 _SENSORS = (str(Path(psutil.__file__).parent) + os.sep,)
@@ -40,7 +42,7 @@ class Kind(enum.Enum):
     OWN = "the user's"
     LIBRARY = "a library's"
     OURS = "of this package, or of what it reads the machine with"
-    STARTER = "what runs the user's script"
+    STARTER = "what runs the user's script, or a step of his training"
 
 
 class OwnCode:
@@ -73,7 +75,7 @@ class OwnCode:
     def _look(self, file: str) -> Kind:
         if file.startswith("<"):
             return Kind.OWN if file.startswith(_TYPED) else Kind.LIBRARY
-        if file == _STARTER:
+        if file in _STARTERS:
             return Kind.STARTER
         if file.startswith((_OURS, *_SENSORS)):
             return Kind.OURS

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from perf_diagnostics.measure.model_scan import unwrapped
 from perf_diagnostics.measure.steps.device_clock import captures
 from perf_diagnostics.records import Json
 
@@ -107,7 +108,7 @@ def _dense(models: Iterable[torch.nn.Module], without: Collection[int]) -> list[
     """The gradients that matter with their tables' names, the largest first; a table of several modules counts once."""
     found: dict[int, tuple[str, torch.Tensor]] = {}
     for model in models:
-        for name, module in model.named_modules():
+        for name, module in unwrapped(model).named_modules():
             weight = module._parameters.get("weight") if isinstance(module, _TABLES) else None
             # What an inner loop has put in its place (learn2learn, torchopt) has none, and torch warns who asks it.
             gradient = weight.grad if weight is not None and weight.is_leaf else None

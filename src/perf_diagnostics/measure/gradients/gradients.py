@@ -10,11 +10,11 @@ from typing import NamedTuple
 import torch
 
 from perf_diagnostics.measure.gradients.embedding_gradients import TableGradients, dense_gradients, is_sparse
-from perf_diagnostics.measure.model_scan import class_name, parameters_of, trained_by
+from perf_diagnostics.measure.model_scan import class_name, parameters_of, trained_by, unwrapped
 from perf_diagnostics.records import Json
 
 #: One look cannot tell a gradient of this step from one that an earlier stage of the training has left.
-LEAST_LOOKS = 2
+_LEAST_LOOKS = 2
 
 #: Stands for the optimizers of a loop in which one alone ends each step.
 ALONE = 0
@@ -40,7 +40,7 @@ class _Seen:
 
     @property
     def enough(self) -> bool:
-        return self.looks >= LEAST_LOOKS
+        return self.looks >= _LEAST_LOOKS
 
     def facts(self, place: int, turns: int) -> dict[str, Json]:
         """What is told of one of several optimizers, the ``place``-th of them, which has so many turns in a step."""
@@ -119,7 +119,7 @@ class Gradients:
                     self._unheld[this] = size
         seen.without, self._before = without, now
         seen.looks += 1
-        if seen.looks == LEAST_LOOKS:
+        if seen.looks == _LEAST_LOOKS:
             self._unheld_of = _wholly(models, self._unheld)
             seen.tables = dense_gradients(models, without=later)
             if turn != ALONE:
@@ -184,7 +184,7 @@ def _wholly(models: Sequence[torch.nn.Module], unheld: Mapping[int, _Size]) -> s
         if not unheld or any(model in other.modules() for other in models if other is not model):
             continue  # told as a part of that one
         name = class_name(model)
-        whole = [(name, model), *((f"{name}.{part}", inside) for part, inside in model.named_children())]
+        whole = [(name, model), *((f"{name}.{part}", inside) for part, inside in unwrapped(model).named_children())]
         of = [said for said, module in whole if _all_in(module, unheld)]
         found += of[:1] if name in of else of
     return ", ".join(dict.fromkeys(found))

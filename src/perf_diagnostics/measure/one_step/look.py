@@ -290,18 +290,18 @@ class StepLook:
     def _signal(self) -> str:
         return SIGNAL if self._later is None else unchanging.SIGNAL
 
-    def training_ended(self) -> None:
-        """No step comes any more."""
+    def training_ended(self, why: str = "") -> None:
+        """No step comes any more, or none is looked at any more, for this reason."""
         if self._stop() is not None and self._later is None:
-            self._observations.note(SIGNAL, "the training ended in the step that was looked through")
+            self._observations.note(SIGNAL, why or "the training ended in the step that was looked through")
         later = self._later
         if later is not None:
             if unchanging.SIGNAL not in self.facts:
-                self._observations.note(unchanging.SIGNAL, _ENDED)
+                self._observations.note(unchanging.SIGNAL, why or _ENDED)
             with self._observations.guard(known_answers.SIGNAL):
                 found, why_not = later.answers()
                 if why_not and known_answers.SIGNAL not in self.facts:
-                    self._observations.note(known_answers.SIGNAL, why_not)
+                    self._observations.note(known_answers.SIGNAL, why or why_not)
                 elif not why_not:
                     self.facts = {**self.facts, known_answers.SIGNAL: found}
         self._later_fails()
@@ -320,7 +320,7 @@ class StepLook:
             return "it was not known what is trained"
         parts = [part for model in models for part in model.modules()]
         if _has_compiled() or any(map(is_compiled, parts)):
-            return "the training compiles (torch.compile), and what is compiled is left alone"
+            return "the model, or something else in its process, is compiled (torch.compile), and is left alone"
         if any(isinstance(part, torch.jit.ScriptModule) for part in parts):
             return "the model is scripted (torch.jit)"
         tensors = [*parameters, *(one for model in models for one in model.buffers())]

@@ -33,7 +33,7 @@ class OperatorLines:
         frame = sys._getframe(1)
         library = ""
         for _ in range(_MOST_FRAMES):
-            if frame.f_back is None or self._own.kind_of(frame.f_code.co_filename) is Kind.OWN:
+            if frame.f_back is None or self._own.kind_of(frame.f_code.co_filename) in (Kind.OWN, Kind.STARTER):
                 break
             library = library or _library_of(frame)
             frame = frame.f_back

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from perf_diagnostics.measure.one_step import gradient_rows
 from perf_diagnostics.measure.one_step.flop_formulas import WITHOUT_FORMULA, formulas
 from perf_diagnostics.measure.one_step.gradient_rows import GradientRows
+from perf_diagnostics.measure.one_step.making import Making
 from perf_diagnostics.measure.one_step.operand_zeros import Operands
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
 from perf_diagnostics.measure.one_step.watcher import Ran, Watcher, memory
@@ -35,18 +36,17 @@ _ATEN = torch.ops.aten
 _PRODUCTS = {_ATEN.mm: (0, 1), _ATEN.bmm: (0, 1), _ATEN.addmm: (1, 2), _ATEN.baddbmm: (1, 2)}
 
 
-#: Tensors of fewer numbers are no operands whose making takes long.
-_MADE_OF = 4096
-
-
 class _Sparse:
-    """The products of one line with one kind of operand: their calls, operations and seconds, making it included."""
+    """The products of one line with one kind of operand: their calls, operations and seconds, and what made it."""
 
     def __init__(self, told: dict[str, Json]) -> None:
         self.told = told
         self.calls = 0
         self.forward = self.backward = 0
         self.seconds = {False: 0.0, True: 0.0}
+        #: The numbers of the products in forward, and of those operators that their operand came from.
+        self.products: set[int] = set()
+        self.makers: set[int] = set()
 
 
 class ZeroProducts(Watcher):
@@ -70,15 +70,17 @@ class ZeroProducts(Watcher):
         self._found: dict[tuple[Any, ...], _Sparse] = {}
         #: The operands of mostly zeros, by where their memory begins, and its size.
         self._by_memory: dict[tuple[int, int], _Sparse] = {}
-        #: How long forward has taken to make a tensor of those of its size, by the same.
-        self._making: dict[tuple[int, int], float] = {}
+        self._making = Making()
         self._on_device = False
+
+    def opens(self) -> None:
+        """What memory holds may have been written by an operator that was not shown."""
+        self._making.forget_memory()
 
     def see(self, ran: Ran) -> None:
         self._on_device = self._on_device or ran.seconds is None
         formula = self._formulas.get(ran.operator)
-        if not ran.in_backward:
-            self._follow(ran, made=formula is None)
+        number = -1 if ran.in_backward else self._making.see(ran, product=formula is not None)
         if formula is None:
             name = getattr(ran.operator, "__name__", "")
             if name in WITHOUT_FORMULA:
@@ -92,22 +94,12 @@ class ZeroProducts(Watcher):
         if flops < _SMALL * (self.forward + self.backward):
             return
         self._rows.see(ran.operator, ran.args, flops, in_backward=ran.in_backward)
-        operands = [ran.args[number] for number in _PRODUCTS.get(ran.operator, ()) if number < len(ran.args)]
-        for number, operand in enumerate(operands):
-            if self._adds(operand, flops, ran, left=number == 0):
+        operands = [ran.args[place] for place in _PRODUCTS.get(ran.operator, ()) if place < len(ran.args)]
+        for place, operand in enumerate(operands):
+            if self._adds(operand, flops, ran, left=place == 0):
+                if not ran.in_backward:
+                    self._by_memory[memory(operand), operand.numel()].products.add(number)
                 return
-
-    def _follow(self, ran: Ran, *, made: bool) -> None:
-        """Keep how long tensors take that are ``made`` of others of their size: zeros, then ones in them, then a cast.
-
-        What a product gives has another history: the look at its own operands tells it.
-        """
-        for one in ran.made():
-            if one.numel() >= _MADE_OF:
-                key = memory(one), one.numel()
-                before = {(memory(other), other.numel()) for other in ran.given() if other.numel() == one.numel()}
-                took = (ran.seconds or 0.0) + sum(self._making.get(other, 0.0) for other in before)
-                self._making[key] = took if made else 0.0
 
     def _adds(self, operand: torch.Tensor, flops: int, ran: Ran, *, left: bool) -> bool:
         """Whether this operand is of mostly zeros; its product counts then.
@@ -126,7 +118,8 @@ class ZeroProducts(Watcher):
             return False
         if known is None or not in_backward:
             known = self._by_memory[key] = self._at_line(operand, zeros, ran.operator, left=left)
-            known.seconds[False] += self._making.pop(key, 0.0)
+            maker = self._making.maker_of(operand)
+            known.makers |= set() if maker is None else {maker}
         known.seconds[in_backward] += ran.seconds or 0.0
         if in_backward:
             known.backward += flops
@@ -168,12 +161,21 @@ class ZeroProducts(Watcher):
         return {
             "product_flops_forward": self.forward,
             "product_flops_backward": self.backward,
-            SIGNAL: [self._told_of(one) for one in most],
+            SIGNAL: self._told_of(most),
             gradient_rows.SIGNAL: self._rows.told,
         }
 
-    def _told_of(self, one: _Sparse) -> dict[str, Json]:
-        told: dict[str, Json] = {"calls": one.calls, "flops_forward": one.forward, "flops_backward": one.backward}
-        if not self._on_device:
-            told |= {"seconds_forward": one.seconds[False], "seconds_backward": one.seconds[True]}
-        return {**one.told, **told}
+    def _told_of(self, found: Sequence[_Sparse]) -> list[Json]:
+        """Each of them, with its part of what made the operands; what made several is told of the first."""
+        told: list[Json] = []
+        counted: set[int] = set()
+        products = set().union(*(one.products for one in found))
+        for one in found:
+            facts = {**one.told, "calls": one.calls, "flops_forward": one.forward, "flops_backward": one.backward}
+            if not self._on_device:
+                made = self._making.only_for(products, one.makers) - counted
+                counted |= made
+                facts |= {f"seconds_{phase}": one.seconds[phase == "backward"] for phase in ("forward", "backward")}
+                facts["seconds_making"] = self._making.seconds_of(made)
+            told.append(facts)
+        return told

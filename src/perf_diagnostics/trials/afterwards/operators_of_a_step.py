@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
-from perf_diagnostics.measure.observation import Unreadable
+from perf_diagnostics.measure.observation import Observations, Unreadable, in_words
 from perf_diagnostics.measure.one_step.look import STEADY_STEPS, StepLook
 from perf_diagnostics.measure.one_step.zero_products import SIGNAL
-from perf_diagnostics.records import Phase, Quantity
+from perf_diagnostics.records import Phase, Quantity, Settings
 from perf_diagnostics.trials.afterwards.afterwards import Timed
 from perf_diagnostics.trials.steps.phases import LookedAt
 from perf_diagnostics.trials.steps.training_step import TrainingStep
@@ -22,14 +22,20 @@ from perf_diagnostics.trials.steps.training_step import TrainingStep
 #: times were seen of steps of 0.43 s with 1,139 operators, and 4 of 0.23 s with 420, most of it tried again.
 _SLOWDOWN = 2
 
-#: Of the time that the trial has taken so far this part may go into it, and so much of a short one.
+#: Of the time that the trial has taken so far this part may go into it, and so much of a short one; and so much of a
+#: budget is kept for it at most: of shorter steps it takes less, and of longer ones it takes none.
 SHARE = 0.15
 LEAST_S = 1.0
+MOST_KEPT_S = 5.0
+
+_NO_TIME = "what is left of the trial's time does not hold enough steps that are looked through"
+_ONE_BATCH = "each pass over the data is one batch, so that all that is made of it is the same in each step"
 
 
-def kept_s(budget_s: float) -> float:
-    """Of so many seconds for a trial's steps, those that are kept for the look; a trial may use up the others."""
-    return SHARE * max(0.0, budget_s)
+def kept_s(settings: Settings, budget_s: float) -> float:
+    """Of so many seconds for a trial's steps, those that are kept for the look, if there is one."""
+    wanted = settings.ceiling is None and settings.compile_mode is None
+    return min(MOST_KEPT_S, SHARE * max(0.0, budget_s)) if wanted else 0.0
 
 
 class OperatorsOfAStep:
@@ -44,7 +50,7 @@ class OperatorsOfAStep:
         """Nothing is a quantity here: what is told goes to ``timed.facts``.
 
         Raises:
-            Unreadable: there is no time for it.
+            Unreadable: there is no time for it, or nothing of the model is trained.
         """
         if timed.trial.settings.ceiling is None:
             self._look(timed)
@@ -55,18 +61,39 @@ class OperatorsOfAStep:
             raise Unreadable("what is left of the trial's time does not hold a step that is looked through")
         model, optimizer = timed.training.model, timed.training.optimizer
         look = StepLook(timed.observations, lambda: [model], optimizers=lambda: [optimizer])
-        step = TrainingStep(timed.training, timed.trial.settings, timed.device, _ShownForward(look))
-        with timed.observations.guard(SIGNAL):
-            while look.may_begin(STEADY_STEPS) and _affords(timed, (look.due_after or 0) + _SLOWDOWN):
-                for _ in range(look.due_after or 0):
-                    step()
-                look.begin(several=False)
-                if not look.under_way:
-                    break
-                step()
-                look.end()
-        look.training_ended()
+        if not look.trained_models():
+            raise Unreadable("the optimizer trains nothing of the workload's model", lasting=True)
+        why = _NO_TIME
+        try:
+            with Observations().guard() as attempt:
+                why = _steps_through(timed, look)
+            if attempt.problem is not None:
+                why = in_words(attempt.problem)
+        finally:  # nothing stays in torch, Ctrl-C or not
+            look.training_ended(why)
         timed.facts.update(look.facts)
+
+
+def _steps_through(timed: Timed, look: StepLook) -> str:
+    """Run the steps, and say why no more of them are looked through."""
+    phases = _ShownForward(look)
+    step = TrainingStep(timed.training, timed.trial.settings, timed.device, phases)
+    steps = 0
+    while look.may_begin(STEADY_STEPS):
+        if not _affords(timed, (look.due_after or 0) + _SLOWDOWN):
+            return _NO_TIME
+        for _ in range(look.due_after or 0):
+            step()
+            steps += 1
+        if steps > 1 and phases.epoch >= steps - 1:
+            return _ONE_BATCH
+        look.begin(several=False)
+        if not look.under_way:
+            return ""
+        step()
+        steps += 1
+        look.end()
+    return ""
 
 
 class _ShownForward(LookedAt):

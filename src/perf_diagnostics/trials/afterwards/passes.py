@@ -10,7 +10,7 @@ from perf_diagnostics.trials.afterwards.operators_of_a_step import OperatorsOfAS
 from perf_diagnostics.trials.afterwards.overhead import ProbeOverhead
 from perf_diagnostics.trials.afterwards.phase_memory import PhaseMemory
 
-#: The deep window comes last: it is the only one that disturbs what would be measured after it.
+#: The deep window comes last: it is the one that most disturbs what would be measured after it.
 PASSES: tuple[Pass, ...] = (
     PhaseMemory(),
     ProbeOverhead(),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from perf_diagnostics.measure.gradients.gradients import LEAST_LOOKS, Gradients
+import torch
+
+from perf_diagnostics.measure.gradients.gradients import Gradients
+from perf_diagnostics.measure.living import living
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Json
 from perf_diagnostics.trials.steps.training_step import TrainingStep, nothing
@@ -13,7 +16,7 @@ from perf_diagnostics.workloads.workload import Training
 
 
 class FirstGradients:
-    """Is asked before each update until it has looked often enough, or steps count; then nobody is asked.
+    """Is asked before each update as long as steps are warm-up; then nobody is asked.
 
     Args:
         training: what is trained.
@@ -29,16 +32,20 @@ class FirstGradients:
         self._is_warmup = is_warmup
         self._observations = observations
         self._gradients = Gradients(optimizer_facts)
-        self._looks = 0
+        #: What else may use gradients: a critic's optimizer that the loss function steps.
+        self._others: list[torch.optim.Optimizer] | None = None
         step.before_update = self._look
 
     def _look(self) -> None:
-        if self._is_warmup() and self._looks < LEAST_LOOKS:
-            self._looks += 1
+        if self._is_warmup():
+            optimizer = self._training.optimizer
             with self._observations.guard("gradients") as attempt:
-                self._gradients.look([self._training.model], [self._training.optimizer])
+                if self._others is None:
+                    self._others = [one for one in living().optimizers if one is not optimizer]
+                self._gradients.look([self._training.model], [optimizer], self._others)
             if not attempt.failed:
                 return
+        self._others = None
         self._step.before_update = nothing
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
 from perf_diagnostics.diagnose.ranks.exchange_facts import ExchangeFacts
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
-from perf_diagnostics.records import TrialResult
+from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
+from perf_diagnostics.records import Quantity, TrialResult
 from tests.diagnose.rules.rank_trials import STEPS, of_ranks
 
 #: Steps whose exchange is timed (and written beside the step after the next one), all of the warm-up.
@@ -61,3 +63,21 @@ def test_of_several_exchanges_a_step_backward_is_the_most_that_all_take() -> Non
 
 def test_without_backward_what_was_timed_stands() -> None:
     assert share_of(job(0.02, host_backward_ns=None)) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("waiting_s", "warns"), [(0.5, False), (0.1, True)])
+@pytest.mark.parametrize("rule", [CommunicationBound(), LittleOverlap()])
+def test_where_threads_wait_for_cores_ranks_may_as_well(
+    rule: CommunicationBound | LittleOverlap, waiting_s: float, warns: bool
+) -> None:
+    """Of two seconds something waited for a processor for so long."""
+    told = job(0.02)
+    told = dataclasses.replace(
+        told,
+        quantities=(*told.quantities, Quantity("cpu_pressure_s", waiting_s, "s", "PSI")),
+        facts={**told.facts, "cpu_window_s": 2.0},
+    )
+    found = rule.check(TrialFacts.of(told))
+    assert isinstance(found, Finding)
+    assert found.severity is (Severity.WARNING if warns else Severity.INFO)
+    assert isinstance(rule, LittleOverlap) or ("may wait for cores instead" in found.summary) is not warns

@@ -14,6 +14,9 @@ from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFa
 from perf_diagnostics.diagnose.facts.outliers import off_processor_ns
 from perf_diagnostics.records import ALL_PHASES, Float64, Phase
 
+#: Share of the time in which something waited for a processor from which a thread may have waited for one: as EXP010.
+WAITING = 0.20
+
 #: Others' share of the cores, and the idle share, from which and up to which the one is at the other's cost: as EXP010.
 CROWDED = 0.10
 
@@ -78,6 +81,16 @@ def switches_per_s(facts: TrialFacts) -> float:
 def waiting_share(facts: TrialFacts) -> float:
     """Share of the time in which something on the machine (or in the cgroup) waited for a processor."""
     return facts.quantity("cpu_pressure_s") / window_s(facts)
+
+
+def ranks_lack_cores(facts: TrialFacts) -> bool:
+    """Whether ranks that compute on processors share them with so much that an exchange may wait for a core: something
+    waited for one for :data:`WAITING` of the time.
+
+    (Seven healthy trainings of 8 to 10 ms a step, two ranks on two cores that others used, waited 18 to 32 % of it for
+    each other's gradients; there it was 21 to 28 % of the time, and 6 to 14 % where an exchange was slow by itself.)
+    """
+    return not facts.on_accelerator and waiting_share(facts) >= WAITING
 
 
 def others_share(facts: TrialFacts) -> float:

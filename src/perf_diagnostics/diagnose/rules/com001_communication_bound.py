@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts.facts import TrialFacts
+from perf_diagnostics.diagnose.facts import processor
+from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.ranks.exchange_facts import ExchangeFacts
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
@@ -15,6 +16,8 @@ from perf_diagnostics.diagnose.wording import percent, percent_between
 from perf_diagnostics.records import Phase
 
 #: What ranks on a CPU can be compared with.
+_CROWDED = " Something waited for a processor much of the time, so the ranks may wait for cores instead."
+
 _ONE_PROCESS = Remedy(
     "If the ranks share a machine: train with one process and all its cores, which exchanges nothing. Its throughput "
     "over that of all ranks tells whether the ranks win anything (COM005)."
@@ -42,8 +45,9 @@ class CommunicationBound:
         the optimizer), or use a faster network.
 
     When it is wrong:
-        With ranks that share a machine's processors, an exchange also takes long because they take turns. Models that
-        exchange by other means than DistributedDataParallel are not timed; a profiler trace shows theirs.
+        With ranks that share a machine's processors, an exchange also takes long because they take turns: where
+        something waited for a processor much of the time it is only mentioned. Models that exchange by other means than
+        DistributedDataParallel are not timed; a profiler trace shows theirs.
     """
 
     code: ClassVar[str] = "COM001"
@@ -74,6 +78,7 @@ class CommunicationBound:
         )
         graded = grade(share, levels)
         larger = larger_buckets(facts)
+        crowded = bool(ask(processor.ranks_lack_cores, facts))
         waits = exchange.waited.value >= self.info_share
         if graded is None:
             beside = f"; {_wait(exchange)}" if waits else ""
@@ -82,10 +87,10 @@ class CommunicationBound:
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=graded.severity,
+            severity=Severity.INFO if crowded else graded.severity,
             summary=f"For {percent_between(share)} of each step gradients are exchanged and nothing is computed "
             f"meanwhile{f'; {_wait(exchange)}' if waits else ''}. {percent(overlap.value)} of the exchange overlaps "
-            "with the backward pass.",
+            f"with the backward pass.{_CROWDED if crowded else ''}",
             scope=facts.label,
             evidence=numbers,
             remedies=(
@@ -100,7 +105,9 @@ class CommunicationBound:
                 *(() if facts.on_accelerator else (_ONE_PROCESS,)),
             ),
             recoverable=recoverable(share, self.family),
-            confidence=confidence(Tier.SHARE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
+            confidence=confidence(
+                Tier.SHARE, sure=graded.sure and not crowded, coverage=facts.coverage, thin=facts.thin
+            ),
             claims={str(Phase.BACKWARD): share.value},
             symptom_of=("COM003", "COM007", "COM009", "COM013", "CPU001"),
         )

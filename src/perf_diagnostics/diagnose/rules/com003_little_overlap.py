@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.facts import processor
 from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.ranks.exchange_facts import ExchangeFacts
@@ -79,6 +80,7 @@ class LittleOverlap:
         if level is None:
             return cleared(self, f"the backward pass {_too_short(exchange)} to hide more of the exchange", *numbers)
         sure = level.sure and exposed.surely_at_least(self.exposed_share)
+        sure = sure and not ask(processor.ranks_lack_cores, facts)
         return Finding(
             code=self.code,
             name=self.name,

@@ -68,7 +68,7 @@ if args.fault == "collects":
 
 def rows(batch):
     """Samples in a batch: alike, or four times as many in every second one, on the ranks in turn or on both at once."""
-    usual = 32 if ACCUMULATED > 1 else 128
+    usual = 64 if ACCUMULATED > 1 else 128
     large = {"uneven-in-turn": batch % 2 == RANK, "uneven-together": batch % 2 == 0}
     return 4 * usual if large.get(args.fault, False) else usual
 

@@ -4,6 +4,7 @@ that got no gradient.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -32,7 +33,7 @@ class ZeroProduct:
     columns, where it stands right of the other operand); None where none was looked at. ``forward`` and ``backward``
     are the parts of all operations of the step's forward and backward that its products are, ``whole`` of both
     together, each in 0…1; what is computed in backward with the same operand counts. ``seconds`` is how long they
-    took in that step; None where that was not seen.
+    took in that step; None where that was not seen. ``columns``: of how many numbers a row of the other operand is.
     """
 
     place: CodePlace | None
@@ -45,6 +46,7 @@ class ZeroProduct:
     whole: float
     most_in_a_row: int | None = None
     seconds: Seconds | None = None
+    columns: float = math.inf
 
     def is_at(self, place: CodePlace) -> bool:
         """Whether this is the line that asks for them."""
@@ -175,6 +177,7 @@ def _product(told: Json, forward: float, backward: float) -> ZeroProduct | None:
         whole=(ahead + back) / (forward + backward),
         most_in_a_row=most if isinstance(most, int) else None,
         seconds=None if seconds is None else Seconds(*seconds),
+        columns=ahead / max(1.0, 2.0 * calls * math.prod(_shape(told))) or math.inf,
     )
 
 

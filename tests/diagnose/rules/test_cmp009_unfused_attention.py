@@ -43,6 +43,14 @@ def test_what_a_kernel_saves_is_told_with_the_line_and_the_weights_that_nobody_r
     assert "need_weights=False and, as its mask is causal, is_causal=True" in remedy.says
 
 
+def test_kernels_that_are_switched_off_are_to_be_left_on() -> None:
+    text = "out = F.scaled_dot_product_attention(q, k, v)"
+    finding = found(ask(composed(module="", switched_off=True, text=text)))
+    assert "at lm.py:20 in Block.forward" in finding.summary and "its kernels are switched off" in finding.summary
+    (remedy,) = finding.remedies
+    assert "enable_flash_sdp(False)" in remedy.says and "holds for the CPU" in remedy.says
+
+
 def test_where_the_kernel_was_not_tried_no_more_is_won_than_lies_between_the_products() -> None:
     finding = found(ask(composed(instead=None, module="", causal=False)))
     assert number(finding, "time that one kernel of attention saves").value == pytest.approx(20.0)

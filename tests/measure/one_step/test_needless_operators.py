@@ -293,6 +293,25 @@ def test_kernels_and_softmax_elsewhere_are_no_composed_attention() -> None:
     assert attention(nn.Sequential(nn.Linear(WIDTH, 8), nn.Softmax(-1), nn.Linear(8, 1), nn.Flatten(0), Total())) == []
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_torchs_own_attention_is_told_where_its_kernels_are_switched_off(causal: bool) -> None:
+    class Own(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q = x.requires_grad_().view(2, TOKENS, HEADS, -1).transpose(1, 2)
+            return functional.scaled_dot_product_attention(q, q, q, is_causal=causal).sum()
+
+    flags = torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled
+    assert attention(Own()) == []
+    torch.backends.cuda.enable_flash_sdp(False)
+    try:
+        (one,) = attention(Own())
+        assert [flag() for flag in flags] == [False, True]  # as they were
+    finally:
+        torch.backends.cuda.enable_flash_sdp(True)
+    assert one["switched_off"] and one["fused"] and one["causal"] is causal and not one["used"]
+    assert one["instead"] is not None and one["calls"] == 1
+
+
 class Total(nn.Module):
     """A sum."""
 

@@ -23,19 +23,24 @@ from perf_diagnostics.diagnose.rule_parts.one_step import in_one_step
 from perf_diagnostics.diagnose.wording import and_more_lines, percent_between
 from perf_diagnostics.records import Phase
 
+_ALLOW = Remedy(
+    "Leave attention's kernels on: take out torch.backends.cuda.enable_flash_sdp(False), which holds for the CPU as "
+    "well, enable_mem_efficient_sdp(False), and sdpa_kernel(SDPBackend.MATH)."
+)
+
 
 @dataclass(frozen=True)
 class UnfusedAttention:
     """Attention writes its whole score matrix to memory instead of using a fused kernel.
 
     What it measures:
-        In a step of a loop or trial that does not count: each softmax between two matrix products, whether torch has
-        one kernel for such attention here, whether something in the step reads its weights, and on the CPU the time of
-        the operators between, forward and backward, and of the kernel, tried on tensors of the same shapes. Elsewhere
-        how the model's attention is written: what its configuration names, or whether the source of its attention
-        modules computes softmax and never calls a fused operator; beside it the tokens of a sample. In a profiler
-        window or trace: the device's time between the two batched products around a softmax, forward and backward, and
-        what of it is no product.
+        In a step of a loop or trial that does not count: each softmax between two matrix products, whether
+        torch has one kernel for such attention here, also where it is switched off, whether something in the
+        step reads its weights, and on the CPU the time of the operators between, forward and backward, and of
+        the kernel, tried on tensors of the same shapes. Elsewhere how the model's attention is written: what
+        its configuration names, or whether the source of its attention modules computes softmax and never calls
+        a fused operator; beside it the tokens of a sample. In a profiler window or trace: the device's time
+        between the two batched products around a softmax, forward and backward, and what of it is no product.
 
     Why it matters:
         The scores of eager attention grow with the square of the length, and are written and read several times.
@@ -162,6 +167,12 @@ def _saved(between: Interval, lines: Sequence[OperatorsAt], computing: float) ->
 def _summary(lines: Sequence[OperatorsAt], between: Interval) -> str:
     first = lines[0]
     more = and_more_lines(len(lines))
+    if first.more.get("switched_off"):
+        return (
+            f"scaled_dot_product_attention computes step by step{at_line(first.place, with_text=True)}{more}, for its "
+            f"kernels are switched off: softmax, masks and copies of the scores take {percent_between(between)} of "
+            "each step."
+        )
     weights = ", which gives weights that nothing in the step reads" if first.more.get("module") else ""
     return (
         f"Attention is computed step by step{at_line(first.place, with_text=True)}{weights}{more}: what lies between "
@@ -171,6 +182,8 @@ def _summary(lines: Sequence[OperatorsAt], between: Interval) -> str:
 
 
 def _remedies(first: OperatorsAt) -> tuple[Remedy, ...]:
+    if first.more.get("switched_off"):
+        return (_ALLOW,)
     causal = bool(first.more.get("causal"))
     if first.more.get("module"):
         mask = " and, as its mask is causal, is_causal=True beside the mask" if causal else ""

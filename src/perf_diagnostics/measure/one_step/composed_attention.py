@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from perf_diagnostics.measure.one_step.fused_attention import Kernel, leaves_the_past
+from perf_diagnostics.measure.one_step.fused_attention import Kernel, kernels_are_off, leaves_the_past
 from perf_diagnostics.measure.one_step.graph_watcher import GraphWatcher
 from perf_diagnostics.measure.one_step.operator_graph import Operation, OperatorGraph, is_drawn, made_for, readers
 from perf_diagnostics.measure.one_step.operator_graph import through_views as behind
@@ -39,6 +39,11 @@ _BEFORE = aten(
 _AFTER = aten("mul", "mul_", "div", "div_", "native_dropout", "_to_copy", "clone", "masked_fill", "masked_fill_")
 
 _MASKS = aten("add", "add_", "masked_fill", "masked_fill_", "where")
+
+#: Torch's own, inside of ``scaled_dot_product_attention`` where it uses no kernel.
+_IN_TORCHS_OWN = aten("_safe_softmax")
+
+_SOFTMAX = aten("_softmax") | _IN_TORCHS_OWN
 
 _READS_OUT = aten("_local_scalar_dense", "copy_", "item")
 
@@ -83,7 +88,7 @@ class ComposedAttention(GraphWatcher):
         operator, args = ran.operator, ran.args
         if operator in _MASKS or operator is _ATEN.baddbmm:
             self._causal |= {operation} if any(map(leaves_the_past, _masks_of(operator, args))) else set()
-        if operator is _ATEN._softmax and args[1] in (-1, args[0].dim() - 1):
+        if operator in _SOFTMAX and args[1] in (-1, args[0].dim() - 1):
             self._softmax(operation, args[0])
         elif operator in _PRODUCTS:
             first, second = (args[at] for at in _PRODUCTS[operator])
@@ -95,6 +100,9 @@ class ComposedAttention(GraphWatcher):
 
     def _softmax(self, operation: Operation, scores: torch.Tensor) -> None:
         """If its scores come of a product: by the way that the most numbers take."""
+        in_torchs_own = operation.operator in _IN_TORCHS_OWN
+        if in_torchs_own and not kernels_are_off():
+            return  # torch had the choice
         before: list[Operation] = []
         found = behind(operation.inputs[0]) if operation.inputs else None
         while found is not None and found.operator in _BEFORE and len(before) < _MOST_BETWEEN:
@@ -103,7 +111,7 @@ class ComposedAttention(GraphWatcher):
             found = above[0] if above else None
         if found is not None and found.operator in _PRODUCTS:
             line, told = self._lines.line()
-            self._scores[operation] = _Scores(found, before, line, told)
+            self._scores[operation] = _Scores(found, before, line, {**told, "switched_off": in_torchs_own})
 
     def _product(self, operation: Operation, weights: torch.Tensor) -> None:
         """If an operand comes of such a softmax."""
@@ -137,9 +145,10 @@ class ComposedAttention(GraphWatcher):
     def entries(self) -> Iterator[dict[str, Json]]:
         """For each line: how often (``calls``), the ``shape`` of the weights, whether torch has one kernel for it
         (``fused``), whether something else makes use of the weights (``used``), in which ``module`` of torch it is
-        composed, and of all operators' time the share that lies between its products, with what reads the weights
-        for nothing, that of the two products (``products``), and what the kernel took in all of it, tried here on
-        tensors of these shapes (``instead``; None where it was not tried).
+        composed, whether torch's own function composes it because its kernels are ``switched_off``, and of all
+        operators' time the share that lies between its products, with what reads the weights for nothing, that of
+        the two products (``products``), and what the kernel took in all of it, tried here on tensors of these shapes
+        (``instead``; None where it was not tried).
         """
         for attention in self._found.values():
             inside = {id(one) for one in (*attention.between, *attention.products)}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +40,8 @@ class Kernel:
             return None
         try:
             query, key, mask = self._tensors(torch.empty, 1)  # how many there are makes no difference
-            return int(choose(query, key, key, mask, 0.1 if self.dropout else 0.0, is_causal=self.causal)) > 0
+            with _kernels_on():
+                return int(choose(query, key, key, mask, 0.1 if self.dropout else 0.0, is_causal=self.causal)) > 0
         except FAULTS:
             return None
 
@@ -63,7 +65,7 @@ class Kernel:
         try:
             for _ in range(2):
                 began = time.thread_time_ns()
-                with torch.enable_grad(), torch.autocast("cpu", enabled=False):
+                with _kernels_on(), torch.enable_grad(), torch.autocast("cpu", enabled=False):
                     made = attend(query, key, key, mask, is_causal=self.causal)
                     torch.autograd.grad(made, (query, key), torch.ones_like(made))
                 took.append(time.thread_time_ns() - began)
@@ -80,6 +82,28 @@ class Kernel:
         key = make((1, batch, keys, width), requires_grad=True, **kind)
         mask = make((queries, keys), requires_grad=self.biased, **kind) if self.masked and not self.causal else None
         return query, key, mask
+
+
+#: Torch's own switches, which hold for the CPU as well; flash is the only kernel that there is on it.
+_SWITCHES: Any = torch.backends.cuda
+
+
+def kernels_are_off() -> bool:
+    """Whether torch must not choose flash attention; where it then computes step by step there was no other kernel."""
+    return not _SWITCHES.flash_sdp_enabled()
+
+
+@contextmanager
+def _kernels_on() -> Iterator[None]:
+    """Whoever has switched them off finds them so again."""
+    flash, efficient = _SWITCHES.flash_sdp_enabled(), _SWITCHES.mem_efficient_sdp_enabled()
+    _SWITCHES.enable_flash_sdp(True)
+    _SWITCHES.enable_mem_efficient_sdp(True)
+    try:
+        yield
+    finally:
+        _SWITCHES.enable_flash_sdp(flash)
+        _SWITCHES.enable_mem_efficient_sdp(efficient)
 
 
 #: A mask of more numbers is not looked at, and of fewer it makes no difference.

@@ -76,6 +76,7 @@ WITHOUT: Mapping[str, str] = {
     "CMP004 least_unused": "decides which of two remedies leads",
     "CMP022 small_slice": _SECOND,
     "CMP022 warn_share": "makes a warning of a remark whose own limits are dosed; counted operators surely reach it",
+    "CMP023 least_saved": "the size of a gain, by what gathering rows takes",
     "CMP025 most_views": _SECOND,
     "OPT001 at_floor": "clears the rule; see the plant optimizer-at-its-floor",
     "OPT001 above_floor": "names the cause",

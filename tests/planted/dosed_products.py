@@ -33,7 +33,7 @@ def _seen_at_line(share: float, seed: int, facts: dict[str, Json]) -> TrialResul
 
 def _products(operations: float, zeros: float = 0.99) -> dict[str, Json]:
     """Products of this share of a step's operations have an operand of so many zeros."""
-    told: dict[str, Json] = {"operation": "mm", "shape": [512, 6000], "zeros": zeros, "calls": 1}
+    told: dict[str, Json] = {"operation": "mm", "shape": [512, 60], "zeros": zeros, "calls": 1}
     told |= {"file": _LINE.file, "line": _LINE.line, "function": _LINE.function, "text": "adjacency @ h"}
     told |= {"flops_forward": min(1.0, operations) * 1e9, "flops_backward": min(1.0, operations) * 2e9}
     return {"product_flops_forward": 1e9, "product_flops_backward": 2e9, "zero_products": [told]}

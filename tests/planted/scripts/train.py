@@ -6,6 +6,7 @@ import random
 import sys
 import tempfile
 import time
+from collections import deque
 
 import composed
 import methods
@@ -18,6 +19,7 @@ FAULTS = (
     *("none", "sleeping-loader", "short-epochs", "collector", "stall", "save", "anomaly", "single-optimizer"),
     *("dense-table", "sparse-table", "waits", "asks-again", "one-by-one", "body-not-frozen"),
     *("text", "carried-state", "cut-state", "grows", "searching-sampler", "indexed-sampler"),
+    *("kept-graph", "kept-numbers"),
     *MODELS,
     *composed.MODELS,
     *methods.TRAININGS,
@@ -137,7 +139,7 @@ heap = [[number] for number in range(400_000)] if args.fault == "collector" else
 if args.fault == "anomaly":
     torch.autograd.set_detect_anomaly(True)
 
-step, outputs = 0, []
+step, outputs, recent = 0, [], deque(maxlen=16)
 while step < args.steps:
     for x, y in loader:
         step += 1
@@ -150,7 +152,11 @@ while step < args.steps:
         loss = torch.nn.functional.cross_entropy(out, y)
         if args.fault == "one-by-one":
             out.square().mean().backward(retain_graph=True)
-        loss.backward()
+        if args.fault in ("kept-graph", "kept-numbers"):
+            features = model[0](x)
+            recent.append(features if args.fault == "kept-graph" else features.detach())
+            loss = loss + torch.stack(tuple(recent)).mean(0).square().mean()
+        loss.backward(retain_graph=args.fault == "kept-graph")
         optimizer.step()
         model.zero_grad()
         if args.fault == "asks-again":

@@ -9,6 +9,7 @@ shows each operator to all of ``every_watcher``; what a watcher is says ``watche
 ``zero_arithmetic``, ``zero_factors``, ``composed_attention`` (and ``fused_attention``, what one kernel would take),
 ``weight_penalties``, ``diagonal_matrices``, ``drawn_masks`` and ``product_orders``, of which ``contractions`` works out
 the best order.
+``earlier_graph`` tells backward through what earlier steps computed.
 ``prefixes_again`` compares calls without gradients, ``recurrent_again`` those of recurrent layers with them.
 ``dataflow`` tells what is computed again, never used, or made of constants; it knows operators by their
 ``operator_traits``, memory by ``dataflow_storages``, reads that are no operators by ``unseen_reads`` and products of

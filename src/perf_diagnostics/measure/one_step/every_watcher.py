@@ -13,6 +13,7 @@ from perf_diagnostics.measure.one_step.dataflow import StepDataflow
 from perf_diagnostics.measure.one_step.dataflow_storages import Storages
 from perf_diagnostics.measure.one_step.diagonal_matrices import DiagonalMatrices
 from perf_diagnostics.measure.one_step.drawn_masks import DrawnMasks
+from perf_diagnostics.measure.one_step.earlier_graph import EarlierGraph
 from perf_diagnostics.measure.one_step.fixed_work import FixedWork
 from perf_diagnostics.measure.one_step.half_precision import HalfPrecision
 from perf_diagnostics.measure.one_step.operator_graph import OperatorGraph
@@ -48,6 +49,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         WrittenOut(graph, lines),
         DiagonalMatrices(graph, lines),
         DrawnMasks(graph, lines),
+        EarlierGraph(lines),
         WeightPenalties(graph, trained, lines),
         StepDataflow(Storages(at, map(memory, trained))),
         SinglePrecision(lines),

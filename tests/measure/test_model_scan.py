@@ -161,6 +161,18 @@ def test_the_optimizer_by_its_tensors() -> None:
     model = nn.Linear(8, 8)
     facts = scan(model, torch.optim.SGD(model.parameters(), lr=0.1))
     assert facts["optimizer_tensors"] == 2
+    assert facts["optimizer_groups"] == facts["optimizer_group_settings"] == 1
+
+
+def test_groups_with_the_same_settings_are_told() -> None:
+    layers = [nn.Linear(8, 8) for _ in range(4)]
+    groups = [
+        {"params": [one], "lr": 0.1 * (1 + number // 2), "weight_decay": float(one.ndim > 1), "name": f"{number}"}
+        for number, layer in enumerate(layers)
+        for one in layer.parameters()
+    ]
+    facts = scan(nn.Sequential(*layers), torch.optim.AdamW(groups))
+    assert (facts["optimizer_groups"], facts["optimizer_group_settings"]) == (8, 4)
 
 
 def test_looking_leaves_nothing_behind() -> None:

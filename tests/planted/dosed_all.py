@@ -85,6 +85,7 @@ WITHOUT: Mapping[str, str] = {
     "OPT005 room": _SECOND,
     "OPT006 least_s": _SECOND,
     "OPT006 computing_share": "names the cause",
+    "OPT008 least_groups": _COUNT,
     "SWP001 largest_error": "refuses a fit",
     "SWP003 processes": "the scatter that single processes are credited with",
     "SWP003 unknown": "the same, to warn; see tests/diagnose/statistics/test_past_peak.py",

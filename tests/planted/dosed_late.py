@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from perf_diagnostics.diagnose.facts.link_facts import LANE_BYTES_PER_S, PAYLOAD
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.mem007_checkpointing import Checkpointing
-from perf_diagnostics.records import ALL_PHASES, Phase, Run, Series, StepTable, TrialResult
+from perf_diagnostics.diagnose.rules.opt008_groups_alike import GROUP_S
+from perf_diagnostics.records import ALL_PHASES, Json, Phase, Run, Series, StepTable, TrialResult
 from perf_diagnostics.testing import run_of, sweep_of
 from tests.planted.dosed_runs import PROCESS_SCATTER
 from tests.planted.doses import Dose, shares
@@ -66,6 +67,15 @@ def _before_the_update(share: float, seed: int) -> TrialResult:
     means = {Phase.OPTIMIZER: HEALTHY_S[Phase.OPTIMIZER] + more}
     phase_ns = loop(seed, means).steps[0].steady.columns["host_optimizer_ns"]
     return loop(seed, means, columns={"before_update_ns": np.rint(phase_ns * more / means[Phase.OPTIMIZER])})
+
+
+def _groups_alike(share: float, seed: int) -> TrialResult:
+    """The calls for groups with the same settings take this share of the step, in the optimizer."""
+    more = _STEP_S * share / (1 - share)
+    spare = more / GROUP_S["fused"][0]
+    facts: dict[str, Json] = {"optimizer": "AdamW", "optimizer_implementation": "fused"}
+    facts |= {"optimizer_groups": 2 + spare, "optimizer_group_settings": 2}
+    return loop(seed, {Phase.OPTIMIZER: HEALTHY_S[Phase.OPTIMIZER] + more}, facts=facts)
 
 
 # -- copies, reads and waits, as the look at single operators found them
@@ -382,6 +392,7 @@ DOSES: tuple[Dose, ...] = (
         build=lambda part, seed: _preparing(0.4, seed, computing=part),
     ),
     *shares("OPT006", _before_the_update, info_share=INFO, warn_share=WARNING),
+    *shares("OPT008", _groups_alike, info_share=INFO, warn_share=WARNING),
     *shares(
         "HST002",
         lambda share, seed: _crossing("waits_idle", share, seed, waits_per_step=3.0),

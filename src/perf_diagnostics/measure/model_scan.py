@@ -238,4 +238,20 @@ def _process(model: nn.Module, environment: Mapping[str, str] = os.environ) -> d
 
 
 def _update(optimizer: torch.optim.Optimizer) -> dict[str, Json]:
-    return {"optimizer_tensors": sum(len(group["params"]) for group in optimizer.param_groups)}
+    groups = [group for group in optimizer.param_groups if len(group["params"])]
+    return {
+        "optimizer_tensors": sum(len(group["params"]) for group in groups),
+        "optimizer_groups": len(groups),
+        "optimizer_group_settings": len({_settings_of(group) for group in groups}),
+    }
+
+
+def _settings_of(group: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """What a group's parameters are updated with, so that equal ones can be told; its name is none of it."""
+    names = sorted(name for name in group if name not in ("params", "param_names", "name"))
+    # A learning rate that is a tensor is each group's own, which its scheduler writes into.
+    return tuple(
+        (name, f"{id(value)}" if isinstance(value, torch.Tensor) else repr(value))
+        for name in names
+        for value in [group[name]]
+    )

@@ -107,6 +107,7 @@ from perf_diagnostics.diagnose.rules.opt004_small_micro_batches import SmallMicr
 from perf_diagnostics.diagnose.rules.opt005_recomputation import Recomputation
 from perf_diagnostics.diagnose.rules.opt006_work_before_the_update import WorkBeforeTheUpdate
 from perf_diagnostics.diagnose.rules.opt007_dense_embedding_gradients import DenseEmbeddingGradients
+from perf_diagnostics.diagnose.rules.opt008_groups_alike import GroupsAlike
 from perf_diagnostics.diagnose.rules.pwr001_thermal_throttling import ThermalThrottling
 from perf_diagnostics.diagnose.rules.pwr002_power_capped import PowerCapped
 from perf_diagnostics.diagnose.rules.pwr003_low_clock import LowClock
@@ -174,6 +175,7 @@ RULES: tuple[Rule, ...] = (
     Recomputation(),
     WorkBeforeTheUpdate(),
     DenseEmbeddingGradients(),
+    GroupsAlike(),
     OverheadBound(),
     ThroughputKnee(),
     PastThePeak(),

@@ -51,6 +51,19 @@ def test_rows_are_known_again_in_other_batches(sort: str) -> None:
     assert rows.different == pytest.approx(ROWS, rel=0.5) and rows.compared == pytest.approx(3 * ROWS / 16, rel=0.5)
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("different", [1, 2])
+def test_a_prompt_that_is_always_the_same_comes_again(seed: int, different: int) -> None:
+    """Whether what lies in it would have it kept or not."""
+    torch.manual_seed(seed)
+    prompts = torch.randint(1000, (different, 77)).repeat(4, 1)
+    rows = RowsSeen()
+    for _ in range(60):
+        rows.see((prompts,), {})
+    told = rows.told
+    assert told.again == 1.0 and told.different <= 16 and told.compared >= 64
+
+
 def test_one_pass_and_rows_with_noise_never_come_again() -> None:
     x = torch.randn(ROWS, 40)
     for rows in (seen(x, passes=1).told, seen(x, passes=4, noise=1e-3).told):

@@ -32,6 +32,10 @@ _NUMBERS, _COMPARED = 32, 1 << 16
 #: Of a call some two rows are kept at first, and at most so many of all; then half of them go, with their like.
 _KEPT_A_CALL, _MOST_KEPT = 2, 8192
 
+#: After so many calls of which none was kept there are few different ones, as of a prompt that is always the same: then
+#: all are.
+_UNKEPT_CALLS = 8
+
 #: The share of what was kept last that had been met before, of so many rows.
 _WINDOW = 64
 
@@ -108,6 +112,8 @@ class RowsSeen:
         keys = (keys ^ (keys >> _SHIFT)) * _ODD >> _SHIFT
         if not self._modulus:
             self._modulus = 1 << max(0, (rows // _KEPT_A_CALL).bit_length() - 1)
+        if not self._kept and self.calls > _UNKEPT_CALLS:
+            self._modulus = 1
         for row in np.flatnonzero((keys & (self._modulus - 1)) == 0).tolist():
             held = hash((*numbers, *whole, *(_some_bytes(one[row]) for one in by_row)))
             known = self._kept.setdefault(held, [int(keys[row]), 0])

@@ -16,7 +16,7 @@ from tests.small_ceilings import SMALL
 HERE = Path(__file__).parent
 
 #: Folders whose tests train something and look at how long it took.
-TRAINS = ("integrations", "trials")
+TRAINS = ("integrations", "trials", "measure/one_step")
 
 # A shell that starts the suite in the background has it ignore Ctrl-C and Ctrl-\, and nohup a terminal that closes; and
 # so would every script that a test starts to see what these do to it.
@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     shared = getattr(config, "workerinput", {}).get("workercount", 1) > 1
     for item in items:
-        trains = shared and item.path.relative_to(HERE).parts[0] in TRAINS
+        trains = shared and item.path.relative_to(HERE).as_posix().startswith(TRAINS)
         if item.get_closest_marker("planted"):
             item.add_marker(pytest.mark.flaky(reruns=2))
         elif trains or item.get_closest_marker("slow"):

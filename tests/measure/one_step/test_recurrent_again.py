@@ -88,7 +88,7 @@ def test_forward_and_backward_are_those_of_the_layer() -> None:
     """What another layer takes is none of it."""
 
     def with_more_beside(model: Forecaster, sequence: torch.Tensor) -> torch.Tensor:
-        other = torch.ones(200, 200, requires_grad=True)
+        other = torch.ones(600, 600, requires_grad=True)
         for _ in range(4):
             other = other @ other * 1e-3
         return drops_the_state(model, sequence).sum() + other.sum()

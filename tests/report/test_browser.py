@@ -14,7 +14,6 @@ from PIL import Image
 
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.formats.html import render_html
-from perf_diagnostics.report.words import WORD_LIMIT
 from tests.report.conftest import GENERATED_AT
 from tests.report.rich_run import rich_diagnosis, rich_run
 from tests.report.test_paper_width import with_long_words
@@ -136,7 +135,7 @@ def test_a_long_name_leaves_its_number_in_sight(tmp_path):
 });
 </script></body>"""
     )
-    long = with_long_words(metric="w" * WORD_LIMIT)
+    long = with_long_words("metric")
     path.write_text(render_html(long).replace("</body>", probe), encoding="utf-8")
     result, _ = probed(path, tmp_path, 500)
     assert result["left"] < 0.7 * result["card"]

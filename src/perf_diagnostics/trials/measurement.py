@@ -65,6 +65,7 @@ def measure(
     environment: Environment | None = None,
     directory: Path | None = None,
     deep: bool = False,
+    look: bool = True,
     own_code: bool = False,
     on_measured: Callable[[Measurement], None] = lambda _measurement: None,
 ) -> Measurement:
@@ -80,6 +81,7 @@ def measure(
         environment: recorded with the result.
         directory: where passes after the timed steps may write files of their own.
         deep: record a profiler window after the timed steps.
+        look: look at the gradients of the first steps, and through a step after the timed ones.
         own_code: look at which lines of the workload's code the steps spend their time.
         on_measured: called with what there is when the timed steps are over and the passes after them begin, so that
             a pass that ends the process, or outlasts its time, loses no more than itself.
@@ -94,6 +96,7 @@ def measure(
         environment=environment,
         directory=directory,
         deep=deep,
+        look=look,
         own_code=own_code,
         on_measured=on_measured,
     ).run()
@@ -112,6 +115,7 @@ class _Measuring:
     environment: Environment | None
     directory: Path | None
     deep: bool
+    look: bool
     own_code: bool
     on_measured: Callable[[Measurement], None]
     notes: Notes = field(default_factory=Notes)
@@ -167,7 +171,7 @@ class _Measuring:
         probe = Probe(clock=_CLOCK, events=event_source(device, _CLOCK), memory=step_memory)
         training_step = TrainingStep(training, trial.settings, device, probe)
         peaks = WarmUpPeaks(training_step, probe, device, notes.observations)
-        gradients = FirstGradients(training, training_step, lambda: probe.warmup, notes.observations)
+        gradients = FirstGradients(training, training_step, lambda: self.look and probe.warmup, notes.observations)
         loop = self._loop(training_step, probe, peaks, between_blocks, ahead=_ahead(training))
         between_blocks()
         self.measured = loop.measured
@@ -206,7 +210,7 @@ class _Measuring:
             left_s = self.budget_s - spent_s
             # For the trial's own cost, and for the look at a step, without which the least number of steps may go.
             spent_s += overhead.kept_s(left_s)
-            look_s = operators_of_a_step.kept_s(self.trial.settings, left_s)
+            look_s = operators_of_a_step.kept_s(self.trial.settings, left_s) if self.look else 0.0
         return Loop(
             training_step,
             probe,
@@ -230,6 +234,7 @@ class _Measuring:
             observations=self.notes.observations,
             directory=self.directory,
             deep=self.deep,
+            look=self.look,
             spent_s=self._spent_s(),
             peaks_known=bool(peaks.quantities()),
         )

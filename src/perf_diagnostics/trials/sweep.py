@@ -84,7 +84,8 @@ class Sweep:
         progress: is told what happens.
         launch: how trials are started; None picks the fastest way.
         deep: record a profiler window after the timed steps of each trial but sentinels.
-        count: have each configuration's operations counted, in a process of its own.
+        count: have each configuration's operations counted, in a process of its own, and each trial's gradients and a
+            step after the timed ones looked at; not needed where only times are compared.
         devices: the devices as they were found, so that a GPU's board can be sampled; None looks when one is needed.
     """
 
@@ -152,7 +153,7 @@ class Sweep:
         sampler = Sampler(instruments, observations, clock=time.perf_counter_ns)
         kills_before = oom_kills()
         deep = self.deep and not trial.role
-        process = launch.start(Request(codec.encode(trial), str(directory), budget_s, floor_budget_s, deep))
+        process = launch.start(Request(codec.encode(trial), str(directory), budget_s, floor_budget_s, deep, self.count))
         began_ns = time.perf_counter_ns()
         ending = supervise(
             process,

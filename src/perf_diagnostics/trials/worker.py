@@ -68,6 +68,7 @@ def main(arguments: list[str]) -> int:
         environment=environment.capture(command=()),
         directory=folder.path,
         deep=request.get("deep", False),
+        look=request.get("look", True),
         own_code=":" in trial.workload,  # a function of the user's own makes it
         on_measured=write,
     )

@@ -148,6 +148,11 @@ def test_it_may_take_a_part_of_the_trials_time(changes: dict[str, Any], looks: b
     assert ("does not hold a step" in why(timed)) is not looks
 
 
+def test_where_times_are_compared_nobody_looks() -> None:
+    timed = timed_of(training_of(OneHot()), look=False)
+    assert look(timed) == {} and timed.observations.gaps == ()
+
+
 def test_a_ceiling_is_not_looked_at() -> None:
     without = Trial(workload="w", settings=Settings(batch_size=ROWS, ceiling="no_optimizer"))
     assert look(timed_of(training_of(OneHot()), trial=without)) == {}

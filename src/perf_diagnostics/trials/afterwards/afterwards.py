@@ -22,11 +22,12 @@ from perf_diagnostics.workloads.workload import Training
 class Timed:
     """A trial whose timed part is over.
 
-    ``training`` is as the last step left it (compiled, if the trial compiles). ``step_s`` is the mean time of a steady
-    step; ``left_s`` what is left of the trial's budget now, None without one. ``directory`` is where a pass may write
-    a file of its own; None where the trial has no folder. ``deep`` where a profiler window was asked for.
-    ``spent_s`` is what the trial has taken so far, setting up included; ``peaks_known`` whether its warm-up has brought
-    the peaks of memory by phase. ``facts`` is where a pass puts plain values, by the names of ``TrialResult.facts``.
+    ``training`` is as the last step left it (compiled, if the trial compiles). ``step_s`` is the mean time of a
+    steady step; ``left_s`` what is left of the trial's budget now, None without one. ``directory`` is where a pass
+    may write a file of its own; None where the trial has no folder. ``deep`` where a profiler window was asked for,
+    ``look`` where a step is to be looked through. ``spent_s`` is what the trial has taken so far, setting up
+    included; ``peaks_known`` whether its warm-up has brought the peaks of memory by phase. ``facts`` is where a
+    pass puts plain values, by the names of ``TrialResult.facts``.
     """
 
     trial: Trial
@@ -37,6 +38,7 @@ class Timed:
     observations: Observations
     directory: Path | None = None
     deep: bool = False
+    look: bool = True
     spent_s: float = 0.0
     peaks_known: bool = False
     facts: dict[str, Json] = field(default_factory=dict)

@@ -52,7 +52,7 @@ class OperatorsOfAStep:
         Raises:
             Unreadable: there is no time for it, or nothing of the model is trained.
         """
-        if timed.trial.settings.ceiling is None:
+        if timed.look and timed.trial.settings.ceiling is None:
             self._look(timed)
         yield from ()
 

@@ -32,6 +32,7 @@ class Request:
 
     ``floor_budget_s`` is how long the least number of steps may take where ``budget_s`` is too short for them.
     ``deep`` asks for a profiler window after the timed steps; it is no part of the trial, whose id stays what it is.
+    ``look`` has its first gradients looked at, and a step after the timed ones.
     ``task`` is ``count`` for a process that counts operations instead of measuring.
     """
 
@@ -40,6 +41,7 @@ class Request:
     budget_s: float | None = None
     floor_budget_s: float | None = None
     deep: bool = False
+    look: bool = True
     task: str = "measure"
 
     def to_json(self) -> str:

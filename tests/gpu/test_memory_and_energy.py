@@ -57,7 +57,7 @@ def test_energy_is_published_gross_and_net(tmp_path: Path) -> None:
         tool_version="0",
         now=datetime.now(UTC),
     )
-    Sweep(folder, time_budget_s=75.0, devices=probe_devices(), count=False).run()
+    Sweep(folder, time_budget_s=75.0, devices=probe_devices(), examine=False).run()
     (result,) = folder.read().results
     if result.series_named("gpu_power") is None:
         pytest.skip(f"power cannot be read here: {result.gap('gpu_power')}")

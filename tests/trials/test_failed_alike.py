@@ -69,10 +69,10 @@ def test_a_sweep_leaves_them_without_a_result_and_a_resumed_one_tries_again(
         return ended(trial.settings.batch_size)
 
     monkeypatch.setattr(Sweep, "_run_one", run_one)
-    end = Sweep(folder, launch=object(), count=False).run()  # type: ignore[arg-type]
+    end = Sweep(folder, launch=object(), examine=False).run()  # type: ignore[arg-type]
     assert ran == [1, 2]
     assert [trial.settings.batch_size for trial, _ in end.left_out] == [4, 8]
     assert [trial.settings.batch_size for trial in folder.pending()] == [4, 8]
-    end = Sweep(folder, launch=object(), count=False).run()  # type: ignore[arg-type]
+    end = Sweep(folder, launch=object(), examine=False).run()  # type: ignore[arg-type]
     assert ran == [1, 2, 4, 8]
     assert end.left_out == ()

@@ -146,7 +146,7 @@ def test_a_trials_record_says_on_which_device_it_ran(tmp_path: Path) -> None:
     gpu = DeviceInfo(name="cuda:0", kind="cuda", model="Tesla T4", uuid="GPU-bb", pci_bus_id="0000:3b:00")
     there = Trial(workload="mlp", settings=Settings(batch_size=8, device="cuda:0"), length=SHORT)
     folder = run_folder(tmp_path, trial(), there)
-    Sweep(folder, launch=Pretended(lambda _settings: 0.01), devices=[gpu], count=False).run()
+    Sweep(folder, launch=Pretended(lambda _settings: 0.01), devices=[gpu], examine=False).run()
     found = {result.trial.settings.device: result.environment.devices for result in folder.read().results}
     assert found["cpu"] == ()
     assert [(one["model"], one["uuid"]) for one in found["cuda:0"]] == [("Tesla T4", "GPU-bb")]

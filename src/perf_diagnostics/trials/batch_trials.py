@@ -125,7 +125,9 @@ class BatchTrials:
         with self.folder.lock():
             self.folder.extend_plan([trial])
         # Counting a step's work would build the model once more, and can take a real step of that size on the host.
-        Sweep(self.folder, time_budget_s=self._left_s(), launch=self.launch, progress=self.progress, count=False).run()
+        Sweep(
+            self.folder, time_budget_s=self._left_s(), launch=self.launch, progress=self.progress, examine=False
+        ).run()
         return self.folder.result_of(trial.id)
 
 

@@ -84,7 +84,7 @@ class Sweep:
         progress: is told what happens.
         launch: how trials are started; None picks the fastest way.
         deep: record a profiler window after the timed steps of each trial but sentinels.
-        count: have each configuration's operations counted, in a process of its own, and each trial's gradients and a
+        examine: have each configuration's operations counted, in a process of its own, and each trial's gradients and a
             step after the timed ones looked at; not needed where only times are compared.
         devices: the devices as they were found, so that a GPU's board can be sampled; None looks when one is needed.
     """
@@ -96,7 +96,7 @@ class Sweep:
     progress: Progress = field(default_factory=Silent)
     launch: Launcher | None = None
     deep: bool = False
-    count: bool = True
+    examine: bool = True
     devices: Sequence[DeviceInfo] | None = None
     _interrupted: bool = field(default=False, init=False)
 
@@ -133,7 +133,7 @@ class Sweep:
                 result = self._run_one(trial, launch, *time_for(trial, pending[index:], left_s))
             if result is None:
                 return SweepEnd(tuple(results), interrupted=True, left_out=tuple(left_out))
-            if self.count:
+            if self.examine:
                 result = counts.added_to(result, self.folder.trial_directory(trial))
             self.folder.finish(result)
             results.append(result)
@@ -153,7 +153,9 @@ class Sweep:
         sampler = Sampler(instruments, observations, clock=time.perf_counter_ns)
         kills_before = oom_kills()
         deep = self.deep and not trial.role
-        process = launch.start(Request(codec.encode(trial), str(directory), budget_s, floor_budget_s, deep, self.count))
+        process = launch.start(
+            Request(codec.encode(trial), str(directory), budget_s, floor_budget_s, deep, self.examine)
+        )
         began_ns = time.perf_counter_ns()
         ending = supervise(
             process,

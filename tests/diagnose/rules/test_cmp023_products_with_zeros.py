@@ -114,7 +114,7 @@ def test_a_part_near_all_is_told_with_the_digits_that_count(zeros: float, says: 
 @pytest.mark.parametrize(
     ("zeros", "width", "quiet"),
     [
-        (0.954, 512, True),  # rows of 1,144 numbers: gathering took 0.7 to 0.9 of the dense product
+        (0.954, 512, True),  # rows of 1,144 numbers: gathering is estimated at 0.87 of the dense product
         (0.98, 512, False),
         (0.98, 6000, True),  # rows of 98 numbers
         (0.999, 6000, False),

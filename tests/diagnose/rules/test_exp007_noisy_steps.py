@@ -34,8 +34,24 @@ def test_batches_of_different_length_are_no_noise():
     tokens = np.tile([100, 200, 300, 400], 25)
     same_speed = {"tokens": tokens, "wall_ns": tokens * 1e7}
     answer = clear(ask_trial(RULE, columns=same_speed))
-    assert number(answer, "scatter of times a token").value == pytest.approx(0.0, abs=1e-6)
+    assert number(answer, "scatter of step times for their length").value == pytest.approx(0.0, abs=1e-6)
     found(ask_trial(RULE, columns={"wall_ns": tokens * 1e7}))
+
+
+def test_what_each_step_takes_beside_its_tokens_is_no_noise():
+    tokens = np.tile([100, 200, 300, 400], 25)
+    wall = tokens * 1e7 + 4e9
+    clear(ask_trial(RULE, columns={"tokens": tokens, "wall_ns": wall}))
+    wall[::9] += 2e10
+    clear(ask_trial(RULE, columns={"tokens": tokens, "wall_ns": wall}))
+    found(ask_trial(RULE, columns={"tokens": tokens, "wall_ns": wall * np.tile([0.7, 1.0, 1.3], 34)[:100]}))
+
+
+def test_times_that_rise_faster_than_their_tokens():
+    # The line runs below 0 at the shortest batches, and is no measure of what is usual there.
+    tokens = np.tile([100, 200, 300, 400], 25)
+    answer = found(ask_trial(RULE, columns={"tokens": tokens, "wall_ns": tokens**4.0}))
+    assert number(answer, "scatter of times a token").value > 10
 
 
 def test_few_steps_cannot_tell():

@@ -32,6 +32,15 @@ def test_noise_that_has_nothing_to_do_with_length_is_clear():
     assert "explains" in clear(ask(noise_s=1.0)).summary
 
 
+def test_a_few_steps_far_off_do_not_hide_that_length_explains_the_others():
+    wall = 1e6 * TOKENS
+    wall[3:93:9] += 4e9
+    finding = found(ask_trial(RULE, columns={"tokens": TOKENS, "wall_ns": wall}))
+    known = number(finding, "R² of step time against tokens")
+    assert known.value > 0.99 and known.n == 90
+    assert "but for 10 steps far off" in finding.summary
+
+
 def test_equal_lengths_are_clear():
     assert "same number" in clear(ask_trial(RULE, noise=0.2, columns={"tokens": 128})).summary
 

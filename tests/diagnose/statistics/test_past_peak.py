@@ -68,7 +68,7 @@ def test_flat_sweeps_seldom_warn(sizes, processes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2, 3])
-@pytest.mark.parametrize("sizes", [3, 5, 8])
+@pytest.mark.parametrize("sizes", [3, 4, 5, 6, 7, 8])
 def test_sweeps_that_lose_nothing_seldom_warn(sizes, processes):
     """Flat, flat from any size on (where nothing before shows the scatter), and saturating as a fixed cost makes it."""
     shapes = [rising(sizes, flat) for flat in range(2, sizes + 1)] + [saturating(sizes)]

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perf_diagnostics.diagnose.statistics.stability import change_of, course, outliers_among, start_beyond_rest
+from perf_diagnostics.diagnose.statistics.stability import (
+    change_of,
+    course,
+    line_through,
+    outliers_among,
+    start_beyond_rest,
+)
 
 STEPS = 240
 SCATTER = 1 + 0.03 * np.random.default_rng(4).standard_normal(STEPS)
@@ -84,3 +90,36 @@ def test_the_start_is_held_against_the_last_half_and_its_scatter():
     # The same, but every second block of the rest is as long: their scatter is 0.2.
     bursts = start_beyond_rest(np.repeat([1.4, 1.4, 1.4, 1.0, 1.0, 1.4, 1.0, 1.4, 1.0, 1.4], 24) * SCATTER)
     assert bursts.low is not None and bursts.low < 0
+
+
+def test_a_line_leaves_out_what_lies_far_off_it():
+    x = np.tile(np.arange(1.0, 9.0), 20)
+    y = 3 + x + np.random.default_rng(0).normal(0, 0.05, x.size)
+    wild = np.zeros(x.size, dtype=bool)
+    wild[5::11] = True
+    line = line_through(x, y + 40 * wild)
+    assert line is not None
+    assert np.array_equal(line.far, wild)
+    assert line.explains > 0.99
+    assert line.scatter == pytest.approx(0.05 / 7.5, rel=0.5)
+
+
+def test_a_line_keeps_all_where_many_lie_far_off():
+    x = np.tile(np.arange(1.0, 9.0), 20)
+    wild = np.arange(x.size) % 3 == 0
+    line = line_through(x, 3 + x + 40 * wild)
+    assert line is not None
+    assert not line.far.any()
+    assert line.explains < 0.1
+
+
+def test_there_is_no_line_where_either_does_not_vary():
+    assert line_through(np.ones(20), np.arange(20.0)) is None
+    assert line_through(np.arange(20.0), np.ones(20)) is None
+
+
+def test_a_line_below_zero_has_no_scatter():
+    line = line_through(np.arange(20.0), np.arange(20.0) - 5)
+    assert line is not None
+    assert line.explains == pytest.approx(1.0)
+    assert np.isnan(line.scatter)

@@ -87,7 +87,7 @@ def ranks_lack_cores(facts: TrialFacts) -> bool:
     """Whether ranks that compute on processors share them with so much that an exchange may wait for a core: something
     waited for one for :data:`WAITING` of the time.
 
-    (Seven healthy trainings of 8 to 10 ms a step, two ranks on two cores that others used, waited 18 to 32 % of it for
+    (Six healthy trainings of 8 to 10 ms a step, two ranks on two cores that others used, waited 18 to 32 % of it for
     each other's gradients; there it was 21 to 28 % of the time, and 6 to 14 % where an exchange was slow by itself.)
     """
     return not facts.on_accelerator and waiting_share(facts) >= WAITING

@@ -100,6 +100,11 @@ class TrialFacts(OwnShares):
         tokens = self.column("tokens", least=TREND_STEPS)
         return None if np.ptp(tokens) == 0 else squared_correlation(tokens, self.table.wall_ns)
 
+    @cached_property
+    def usual_times_by_tokens(self) -> stability.Line | None:
+        """The same of all steps but those that lie far off what their length takes, with the others' scatter."""
+        return stability.line_through(self.column("tokens", least=TREND_STEPS), self.table.wall_ns)
+
     @property
     def lengths_differ(self) -> bool:
         """Whether the steps are seen to differ in tokens, as batches of unequal samples do."""

@@ -25,6 +25,10 @@ from perf_diagnostics.diagnose.rule_parts.zeros import zeros_in_words
 from perf_diagnostics.diagnose.wording import and_more_lines, percent, percent_between
 from perf_diagnostics.records import Phase
 
+#: What gathering a row of the other operand for one number takes on a CPU, over what the dense product takes for that
+#: number: whatever the row's length, and what is shared among the numbers of the row.
+_A_ROW, _A_CALL = 12.0, 8000.0
+
 _LOOK_UP = Remedy(
     "If its rows are one-hot: do not make them. nn.Embedding(classes, width)(ids), or weight.T[ids] for a Linear's "
     "weight, picks the rows that such a product adds to zeros; its result is the same."
@@ -45,10 +49,6 @@ _ATTENTION = Remedy(
     "If it holds attention's weights, of which a mask leaves few: torch.nn.attention.flex_attention skips blocks that "
     "the mask empties."
 )
-#: What gathering the rows for one number takes, over what the dense product takes for one: once, and over the length
-#: of such a row.
-_A_ROW, _A_CALL = 12.0, 8000.0
-
 _TIME = Remedy("What its products take, --deep shows operator by operator; or time a step without them.")
 
 _NOT_TIMED = "how long they take was not measured"
@@ -80,9 +80,8 @@ class ProductsWithZeros:
         One step was looked at; what is sparse in it may fill later. Weights that were pruned on purpose are zeros, too:
         their product costs as much as before pruning, and looking up rows is no help. Sparse products of torch pay off
         from about 99 % zeros on, on GPUs later; looking up and adding up rows pays off from 95 to 99 % on, by the
-        length of a row, which is estimated on a CPU. A share of operations is
-        no share of time: on a device, without looks at the lines, the time is not known, and a line may do other things
-        as well.
+        length of a row, which is estimated on a CPU. A share of operations is no share of time: on a device, without
+        looks at the lines, the time is not known, and a line may do other things as well.
         Compiled models and recurrent layers in one kernel are not looked at.
     """
 
@@ -196,9 +195,15 @@ def _took(facts: TrialFacts, products: Sequence[ZeroProduct]) -> _Took | None:
 def _left(product: ZeroProduct, factor: float = 1.0) -> float:
     """The part of a dense product's time on a CPU that gathering the rows for what is not zero takes, 0…1.
 
-    By embedding_bag and its backward beside the dense product: 0.03 to 0.07 of it at 0.2 % of 512 columns (rows of 1536
-    numbers), 0.4 at 3.1 %, 0.7 at 4.7 %; as long at 4.8 % of 1000 (rows of 1000), at 2 % of 4096 (rows of 256) and at
-    0.8 % of 2048 (rows of 64); torch 2.13, two cores with AVX-512.
+    Fitted to embedding_bag with its backward beside the dense product, of 256 rows (torch 2.13, two cores with
+    AVX-512):
+
+    ============================  ==========================================================
+    rows of 1,536 numbers, 512    0.09 at 0.2 % that is not zero, 0.19 at 0.8, 0.44 at 3.1, 0.68 at 4.7, 0.94 at 9.4
+    rows of 1,000 numbers, 1,000  0.53 at 2.4 %, 0.86 at 4.8
+    rows of 256 numbers, 4,096    0.39 at 0.6 %, 0.57 at 1.2
+    rows of 64 numbers, 2,048     0.43 at 0.4 %, 0.95 at 0.8
+    ============================  ==========================================================
     """
     return min(1.0, factor * (1 - product.zeros) * (_A_ROW + _A_CALL / product.columns))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -19,7 +20,7 @@ class NoisySteps:
     What it measures:
         The scaled median absolute deviation of the steady step times over their median: the spread of the middle
         half, which single stalls do not move. Where the length of the batch explains how the times vary, the same of
-        the time a token.
+        each step's time over what its length takes, by the line through all that are not far off it.
 
     Why it matters:
         The wider the scatter, the more steps every number takes and the smaller differences it hides. It is no veto:
@@ -49,9 +50,11 @@ class NoisySteps:
 
     def check(self, facts: TrialFacts) -> Answer:
         noise, what = facts.noise, "step times"
-        by_length = ask(lambda: facts.step_time_by_tokens)
-        if by_length is not None and by_length >= self.explained:
-            noise, what = relative_noise(facts.column("wall_ns") / facts.column("tokens")), "times a token"
+        line = ask(lambda: facts.usual_times_by_tokens)
+        if line is not None and line.explains >= self.explained:
+            noise, what = line.scatter, "step times for their length"
+            if math.isnan(noise):
+                noise, what = relative_noise(facts.column("wall_ns") / facts.column("tokens")), "times a token"
         numbers = (
             Evidence(metric=f"scatter of {what}", value=noise * 100, unit="%", limit=self.noise * 100, n=facts.steps),
         )

@@ -26,7 +26,7 @@ class EarlierGraph(Watcher):
         self._lines = lines
         self._begins = int(torch.autograd._get_sequence_nr())  # type: ignore[attr-defined]
         self._line: dict[str, Json] = {}
-        self._operators = self._forward_operators = 0
+        self._operators = 0
         self._nodes: set[int] = set()
         self._earlier = {"seconds": 0.0, "bytes": 0.0}
         self._backward = {"seconds": 0.0, "bytes": 0.0}
@@ -35,8 +35,14 @@ class EarlierGraph(Watcher):
 
     def see(self, ran: Ran) -> None:
         self._on_device = self._on_device or ran.seconds is None
-        touched = () if ran.seconds is not None else tensors_of(*ran.args, ran.result)
-        cost = {"seconds": ran.seconds or 0.0, "bytes": float(sum(map(stored_bytes, touched)))}
+        moved = 0 if ran.seconds is not None else sum(map(stored_bytes, tensors_of(*ran.args, ran.result)))
+        self._add(ran, float(moved))
+
+    def passes_over(self, ran: Ran) -> None:
+        """It takes its time all the same."""
+        self._add(ran, 0.0)
+
+    def _add(self, ran: Ran, moved: float) -> None:
         sums = [self._whole]
         if ran.in_backward:
             sums.append(self._backward)
@@ -48,8 +54,8 @@ class EarlierGraph(Watcher):
                 if not self._line:
                     _, self._line = self._lines.line()
         for each in sums:
-            for name, number in cost.items():
-                each[name] += number
+            each["seconds"] += ran.seconds or 0.0
+            each["bytes"] += moved
 
     @property
     def told(self) -> dict[str, Json]:

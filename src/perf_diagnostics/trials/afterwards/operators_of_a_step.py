@@ -6,6 +6,7 @@ step after the timed ones here, so that a sweep tells it as well.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
@@ -57,7 +58,8 @@ class OperatorsOfAStep:
         yield from ()
 
     def _look(self, timed: Timed) -> None:
-        if not _affords(timed, _SLOWDOWN):
+        allowed = _Allowed(timed)
+        if not allowed.affords(_SLOWDOWN):
             raise Unreadable("what is left of the trial's time does not hold a step that is looked through")
         model, optimizer = timed.training.model, timed.training.optimizer
         look = StepLook(timed.observations, lambda: [model], optimizers=lambda: [optimizer])
@@ -66,7 +68,7 @@ class OperatorsOfAStep:
         why = _NO_TIME
         try:
             with Observations().guard() as attempt:
-                why = _steps_through(timed, look)
+                why = _steps_through(timed, look, allowed)
             if attempt.problem is not None:
                 why = in_words(attempt.problem)
         finally:  # nothing stays in torch, Ctrl-C or not
@@ -74,13 +76,13 @@ class OperatorsOfAStep:
         timed.facts.update(look.facts)
 
 
-def _steps_through(timed: Timed, look: StepLook) -> str:
+def _steps_through(timed: Timed, look: StepLook, allowed: _Allowed) -> str:
     """Run the steps, and say why no more of them are looked through."""
     phases = _ShownForward(look)
     step = TrainingStep(timed.training, timed.trial.settings, timed.device, phases)
     steps = 0
     while look.may_begin(STEADY_STEPS):
-        if not _affords(timed, (look.due_after or 0) + _SLOWDOWN):
+        if not allowed.affords((look.due_after or 0) + _SLOWDOWN):
             return _NO_TIME
         for _ in range(look.due_after or 0):
             step()
@@ -115,6 +117,15 @@ class _ShownForward(LookedAt):
         yield
 
 
-def _affords(timed: Timed, steps: int) -> bool:
-    """Whether so many plain steps fit into what may go into the look, and into what is left."""
-    return timed.affords(steps) and steps * timed.step_s <= max(LEAST_S, SHARE * timed.spent_s)
+class _Allowed:
+    """The time that may go into the look, from when this is made; what it has taken is no longer there."""
+
+    def __init__(self, timed: Timed) -> None:
+        self._timed = timed
+        self._allowed_s = max(LEAST_S, SHARE * timed.spent_s)
+        self._began_s = time.monotonic()
+
+    def affords(self, steps: int) -> bool:
+        """Whether so many plain steps fit into what is left of it, and of the trial's budget."""
+        left_s = self._allowed_s - (time.monotonic() - self._began_s)
+        return self._timed.affords(steps) and steps * self._timed.step_s <= left_s

@@ -127,7 +127,7 @@ class Confirm:
             workloads = (candidate.base.workload for candidate in candidates)
             launch = Started(self.launch or launcher(preload=preload_for(workloads)), self.clock)
             told = Counted(self.progress, launch, self._took_s)
-            sweep = Sweep(nested, progress=told, launch=launch, count=False)
+            sweep = Sweep(nested, progress=told, launch=launch, examine=False)
             try:
                 interrupted = self._run_all(sweep, attempts, told)
             finally:

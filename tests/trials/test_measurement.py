@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import pytest
 import torch
@@ -18,20 +18,27 @@ from perf_diagnostics.trials.counters import Counters, reset_device_peaks
 from perf_diagnostics.trials.measurement import measure
 from perf_diagnostics.trials.notes import Notes
 from perf_diagnostics.workloads.registry import find
+from perf_diagnostics.workloads.workload import Training
 
 pytestmark = pytest.mark.usefixtures("small_ceilings")
 
 
-def measured(environment: Environment | None = None, **settings: Any) -> TrialResult:
+def measured(
+    environment: Environment | None = None, *, look: bool = True, role: Literal["", "sentinel"] = "", **settings: Any
+) -> TrialResult:
     """Three steps of a small MLP with these settings, in this process."""
     trial = Trial(
         workload="mlp",
         settings=Settings(batch_size=8, **settings),
         options={"width": 8, "depth": 1, "samples": 64},
         length=Length.exactly(3, warmup_steps=1),
+        role=role,
     )
-    build = find("mlp").build
-    return measure(trial, lambda given: build(given, options=trial.options, seed=0), environment=environment).result
+
+    def build(given: Settings) -> Training:
+        return find("mlp").build(given, options=trial.options, seed=0)
+
+    return measure(trial, build, environment=environment, look=look).result
 
 
 def test_the_environment_has_the_threads_that_the_trial_ran_with() -> None:
@@ -50,6 +57,19 @@ def test_the_room_for_shared_memory_is_recorded_where_workers_need_it(workers: i
         assert None not in room and room[0] >= room[1] > 0 and room[0] >= room[2] > 0
     else:
         assert room == [None] * 3 and result.gap("shared_memory_total") is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "timed"), [({}, True), ({"look": False}, False), ({"role": "sentinel"}, False)], ids=str
+)
+def test_what_the_device_can_do_is_measured_where_more_than_times_is_asked_for(
+    asked: dict[str, Any], timed: bool
+) -> None:
+    result = measured(**asked)
+    assert result.value("measured_wall_s")
+    for name in ("memory_bandwidth", "matmul_ceiling"):
+        assert (result.value(name) is not None) is timed
+        assert result.gap(name) is None
 
 
 @pytest.mark.parametrize(("units", "precision"), [(True, "float32"), (False, "float32"), (True, "bfloat16")])

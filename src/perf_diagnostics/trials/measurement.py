@@ -81,7 +81,8 @@ def measure(
         environment: recorded with the result.
         directory: where passes after the timed steps may write files of their own.
         deep: record a profiler window after the timed steps.
-        look: look at the gradients of the first steps, and through a step after the timed ones.
+        look: look at the gradients of the first steps, through a step after the timed ones, and at what the device can
+            do at best.
         own_code: look at which lines of the workload's code the steps spend their time.
         on_measured: called with what there is when the timed steps are over and the passes after them begin, so that
             a pass that ends the process, or outlasts its time, loses no more than itself.
@@ -145,13 +146,19 @@ class _Measuring:
             notes.quantity("host_memory_before", memory.rss_bytes(), "bytes", "VmRSS")
             reset_device_peaks(device, notes.observations)
             self._train(device, between_blocks)
-            # The model, the optimizer and the batches have gone by now: the copies have the device to themselves.
-            notes.quantity("memory_bandwidth", memory_bandwidth(device), "bytes/s", "best of six large copies")
-            products = matmul_ceiling(device, settings.precision)
-            notes.quantity("matmul_ceiling", products, "1/s", "best of several large products")
-            if device.type == "cpu" and settings.precision == "float32" and bfloat16_units():
-                half = matmul_ceiling(device, "bfloat16", part=0.3)
-                notes.quantity("bfloat16_ceiling", half, "1/s", "best of several large products")
+            if self.look and not self.trial.role:
+                # The model, the optimizer and the batches have gone by now: the copies have the device to themselves.
+                self._ceilings(device)
+
+    def _ceilings(self, device: torch.device) -> None:
+        """What the device can do at best, in about a second."""
+        settings, notes = self.trial.settings, self.notes
+        notes.quantity("memory_bandwidth", memory_bandwidth(device), "bytes/s", "best of six large copies")
+        products = matmul_ceiling(device, settings.precision)
+        notes.quantity("matmul_ceiling", products, "1/s", "best of several large products")
+        if device.type == "cpu" and settings.precision == "float32" and bfloat16_units():
+            half = matmul_ceiling(device, "bfloat16", part=0.3)
+            notes.quantity("bfloat16_ceiling", half, "1/s", "best of several large products")
 
     def _train(self, device: torch.device, between_blocks: Callable[[], None]) -> None:
         """Build the workload, run its steps under the probe, and look at it afterwards while it lives."""

@@ -84,8 +84,9 @@ class Sweep:
         progress: is told what happens.
         launch: how trials are started; None picks the fastest way.
         deep: record a profiler window after the timed steps of each trial but sentinels.
-        examine: have each configuration's operations counted, in a process of its own, and each trial's gradients and a
-            step after the timed ones looked at; not needed where only times are compared.
+        examine: have each configuration's operations counted, in a process of its own, and each trial's gradients, a
+            step after the timed ones and what the device can do at best looked at; not needed where only times are
+            compared.
         devices: the devices as they were found, so that a GPU's board can be sampled; None looks when one is needed.
     """
 

@@ -32,7 +32,7 @@ class Request:
 
     ``floor_budget_s`` is how long the least number of steps may take where ``budget_s`` is too short for them.
     ``deep`` asks for a profiler window after the timed steps; it is no part of the trial, whose id stays what it is.
-    ``look`` has its first gradients looked at, and a step after the timed ones.
+    ``look`` has its first gradients looked at, a step after the timed ones, and what the device can do at best.
     ``task`` is ``count`` for a process that counts operations instead of measuring.
     """
 

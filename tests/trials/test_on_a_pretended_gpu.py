@@ -76,7 +76,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Tria
     with pytest.MonkeyPatch.context() as patch, pretended(PretendedLibrary([BOARD])):
         patch.setenv("PYTHONPATH", str(ROOT))
         try:
-            Sweep(folder, launch=launch, devices=(DEVICE,), examine=False).run()
+            Sweep(folder, launch=launch, devices=(DEVICE,)).run()
         finally:
             launch.close()
     by_id = {result.trial.id: result for result in folder.read().results}

@@ -99,6 +99,11 @@ class Trials:
     hogs: int = 0
     kind: Literal["trials"] = "trials"
 
+    @property
+    def on_one_core(self) -> bool:
+        """Whether nothing of it computes or loads beside the training's one thread."""
+        return self.settings.get("threads") == 1 and not self.settings.get("num_workers") and not self.hogs
+
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
@@ -185,6 +190,19 @@ class Plant:
     def real(self) -> bool:
         """Something is trained, and not made up."""
         return self.faulty.kind in ("trials", "script", "torchrun")
+
+    @property
+    def bears_another(self) -> bool:
+        """Whether another one may be measured beside it, where each of two has a core of its own.
+
+        Scripts compute in one thread. Of trials in one thread those do whose faults are to be found; where nothing may
+        be said, or nothing of others on the machine, they have it to themselves.
+        """
+        arms = [arm for arm in (self.faulty, self.control, self.fix) if arm is not None]
+        if all(isinstance(arm, Script) for arm in arms):
+            return True
+        quiet = self.healthy or "EXP010" in self.must_not
+        return not quiet and all(isinstance(arm, Trials) and arm.on_one_core for arm in arms)
 
 
 def complaints(plant: Plant, seen: Seen, control: Seen | None) -> list[str]:

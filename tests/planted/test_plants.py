@@ -31,12 +31,11 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
 
 
 def parameters(*, real: bool) -> list[object]:
-    return [pytest.param(plant, id=plant.name, marks=_marks(plant)) for plant in PLANTS if plant.real is real]
-
-
-def _marks(plant: Plant) -> list[pytest.MarkDecorator]:
-    """Scripts compute in one thread: of two cores each of two has its own."""
-    return [pytest.mark.beside] if plant.faulty.kind == "script" else []
+    return [
+        pytest.param(plant, id=plant.name, marks=[pytest.mark.beside] if plant.bears_another else [])
+        for plant in PLANTS
+        if plant.real is real
+    ]
 
 
 def check(plant: Plant, bench: Workbench, *, turn: str = "") -> None:

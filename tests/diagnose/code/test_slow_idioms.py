@@ -28,6 +28,10 @@ SLOW = [
     ("deque-index", "x = self.old[i]", {"of_old": "deque"}, ""),
     ("deque-index", "batch = [agent.memory.old[i] for i in index]", {"of_old": "deque"}, ""),
     ("deque-index", "self.old[i] for i in index]", {"of_old": "deque"}, ""),
+    ("rows-of-columns", "xb, yb = X[idx], y[idx]", {"X": "columns"}, ""),
+    ("rows-of-columns", "x = self.table[order[i : i + 64]]", {"of_table": "columns"}, ""),
+    ("rows-of-columns", "x = torch.index_select(X, 0, idx)", {"X": "columns"}, "torch.index_select"),
+    ("rows-of-columns", "x = X.index_select(0, idx)", {"X": "columns"}, ""),
     ("deque-sample", "batch = random.sample(memory, 32)", {"memory": "deque"}, ""),
     ("deque-sample", "batch = random.sample(memory, 32)", {"memory": "deque"}, "random.Random.sample"),
     ("list-pop-first", "while queue.pop(0):", {"queue": "list"}, ""),
@@ -107,6 +111,11 @@ def test_every_idiom_that_is_known_has_a_line_here() -> None:
         ("x = self.old[0] + self.old[-1]", {"of_old": "deque"}, ""),  # its ends are there at once
         ("x = self.old[i].encode()", {"of_old": "deque"}, "transformers.encode"),  # the time goes there
         ("batch = random.sample(memory, 32)", {"memory": "list"}, "random.Random.sample"),
+        ("xb = X[idx]", {}, ""),  # as it was made
+        ("xb = X[i : i + 64]", {"X": "columns"}, ""),  # copies nothing
+        ("column = X[:, 3]", {"X": "columns"}, ""),
+        ("X[idx] = 0", {"X": "columns"}, ""),
+        ("x = model(X)[idx]", {"X": "columns"}, ""),
         ("x = table.pop(0)", {"table": "dict"}, ""),
         ("x = stack.pop()", {"stack": "list"}, ""),
         ("if user not in seen:", {"seen": "set"}, ""),

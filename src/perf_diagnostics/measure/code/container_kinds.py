@@ -29,6 +29,18 @@ GROWN = "grown"
 #: ``bank = torch.cat([bank, x])[-size:]``.
 WINDOW = "window"
 
+#: The kind of what may lie column by column: ``x = torch.tensor(df[names].values)``, ``x = y.T``.
+COLUMNS = "columns"
+
+#: What gives the numbers of a table, or turns a matrix round: attributes, and methods.
+_TURNS = {False: ("values", "T", "mT"), True: ("to_numpy", "t", "transpose")}
+
+#: Functions and methods whose result lies as what they are given does.
+_KEEPS = (
+    *("tensor", "as_tensor", "from_numpy", "asarray", "asanyarray", "FloatTensor", "DoubleTensor"),
+    *("to", "float", "double", "half", "bfloat16", "astype", "cpu", "cuda", "detach", "numpy"),
+)
+
 #: Methods that give what they are called of, or a copy.
 _COPIES = ("contiguous", "clone", "copy", "detach")
 
@@ -51,6 +63,8 @@ def container_kinds(source: str) -> dict[str, str]:
     {'.old': 'deque', 'seen': 'list'}
     >>> container_kinds("seen = []\\nif big:\\n    seen = set()")
     {}
+    >>> container_kinds("x = torch.tensor(df[names].values, dtype=torch.float32)\\ny = x.t().contiguous()")
+    {'x': 'columns'}
     """
     if len(source) > _MOST_LETTERS:
         return {}
@@ -236,7 +250,32 @@ def _kind(value: ast.expr) -> str | None:
     display = _DISPLAYS.get(type(value))
     if display is not None:
         return display
+    if _by_columns(value):
+        return COLUMNS
     return _maker(value.func) if isinstance(value, ast.Call) else _OTHER
+
+
+def _by_columns(value: ast.expr) -> bool:
+    """Whether this is a matrix turned round, or the numbers of several of a table's columns, and nobody laid it anew.
+
+    ``df["target"].values`` is one column.
+    """
+    call = isinstance(value, ast.Call)
+    function = value.func if isinstance(value, ast.Call) else value
+    if not isinstance(function, ast.Attribute):
+        return False
+    if function.attr in _TURNS[call]:
+        of = function.value
+        column = (
+            isinstance(of, ast.Subscript) and isinstance(of.slice, ast.Constant) and isinstance(of.slice.value, str)
+        )
+        return not (column and function.attr in ("values", "to_numpy"))
+    if not call or function.attr not in _KEEPS:
+        return False
+    # A function's argument is laid as it is, and what a method is called of.
+    of_module = isinstance(function.value, ast.Name) and function.value.id in ("np", "numpy", "torch")
+    given = value.args[0] if of_module and isinstance(value, ast.Call) and value.args else function.value
+    return _by_columns(given)
 
 
 def _maker(maker: ast.expr) -> str:

@@ -16,6 +16,7 @@ SWITCHES = (
     "freeze_gc",
     "keep_freed_memory",
     "masks_from_bits",
+    "flush_denormals",
 )
 
 

@@ -20,6 +20,7 @@ _MORE: dict[str, dict[str, Json]] = {
     "broadcast_blow_ups": {"shape": [512, 512, 64], "left": 0.005, "operators": ["sub", "pow", "sum"]},
     "diagonal_matrices": {"shape": [128, 48, 48], "operators": ["linalg_cholesky_ex"]},
     "earlier_graph": {"nodes": 16},
+    "denormal_numbers": {"part": 0.8},
     "drawn_masks": {"numbers": 2_000_000, "left": 0.5},
     "dearer_orders": {
         **{"shape": [32, 512, 512], "shapes": [[32, 512, 32], [32, 32, 512]], "left": 0.1},
@@ -73,6 +74,7 @@ DOSES: tuple[Dose, ...] = (
     *_doses("CMP039", "written_out_functions"),
     *_doses("CMP040", "diagonal_matrices"),
     *_doses("CMP042", "earlier_graph"),
+    *_doses("CMP043", "denormal_numbers"),
     Dose(
         code="CMP041",
         limit="info_share",

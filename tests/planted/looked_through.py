@@ -49,6 +49,16 @@ def _plant(
 PLANTS = (
     _plant(
         _NEEDLESS,
+        "CMP043",
+        "gradients-fade",
+        "gradients-last",
+        "a script whose gradients fade on their way back through time, into denormal numbers",
+        dose="0.4 times as large from each of 128 positions to the one before, 128 numbers",
+        steps=(60, 150),
+        slower_by=1.3,
+    ),
+    _plant(
+        _NEEDLESS,
         "CMP027",
         "constants-anew",
         "constants-kept",

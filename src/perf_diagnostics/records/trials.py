@@ -23,6 +23,7 @@ CEILINGS = ("cached_batches", "no_transfer", "no_optimizer")
 _SWITCHES = (
     *("persistent_workers", "pin_memory", "gradient_checkpointing"),
     *("length_bucketing", "channels_last", "freeze_gc", "keep_freed_memory", "masks_from_bits"),
+    "flush_denormals",
 )
 Precision: TypeAlias = Literal["float32", "tf32", "bfloat16", "float16", "float64"]
 
@@ -53,6 +54,7 @@ class Settings:
     freeze_gc: bool | None = None
     keep_freed_memory: bool | None = None
     masks_from_bits: bool | None = None
+    flush_denormals: bool | None = None
     ceiling: str | None = None
 
     def __post_init__(self) -> None:

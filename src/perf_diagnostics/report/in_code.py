@@ -56,6 +56,7 @@ _IN: Mapping[str, Mapping[str, tuple[_Says, ...]]] = {
         "compile_mode=default": (_Says(statement="model = torch.compile(model)"),),
         "compile_mode": (_Says(statement="model = torch.compile(model, mode={!r})"),),
         "masks_from_bits=True": (_Says(statement="perf_diagnostics.masks_from_bits()"),),
+        "flush_denormals=True": (_Says(statement="torch.set_flush_denormal(True)"),),
         "keep_freed_memory=True": (_Says(statement="MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=2147483647 python …"),),
     },
     "transformers": {

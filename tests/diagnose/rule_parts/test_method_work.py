@@ -137,6 +137,23 @@ def test_of_a_bank_that_is_copied_whole_all_of_its_function_is_no_price() -> Non
     assert method_work(told(tuple(dataclasses.replace(one, kinds=()) for one in known))) is not None
 
 
+@pytest.mark.parametrize(("trains", "part"), [(True, 0.85), (False, None)])
+def test_of_a_function_that_trains_only_the_lines_that_are_slow_are_no_price(trains: bool, part: float | None) -> None:
+    """A main() that rolls out, works advantages out number by number, and trains on them."""
+    text = "delta = rewards[t] + gamma * values[t + 1] - values[t]"
+    advantages = CodePlace(file="train.py", line=AVERAGE, function="main", text=text, kinds=(("t", "counter"),))
+    rollout = CodePlace(file="train.py", line=TARGET, function="main", text="action = policy(x).sample()")
+    backward = CodePlace(file="train.py", line=UNKNOWN, function="main" if trains else "train", text="loss.backward()")
+    by_line = {AVERAGE: advantages, TARGET: rollout, UNKNOWN: backward}
+    roles = tuple("method" if line in by_line else role for line, role in enumerate(ROLES))
+    given = facts(looks(AVERAGE, n=15), looks(TARGET, n=85), roles=roles)
+    assert given.result.code is not None
+    places = tuple(by_line.get(one.line, one) for one in PLACES)
+    code = dataclasses.replace(given.result.code, places=places)
+    work = method_work(TrialFacts.of(dataclasses.replace(given.result, code=code)))
+    assert (None if work is None else work.part.value) == (None if part is None else pytest.approx(part))
+
+
 def test_a_frozen_model_that_prepares_what_the_loss_reads_is_the_methods() -> None:
     method = method_work(facts(looks(PREPARES, n=100, calls=(MODULE,))))
     assert method is not None and method.line.line == PREPARES

@@ -175,6 +175,15 @@ def test_freed_memory_is_kept_or_said_to_be_given_back_as_before(
     assert "keep_freed_memory=True changed nothing" in forced(patches, keep_freed_memory=True).without_effect()
 
 
+def test_denormal_numbers_count_as_zero(patches: ExitStack) -> None:
+    tiny = torch.full((4,), torch.finfo(torch.float32).tiny)
+    try:
+        assert not forced(patches, flush_denormals=True).without_effect()
+        assert (tiny / 2 == 0).all()
+    finally:
+        torch.set_flush_denormal(False)
+
+
 def test_masks_come_from_words_until_the_script_is_over_and_no_mask_is_no_effect(patches: ExitStack) -> None:
     x = torch.ones(64)
     torch.manual_seed(2)

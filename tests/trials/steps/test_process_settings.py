@@ -37,3 +37,12 @@ def test_masks_come_from_words_while_that_is_asked(chosen: bool | None) -> None:
     with process_settings(Settings(batch_size=1, masks_from_bits=chosen), torch.device("cpu")):
         assert torch.equal(drawn(), plain) is (chosen is not True)
     assert torch.equal(drawn(), plain)
+
+
+@pytest.mark.parametrize("chosen", [None, False, True])
+def test_denormal_numbers_count_as_zero_while_the_trial_runs(chosen: bool | None) -> None:
+    tiny = torch.full((4,), torch.finfo(torch.float32).tiny)
+    assert (tiny / 2 != 0).all()
+    with process_settings(Settings(batch_size=1, flush_denormals=chosen), torch.device("cpu")):
+        assert bool((tiny / 2 == 0).all()) is (chosen is True)
+    assert (tiny / 2 != 0).all()

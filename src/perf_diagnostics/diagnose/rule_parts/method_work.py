@@ -175,8 +175,8 @@ def _written_slowly(code: CodeSamples) -> Callable[[CodePath], bool]:
     """Tells the looks at lines that are slow by how they are written, and at functions that are so as a whole.
 
     The method may want what they compute, but not so. Of a function that works through tensors number by number, or
-    copies all that it keeps to put in what is new, all lines count, but for the outermost one, which is often all of a
-    script.
+    copies all that it keeps to put in what is new, all lines count, but for those that hold the training's loop, and
+    the outermost one, which is often all of a script.
     """
     lines = {
         number
@@ -185,6 +185,9 @@ def _written_slowly(code: CodeSamples) -> Callable[[CodePath], bool]:
         if idiom is not None and idiom.name in (NUMBER_BY_NUMBER, WINDOW_BY_COPIES)
     }
     functions = {(code.places[number].file, code.places[number].function) for number in lines}
+    # A main() that has the rollout, the advantages number by number, and backward.
+    trains = {number for path in code.paths if path.phase in _TRAINED for number in path.places}
+    functions -= {(code.places[number].file, code.places[number].function) for number in trains}
 
     def slow(path: CodePath) -> bool:
         called = path.calls[0] if path.calls else ""

@@ -28,6 +28,7 @@ from perf_diagnostics.integrations.again.compiled_calls import CompiledCalls
 from perf_diagnostics.integrations.again.forcible import FORCIBLE, check_forced
 from perf_diagnostics.integrations.watching.patches import replace
 from perf_diagnostics.measure.boards.float32_products import say_float32_products
+from perf_diagnostics.measure.host.denormals import flush_denormals
 from perf_diagnostics.measure.host.freed_memory import keep_freed_memory
 from perf_diagnostics.measure.host.random_masks import masks_from_bits
 
@@ -70,7 +71,9 @@ class ForcedSettings:
         self._calls: dict[str, CompiledCalls | AutocastCalls | ChannelsLastCalls] = {}
 
     def install(self, patches: ExitStack) -> None:
-        """Put them in; all but threads, precision and memory that is kept come out with ``patches``."""
+        """Put them in; all but threads, precision, memory that is kept and denormal numbers that are flushed come out
+        with ``patches``.
+        """
         settings = self.settings
         if any(name in settings for name in _LOADING):
             self._force_loaders(patches)
@@ -90,6 +93,10 @@ class ForcedSettings:
         if settings.get("masks_from_bits"):
             with contextlib.suppress(InvalidSettings):  # where torch cannot: it changed nothing
                 patches.callback(masks_from_bits(lambda: self._effective.add("masks_from_bits")))
+        if settings.get("flush_denormals"):
+            with contextlib.suppress(InvalidSettings):  # where the processor cannot: it changed nothing
+                flush_denormals()
+                self._effective.add("flush_denormals")
         if "ceiling" in settings:
             self._cached = CachedBatches(patches)
 

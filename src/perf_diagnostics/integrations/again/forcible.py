@@ -22,6 +22,7 @@ _CHANGES_NUMBERS: Mapping[str, str] = {
     "precision": "Its products are rounded more coarsely than the script's own.",
     "compile_mode": "What is compiled rounds in another order, and draws other random numbers (dropout's).",
     "masks_from_bits": "Its dropout drew other random numbers, by probabilities rounded to 1/65,536.",
+    "flush_denormals": "Its numbers below 1.2e-38 (float32) counted as 0.",
     "channels_last": "Its convolutions add up in another order.",
     "ceiling": "It saw only some of the script's batches.",
 }
@@ -47,6 +48,7 @@ FORCIBLE: Mapping[str, str] = {
     "channels_last": "filters of the trained models, and the images that they are called with, channels last",
     "keep_freed_memory": "freed memory stays with the process (glibc's mallopt)",
     "masks_from_bits": "masks that are drawn on the CPU (dropout's) come from whole random words, 16 bits a number",
+    "flush_denormals": "numbers below 1.2e-38 (float32; 2.2e-308 in float64) count as 0",
     "precision": "tf32, or bfloat16 by an autocast region around the calls of the trained models",
     "compile_mode": "compiles the trained models in place",
     "ceiling": "cached_batches only: the first 16 batches of the training's DataLoader, again and again",

@@ -11,6 +11,7 @@ from perf_diagnostics.measure.one_step.broadcast_blow_ups import BlowUps
 from perf_diagnostics.measure.one_step.composed_attention import ComposedAttention
 from perf_diagnostics.measure.one_step.dataflow import StepDataflow
 from perf_diagnostics.measure.one_step.dataflow_storages import Storages
+from perf_diagnostics.measure.one_step.denormal_numbers import DenormalNumbers
 from perf_diagnostics.measure.one_step.diagonal_matrices import DiagonalMatrices
 from perf_diagnostics.measure.one_step.drawn_masks import DrawnMasks
 from perf_diagnostics.measure.one_step.earlier_graph import EarlierGraph
@@ -50,6 +51,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         DiagonalMatrices(graph, lines),
         DrawnMasks(graph, lines),
         EarlierGraph(lines),
+        DenormalNumbers(lines),
         WeightPenalties(graph, trained, lines),
         StepDataflow(Storages(at, map(memory, trained))),
         SinglePrecision(lines),

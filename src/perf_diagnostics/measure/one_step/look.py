@@ -16,6 +16,7 @@ from perf_diagnostics.measure.module_calls import TimedCalls, is_compiled, own_c
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.one_step import known_answers, mode_stack, prefixes_again, unchanging
 from perf_diagnostics.measure.one_step.dataflow import StepDataflow
+from perf_diagnostics.measure.one_step.denormal_numbers import STATES, denormal_states
 from perf_diagnostics.measure.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.measure.one_step.every_watcher import watchers_of
 from perf_diagnostics.measure.one_step.later_looks import LaterLooks
@@ -247,6 +248,7 @@ class StepLook:
             with self._observations.guard(SIGNAL):
                 self.facts, gaps = mode.conclude()
                 self._prefixes.join(self.facts, gaps)
+                self.facts |= denormal_states(self._optimizers())
                 self._prefixes = PrefixesAgain()
                 self.facts[WHOLE_STEP] = not self._trained
                 for signal, why in gaps.items():
@@ -295,6 +297,9 @@ class StepLook:
         if self._stop() is not None and self._later is None:
             self._observations.note(SIGNAL, why or "the training ended in the step that was looked through")
         later = self._later
+        if STATES in self.facts:
+            with self._observations.guard(STATES):
+                self.facts = {**self.facts, **denormal_states(self._optimizers(), self.facts[STATES])}
         if later is not None:
             if unchanging.SIGNAL not in self.facts:
                 self._observations.note(unchanging.SIGNAL, why or _ENDED)

@@ -5,6 +5,7 @@ No table tells that; see :mod:`single_precision` and :mod:`half_precision` for w
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections import Counter, defaultdict
@@ -25,7 +26,7 @@ _MOST_BYTES, _MOST_KINDS = 1 << 28, 4_000
 _TRIES = 3
 
 #: So many frames above the operator's own an LSTM's is looked for.
-_NEAR = 8
+_NEAR = 9
 
 #: An operator with one of these is not run again: it would draw random numbers, or depend on the values.
 _NEVER = frozenset(
@@ -81,7 +82,8 @@ class Layer(NamedTuple):
     dtype: torch.dtype
 
 
-_Kind = tuple[Any, Any, Any] | Layer
+#: An operator, and what it is given by place and by name, of tensors only how they lie.
+Kind = tuple[Any, Any, Any] | Layer
 
 
 class Tried(NamedTuple):
@@ -111,16 +113,39 @@ class TriedAgain:
         self._other = other
         self._budget_s = budget_s
         #: Seconds in forward and in backward, and calls, by kind of call.
-        self._seconds: dict[bool, defaultdict[_Kind, float]] = {False: defaultdict(float), True: defaultdict(float)}
-        self._calls: Counter[_Kind] = Counter()
+        self._seconds: dict[bool, defaultdict[Kind, float]] = {False: defaultdict(float), True: defaultdict(float)}
+        self._calls: Counter[Kind] = Counter()
+        #: Seconds of a call with numbers of 0.5, by kind.
+        self._again: dict[Kind, float | None] = {}
         #: The LSTM of a node of autograd's graph, and what is known of the one that runs.
         self._layers: dict[int, Layer] = {}
 
+    def kind_of(self, ran: Ran) -> Kind:
+        """What calls that are tried as one have in common."""
+        layer = self._layer(ran)
+        if layer is not None:
+            return layer
+        return ran.operator, _like(tuple(ran.args)), _like(tuple(sorted(ran.named.items())))
+
+    def again_s(self, kind: Kind) -> float | None:
+        """What one such call takes with numbers of 0.5, in s of the thread; None where it must not or cannot run again,
+        for an LSTM's whole layer, and where trying others has taken the budget.
+        """
+        if kind not in self._again:
+            self._again[kind] = None
+            began = time.thread_time()
+            if self._budget_s > 0 and not isinstance(kind, Layer):
+                with contextlib.suppress(*FAULTS):  # what these values do not suit
+                    tried = self._tried(kind)
+                    if tried is not None:
+                        with torch.no_grad():
+                            self._again[kind] = min(_took_s(tried.before) for _ in range(_TRIES))
+            self._budget_s -= time.thread_time() - began
+        return self._again[kind]
+
     def add(self, ran: Ran) -> None:
         """A call on the CPU."""
-        kind: _Kind | None = self._layer(ran)
-        if kind is None:
-            kind = (ran.operator, _like(tuple(ran.args)), _like(tuple(sorted(ran.named.items()))))
+        kind = self.kind_of(ran)
         if kind in self._calls or len(self._calls) < _MOST_KINDS:
             self._calls[kind] += 1
             self._seconds[ran.in_backward][kind] += ran.seconds or 0.0
@@ -155,10 +180,10 @@ class TriedAgain:
             frame = frame.f_back
         return None
 
-    def _parts(self) -> dict[_Kind, Left]:
+    def _parts(self) -> dict[Kind, Left]:
         """What each kind of call takes in the other type over what it took, those of the most time first."""
         both = {kind: sum(counted[kind] for counted in self._seconds.values()) for kind in self._calls}
-        parts: dict[_Kind, Left] = {}
+        parts: dict[Kind, Left] = {}
         began = time.thread_time()
         for kind, seconds in sorted(both.items(), key=lambda one: -one[1]):
             once = seconds if isinstance(kind, Layer) else seconds / self._calls[kind]
@@ -211,6 +236,12 @@ class TriedAgain:
 
         before, tensors = run(layer.dtype)
         return Tried(before, run(self._other.get(layer.dtype, layer.dtype))[0], _casts(tensors, self._other))
+
+
+def _took_s(run: _Run) -> float:
+    began = time.thread_time_ns()
+    run()
+    return (time.thread_time_ns() - began) * 1e-9
 
 
 def left_of(tried: Tried, once_s: float) -> Left:

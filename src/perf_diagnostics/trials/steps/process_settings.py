@@ -12,6 +12,7 @@ from perf_diagnostics.measure.boards.float32_products import (
     float32_products_kept,
     say_float32_products,
 )
+from perf_diagnostics.measure.host.denormals import flush_denormals
 from perf_diagnostics.measure.host.freed_memory import keep_freed_memory
 from perf_diagnostics.measure.host.random_masks import masks_from_bits
 from perf_diagnostics.records import Settings
@@ -41,7 +42,8 @@ def on_current_device(device: torch.device) -> Iterator[None]:
 def process_settings(settings: Settings, device: torch.device) -> Iterator[None]:
     """Applies what holds for the whole process (threads, matmul precision) and puts it back afterwards.
 
-    Memory that is kept once it was freed stays kept: a trial with that setting needs a process of its own.
+    Memory that is kept once it was freed stays kept, and torch's other threads go on treating denormal numbers as they
+    did when they were started: a trial with such a setting needs a process of its own.
     """
     threads = torch.get_num_threads()
     check_precision(settings.precision, device.type)
@@ -52,6 +54,8 @@ def process_settings(settings: Settings, device: torch.device) -> Iterator[None]
     with float32_products_kept(), contextlib.ExitStack() as drawn:
         if settings.masks_from_bits:
             drawn.callback(masks_from_bits())
+        if settings.flush_denormals:
+            drawn.callback(flush_denormals())
         try:
             if settings.threads is not None:
                 torch.set_num_threads(settings.threads)

@@ -1,0 +1,174 @@
+"""CMP043: numbers so small that a processor takes a hundred times as long for an operation on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.code.code_words import at_line
+from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.looked_through import not_looked_for
+from perf_diagnostics.diagnose.facts.operator_facts import OperatorsAt, claims_of, operators_at, share_of_step
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.one_step import in_one_step
+from perf_diagnostics.diagnose.wording import and_more_lines, percent, percent_between
+from perf_diagnostics.records import Phase
+
+#: Operations on each denormal number of an update that take longer: of Adam's first moments 1.9 (foreach) to 2.8
+#: (fused), of its second ones 1.6 (1 million numbers, torch 2.13, two threads).
+_LEAST_OPERATIONS, _OPERATIONS, _MOST_OPERATIONS = 1.0, 2.0, 3.0
+
+#: What is not slowed of an update whose every number is denormal: 0.04 of a fused one.
+_MOST_OF_UPDATE = 0.98
+
+_FLUSH = Remedy(
+    "Let such numbers count as 0: torch.set_flush_denormal(True) as the first thing that the script does, before torch "
+    "computes anything (threads that compute by then stay as they are). Of all that is larger nothing changes.",
+    {"flush_denormals": True},
+)
+_VANISH = Remedy(
+    "Gradients that small train nothing: shorten the chain that they come through (fewer steps back in time, gates, "
+    "residual connections, a norm), or leave out of the loss what they belong to."
+)
+_SPARSE = Remedy(
+    "Moments of rows that get no gradient any more fade to numbers that small and stay there: sparse gradients "
+    "(nn.Embedding(…, sparse=True) with SparseAdam) leave such rows alone."
+)
+
+
+@dataclass(frozen=True)
+class DenormalNumbers:
+    """Operators, or the optimizer, compute with denormal numbers, for which a processor stops at each.
+
+    What it measures:
+        In a step of a loop or trial on the CPU, which is none of those that count: of each tensor of float32 or float64
+        that an operator of forward and backward is given or gives, 512 numbers. Calls in which some are denormal (below
+        1.2e-38, or 2.2e-308) are made again afterwards with other numbers, and what that takes less counts. Of what the
+        optimizer keeps, and of that again when the training ends, 4,096 numbers a tensor, times what an operation on
+        a denormal number was seen to take longer.
+
+    Why it matters:
+        Processors of Intel and AMD take some 150 cycles for an operation on such a number. A product of 32 by 160 by
+        160 took 1,400 µs in place of 16, one of 1024³ 1.9 s in place of 7 ms, and a fused Adam of a million parameters
+        13.6 ms in place of 0.5 where its moments had faded (torch 2.13, two cores). Gradients through many steps become
+        so small, and the moments of rows that get no gradient for a thousand steps, which then stay there: 0.9 times
+        the least such numbers is rounded to themselves.
+
+    What to try:
+        ``torch.set_flush_denormal(True)`` at the start of the script, or ``flush_denormals`` here.
+
+    When it is wrong:
+        One step was looked at, and what fades goes on fading: to zeros in the end, where nothing holds it. Products
+        whose terms alone are that small are not seen. What an update takes longer is estimated, and is more at
+        the training's end than in its mean step where what it keeps fades. Compiled models and devices are not looked
+        at; GPUs take no longer for such numbers.
+    """
+
+    code: ClassVar[str] = "CMP043"
+    name: ClassVar[str] = "denormal-numbers"
+    family: ClassVar[Family] = Family.COMPUTE
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    info_share: float = field(default=0.05, metadata=limit("share of the step that is saved, to mention", "judgement"))
+    warn_share: float = field(default=0.10, metadata=limit("… to warn from", "as HST006; a judgement"))
+
+    def check(self, facts: TrialFacts) -> Answer:
+        lines = operators_at(facts, "denormal_numbers")
+        slowed = share_of_step(facts, lines) if lines else Interval(0.0, 0.0, 0.0, 1)
+        update = ask(_update, facts) or Interval(0.0, 0.0, 0.0, 1)
+        share = _sum(slowed, update)
+        graded = grade(share, ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share)))
+        numbers = [in_one_step("operators slowed by denormal numbers", slowed, limit=self.info_share)]
+        if update.value:
+            numbers.append(
+                evidence("update beyond what it takes with other numbers", update, "%", limit=self.info_share)
+            )
+        if graded is None:
+            return cleared(self, f"denormal numbers take {percent(share.value)} of the step", *numbers)
+        numbers += _parts(facts, lines)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=graded.severity,
+            summary=f"{percent_between(share)} of each step goes into what denormal numbers (below 1.2e-38 in float32, "
+            f"kept with fewer digits) take longer than others: {_where(lines, slowed, update)}.",
+            scope=facts.label,
+            evidence=tuple(numbers),
+            remedies=(_FLUSH, _VANISH if slowed.value >= update.value else _SPARSE),
+            recoverable=recoverable(share, self.family),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
+            claims=_claims(facts, lines, update),
+        )
+
+
+def _states(facts: TrialFacts) -> Mapping[str, float]:
+    """What is told of the optimizer's own numbers."""
+    told = facts.result.facts.get("denormal_states")
+    if not isinstance(told, dict):
+        raise not_looked_for(facts, "denormal_states")
+    found = {name: value for name, value in told.items() if isinstance(value, int | float)}
+    if not {"numbers", "numbers_before", "of", "number_s"} <= set(found):
+        raise NotMeasured("denormal_states", "what is told of the optimizer's numbers is not whole")
+    return {name: float(value) for name, value in found.items()}
+
+
+def _update(facts: TrialFacts) -> Interval:
+    """The share of the step that the update takes longer for what it keeps: sure is that of the fewer of such numbers,
+    at the first look or at the training's end, and likely that of as many as lie between.
+    """
+    states = _states(facts)
+    update = facts.share(Phase.OPTIMIZER)
+    ends = sorted((states["numbers_before"], states["numbers"]))
+    once_s = states["number_s"] / facts.number("threads")
+    most = _MOST_OF_UPDATE * (update.value if update.high is None else update.high)
+    low, value, high = (
+        min(times * numbers * once_s / facts.step_time_s.value, most)
+        for times, numbers in (
+            (_LEAST_OPERATIONS, ends[0]),
+            (_OPERATIONS, sum(ends) / 2),
+            (_MOST_OPERATIONS, ends[1]),
+        )
+    )
+    return Interval(value, low, high, update.n)
+
+
+def _sum(one: Interval, other: Interval) -> Interval:
+    low, high = (
+        sum(part.value if (end := getattr(part, name)) is None else end for part in (one, other))
+        for name in ("low", "high")
+    )
+    return Interval(one.value + other.value, low, high, one.n)
+
+
+def _parts(facts: TrialFacts, lines: Sequence[OperatorsAt]) -> list[Evidence]:
+    found = [
+        Evidence(metric="calls with denormal numbers", value=sum(one.calls for one in lines)),
+        Evidence(metric="denormal among a tensor's numbers", value=_most(lines) * 100, unit="%"),
+    ]
+    states = ask(_states, facts)
+    if states and states["numbers"]:
+        part = states["numbers"] / states["of"]
+        found.append(Evidence(metric="denormal among what the optimizer keeps", value=part * 100, unit="%"))
+    return found if lines else found[2:]
+
+
+def _most(lines: Sequence[OperatorsAt]) -> float:
+    return max((part for one in lines if (part := one.number("part")) is not None), default=0.0)
+
+
+def _where(lines: Sequence[OperatorsAt], slowed: Interval, update: Interval) -> str:
+    ways = []
+    if lines and slowed.value > 0:
+        calls = sum(one.calls for one in lines)
+        ways.append(f"{calls} operators{at_line(lines[0].place, with_text=True)}{and_more_lines(len(lines))}")
+    if update.value > 0:
+        ways.append("the optimizer's update, whose moments have become that small")
+    return " and ".join(ways)
+
+
+def _claims(facts: TrialFacts, lines: Sequence[OperatorsAt], update: Interval) -> dict[str, float]:
+    return {**(claims_of(facts, lines) if lines else {}), str(Phase.OPTIMIZER): update.value}

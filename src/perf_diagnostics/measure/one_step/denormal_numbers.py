@@ -1,0 +1,214 @@
+"""Denormal numbers among those that a step computes with, for which a processor takes many times as long.
+
+Numbers below 1.2e-38 in float32 (2.2e-308 in float64) are kept with fewer digits, and processors of Intel and AMD stop
+for each operation on one of them (some 150 cycles): a product of 32 by 160 by 160 took 1,400 µs in place of 16, one of
+1024³ 1.9 s in place of 7 ms (torch 2.13, two threads with AVX-512). With ``torch.set_flush_denormal`` they count as 0.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
+from perf_diagnostics.measure.one_step.step_totals import bytes_moved
+from perf_diagnostics.measure.one_step.tried_again import Kind, TriedAgain
+from perf_diagnostics.measure.one_step.watcher import ON_A_DEVICE, Ran, Watcher
+from perf_diagnostics.records import Json
+
+SIGNAL = "denormal_numbers"
+STATES = "denormal_states"
+
+#: So many numbers of a tensor are looked at, evenly spread; smaller tensors than that cost little whatever they hold.
+_LOOKED_AT = 512
+
+#: Of what an optimizer keeps, which is large, more.
+_OF_STATES = 4096
+
+#: Fewer of a tensor's numbers do not count: where one product in a hundred takes 260 times as long, all take 3.6 times.
+_LEAST_PART = 0.01
+
+#: What trying calls again may take in all, in s of the thread.
+_BUDGET_S = 0.4
+
+#: A call that takes less than so many times what it takes with other numbers is not slowed by them.
+_SLOWED = 1.5
+
+_MOST_TOLD = 4
+
+#: So many numbers are multiplied to see what a denormal one costs, a few less than torch gives to a second thread.
+_NUMBERS, _TRIES = 1 << 14, 5
+
+_TINY = {dtype: torch.finfo(dtype).tiny for dtype in (torch.float32, torch.float64)}
+
+
+class _Call(NamedTuple):
+    """One of the calls of a kind, and how long it took."""
+
+    in_backward: bool
+    seconds: float
+
+
+class _Site:
+    """What a line asks for that has denormal numbers: the kinds of calls that it was first to ask for."""
+
+    def __init__(self, told: dict[str, Json], shape: tuple[int, ...]) -> None:
+        self.told, self.shape = told, shape
+        self.most = 0.0
+        self.kinds: list[Kind] = []
+
+
+class DenormalNumbers(Watcher):
+    """Looks for denormal numbers in what operators on the CPU are given and give, and tries the calls with others.
+
+    Where calls of one kind meet some, all calls of that kind count that take longer than with others: what a product
+    adds up may be denormal though it is given and gives larger numbers.
+
+    Args:
+        lines: names the lines.
+    """
+
+    signals: ClassVar[tuple[str, ...]] = (SIGNAL,)
+
+    def __init__(self, lines: OperatorLines) -> None:
+        self._lines = lines
+        self._sites: dict[Any, _Site] = {}
+        self._calls: defaultdict[Kind, list[_Call]] = defaultdict(list)
+        self._met: set[Kind] = set()
+        self._again = TriedAgain({}, _BUDGET_S)
+        self._whole = {False: 0.0, True: 0.0}
+        self._on_device = False
+
+    def see(self, ran: Ran) -> None:
+        if ran.seconds is None:
+            self._on_device = True
+            return
+        self._whole[ran.in_backward] += ran.seconds
+        if not bytes_moved(ran.args, ran.result):  # a view
+            return
+        kind = self._again.kind_of(ran)
+        self._calls[kind].append(_Call(ran.in_backward, ran.seconds))
+        part = max((denormal_part(one) for one in (*ran.given(), *ran.made())), default=0.0)
+        if part < _LEAST_PART:
+            return
+        key, told = self._lines.line()
+        site = self._sites.get(key)
+        if site is None:
+            shape = next((tuple(one.shape) for one in ran.made()), ())
+            site = self._sites[key] = _Site(told, shape)
+        site.most = max(site.most, part)
+        if kind not in self._met:
+            self._met.add(kind)
+            site.kinds.append(kind)
+
+    def passes_over(self, ran: Ran) -> None:
+        """It takes its time all the same."""
+        self._whole[ran.in_backward] += ran.seconds or 0.0
+
+    @property
+    def why_not(self) -> str:
+        return ON_A_DEVICE if self._on_device else ""
+
+    @property
+    def told(self) -> dict[str, Json]:
+        """For each line whose calls are slowed by denormal numbers: how many ``calls``, the largest ``part`` of a
+        tensor's numbers that are, and of all operators' time the share that the calls take beyond what as many with
+        other numbers take.
+        """
+        most = sorted(self._entries(), key=lambda one: -float(str(one["whole"])))
+        return {SIGNAL: [*most[:_MOST_TOLD]]}
+
+    def _entries(self) -> Iterator[dict[str, Json]]:
+        for site in self._sites.values():
+            slowed = [
+                (call, call.seconds - plain_s)
+                for kind in site.kinds
+                if (plain_s := self._again.again_s(kind)) is not None
+                for call in self._calls[kind]
+                if call.seconds > _SLOWED * plain_s
+            ]
+            if not slowed:
+                continue
+            forward, backward = (
+                sum(lost for call, lost in slowed if call.in_backward is in_backward) for in_backward in (False, True)
+            )
+            yield {
+                **site.told,
+                "shape": [*site.shape],
+                "calls": len(slowed),
+                "part": site.most,
+                "forward": _over(forward, self._whole[False]),
+                "backward": _over(backward, self._whole[True]),
+                "whole": _over(forward + backward, sum(self._whole.values())),
+            }
+
+
+def denormal_part(tensor: torch.Tensor, numbers: int = _LOOKED_AT) -> float:
+    """The part of a tensor's numbers that are denormal, 0…1, by so many of them; 0 of what is small or no float32 or
+    float64 on the CPU in one dense piece of memory, and where they count as 0 in this thread.
+    """
+    numel = tensor.numel()
+    if not _is_looked_at(tensor):
+        return 0.0
+    if not tensor.is_contiguous():
+        reach = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        if reach != numel:
+            return 0.0
+    # An odd distance meets all columns of a matrix whose rows are a power of two.
+    apart = max(1, numel // numbers) | 1
+    some = tensor.detach().as_strided((1 + (numel - 1) // apart,), (apart,)).abs()
+    return float(torch.count_nonzero((some > 0) & (some < _TINY[tensor.dtype]))) / some.numel()
+
+
+def _is_looked_at(tensor: torch.Tensor) -> bool:
+    strided = tensor.layout is torch.strided
+    return tensor.dtype in _TINY and tensor.is_cpu and strided and tensor.numel() >= _LOOKED_AT
+
+
+def denormal_states(optimizers: Iterable[torch.optim.Optimizer], before: Json = None) -> dict[str, Json]:
+    """By ``STATES`` how many ``numbers`` of what optimizers on the CPU keep are denormal (some of each tensor were
+    looked at), ``of`` how many, and what an operation on one takes longer, ``number_s``, in s of a thread; nothing
+    where they keep nothing there.
+
+    Args:
+        optimizers: those that train.
+        before: what this told earlier in the training, whose ``numbers`` are told beside it as ``numbers_before``: what
+            has had no gradient for a thousand steps has become so small meanwhile.
+    """
+    denormal, of = 0.0, 0
+    for optimizer in optimizers:
+        for kept in optimizer.state.values():
+            for tensor in kept.values() if isinstance(kept, dict) else ():
+                if isinstance(tensor, torch.Tensor) and _is_looked_at(tensor):
+                    of += tensor.numel()
+                    denormal += denormal_part(tensor, _OF_STATES) * tensor.numel()
+    if not of:
+        return {}
+    first = before.get("numbers", denormal) if isinstance(before, dict) else denormal
+    number_s = _number_s() if denormal else 0.0
+    return {STATES: {"numbers": denormal, "numbers_before": first, "of": of, "number_s": number_s}}
+
+
+def _number_s() -> float:
+    """What multiplying a denormal number takes longer than another one, in s of a thread."""
+    took = []
+    for value in (1e-40, 1.0):
+        numbers = torch.full((_NUMBERS,), value)
+        into = torch.empty_like(numbers)
+        best = min(_once(numbers, into) for _ in range(_TRIES))
+        took.append(best * 1e-9 / _NUMBERS)
+    return max(0.0, took[0] - took[1])
+
+
+def _once(numbers: torch.Tensor, into: torch.Tensor) -> int:
+    began = time.perf_counter_ns()
+    torch.mul(numbers, 0.9, out=into)
+    return time.perf_counter_ns() - began
+
+
+def _over(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0

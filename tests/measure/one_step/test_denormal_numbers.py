@@ -1,0 +1,112 @@
+"""Denormal numbers among what a step computes with are told with what they take, and other small ones are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from perf_diagnostics.measure.one_step.denormal_numbers import (
+    SIGNAL,
+    STATES,
+    DenormalNumbers,
+    denormal_part,
+    denormal_states,
+)
+from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
+from tests.measure.one_step.looking import Loss, looked_at
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ROWS = 64
+
+
+def of(value: float, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Not by arithmetic, which may take denormal numbers for 0."""
+    numbers = np.full(shape, value, dtype=np.float32 if dtype is torch.float32 else np.float64)
+    return torch.from_numpy(numbers)
+
+
+def told(loss: Loss) -> list[dict[str, object]]:
+    facts, gaps = looked_at([DenormalNumbers(OperatorLines())], loss)
+    assert gaps == {}
+    found = facts[SIGNAL]
+    assert isinstance(found, list)
+    return found  # type: ignore[return-value]
+
+
+def loss_of(scale: float) -> Loss:
+    weight = torch.ones(256, 256, requires_grad=True)
+    rows = of(scale, ROWS, 256)
+
+    def loss() -> torch.Tensor:
+        return (rows @ weight).sum()
+
+    return loss
+
+
+def test_products_of_denormal_numbers_are_told_with_what_they_take_longer() -> None:
+    found = told(loss_of(1e-40))
+    lines = [one for one in found if "rows @ weight" in str(one["text"])]
+    assert len(lines) == 1
+    # As long as a hundred such products of other numbers is usual.
+    assert lines[0]["part"] == 1 and float(str(lines[0]["forward"])) > 0.5
+    assert sum(float(str(one["whole"])) for one in found) > 0.5
+
+
+def test_small_numbers_and_zeros_are_none() -> None:
+    assert told(loss_of(1e-30)) == [] and told(loss_of(0.0)) == []
+
+
+def test_a_single_one_is_not_told() -> None:
+    weight = torch.ones(256, 256, requires_grad=True)
+    rows = torch.ones(ROWS, 256)
+    rows[0, 0] = of(1e-40, 1)[0]
+
+    def loss() -> torch.Tensor:
+        return (rows @ weight).sum()
+
+    assert told(loss) == []
+
+
+@pytest.mark.parametrize(
+    ("tensor", "part"),
+    [
+        (of(1e-40, 64, 64), 1.0),
+        (of(1e-40, 64, 64).t(), 1.0),
+        (of(1e-310, 64, 64, dtype=torch.float64), 1.0),
+        (of(-1e-40, 64, 64), 1.0),
+        (of(1e-37, 64, 64), 0.0),
+        (of(1e-40, 8, 8), 0.0),  # too small to matter
+        (of(1e-40, 64, 64)[:, :32], 0.0),  # not in one piece
+        (of(1e-40, 1, 64).expand(64, 64), 0.0),
+        (torch.ones(64, 64, dtype=torch.int32), 0.0),
+    ],
+)
+def test_the_part_of_a_tensor_that_is_denormal(tensor: torch.Tensor, part: float) -> None:
+    assert denormal_part(tensor) == part
+
+
+def test_of_some_columns_the_part_is_nearly_right() -> None:
+    tensor = torch.ones(512, 256)
+    tensor[:, :64] = of(1e-40, 512, 64)
+    assert denormal_part(tensor) == pytest.approx(0.25, abs=0.03)
+
+
+def test_what_an_optimizer_keeps_is_counted_and_an_operation_on_it_timed() -> None:
+    faded, lives = (torch.nn.Parameter(torch.ones(128, 128)) for _ in range(2))
+    optimizer = torch.optim.Adam([faded, lives])
+    for one in (faded, lives):
+        one.grad = torch.ones_like(one)
+    optimizer.step()
+    states = denormal_states([optimizer])[STATES]
+    assert states == {"numbers": 0.0, "numbers_before": 0.0, "of": 4 * 128 * 128, "number_s": 0.0}
+    optimizer.state[faded]["exp_avg"].copy_(of(1e-41, 128, 128))
+    later = denormal_states([optimizer], states)[STATES]
+    assert isinstance(later, dict)
+    assert later["numbers"] == 128 * 128 and later["numbers_before"] == 0.0
+    assert 1e-10 < float(str(later["number_s"])) < 1e-6
+
+
+def test_an_optimizer_that_keeps_nothing_tells_nothing() -> None:
+    assert denormal_states([torch.optim.SGD([torch.nn.Parameter(torch.ones(64, 64))])]) == {}

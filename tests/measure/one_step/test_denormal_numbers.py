@@ -54,6 +54,21 @@ def test_products_of_denormal_numbers_are_told_with_what_they_take_longer() -> N
     assert sum(float(str(one["whole"])) for one in found) > 0.5
 
 
+@pytest.mark.parametrize(("last", "slowed"), [(True, True), (False, False)])
+def test_gradients_that_fade_through_a_recurrent_layer_are_told(last: bool, slowed: bool) -> None:
+    """As torch makes it, over 400 steps of which the last output alone is read: 11 times as long here."""
+    torch.manual_seed(0)
+    layer = torch.nn.LSTM(16, 64, batch_first=True)
+    x = torch.randn(8, 400, 16)
+
+    def loss() -> torch.Tensor:
+        out = layer(x)[0]
+        return (out[:, -1] if last else out).sum()
+
+    whole = sum(float(str(one["whole"])) for one in told(loss))
+    assert (whole > 0.3) is slowed and (slowed or whole < 0.1)
+
+
 def test_small_numbers_and_zeros_are_none() -> None:
     assert told(loss_of(1e-30)) == [] and told(loss_of(0.0)) == []
 

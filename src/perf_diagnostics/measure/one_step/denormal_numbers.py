@@ -16,7 +16,7 @@ import torch
 
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
 from perf_diagnostics.measure.one_step.step_totals import bytes_moved
-from perf_diagnostics.measure.one_step.tried_again import Kind, TriedAgain
+from perf_diagnostics.measure.one_step.tried_again import Kind, Layer, TriedAgain
 from perf_diagnostics.measure.one_step.watcher import ON_A_DEVICE, Ran, Watcher
 from perf_diagnostics.records import Json
 
@@ -124,17 +124,11 @@ class DenormalNumbers(Watcher):
 
     def _entries(self) -> Iterator[dict[str, Json]]:
         for site in self._sites.values():
-            slowed = [
-                (call, call.seconds - plain_s)
-                for kind in site.kinds
-                if (plain_s := self._again.again_s(kind)) is not None
-                for call in self._calls[kind]
-                if call.seconds > _SLOWED * plain_s
-            ]
+            slowed = [one for kind in site.kinds for one in self._slowed(kind)]
             if not slowed:
                 continue
             forward, backward = (
-                sum(lost for call, lost in slowed if call.in_backward is in_backward) for in_backward in (False, True)
+                sum(one.seconds for one in slowed if one.in_backward is in_backward) for in_backward in (False, True)
             )
             yield {
                 **site.told,
@@ -145,6 +139,23 @@ class DenormalNumbers(Watcher):
                 "backward": _over(backward, self._whole[True]),
                 "whole": _over(forward + backward, sum(self._whole.values())),
             }
+
+    def _slowed(self, kind: Kind) -> Iterator[_Call]:
+        """The calls of a kind that are, with what they take longer than others."""
+        plain_s, calls = self._again.again_s(kind), self._calls[kind]
+        if plain_s is None:
+            return
+        if isinstance(kind, Layer):  # is tried forward and backward as one
+            for backwards, forwards in zip(
+                *([one for one in calls if one.in_backward is it] for it in (True, False)), strict=False
+            ):
+                both_s = forwards.seconds + backwards.seconds
+                if both_s > _SLOWED * plain_s:
+                    yield _Call(True, both_s - plain_s)
+            return
+        for one in calls:
+            if one.seconds > _SLOWED * plain_s:
+                yield _Call(one.in_backward, one.seconds - plain_s)
 
 
 def denormal_part(tensor: torch.Tensor, numbers: int = _LOOKED_AT) -> float:

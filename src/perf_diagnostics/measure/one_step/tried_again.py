@@ -128,15 +128,15 @@ class TriedAgain:
         return ran.operator, _like(tuple(ran.args)), _like(tuple(sorted(ran.named.items())))
 
     def again_s(self, kind: Kind) -> float | None:
-        """What one such call takes with numbers of 0.5, in s of the thread; None where it must not or cannot run again,
-        for an LSTM's whole layer, and where trying others has taken the budget.
+        """What one such call takes with numbers of 0.5 (of an LSTM's layer forward and backward), in s of the thread;
+        None where it must not or cannot run again, and where trying others has taken the budget.
         """
         if kind not in self._again:
             self._again[kind] = None
             began = time.thread_time()
-            if self._budget_s > 0 and not isinstance(kind, Layer):
+            if self._budget_s > 0:
                 with contextlib.suppress(*FAULTS):  # what these values do not suit
-                    tried = self._tried(kind)
+                    tried = self._layer_tried(kind) if isinstance(kind, Layer) else self._tried(kind)
                     if tried is not None:
                         with torch.no_grad():
                             self._again[kind] = min(_took_s(tried.before) for _ in range(_TRIES))

@@ -56,7 +56,7 @@ def test_products_of_denormal_numbers_are_told_with_what_they_take_longer() -> N
 
 @pytest.mark.parametrize(("last", "slowed"), [(True, True), (False, False)])
 def test_gradients_that_fade_through_a_recurrent_layer_are_told(last: bool, slowed: bool) -> None:
-    """As torch makes it, over 400 steps of which the last output alone is read: 11 times as long here."""
+    """As torch makes it, over 400 steps of which the last output alone is read: 61 ms in place of 9."""
     torch.manual_seed(0)
     layer = torch.nn.LSTM(16, 64, batch_first=True)
     x = torch.randn(8, 400, 16)

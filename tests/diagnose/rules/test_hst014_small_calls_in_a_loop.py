@@ -59,6 +59,14 @@ def test_of_passes_that_need_each_other_no_gain_is_sure() -> None:
     assert "each pass needs what the one before made" in finding.summary and "torch.nn.LSTM" in finding.remedies[0].says
 
 
+def test_a_loop_in_a_recurrence_is_told_with_how_many_of_its_passes_can_be_one() -> None:
+    finding = found(ask({**loop(forward=1.0, backward=2.0), "together": 7.0}))
+    assert finding.severity is Severity.WARNING and finding.recoverable is not None and finding.recoverable.low > 0
+    assert "; 7 at a time need nothing of each other, before others come that need them." in finding.summary
+    assert "together" not in found(ask({**loop(), "together": 64.0})).summary
+    assert "at a time" not in found(ask({**loop(), "together": 64.0})).summary
+
+
 def test_what_the_operators_take_beside_their_calls_may_go_as_well() -> None:
     finding = found(ask({**loop(), "seconds_more": 3.0}))
     # 3 of 6 s: with a quarter of the step for the calls, three quarters of it, and what lies beside them.

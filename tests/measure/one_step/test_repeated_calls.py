@@ -157,7 +157,31 @@ def test_a_recurrence_is_told_as_one() -> None:
         return state.square().mean()
 
     (one,) = told(loss, cell)
-    assert one["passes"] == 24 and one["recurs"] is True
+    assert one["passes"] == 24 and one["recurs"] is True and one["together"] == 1
+
+
+def test_a_loop_in_a_recurrence_is_one_of_which_some_passes_can_be_one() -> None:
+    """A conditional random field's forward algorithm, tag by tag: those of a position need nothing of each other."""
+    tags, positions = 6, 9
+    emit, x = nn.Linear(WIDTH, tags), torch.randn(positions, WIDTH)
+    moves = nn.Parameter(torch.randn(tags, tags))
+
+    def loss() -> torch.Tensor:
+        scores = emit(x)
+        alpha = scores[0]
+        for at in range(1, positions):
+            following = []
+            emitted = scores[at]
+            for tag in range(tags):
+                following.append((alpha + moves[tag] + emitted[tag]).logsumexp(0))
+            alpha = torch.stack(following)
+        return alpha.logsumexp(0)
+
+    one, *_ = told(loss, emit)
+    assert "following.append" in one["text"] and one["passes"] == tags * (positions - 1)
+    assert one["recurs"] is False and one["together"] == pytest.approx(tags)
+    # All but one of the tags of each position.
+    assert one["seconds_forward"] == pytest.approx(one["operators"] * (tags - 1) / tags, rel=0.02)
 
 
 def test_a_sum_in_the_loop_makes_it_no_recurrence() -> None:

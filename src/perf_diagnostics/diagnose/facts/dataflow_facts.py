@@ -6,6 +6,7 @@ backward, so that what lies between operators counts with them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -91,13 +92,15 @@ class EachStep(Needless):
 
 @dataclass(frozen=True)
 class LoopOfCalls(Needless):
-    """Small operators that a loop in Python calls: their calls in all ``passes`` of it but one.
+    """Small operators that a loop in Python calls: their calls in all ``passes`` of it but one, or but one of each
+    ``together`` that need nothing of each other, before others come that need them.
 
-    ``recurs`` says that a pass needs what the one before made, ``layers`` that all have parameters of their own, and
+    ``recurs`` says that each pass needs what the one before made, ``layers`` that all have parameters of their own, and
     need nothing of each other.
     """
 
     passes: int = 0
+    together: float = math.inf
     recurs: bool = False
     layers: bool = False
 
@@ -224,6 +227,7 @@ def loops_of_calls(facts: TrialFacts) -> tuple[LoopOfCalls, ...]:
             *looked.shared(one),
             more=looked.of_both(one.get("seconds_more")),
             passes=_whole(one.get("passes")),
+            together=float(told) if isinstance(told := one.get("together"), int | float) else math.inf,
             recurs=one.get("recurs") is True,
             layers=one.get("layers") is True,
         )

@@ -41,8 +41,9 @@ class SmallCallsInALoop:
         (those are layers), unless four of these or more are of one size and need nothing of each other: heads, members
         of an ensemble. Of each that works on no more than about 1,000 numbers, or makes a view, all of its time; of
         the others what a call takes; in backward the time of the former, and of those that pick a small part, whose
-        gradient is as large as the whole. All passes but one could be left out. Whether a pass needs what the one
-        before made is seen by the data. On the CPU.
+        gradient is as large as the whole. All passes but one could be left out. Whether a pass needs what an earlier
+        one made is seen by the data, and how many need nothing of each other before one does: of these all but one
+        could be left out. On the CPU.
 
     Why it matters:
         Calling an operator takes some microseconds there and twice that back, whatever it does. A triplet loss that
@@ -106,6 +107,8 @@ def _summary(found: tuple[LoopOfCalls, ...]) -> str:
     first = found[0]
     needs = "; each pass needs what the one before made" if first.recurs else ""
     needs = "; each has parameters of its own, and needs nothing of the others" if first.layers else needs
+    if not first.recurs and first.together < first.passes:
+        needs = f"; {first.together:.0f} at a time need nothing of each other, before others come that need them"
     return (
         f"{of_the_step(found)} is calling small operators again and again in a loop in Python: "
         f"{counted(first.operators, 'operator')} in {counted(first.passes, 'pass', 'passes')}"

@@ -126,15 +126,18 @@ class Telling:
             {
                 **self.place(loop.line),
                 "operators": loop.operators,
-                "seconds_forward": loop.forward,
-                "seconds_backward": loop.backward,
+                "seconds_forward": loop.forward * left_out,
+                "seconds_backward": loop.backward * left_out,
                 "seconds_more": loop.rest,
                 "passes": loop.passes,
-                "recurs": loop.recurs(columns),
+                "together": together,
+                "recurs": together == 1,
                 "layers": loop.layers,
             }
             for loop in most
             if loop.forward + loop.backward > _LEAST_PART * self._total
+            for together in [loop.together(columns)]
+            for left_out in [loop.left_out(together)]
         ]
 
     def place(self, line: Line) -> dict[str, Json]:

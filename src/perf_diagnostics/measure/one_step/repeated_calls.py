@@ -79,14 +79,23 @@ class Loop:
         """The one with most of it."""
         return max(self.by_line, key=lambda line: self.by_line[line])
 
-    def recurs(self, columns: Columns) -> bool:
-        """Whether a considerable part of it needs, in each pass, what the pass before made; views make nothing."""
+    def together(self, columns: Columns) -> float:
+        """So many passes need nothing of each other, in the mean, before one needs them: all of a plain loop, 1 where a
+        considerable part of it needs, in each pass, what the pass before made; views make nothing.
+        """
         if self.layers:
-            return False
+            return self.passes
         making = (one for one in self.groups if not all(columns.views[row] for row in one[1].rows))
         most = sorted(making, key=lambda one: -one[0])[:_ASKED]
-        needing = sum(seconds for seconds, group in most if _needs_the_one_before(columns, group))
-        return needing > _RECURS * sum(seconds for seconds, _ in most)
+        needing = [(seconds, group) for seconds, group in most if _needs_an_earlier_one(columns, group)]
+        if sum(seconds for seconds, _ in needing) <= _RECURS * sum(seconds for seconds, _ in most):
+            return self.passes
+        beside = min(_of_one_size(columns, group) for _, group in needing)
+        return beside if beside >= _BESIDE else 1.0
+
+    def left_out(self, together: float) -> float:
+        """What is left of its seconds where each call does so many passes, and not all of them."""
+        return (1 - 1 / together) / (1 - 1 / self.passes) if 1 < together < self.passes else 1.0
 
 
 def repeated_calls(columns: Columns, stacks: StackTable) -> Iterable[Loop]:
@@ -191,7 +200,7 @@ def _forward_s(columns: Columns, row: int, call: float) -> float:
     return columns.seconds[row] if columns.tiny[row] else min(call, columns.seconds[row])
 
 
-def _needs_the_one_before(columns: Columns, group: Group) -> bool:
+def _needs_an_earlier_one(columns: Columns, group: Group) -> bool:
     """Whether most passes read, directly or by others, what the same instruction gave in an earlier one."""
     mine = _main_rows(columns, group)
     made_of: set[int] = set()

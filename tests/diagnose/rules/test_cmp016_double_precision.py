@@ -187,3 +187,15 @@ def test_what_the_host_computes_beside_a_device_is_no_part_of_the_devices_work()
 
 def test_where_nothing_runs_in_64_bits_it_is_clear():
     clear(promoted({}))
+
+
+@pytest.mark.parametrize("types", [["float64"], ["float32"]])
+def test_where_matrices_are_decomposed_it_is_only_mentioned(types):
+    facts = {"parameter_types": types, **SECONDS, "operator_bytes_forward": 0, "operator_bytes_backward": 0}
+
+    def told(solver):
+        return found(ask_trial(RULE, facts={**facts, "float64_operators": {**TRIED, "wants_digits": solver}}, **STEP))
+
+    plain, solving = told(""), told("linalg_cholesky_ex")
+    assert plain.severity is Severity.WARNING and solving.severity is Severity.INFO
+    assert "linalg_cholesky_ex is among it" in solving.summary and "on purpose" not in plain.summary

@@ -119,3 +119,10 @@ def test_the_first_line_is_named() -> None:
     found = told(lambda: doubles(5, 4).requires_grad_().sum())
     assert found["file"].endswith("test_single_precision.py")
     assert "told(lambda: doubles(5, 4)" in found["text"]
+
+
+def test_a_decomposition_in_float64_may_need_its_digits() -> None:
+    rows = doubles(6, 4).requires_grad_()
+    solved = told(lambda: torch.linalg.cholesky(rows.T @ rows + torch.eye(4, dtype=torch.float64)).sum())
+    assert solved["wants_digits"] == "linalg_cholesky_ex"
+    assert told(lambda: doubles(5, 4).requires_grad_().sum())["wants_digits"] == ""

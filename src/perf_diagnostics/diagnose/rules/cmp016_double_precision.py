@@ -63,7 +63,8 @@ class DoublePrecision:
         ``torch.set_default_dtype(torch.float64)``.
 
     When it is wrong:
-        Solvers, some losses and long sums need 64 bits; with L-BFGS it is only mentioned. Where the host or the input
+        Solvers, some losses and long sums need 64 bits; with L-BFGS it is only mentioned, and so it is where the step
+        decomposes or solves matrices in float64, as Gaussian processes do. Where the host or the input
         sets the pace, float32 wins little time; it still halves the memory. Batches in float64 that the model casts to
         float32 are not seen.
     """
@@ -86,13 +87,13 @@ class DoublePrecision:
             return self._promoted(facts, listing(types))
         whole, held = types == ["float64"], ask(_held_back_by, facts)
         work = ask(facts.joint_share, *_WORK)
-        wanted = facts.word("optimizer") in _WANT_DOUBLE
+        told = ask(tried, facts) or {}
+        wanted = _wanted(facts, told)
         costs = whole and held is None and work is not None and work.surely_at_least(self.warn_share)
         numbers = [Evidence(metric="types of the parameters", value=listing(types))]
         if work is not None:
             numbers.append(evidence("forward, backward and optimizer", work, "%", limit=self.warn_share))
         gain = ask(_gain, facts, work) if costs and work is not None else None
-        told = ask(tried, facts) or {}
         times = times_as_fast(told)
         numbers += _times(told)
         return Finding(
@@ -100,7 +101,7 @@ class DoublePrecision:
             name=self.name,
             family=self.family,
             severity=Severity.WARNING if costs and not wanted else Severity.INFO,
-            summary=_summary(work, told, whole=whole, held=held) + (_WANTED if wanted else ""),
+            summary=_summary(work, told, whole=whole, held=held) + wanted,
             scope=facts.label,
             evidence=tuple(numbers),
             remedies=_remedies(facts),
@@ -119,7 +120,7 @@ class DoublePrecision:
         number = evidence("operators in 64 bits", share, "%", limit=self.warn_share)
         if not share.surely_at_least(self.warn_share):
             return cleared(self, f"the parameters have {types}; {percent(share.value)} of a step is in 64 bits", number)
-        wanted, won = facts.word("optimizer") in _WANT_DOUBLE, ask(won_by_operators, facts, told)
+        wanted, won = _wanted(facts, told), ask(won_by_operators, facts, told)
         place = place_of(dict(told))
         where = "" if place is None else f" The first of it is asked for{at_line(place, with_text=True)}."
         return Finding(
@@ -128,7 +129,7 @@ class DoublePrecision:
             family=self.family,
             severity=Severity.INFO if wanted else Severity.WARNING,
             summary=f"{percent_between(share)} of each step computes in 64 bits, though the parameters have {types}: "
-            f"something that they meet has float64, and torch promotes the rest.{where}{_WANTED if wanted else ''}",
+            f"something that they meet has float64, and torch promotes the rest.{where}{wanted}",
             scope=facts.label,
             evidence=(number, *_times(told)),
             remedies=(
@@ -141,6 +142,16 @@ class DoublePrecision:
             confidence=confidence(Tier.SHARE if won is None else Tier.SHARE_AND_CAUSE, sure=True),
             symptom_of=("CPU001", "CPU003"),
         )
+
+
+def _wanted(facts: TrialFacts, told: Mapping[str, Json]) -> str:
+    """Why float64 may be there on purpose, as a sentence; empty where nothing says so."""
+    if facts.word("optimizer") in _WANT_DOUBLE:
+        return _WANTED
+    solver = told.get("wants_digits")
+    if isinstance(solver, str) and solver:
+        return f" {solver} is among it, whose errors grow with its matrix's condition: float64 may be there on purpose."
+    return ""
 
 
 def _times(told: Mapping[str, Json]) -> tuple[Evidence, ...]:

@@ -13,13 +13,21 @@ import torch
 
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
 from perf_diagnostics.measure.one_step.tried_again import TriedAgain
-from perf_diagnostics.measure.one_step.watcher import ON_A_DEVICE, Ran, Watcher
+from perf_diagnostics.measure.one_step.watcher import ON_A_DEVICE, Ran, Watcher, aten
 from perf_diagnostics.records import Json
 
 SIGNAL = "float64_operators"
 
 #: What trying may take in all, in s of the thread.
 _BUDGET_S = 0.8
+
+#: Decompositions and solvers, whose errors grow with the matrix's condition: a Gram matrix of a Gaussian process has a
+#: million and more, and float32 seven digits.
+_WANT_DIGITS = aten(
+    *("linalg_cholesky_ex", "cholesky", "linalg_eigh", "_linalg_eigh", "linalg_eig", "_linalg_svd", "linalg_qr"),
+    *("linalg_lu_factor_ex", "linalg_inv_ex", "_linalg_solve_ex", "linalg_solve_triangular", "triangular_solve"),
+    *("cholesky_solve", "linalg_lstsq", "_linalg_slogdet", "_linalg_det", "linalg_matrix_exp", "linalg_ldl_factor_ex"),
+)
 
 _HALVED = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
@@ -38,6 +46,7 @@ class SinglePrecision(Watcher):
         self._place: dict[str, Json] | None = None
         self._doubles = TriedAgain(_HALVED, _BUDGET_S)
         self._on_device = self._any = False
+        self._wants_digits = ""
 
     def see(self, ran: Ran) -> None:
         if ran.seconds is None:
@@ -46,6 +55,8 @@ class SinglePrecision(Watcher):
         if not any(one.dtype in _HALVED for one in ran.given()):
             return
         self._any = True
+        if not self._wants_digits and ran.operator in _WANT_DIGITS:
+            self._wants_digits = str(ran.operator).removeprefix("aten.")
         if self._place is None and not ran.in_backward:
             self._place = self._lines.line()[1]
         self._doubles.add(ran)
@@ -57,8 +68,10 @@ class SinglePrecision(Watcher):
     @property
     def told(self) -> dict[str, Json]:
         """By ``SIGNAL``, where there are any: seconds of the step's operators in float64, ``forward`` and ``backward``;
-        of these what was ``tried_…`` and what that would take in float32, ``single_…``; and the first one's line.
+        of these what was ``tried_…`` and what that would take in float32, ``single_…``; the first one's line; and the
+        first that may need the digits (``wants_digits``), empty where there is none.
         """
         if not self._any:
             return {}
-        return {SIGNAL: {**(self._place or {}), **self._doubles.told("single")}}
+        told = self._doubles.told("single")
+        return {SIGNAL: {**(self._place or {}), **told, "wants_digits": self._wants_digits}}

@@ -162,7 +162,7 @@ def test_a_recurrence_is_told_as_one() -> None:
 
 def test_a_loop_in_a_recurrence_is_one_of_which_some_passes_can_be_one() -> None:
     """A conditional random field's forward algorithm, tag by tag: those of a position need nothing of each other."""
-    tags, positions = 6, 9
+    tags, positions = 6, 24
     emit, x = nn.Linear(WIDTH, tags), torch.randn(positions, WIDTH)
     moves = nn.Parameter(torch.randn(tags, tags))
 

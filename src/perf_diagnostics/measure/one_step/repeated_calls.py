@@ -88,10 +88,15 @@ class Loop:
         making = (one for one in self.groups if not all(columns.views[row] for row in one[1].rows))
         most = sorted(making, key=lambda one: -one[0])[:_ASKED]
         needing = [(seconds, group) for seconds, group in most if _needs_an_earlier_one(columns, group)]
-        if sum(seconds for seconds, _ in needing) <= _RECURS * sum(seconds for seconds, _ in most):
+        needed = sum(seconds for seconds, _ in needing)
+        if needed <= _RECURS * sum(seconds for seconds, _ in most):
             return self.passes
-        beside = min(_of_one_size(columns, group) for _, group in needing)
-        return beside if beside >= _BESIDE else 1.0
+        # What puts a round together comes once in each.
+        beside = [(seconds, _of_one_size(columns, group)) for seconds, group in needing]
+        in_rounds = [(seconds, count) for seconds, count in beside if count >= _BESIDE]
+        if sum(seconds for seconds, _ in in_rounds) <= needed / 2:
+            return 1.0
+        return min(count for _, count in in_rounds)
 
     def left_out(self, together: float) -> float:
         """What is left of its seconds where each call does so many passes, and not all of them."""

@@ -177,7 +177,7 @@ class DenormalNumbers(Watcher):
 
 def denormal_part(tensor: torch.Tensor, numbers: int = _LOOKED_AT) -> float:
     """The part of a tensor's numbers that are denormal, 0…1, by so many of them; 0 of what is small or no float32 or
-    float64 on the CPU in one dense piece of memory, and where they count as 0 in this thread.
+    float64 on the CPU in one dense piece of memory.
     """
     numel = tensor.numel()
     if not _is_looked_at(tensor):

@@ -49,7 +49,7 @@ _BITS: dict[torch.dtype, tuple[Any, Any]] = {
     torch.float64: (np.uint64, np.uint64(2**52 - 1)),
 }
 
-#: The part that backward takes of an LSTM's layer, forward and backward: 0.65 to 0.8 of those tried.
+#: The part that backward takes of an LSTM's layer, forward and backward: 48 of 67 ms of one of 128 over 400 steps.
 _OF_BACKWARD = 0.7
 
 #: Calls of one operator on tensors of the same shapes.

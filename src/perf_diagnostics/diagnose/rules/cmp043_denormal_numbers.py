@@ -17,8 +17,9 @@ from perf_diagnostics.diagnose.rule_parts.one_step import in_one_step, with_what
 from perf_diagnostics.diagnose.wording import and_more_lines, counted, percent, percent_between
 from perf_diagnostics.records import Phase
 
-#: Operations on each denormal number of an update that take longer: of Adam's first moments 1.9 (foreach) to 2.8
-#: (fused), of its second ones 1.6 (1 million numbers, torch 2.13, two threads).
+#: Operations on each denormal number of an update that take longer: of Adam's first moments 1.7 (foreach) to 2.8
+#: (fused), of its second ones 1.0 (foreach) to 2.6 (single), by what a multiplication was seen to take longer (1 million
+#: numbers, torch 2.13, two threads).
 _LEAST_OPERATIONS, _OPERATIONS, _MOST_OPERATIONS = 1.0, 2.0, 3.0
 
 #: What is not slowed of an update whose every number is denormal: 0.04 of a fused one.
@@ -51,9 +52,9 @@ class DenormalNumbers:
         a denormal number was seen to take longer.
 
     Why it matters:
-        Processors of Intel and AMD take some 150 cycles for an operation on such a number. A product of 32 by 160 by
-        160 took 1,400 µs in place of 16, one of 1024³ 1.9 s in place of 7 ms, and a fused Adam of a million parameters
-        13.6 ms in place of 0.5 where its moments had faded (torch 2.13, two cores). Gradients through many steps become
+        Operations on such numbers take many times as long. A product of 32 by 160 by 160 took 1,400 µs in place of 16,
+        one of 1024³ 1.9 s in place of 7 ms, and a fused Adam of a million parameters 13.6 ms in place of 0.5 where its
+        moments had faded (torch 2.13, two cores of an Intel processor). Gradients through many steps become
         so small: an nn.LSTM of 128, as torch makes it, over 400 steps of which the last one's output alone is read,
         took 250 ms a step in place of 40, a GRU 278 in place of 114. And so do the moments of rows that get no gradient
         for a thousand steps, which then stay there: 0.9 times the least such numbers is rounded to themselves.
@@ -65,7 +66,7 @@ class DenormalNumbers:
         One step was looked at, and what fades goes on fading: to zeros in the end, where nothing holds it. Products
         whose terms alone are that small are not seen. What an update takes longer is estimated, and is more at
         the training's end than in its mean step where what it keeps fades. Compiled models and devices are not looked
-        at; GPUs take no longer for such numbers.
+        at.
     """
 
     code: ClassVar[str] = "CMP043"

@@ -1,4 +1,4 @@
-"""Lets denormal numbers count as 0 in this process: a processor takes some 150 cycles for an operation on one."""
+"""Lets denormal numbers count as 0 in this process: a processor takes many times as long for an operation on one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Denormal numbers among those that a step computes with, for which a processor takes many times as long.
 
-Numbers below 1.2e-38 in float32 (2.2e-308 in float64) are kept with fewer digits, and processors of Intel and AMD stop
-for each operation on one of them (some 150 cycles): a product of 32 by 160 by 160 took 1,400 µs in place of 16, one of
-1024³ 1.9 s in place of 7 ms (torch 2.13, two threads with AVX-512). With ``torch.set_flush_denormal`` they count as 0.
+Numbers below 1.2e-38 in float32 (2.2e-308 in float64) are kept with fewer digits, and operations on them take
+many times as long: a product of 32 by 160 by 160 took 1,400 µs in place of 16, one of 1024³ 1.9 s in place of 7 ms
+(torch 2.13, two threads of an Intel processor with AVX-512). With ``torch.set_flush_denormal`` they count as 0.
 """
 
 from __future__ import annotations

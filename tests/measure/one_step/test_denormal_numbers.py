@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 import torch
 
+from perf_diagnostics.measure.one_step.dataflow import StepDataflow
+from perf_diagnostics.measure.one_step.dataflow_storages import Storages
 from perf_diagnostics.measure.one_step.denormal_numbers import (
     SIGNAL,
     STATES,
+    UNTRIED,
     DenormalNumbers,
     denormal_part,
     denormal_states,
 )
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
+from perf_diagnostics.measure.one_step.tried_again import TriedAgain
 from tests.measure.one_step.looking import Loss, looked_at
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -121,6 +125,24 @@ def test_what_an_optimizer_keeps_is_counted_and_an_operation_on_it_timed() -> No
     assert isinstance(later, dict)
     assert later["numbers"] == 128 * 128 and later["numbers_before"] == 0.0
     assert 1e-10 < float(str(later["number_s"])) < 1e-6
+
+
+def test_looking_at_numbers_is_no_reading_of_the_scripts() -> None:
+    """What follows the data takes what leaves a tensor by no operator for read: nothing would be idle any more."""
+    weight = torch.ones(64, 64, requires_grad=True)
+
+    def loss() -> torch.Tensor:
+        (weight * 3.0).exp()  # for nobody
+        return (weight * 2.0).sum()
+
+    facts, _ = looked_at([DenormalNumbers(OperatorLines()), StepDataflow(Storages([], []))], loss)
+    assert [one["text"] for one in facts["never_used"]] == ["(weight * 3.0).exp()  # for nobody"]  # type: ignore[union-attr,index]
+
+
+def test_calls_that_cannot_be_tried_again_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TriedAgain, "again_s", lambda _self, _kind: None)
+    facts, _ = looked_at([DenormalNumbers(OperatorLines())], loss_of(1e-40))
+    assert facts[SIGNAL] == [] and float(str(facts[UNTRIED])) > 0.5
 
 
 def test_an_optimizer_that_keeps_nothing_tells_nothing() -> None:

@@ -12,16 +12,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
 
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
 from perf_diagnostics.measure.one_step.tried_again import Kind, Layer, TriedAgain
-from perf_diagnostics.measure.one_step.watcher import ON_A_DEVICE, Ran, Watcher
+from perf_diagnostics.measure.one_step.watcher import ON_A_DEVICE, Ran, Watcher, memory
 from perf_diagnostics.records import Json
 
 SIGNAL = "denormal_numbers"
 STATES = "denormal_states"
+UNTRIED = "denormal_untried"
 
 #: So many numbers of a tensor are looked at, evenly spread; smaller tensors than that cost little whatever they hold.
 _LOOKED_AT = 512
@@ -43,11 +43,8 @@ _MOST_TOLD = 4
 #: So many numbers are multiplied to see what a denormal one costs, a few less than torch gives to a second thread.
 _NUMBERS, _TRIES = 1 << 14, 5
 
-#: Whole numbers of as many bits, without a sign, and the largest mantissa.
-_BITS: dict[torch.dtype, tuple[Any, Any]] = {
-    torch.float32: (np.uint32, np.uint32(2**23 - 1)),
-    torch.float64: (np.uint64, np.uint64(2**52 - 1)),
-}
+#: Whole numbers of as many bits, and the least with an exponent.
+_BITS = {torch.float32: (torch.int32, 1 << 23), torch.float64: (torch.int64, 1 << 52)}
 
 #: The part that backward takes of an LSTM's layer, forward and backward: 48 of 67 ms of one of 128 over 400 steps.
 _OF_BACKWARD = 0.7
@@ -69,7 +66,7 @@ class _Site:
     def __init__(self, told: dict[str, Json], shape: tuple[int, ...]) -> None:
         self.told, self.shape = told, shape
         self.most = 0.0
-        self.kinds: list[tuple[_Alike, Kind]] = []
+        self.kinds: list[_Alike] = []
 
 
 class DenormalNumbers(Watcher):
@@ -88,9 +85,10 @@ class DenormalNumbers(Watcher):
         self._lines = lines
         self._sites: dict[Any, _Site] = {}
         self._calls: defaultdict[_Alike, list[_Call]] = defaultdict(list)
-        self._met: set[_Alike] = set()
+        #: Those that met denormal numbers.
+        self._met: dict[_Alike, Kind] = {}
         #: The part of the numbers at a place in memory, when they were last made or read.
-        self._parts: dict[tuple[int, int], float] = {}
+        self._parts: dict[tuple[int, int, int], float] = {}
         self._again = TriedAgain({}, _BUDGET_S)
         self._whole = {False: 0.0, True: 0.0}
         self._on_device = False
@@ -101,8 +99,8 @@ class DenormalNumbers(Watcher):
             return
         self._whole[ran.in_backward] += ran.seconds
         given, made = [*ran.given()], [*ran.made()]
-        places = {one.data_ptr() for one in given}
-        changed = [one for one in made if one.data_ptr() not in places or any(one is another for another in given)]
+        before = {memory(one) for one in given}
+        changed = [one for one in made if memory(one) not in before or any(one is another for another in given)]
         if not changed:  # a view
             return
         alike = (ran.operator, tuple(one.shape for one in given))
@@ -118,12 +116,12 @@ class DenormalNumbers(Watcher):
             site = self._sites[key] = _Site(told, shape)
         site.most = max(site.most, part)
         if alike not in self._met:
-            self._met.add(alike)
-            site.kinds.append((alike, self._again.kind_of(ran)))
+            self._met[alike] = self._again.kind_of(ran)
+            site.kinds.append(alike)
 
     def _part(self, tensor: torch.Tensor, *, anew: bool = False) -> float:
         """Of what was looked at before, and not made ``anew``, as it was then."""
-        place = tensor.data_ptr(), tensor.numel()
+        place = memory(tensor), tensor.storage_offset(), tensor.numel()
         if anew or place not in self._parts:
             self._parts[place] = denormal_part(tensor)
         return self._parts[place]
@@ -140,14 +138,20 @@ class DenormalNumbers(Watcher):
     def told(self) -> dict[str, Json]:
         """For each line whose calls are slowed by denormal numbers: how many ``calls``, the largest ``part`` of a
         tensor's numbers that are, and of all operators' time the share that the calls take beyond what as many with
-        other numbers take.
+        other numbers take. By ``UNTRIED`` the share of the calls that could not be tried.
         """
         most = sorted(self._entries(), key=lambda one: -float(str(one["whole"])))
-        return {SIGNAL: [*most[:_MOST_TOLD]]}
+        untried = (
+            one.seconds
+            for alike, kind in self._met.items()
+            if self._again.again_s(kind) is None
+            for one in self._calls[alike]
+        )
+        return {SIGNAL: [*most[:_MOST_TOLD]], UNTRIED: _over(sum(untried), sum(self._whole.values()))}
 
     def _entries(self) -> Iterator[dict[str, Json]]:
         for site in self._sites.values():
-            slowed = [one for alike, kind in site.kinds for one in self._slowed(self._calls[alike], kind)]
+            slowed = [one for alike in site.kinds for one in self._slowed(self._calls[alike], self._met[alike])]
             if not slowed:
                 continue
             forward, backward = (
@@ -188,11 +192,12 @@ def denormal_part(tensor: torch.Tensor, numbers: int = _LOOKED_AT) -> float:
             return 0.0
     # An odd distance meets all columns of a matrix whose rows are a power of two.
     apart = max(1, numel // numbers) | 1
-    bits, mantissa = _BITS[tensor.dtype]
-    some = tensor.detach().as_strided((1 + (numel - 1) // apart,), (apart,)).numpy().view(bits)
-    # By their bits, which is quick: no exponent, but a mantissa; without the sign, and 0 less 1 is the largest.
-    denormal = int(np.count_nonzero((some << bits(1)) - bits(1) < mantissa << bits(1)))
-    return denormal / int(some.size)
+    # By operators, for what leaves a tensor otherwise counts as read by the script (see ``unseen_reads``). By their bits:
+    # a mantissa and no exponent, whatever the sign; no arithmetic with such numbers, which may take them for 0.
+    integers, exponent = _BITS[tensor.dtype]
+    some = tensor.detach().as_strided((1 + (numel - 1) // apart,), (apart,)).view(integers)
+    unsigned = some & torch.iinfo(integers).max
+    return int(torch.count_nonzero((unsigned > 0) & (unsigned < exponent))) / some.numel()
 
 
 def _is_looked_at(tensor: torch.Tensor) -> bool:

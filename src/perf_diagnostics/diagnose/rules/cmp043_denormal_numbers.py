@@ -90,10 +90,8 @@ class DenormalNumbers:
             )
         untried = facts.result.facts.get("denormal_untried")
         if graded is None and isinstance(untried, int | float) and untried >= self.info_share:
-            why = (
-                f"calls that take {percent(untried)} of operators' time meet such numbers, and could not be tried again"
-            )
-            raise NotMeasured("denormal_numbers", why)
+            part = percent(untried)
+            raise NotMeasured("denormal_numbers", f"calls that take {part} of operators' time could not be tried again")
         if graded is None:
             return cleared(self, f"denormal numbers take {percent(share.value)} of the step", *numbers)
         numbers += _parts(facts, lines)

@@ -121,7 +121,7 @@ class DenormalNumbers(Watcher):
 
     def _part(self, tensor: torch.Tensor, *, anew: bool = False) -> float:
         """Of what was looked at before, and not made ``anew``, as it was then."""
-        place = memory(tensor), tensor.storage_offset(), tensor.numel()
+        place = memory(tensor), int(tensor.storage_offset()), tensor.numel()
         if anew or place not in self._parts:
             self._parts[place] = denormal_part(tensor)
         return self._parts[place]
@@ -192,8 +192,8 @@ def denormal_part(tensor: torch.Tensor, numbers: int = _LOOKED_AT) -> float:
             return 0.0
     # An odd distance meets all columns of a matrix whose rows are a power of two.
     apart = max(1, numel // numbers) | 1
-    # By operators, for what leaves a tensor otherwise counts as read by the script (see ``unseen_reads``). By their bits:
-    # a mantissa and no exponent, whatever the sign; no arithmetic with such numbers, which may take them for 0.
+    # By operators, for what leaves a tensor otherwise counts as read by the script (see ``unseen_reads``). By their
+    # bits: a mantissa and no exponent, whatever the sign; no arithmetic with such numbers, which may take them for 0.
     integers, exponent = _BITS[tensor.dtype]
     some = tensor.detach().as_strided((1 + (numel - 1) // apart,), (apart,)).view(integers)
     unsigned = some & torch.iinfo(integers).max

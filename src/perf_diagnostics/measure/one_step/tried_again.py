@@ -240,7 +240,7 @@ class TriedAgain:
 
 def _quickest_s(run: _Run, until_s: float) -> float:
     """Seconds of the thread that the quickest of some tries takes: of the first where it outlasts that time."""
-    took = []
+    took: list[float] = []
     while not took or (len(took) < _TRIES and time.thread_time() < until_s):
         began = time.thread_time_ns()
         run()

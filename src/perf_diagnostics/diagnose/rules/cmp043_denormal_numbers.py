@@ -1,4 +1,4 @@
-"""CMP043: numbers so small that a processor takes a hundred times as long for an operation on them."""
+"""CMP043: numbers so small that a processor takes many times as long for an operation on them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SPARSE = Remedy(
 
 @dataclass(frozen=True)
 class DenormalNumbers:
-    """Operators, or the optimizer, compute with denormal numbers, for which a processor stops at each.
+    """Operators, or the optimizer, compute with denormal numbers, which takes many times as long.
 
     What it measures:
         In a step of a loop or trial on the CPU, which is none of those that count: of each tensor of float32 or float64

@@ -42,7 +42,7 @@ def test_a_backward_that_is_slowed_is_told_with_its_line_and_what_to_set() -> No
     finding = found(ask([line(0.6)]))
     assert finding.severity is Severity.WARNING
     # Of backward, which takes 40 % of the step, 60 %.
-    assert number(finding, "operators slowed by denormal numbers").value == pytest.approx(24)
+    assert number(finding, "slowing of operators by denormal numbers").value == pytest.approx(24)
     assert "576 operators at train.py:48 in main" in finding.summary
     assert finding.remedies[0].change == {"flush_denormals": True}
     assert finding.claims["backward"] == pytest.approx(0.24)

@@ -83,7 +83,7 @@ class DenormalNumbers:
         update = ask(_update, facts) or Interval(0.0, 0.0, 0.0, 1)
         share = _sum(slowed, update)
         graded = grade(share, ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share)))
-        numbers = [in_one_step("operators slowed by denormal numbers", slowed, limit=self.info_share)]
+        numbers = [in_one_step("slowing of operators by denormal numbers", slowed, limit=self.info_share)]
         if update.value:
             numbers.append(
                 evidence("update beyond what it takes with other numbers", update, "%", limit=self.info_share)

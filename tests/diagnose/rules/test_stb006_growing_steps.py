@@ -185,3 +185,15 @@ def test_more_work_for_the_model_may_be_meant_so():
     assert meant.severity is Severity.INFO and meant.recoverable.low == 0
     carried = found(ask_trial(RULE, **trial(backward=0.04 * (1 + LINE))))
     assert carried.severity is Severity.WARNING
+
+
+def test_what_grows_faster_than_the_model_is_warned_of_though_the_model_grows_as_well():
+    """A list that is sorted in each step leaves less and less of the cache to the model."""
+    model = {"forward": 0.05 * (1 + LINE), "backward": 0.04 * (1 + LINE)}
+    sorts = found(ask_trial(RULE, **trial(**model, other=0.001 + 0.2 * LINE)))
+    assert sorts.severity is Severity.WARNING
+    # Of 0.101 + 0.045 + 0.1 s: what could be won is the sorting's alone.
+    assert sorts.recoverable.high == pytest.approx(0.1 / 0.246, rel=0.1) and sorts.recoverable.low > 0.1
+    # Metrics of longer and longer sequences keep pace with the model.
+    pace = found(ask_trial(RULE, **trial(**model, other=0.05 * (1 + LINE))))
+    assert pace.severity is Severity.INFO and pace.recoverable.low == 0

@@ -30,6 +30,11 @@ class GrowingPhase:
     rise: Rising
     lost: Interval
 
+    @property
+    def relative(self) -> float:
+        """How much longer it is at the end than at first, as a part of that."""
+        return self.rise.last / self.rise.first - 1 if self.rise.first > 0 else math.inf
+
 
 def growing_phases(facts: TrialFacts) -> tuple[GrowingPhase, ...]:
     """The phases that surely rise over the trial, the one that lost most first; empty where all rise alike.
@@ -53,7 +58,7 @@ def growing_phases(facts: TrialFacts) -> tuple[GrowingPhase, ...]:
     found.sort(key=lambda one: -one.lost.value)
     if not found:
         return ()
-    most = max(one.rise.last / one.rise.first - 1 if one.rise.first > 0 else math.inf for one in found)
+    most = max(one.relative for one in found)
     own = most >= _NO_MACHINE - 1 or any(one < _BEHIND * most for one in relative)
     return tuple(found) if own else ()
 
@@ -64,6 +69,19 @@ def grows_with_forward(facts: TrialFacts) -> bool:
     if forward is None or backward is None:
         return False
     return _relative(forward.astype(np.float64)) >= _BEHIND * _relative(backward.astype(np.float64))
+
+
+def grows_beyond_forward(facts: TrialFacts, growing: Sequence[GrowingPhase]) -> tuple[GrowingPhase, ...]:
+    """Those that more work for the model does not explain: forward stays behind them.
+
+    What loading and moving a batch take grows with the batch, as backward does.
+    """
+    forward = facts.table.phase_ns(Phase.FORWARD)
+    if forward is None:
+        return tuple(growing)
+    pace = _relative(forward.astype(np.float64))
+    own = (one for one in growing if one.phase in (Phase.OPTIMIZER, Phase.OTHER))
+    return tuple(one for one in own if pace < _BEHIND * one.relative)
 
 
 def _relative(times: Float64) -> float:

@@ -35,6 +35,18 @@ def _needless(name: str, share: float, seed: int) -> TrialResult:
     return loop(seed, facts=facts)
 
 
+def _outside(share: float, seed: int) -> TrialResult:
+    """For this share of the step forward has NumPy at work, as long as its operators take the rest of it."""
+    share = min(0.9, share)
+    operators = HEALTHY_S[Phase.FORWARD]
+    seconds = _STEP_S * share / (1 - share)
+    told: dict[str, Json] = {**_LINE, "operators": 1, "seconds_forward": seconds, "of": "data"}
+    facts: dict[str, Json] = {"operator_seconds_forward": operators, "around_operators_seconds_forward": seconds}
+    facts |= {"operator_bytes_forward": 0, "operator_bytes_backward": 0}
+    facts |= {"outside_of_torch": [told], "outside_seconds_forward": seconds}
+    return loop(seed, {Phase.FORWARD: operators + seconds}, facts=facts)
+
+
 def _doses(code: str, name: str) -> tuple[Dose, ...]:
     return tuple(
         Dose(code=code, limit=limit, severity=severity, build=lambda share, seed: _needless(name, share, seed))
@@ -51,4 +63,6 @@ DOSES: tuple[Dose, ...] = (
     *_doses("CMP033", "known_answers"),
     *_doses("CMP038", "beside_the_loss"),
     *_doses("HST014", "repeated_calls"),
+    Dose(code="HST016", limit="info_share", severity=Severity.INFO, build=_outside),
+    Dose(code="HST016", limit="warn_share", build=_outside),
 )

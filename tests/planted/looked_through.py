@@ -7,7 +7,7 @@ from tests.planted.plant import Plant, Script, slower
 _OTHERS = ("INP001", "HST005", "HST006", "OPT001", "CMP017", "CMP020", "CMP021")
 
 #: What following the data through one step finds.
-_NEEDLESS = ("CMP027", "CMP028", "CMP029", "CMP030", "CMP032", "CMP033", "CMP038", "HST014")
+_NEEDLESS = ("CMP027", "CMP028", "CMP029", "CMP030", "CMP032", "CMP033", "CMP038", "HST014", "HST016")
 
 #: Several operators for what one of torch's does at once, and what they are not to be taken for.
 _COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030", "CMP032", "CMP034", "CMP039", "CMP040")
@@ -125,6 +125,16 @@ PLANTS = (
         "a script whose model weighs the features of each row by itself, in a loop",
         dose="64 rows of 512",
         steps=(450, 2400),
+        slower_by=1.5,
+    ),
+    _plant(
+        _NEEDLESS,
+        "HST016",
+        "spread-by-numpy",
+        "spread-by-torch",
+        "a script whose model has NumPy work on each row of its batch",
+        dose="64 rows, 65,536 differences each",
+        steps=(250, 1000),
         slower_by=1.5,
     ),
     _plant(

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -129,6 +130,27 @@ class Watched(torch.nn.Module):
         return self.last(hidden)
 
 
+class Spread(torch.nn.Module):
+    """Features beside how far each number of its row lies from the others: by NumPy for each row, or by sorting."""
+
+    def __init__(self, by_numpy):
+        super().__init__()
+        self.by_numpy = by_numpy
+        self.layers = torch.nn.Sequential(torch.nn.Linear(512, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 10))
+
+    def far(self, x):
+        if self.by_numpy:
+            return torch.from_numpy(np.stack([np.abs(row[:, None] - row).mean(1) for row in x.numpy()]))
+        ranked, order = x.sort(dim=1)
+        count, below = x.shape[1], ranked.cumsum(1)
+        place = torch.arange(1, count + 1)
+        far = ((2 * place - count) * ranked + below[:, -1:] - 2 * below) / count
+        return torch.zeros_like(x).scatter(1, order, far)
+
+    def forward(self, x):
+        return self.layers(torch.cat([x, self.far(x)], dim=1))
+
+
 class Pooled(torch.nn.Module):
     """Weighs features by their own softmax: of each row by itself, or of all rows at once."""
 
@@ -180,6 +202,8 @@ MODELS = {
     "kernel-kept": lambda: Smoothed(anew=False),
     "pooled-one-by-one": lambda: Pooled(each=True),
     "pooled-at-once": lambda: Pooled(each=False),
+    "spread-by-numpy": lambda: Spread(by_numpy=True),
+    "spread-by-torch": lambda: Spread(by_numpy=False),
     "watched-each": lambda: Watched(every=1),
     "watched-seldom": lambda: Watched(every=50),
 }

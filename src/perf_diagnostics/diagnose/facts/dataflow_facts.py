@@ -265,13 +265,13 @@ def removable(facts: TrialFacts, found: Sequence[Needless]) -> Interval:
     """The share of the step that goes when it is not done: forward's part, and at most what may go beside it."""
     share = share_of_step(found)
     outside = sum(one.outside for one in found)
-    whole = outside + sum(facts.share(phase).value for phase in (_phase_of_forward(facts), Phase.BACKWARD))
+    whole = outside + sum(facts.share(phase).value for phase in (phase_of_forward(facts), Phase.BACKWARD))
     forward = max(0.0, outside + sum(one.forward - one.instead for one in found))
     most = _MORE_THAN_OPERATORS * sum(one.taken + one.more for one in found)
     return Interval(share.value, min(share.value, forward), max(share.value, min(whole, most)), 1)
 
 
-def _phase_of_forward(facts: TrialFacts) -> Phase:
+def phase_of_forward(facts: TrialFacts) -> Phase:
     """Where the time of forward's operators lies: a loop that calls no model has none of that name."""
     return Phase.OTHER if facts.result.facts.get("operators_of_the_whole_step") is True else Phase.FORWARD
 
@@ -279,7 +279,7 @@ def _phase_of_forward(facts: TrialFacts) -> Phase:
 def by_phase(facts: TrialFacts, found: Sequence[Needless]) -> dict[str, float]:
     """The shares of the step that it takes of forward and of backward."""
     return {
-        str(_phase_of_forward(facts)): sum(one.forward for one in found),
+        str(phase_of_forward(facts)): sum(one.forward for one in found),
         str(Phase.BACKWARD): sum(one.backward for one in found),
     }
 
@@ -296,8 +296,10 @@ class _Looked:
         if not isinstance(told, list):
             raise not_looked_for(facts, name)
         self._of_a_second: dict[Phase, float] = {}
-        shares = {Phase.FORWARD: facts.share(_phase_of_forward(facts)), Phase.BACKWARD: facts.share(Phase.BACKWARD)}
-        python = _number(facts.result.facts.get("python_seconds_forward")) or 0.0
+        shares = {Phase.FORWARD: facts.share(phase_of_forward(facts)), Phase.BACKWARD: facts.share(Phase.BACKWARD)}
+        # What is worked on outside of torch is no operator's time either.
+        names = ("python_seconds_forward", "outside_seconds_forward")
+        python = sum(_number(facts.result.facts.get(name)) or 0.0 for name in names)
         for phase, share in shares.items():
             seconds = facts.number(f"operator_seconds_{phase}") + (python if phase is Phase.FORWARD else 0.0)
             self._of_a_second[phase] = share.value / seconds if seconds > 0 else 0.0
@@ -305,7 +307,7 @@ class _Looked:
         if not seconds > 0:
             raise NotMeasured(name, "the operators of the step that was looked through have no times")
         self._of_any = sum(share.value for share in shares.values()) / seconds
-        if _phase_of_forward(facts) is not Phase.FORWARD:
+        if phase_of_forward(facts) is not Phase.FORWARD:
             # Gradients that the loop asks for itself lie in other as well.
             self._of_a_second = dict.fromkeys(shares, self._of_any)
         entries = (one for one in told if isinstance(one, dict))

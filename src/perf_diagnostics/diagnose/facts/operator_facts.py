@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.facts.looked_through import not_looked_for
 from perf_diagnostics.diagnose.facts.recorded import place_of
 from perf_diagnostics.records import CodePlace, Json, Phase
@@ -90,9 +90,17 @@ def in_operators(facts: TrialFacts, phase: Phase, between: float = 0.5) -> float
     """The part of the thread's time in forward or backward that is for operators, 0…1, in the step looked at: that
     inside of them, and this part of what lies ``between`` them.
     """
-    inside = facts.number(f"operator_seconds_{phase}")
+    inside, outside = facts.number(f"operator_seconds_{phase}"), outside_of_torch_s(facts, phase)
     around = facts.number(f"around_operators_seconds_{phase}")
-    return (inside + between * around) / (inside + around) if inside > 0 else 0.0
+    return (inside + between * max(0.0, around - outside)) / (inside + around) if inside > 0 else 0.0
+
+
+def outside_of_torch_s(facts: TrialFacts, phase: Phase) -> float:
+    """What is worked on outside of torch in a phase, in s of the step looked at: it is no operator's, nor their calls'.
+
+    0 in backward, and in records that do not tell it.
+    """
+    return (ask(facts.number, "outside_seconds_forward") or 0.0) if phase is Phase.FORWARD else 0.0
 
 
 def repeated_share(facts: TrialFacts) -> Interval:
@@ -117,8 +125,9 @@ def repeated_share(facts: TrialFacts) -> Interval:
 def _repeated(facts: TrialFacts, phase: Phase, between: float) -> float:
     """The same of the thread's time in forward or backward, with this part of what lies between operators."""
     fixed, inside = facts.number(f"fixed_seconds_{phase}"), facts.number(f"operator_seconds_{phase}")
-    around = between * facts.number(f"around_operators_seconds_{phase}")
-    return min(1.0, (fixed + around) / (inside + around)) if inside > 0 else 0.0
+    outside = outside_of_torch_s(facts, phase)
+    around = between * max(0.0, facts.number(f"around_operators_seconds_{phase}") - outside)
+    return min(1.0, (fixed + around) / (inside + around + outside)) if inside > 0 else 0.0
 
 
 def _read(told: Json) -> OperatorsAt | None:

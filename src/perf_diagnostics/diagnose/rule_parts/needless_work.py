@@ -71,7 +71,7 @@ def _removable(facts: TrialFacts, found: Sequence[Needless]) -> Interval:
     return gone if beside.high is None else gone.reaching(beside.high)
 
 
-def and_more(found: Sequence[Needless]) -> str:
+def and_more(found: Sequence[object]) -> str:
     """``, and at 2 more lines``; empty for one."""
     return "" if len(found) < 2 else f", and at {counted(len(found) - 1, 'more line')}"
 

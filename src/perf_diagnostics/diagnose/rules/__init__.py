@@ -83,6 +83,7 @@ from perf_diagnostics.diagnose.rules.hst012_waits_inside_work import WaitsInside
 from perf_diagnostics.diagnose.rules.hst013_chores_inside_work import ChoresInsideWork
 from perf_diagnostics.diagnose.rules.hst014_small_calls_in_a_loop import SmallCallsInALoop
 from perf_diagnostics.diagnose.rules.hst015_page_faults import PageFaults
+from perf_diagnostics.diagnose.rules.hst016_work_outside_of_torch import WorkOutsideOfTorch
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
 from perf_diagnostics.diagnose.rules.inp002_slow_batches import SlowBatches
 from perf_diagnostics.diagnose.rules.inp003_too_few_workers import TooFewWorkers
@@ -168,6 +169,7 @@ RULES: tuple[Rule, ...] = (
     WaitsInsideWork(),
     ChoresInsideWork(),
     SmallCallsInALoop(),
+    WorkOutsideOfTorch(),
     PageFaults(),
     OptimizerHeavy(),
     ZeroGradMemset(),

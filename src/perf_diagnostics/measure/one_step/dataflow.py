@@ -27,6 +27,7 @@ from perf_diagnostics.measure.one_step.known_answers import KnownAnswers
 from perf_diagnostics.measure.one_step.operator_lines import backward_node, forward_node
 from perf_diagnostics.measure.one_step.operator_subscripts import subscript
 from perf_diagnostics.measure.one_step.operator_traits import Traits, traits_of
+from perf_diagnostics.measure.one_step.outside_of_torch import OutsideOfTorch
 from perf_diagnostics.measure.one_step.size_reads import only_decides
 from perf_diagnostics.measure.one_step.unchanging import Unchanging
 from perf_diagnostics.measure.one_step.unseen_reads import UnseenReads
@@ -99,13 +100,15 @@ class StepDataflow(Watcher):
 
     Args:
         storages: knows the memories of parameters, and those of an earlier step that was followed.
+        outside: is told what is read by other means than an operator.
     """
 
     signals: ClassVar[tuple[str, ...]] = (*SIGNALS, unchanging.SIGNAL)
     sees_beside: ClassVar[bool] = True
     sees_parts: ClassVar[bool] = True
 
-    def __init__(self, storages: Storages) -> None:
+    def __init__(self, storages: Storages, outside: OutsideOfTorch | None = None) -> None:
+        self._outside = outside
         self._columns, self._stacks = Columns(), Stacks()
         self.storages = self._storages = storages
         self._products = DenseProducts()
@@ -140,7 +143,8 @@ class StepDataflow(Watcher):
     def _gives_up(self) -> None:
         """Something runs on a device: there is nothing to weigh, and reading numbers would wait for it."""
         self._why_not = ON_A_DEVICE
-        self._unseen.end()
+        if self._outside is None:
+            self._unseen.end()
 
     def _outlives(self) -> None:
         """What lives here may be read where nothing is shown: what wrote it is used."""
@@ -178,7 +182,9 @@ class StepDataflow(Watcher):
     def read(self, tensor: torch.Tensor) -> None:
         """A tensor's numbers are read by other means than an operator; raises nothing."""
         try:
-            held = self._reads(tensor)
+            if self._outside is not None:
+                self._outside.read(tensor)
+            held = None if self._why_not else self._reads(tensor)
             if held is not None and held.writer >= 0:
                 self._columns.all_taken[held.writer] = len(self._columns)
         except FAULTS as fault:

@@ -82,7 +82,10 @@ class OperatorMode(LookingMode):  # type: ignore[no-untyped-call]
     def enter_backward(self) -> None:
         """``torch.autograd.backward`` begins, until :meth:`close`."""
         if self.is_open:
-            self._lap()
+            before = self._lap() * 1e-9
+            for number, watcher in enumerate(self.watchers):
+                if number not in self.problems:
+                    watcher.ends_forward(before)
         self.in_backward = True
 
     def leave_backward(self) -> None:

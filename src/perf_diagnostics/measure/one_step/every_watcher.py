@@ -19,6 +19,7 @@ from perf_diagnostics.measure.one_step.fixed_work import FixedWork
 from perf_diagnostics.measure.one_step.half_precision import HalfPrecision
 from perf_diagnostics.measure.one_step.operator_graph import OperatorGraph
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
+from perf_diagnostics.measure.one_step.outside_of_torch import OutsideOfTorch
 from perf_diagnostics.measure.one_step.product_orders import ProductOrders
 from perf_diagnostics.measure.one_step.recurrent_again import RecurrentAgain
 from perf_diagnostics.measure.one_step.single_precision import SinglePrecision
@@ -37,6 +38,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
     lines, at = OperatorLines(), [memory(one) for one in parameters]
     trained = [one for one in parameters if one.requires_grad]
     graph = OperatorGraph()
+    outside = OutsideOfTorch(at, lines)
     return [
         StepTotals(),
         FixedWork(trained),
@@ -53,7 +55,8 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         EarlierGraph(lines),
         DenormalNumbers(lines),
         WeightPenalties(graph, trained, lines),
-        StepDataflow(Storages(at, map(memory, trained))),
+        outside,
+        StepDataflow(Storages(at, map(memory, trained)), outside),
         SinglePrecision(lines),
         *([HalfPrecision()] if bfloat16_units() else []),
         RecurrentAgain(),

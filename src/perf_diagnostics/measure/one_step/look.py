@@ -20,6 +20,7 @@ from perf_diagnostics.measure.one_step.denormal_numbers import STATES, denormal_
 from perf_diagnostics.measure.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.measure.one_step.every_watcher import watchers_of
 from perf_diagnostics.measure.one_step.later_looks import LaterLooks
+from perf_diagnostics.measure.one_step.outside_of_torch import OutsideOfTorch
 from perf_diagnostics.measure.one_step.prefixes_again import PrefixesAgain
 from perf_diagnostics.measure.one_step.recurrent_again import RecurrentAgain
 from perf_diagnostics.measure.one_step.room import too_little_room
@@ -153,6 +154,8 @@ class StepLook:
                 for one in watchers:
                     if isinstance(one, StepDataflow):
                         one.storages.untrained = untrained
+                    if isinstance(one, OutsideOfTorch):
+                        one.also_of_models(untrained)
             else:
                 watchers = [StepDataflow(again.storages)]
             self._begins(OperatorMode(watchers), models, beside, shown=again is None)

@@ -68,6 +68,9 @@ class Watcher:
         """An operator has run."""
         raise NotImplementedError
 
+    def ends_forward(self, before: float) -> None:
+        """Backward is called, ``before`` s of the thread after the operator before; 0 where that is not known."""
+
     def step_ended(self) -> None:
         """No more operators are shown, whether it is asked what it tells or not: what it has put into torch goes."""
 

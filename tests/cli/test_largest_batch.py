@@ -53,6 +53,15 @@ def test_only_what_ran_is_recommended_and_a_faster_size_is_named() -> None:
     ]
 
 
+def test_data_that_ends_is_no_memory_that_does() -> None:
+    ended = Tried(size=65, fit=Fit.TOO_LARGE, why="one pass over the data has 64 samples", refused=True)
+    lines = answer(LargestBatch((tried(64, Fit.FITS), ended), tried(60, Fit.FITS)), Bounds())
+    assert lines[1:3] == [
+        "Smallest that did not run: batch 65: one pass over the data has 64 samples",
+        "Memory did not come to its end: a larger batch may fit.",
+    ]
+
+
 def test_a_search_that_fails_says_where_and_recommends_nothing() -> None:
     broken = tried(8, Fit.FAILED, "crashed: ValueError: bad shape")
     lines = answer(LargestBatch((tried(4, Fit.FITS), broken), None, broken), Bounds())

@@ -52,6 +52,8 @@ def test_every_ending_says_something_else(outcome: Outcome, fit: Fit) -> None:
 def test_settings_that_are_refused_are_an_error_unless_smaller_batches_ran() -> None:
     assert fit_of(outcome=Outcome.INVALID_SETTINGS, smaller_fitted=False) is Fit.FAILED
     assert fit_of(outcome=Outcome.INVALID_SETTINGS, smaller_fitted=True) is Fit.TOO_LARGE
+    refused = {one: judged(trial_of(outcome=one), smaller_fitted=True).refused for one in Outcome}
+    assert refused[Outcome.INVALID_SETTINGS] and not refused[Outcome.OUT_OF_MEMORY_DEVICE]
 
 
 def test_a_size_fits_only_if_a_step_had_so_many_samples() -> None:
@@ -59,7 +61,7 @@ def test_a_size_fits_only_if_a_step_had_so_many_samples() -> None:
     assert (whole.fit, whole.samples_per_s) == (Fit.FITS, pytest.approx(64))
     partial = judged(trial_of(batch_size=32, columns={"samples": 20}), smaller_fitted=True)
     assert partial.fit is Fit.TOO_LARGE
-    assert "the largest step had 20 of 32" in partial.why
+    assert "the largest step had 20 of 32" in partial.why and partial.refused
     # With accumulation over 2 batches a full step has 64.
     assert fit_of(batch_size=32, settings={"accumulation_steps": 2}) is Fit.FITS
 

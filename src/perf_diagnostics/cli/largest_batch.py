@@ -124,6 +124,8 @@ def answer(found: LargestBatch, bounds: Bounds) -> list[str]:
     lines.append(f"Largest batch that ran: {_sized(largest)}.")
     if found.too_large is not None:
         lines.append(f"Smallest that did not run: batch {found.too_large.size}: {found.too_large.why}")
+        if found.too_large.refused:
+            lines.append("Memory did not come to its end: a larger batch may fit.")
     elif found.ended_by is None:
         lines.append(f"That is the most that was to be tried ({bounds.most}); larger ones may fit.")
     if chosen is not None:

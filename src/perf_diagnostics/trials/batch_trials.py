@@ -143,7 +143,7 @@ def judged(result: TrialResult, *, smaller_fitted: bool) -> Tried:
         return _completed(result, size)
     why = result.reason or str(result.outcome)
     if result.outcome.out_of_memory or (result.outcome is Outcome.INVALID_SETTINGS and smaller_fitted):
-        return Tried(size=size, fit=Fit.TOO_LARGE, why=why)
+        return Tried(size=size, fit=Fit.TOO_LARGE, why=why, refused=not result.outcome.out_of_memory)
     if result.outcome in (Outcome.TIMEOUT, Outcome.SKIPPED_OVER_TIME_BUDGET):
         return Tried(size=size, fit=Fit.OUT_OF_TIME, why=why)
     fit = Fit.INTERRUPTED if result.outcome is Outcome.INTERRUPTED else Fit.FAILED
@@ -156,7 +156,7 @@ def _completed(result: TrialResult, size: int) -> Tried:
     most = int(steps.samples.max()) if len(steps) else 0
     if most < full:
         why = f"the data gave no batch of so many samples; the largest step had {most} of {full}"
-        return Tried(size=size, fit=Fit.TOO_LARGE, why=why)
+        return Tried(size=size, fit=Fit.TOO_LARGE, why=why, refused=True)
     wall_s = float(steps.wall_ns.sum()) / 1e9
     return Tried(
         size=size,

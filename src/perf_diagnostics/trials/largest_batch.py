@@ -28,7 +28,8 @@ class Tried:
     """One size and what came of it.
 
     Memory is the peak of the trial's processes on the host and of the allocator on the device, in bytes;
-    ``samples_per_s`` comes from three steps and is a hint.
+    ``samples_per_s`` comes from three steps and is a hint. ``refused`` says that the training has no batch of that
+    size, whatever the memory.
     """
 
     size: int
@@ -37,6 +38,7 @@ class Tried:
     host_peak_bytes: float | None = None
     device_peak_bytes: float | None = None
     samples_per_s: float | None = None
+    refused: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,9 +21,9 @@ MODEL = CodePlace(file="net.py", line=2, function="Net.forward", text="return se
 EDT = "scipy.ndimage._morphology.distance_transform_edt"
 
 
-def handed(of: str, seconds: float, *, line: int = 9, times: int = 1) -> dict[str, Any]:
+def handed(of: str, seconds: float, *, line: int = 9, **more: Any) -> dict[str, Any]:
     told: dict[str, Any] = {"file": AT.file, "line": line, "function": AT.function, "text": AT.text}
-    return told | {"of": of, "seconds_forward": seconds, "operators": times}
+    return told | {"of": of, "seconds_forward": seconds, "operators": 1, "makes": False, "until": 0} | more
 
 
 def step(*entries: dict[str, Any], rest: float = 0.0, **trial: Any) -> dict[str, Any]:
@@ -93,22 +93,51 @@ def test_what_no_loss_depends_on_is_done_seldom_whatever_it_is_of() -> None:
     assert role("method").severity is Severity.INFO
 
 
-def seen(roles: tuple[str, ...] = (), calls: tuple[str, ...] = (EDT,)) -> CodeSamples:
-    """Of 100 looks at forward 50 saw what the line has SciPy do."""
+def test_a_line_that_nobody_saw_at_work_is_not_what_no_loss_depends_on() -> None:
+    """Such as that which logs a number, and behind which others work on."""
+
+    def severity(looks: int, *, makes: bool = False) -> Severity:
+        trial = trial_of(**step(handed("model", 0.03, makes=makes)))
+        reply = RULE.check(TrialFacts.of(dataclasses.replace(trial, code=seen(("unread", "", ""), looks=looks))))
+        assert isinstance(reply, Finding)
+        return reply.severity
+
+    # The work is 0.3 of the step, and forward 0.6: half of the work are 25 of 100 looks.
+    assert severity(30) is Severity.WARNING and severity(20) is Severity.INFO
+    assert severity(30, makes=True) is Severity.INFO
+
+
+def test_what_may_be_of_the_model_is_only_mentioned_with_both_remedies() -> None:
+    finding = found(ask(handed("unclear", 0.03)))
+    assert finding.severity is Severity.INFO and finding.recoverable is not None and finding.recoverable.low == 0
+    assert "perhaps of the model's results" in finding.summary
+    assert finding.remedies[0].says.startswith("If it is not made of the model's") and len(finding.remedies) == 2
+
+
+def seen(
+    roles: tuple[str, ...] = (),
+    calls: tuple[str, ...] = (EDT,),
+    *,
+    looks: int = 50,
+    line: int = 9,
+    trains: bool = False,
+) -> CodeSamples:
+    """Of 100 looks at forward so many saw what the line has SciPy do."""
     paths = (
-        CodePath(phase="forward", places=(0, 1), looks=40, calls=calls),
+        CodePath(phase="forward", places=(0, 1), looks=looks - 10, calls=calls),
         CodePath(phase="forward", places=(0,), looks=10),
-        CodePath(phase="forward", places=(2,), looks=50, calls=("torch.nn.modules.linear.Linear.forward",)),
+        CodePath(phase="forward", places=(2,), looks=100 - looks, calls=("torch.nn.modules.linear.Linear.forward",)),
+        CodePath(phase="backward", places=(0 if trains else 2,), looks=70),
     )
-    places = (AT, INSIDE, MODEL)
+    places = (dataclasses.replace(AT, line=line), INSIDE, MODEL)
     return CodeSamples(
         places=places, paths=paths, roles=roles, interval_s=0.025, rare_interval_s=0.1, cpu_s=0.01, stretch_s=0.0
     )
 
 
 def test_who_is_at_work_is_named_with_the_line_that_has_it_do_so() -> None:
-    def of(code: CodeSamples) -> Finding:
-        trial: TrialResult = dataclasses.replace(trial_of(**step(handed("data", 0.03))), code=code)
+    def of(code: CodeSamples, **more: Any) -> Finding:
+        trial: TrialResult = dataclasses.replace(trial_of(**step(handed("data", 0.03, **more))), code=code)
         reply = RULE.check(TrialFacts.of(trial))
         assert isinstance(reply, Finding)
         return reply
@@ -116,14 +145,24 @@ def test_who_is_at_work_is_named_with_the_line_that_has_it_do_so() -> None:
     finding = of(seen())
     assert f"(mostly {EDT})" in finding.summary
     assert [line.place for line in finding.lines] == [INSIDE]
+    # The work may lie some lines below the one that reads.
+    below = of(seen(line=11), until=12)
+    assert [line.place for line in below.lines] == [INSIDE] and "mostly" in below.summary
+    assert of(seen(line=13), until=12).lines == () and of(seen(line=11)).lines == ()
+    assert "(in matchlib)" in of(seen(), library="matchlib").summary
     assert "mostly" not in of(seen(calls=())).summary
+    # A framework's own loop is what calls everything.
+    assert "mostly" not in of(seen(calls=("transformers.trainer.Trainer.train",), trains=True)).summary
     assert "mostly" not in of(seen(calls=("torch._tensor.Tensor.__array__",))).summary
 
 
 def test_on_a_device_it_is_the_looks_seconds_over_the_steps() -> None:
     facts = {"operator_seconds_forward": 0.0, "operator_bytes_forward": 1e6, "operator_bytes_backward": 2e6}
     facts |= {"outside_of_torch": [handed("data", 0.03)], "outside_seconds_forward": 0.03}
-    finding = found(ask_trial(RULE, forward=0.06, backward=0.04, facts=facts))
+    trial = {"forward": 0.06, "backward": 0.04, "facts": facts, "device": "cuda:0"}
+    finding = found(ask_trial(RULE, **trial))
+    # What was launched before may still run meanwhile.
+    assert finding.severity is Severity.INFO and finding.recoverable is not None and finding.recoverable.low == 0
     assert number(finding, "work outside of torch in forward").value == pytest.approx(30, rel=0.02)
 
 

@@ -49,8 +49,8 @@ _PARTS = {"INP007": "prepare", "OPT006": "before_update", "CMP021": "again"}
 #: What these find lies in the machine or between ranks: the lines at which it was met are no cause of it.
 _NOT_OF_LINES = (Family.PROCESSOR, Family.MEMORY, Family.COMMUNICATION, Family.EXPERIMENT, Family.SWEEP)
 
-#: The collector runs wherever the code happens to be.
-_ANYWHERE = ("HST005",)
+#: The collector runs wherever the code happens to be; and work outside of torch is where it says, or nobody saw it.
+_ANYWHERE = ("HST005", "HST016")
 
 
 #: These speak of the host's time in which none of torch's operators runs, whatever the phase.

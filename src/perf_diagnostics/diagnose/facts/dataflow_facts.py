@@ -296,10 +296,11 @@ class _Looked:
         if not isinstance(told, list):
             raise not_looked_for(facts, name)
         self._of_a_second: dict[Phase, float] = {}
+        self._most = dict.fromkeys((Phase.FORWARD, Phase.BACKWARD), 1.0)
         shares = {Phase.FORWARD: facts.share(phase_of_forward(facts)), Phase.BACKWARD: facts.share(Phase.BACKWARD)}
-        # What is worked on outside of torch is no operator's time either.
+        # What is worked on outside of torch is no operator's time either; what makes a tensor of numbers is in both.
         names = ("python_seconds_forward", "outside_seconds_forward")
-        python = sum(_number(facts.result.facts.get(name)) or 0.0 for name in names)
+        python = max(_number(facts.result.facts.get(name)) or 0.0 for name in names)
         for phase, share in shares.items():
             seconds = facts.number(f"operator_seconds_{phase}") + (python if phase is Phase.FORWARD else 0.0)
             self._of_a_second[phase] = share.value / seconds if seconds > 0 else 0.0
@@ -310,6 +311,8 @@ class _Looked:
         if phase_of_forward(facts) is not Phase.FORWARD:
             # Gradients that the loop asks for itself lie in other as well.
             self._of_a_second = dict.fromkeys(shares, self._of_any)
+        else:
+            self._most = {phase: share.value for phase, share in shares.items()}
         entries = (one for one in told if isinstance(one, dict))
         self.entries = [one for one in entries if _number(one.get("seconds_forward")) is not None]
 
@@ -322,12 +325,13 @@ class _Looked:
         )
 
     def seconds(self, told: Json, phase: Phase) -> float:
-        return (_number(told) or 0.0) * self._of_a_second[phase]
+        """As a share of the step; what other looks timed may have taken longer than all of the first one's phase."""
+        return min(self._most[phase], (_number(told) or 0.0) * self._of_a_second[phase])
 
     def outside(self, told: Json) -> float:
         """What lies in other or in forward, whose operators it is not among: backward tells what a second is."""
         room = 1.0 - sum(self._facts.share(phase).value for phase in (Phase.BACKWARD, Phase.OPTIMIZER))
-        return min(max(0.0, room), self.seconds(told, Phase.BACKWARD))
+        return min(max(0.0, room), (_number(told) or 0.0) * self._of_a_second[Phase.BACKWARD])
 
     def outside_of_phases(self, told: Json) -> float:
         """As :meth:`outside`; no more than lies in other, where it seems to lie there."""

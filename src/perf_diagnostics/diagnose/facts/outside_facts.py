@@ -10,29 +10,39 @@ from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.diagnose.facts.looked_through import not_looked_for
 from perf_diagnostics.diagnose.facts.operator_facts import operators_timed, outside_of_torch_s
 from perf_diagnostics.diagnose.facts.recorded import place_of
-from perf_diagnostics.records import CodePlace, Phase
+from perf_diagnostics.records import CodePlace, Json, Phase
 
 #: One step was timed: of another one a share may be so many times as small.
 _SCATTER = 1.5
 
-#: What was handed over: numbers that parameters went into, none such, or no tensor's.
-Of = Literal["model", "data", "python"]
+#: What was handed over: numbers that parameters went into, none such, or no tensor's; or it may be either.
+Of = Literal["model", "data", "python", "unclear"]
 
-_OF: tuple[Of, ...] = ("model", "data", "python")
+_OF: tuple[Of, ...] = ("model", "data", "python", "unclear")
 
 
 @dataclass(frozen=True)
 class OutsideWork:
     """What is worked on outside of torch once a line has handed it over: a share of the step, so many ``times`` in it.
 
-    ``unread`` says that no loss depends on the line, by the program's text.
+    It lies below that line, or up to the line ``until`` of the same function, where that is not 0; ``makes`` says that
+    a tensor is made of what comes of it, and ``library`` is the package whose ``forward`` reads, if one does.
     """
 
     place: CodePlace | None
     of: Of
     times: int
     share: Interval
-    unread: bool
+    makes: bool = False
+    until: int = 0
+    library: str = ""
+
+    def is_at(self, place: CodePlace) -> bool:
+        """Whether a line is one at which it is done, or asked for."""
+        own = self.place
+        if own is None or (place.file, place.function) != (own.file, own.function):
+            return False
+        return own.line <= place.line <= max(own.line, self.until)
 
 
 def worked_outside(facts: TrialFacts) -> tuple[OutsideWork, ...]:
@@ -48,20 +58,24 @@ def worked_outside(facts: TrialFacts) -> tuple[OutsideWork, ...]:
     told = facts.result.facts.get("outside_of_torch")
     if not isinstance(told, list):
         raise not_looked_for(facts, "outside_of_torch")
-    unread = _unread(facts)
-    found = []
-    for one in told:
-        if not isinstance(one, dict):
-            continue
-        seconds, times = one.get("seconds_forward"), one.get("operators")
-        of = next((name for name in _OF if name == one.get("of")), None)
-        if of is None or not isinstance(seconds, int | float) or isinstance(seconds, bool) or seconds < 0:
-            continue
-        place = place_of(one)
-        at = None if place is None else (place.file, place.line)
-        share = _share(facts, float(seconds))
-        found.append(OutsideWork(place, of, times if isinstance(times, int) else 1, share, at in unread))
+    found = [one for entry in told if isinstance(entry, dict) and (one := _read(facts, entry)) is not None]
     return tuple(sorted(found, key=lambda one: -one.share.value))
+
+
+def _read(facts: TrialFacts, told: dict[str, Json]) -> OutsideWork | None:
+    seconds, times, until, library = (told.get(name) for name in ("seconds_forward", "operators", "until", "library"))
+    of = next((name for name in _OF if name == told.get("of")), None)
+    if of is None or not isinstance(seconds, int | float) or isinstance(seconds, bool) or seconds < 0:
+        return None
+    return OutsideWork(
+        place_of(told),
+        of,
+        times if isinstance(times, int) else 1,
+        _share(facts, float(seconds)),
+        makes=told.get("makes") is True,
+        until=until if isinstance(until, int) else 0,
+        library=library if isinstance(library, str) else "",
+    )
 
 
 def together(found: tuple[OutsideWork, ...]) -> Interval:
@@ -83,11 +97,3 @@ def _share(facts: TrialFacts, seconds: float) -> Interval:
         length * min(1.0, seconds / (inside + outside + part * (around - outside))) for part in (1.0, 0.5, 0.0)
     )
     return Interval(value, low / _SCATTER, high, 1)
-
-
-def _unread(facts: TrialFacts) -> set[tuple[str, int]]:
-    code = facts.result.code
-    if code is None or not code.roles:
-        return set()
-    roles = zip(code.places, code.roles, strict=True)
-    return {(place.file, place.line) for place, role in roles if role == "unread"}

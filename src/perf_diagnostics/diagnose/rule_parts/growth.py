@@ -18,6 +18,9 @@ _LEAST_SHARE = 0.02
 #: A phase stays behind that grows by less than this part of what another one does, each relative to its own beginning.
 _BEHIND = 0.5
 
+#: Work beside the model that grows by more than so many times what the model does is not for longer batches.
+_BEYOND = 3.0
+
 #: What grows to so many times of what it was at first is no clock, and no other program's load.
 _NO_MACHINE = 2.0
 
@@ -34,6 +37,11 @@ class GrowingPhase:
     def relative(self) -> float:
         """How much longer it is at the end than at first, as a part of that."""
         return self.rise.last / self.rise.first - 1 if self.rise.first > 0 else math.inf
+
+    @property
+    def grown_s(self) -> float:
+        """How much longer it is at the end than at first, in s."""
+        return self.rise.last - self.rise.first
 
 
 def growing_phases(facts: TrialFacts) -> tuple[GrowingPhase, ...]:
@@ -71,17 +79,14 @@ def grows_with_forward(facts: TrialFacts) -> bool:
     return _relative(forward.astype(np.float64)) >= _BEHIND * _relative(backward.astype(np.float64))
 
 
-def grows_beyond_forward(facts: TrialFacts, growing: Sequence[GrowingPhase]) -> tuple[GrowingPhase, ...]:
-    """Those that more work for the model does not explain: forward stays behind them.
+def grows_beyond_model(growing: Sequence[GrowingPhase]) -> tuple[GrowingPhase, ...]:
+    """Those that more work for the model does not explain: each grew by more s than the model did, several times over.
 
-    What loading and moving a batch take grows with the batch, as backward does.
+    What loading and moving a batch take grows with the batch, as forward and backward do.
     """
-    forward = facts.table.phase_ns(Phase.FORWARD)
-    if forward is None:
-        return tuple(growing)
-    pace = _relative(forward.astype(np.float64))
+    model = sum(one.grown_s for one in growing if one.phase in (Phase.FORWARD, Phase.BACKWARD))
     own = (one for one in growing if one.phase in (Phase.OPTIMIZER, Phase.OTHER))
-    return tuple(one for one in own if pace < _BEHIND * one.relative)
+    return tuple(one for one in own if one.grown_s > _BEYOND * model)
 
 
 def _relative(times: Float64) -> float:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.facts.looked_through import not_looked_for
-from perf_diagnostics.diagnose.facts.operator_facts import operators_timed
+from perf_diagnostics.diagnose.facts.operator_facts import operators_timed, outside_of_torch_s
 from perf_diagnostics.records import Json, Phase
 
 #: How many times as fast as in float64 operators are in float32, forward and backward, by turns (torch 2.13, one core):
@@ -130,13 +130,13 @@ def _won_of(facts: TrialFacts, told: Mapping[str, Json], phase: Phase, assumed: 
     """The share of the step that forward, or backward, wins."""
     doubles, tried_s, single_s = (_number(told, name.format(phase)) for name in ("{}", "tried_{}", "single_{}"))
     inside = ask(facts.number, f"operator_seconds_{phase}") or doubles
-    around = ask(facts.number, f"around_operators_seconds_{phase}") or 0.0
+    around, outside = ask(facts.number, f"around_operators_seconds_{phase}") or 0.0, outside_of_torch_s(facts, phase)
     if not inside > 0:
         return 0.0
     left = min(tried_s, single_s * assumed.off)
     saved = tried_s - left + max(0.0, doubles - tried_s) * (1 - 1 / assumed.others)
     part = min(1.0, saved / inside)
-    return facts.share(phase).value * part * (inside + assumed.between * around) / (inside + around)
+    return facts.share(phase).value * part * (inside + assumed.between * max(0.0, around - outside)) / (inside + around)
 
 
 def _and_the_rest(facts: TrialFacts, won: Interval) -> Interval:

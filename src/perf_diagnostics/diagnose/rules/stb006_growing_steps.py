@@ -18,7 +18,7 @@ from perf_diagnostics.diagnose.rule_parts.growing_lines import GrowingLine, grow
 from perf_diagnostics.diagnose.rule_parts.growth import (
     GrowingPhase,
     growing_phases,
-    grows_beyond_forward,
+    grows_beyond_model,
     grows_with_forward,
     lost_to,
 )
@@ -54,8 +54,8 @@ class GrowingSteps:
         Batches that get longer make steps that do; where tokens were counted that is seen. A machine that slows down
         slows all phases alike, of which nothing is said here (EXP004). A curriculum that trains on more and more is
         meant so: where backward takes longer with forward it is only mentioned, unless the optimizer or what is outside
-        of the phases grows faster still. How it will go on is not known: a list
-        that is emptied after each pass grows only so long.
+        of the phases grows by three times as much as both, and then that is told alone. How it will go on is not known:
+        a list that is emptied after each pass grows only so long.
     """
 
     code: ClassVar[str] = "STB006"
@@ -82,22 +82,27 @@ class GrowingSteps:
             return cleared(self, f"the {_how(growing[0])}: {percent_between(share)} of all time", number)
         if explained_by_length(facts, self.explained) is not None:
             return cleared(self, "the length of the batch explains the longer steps (STB001)", number)
-        lines = {one.phase: growing_lines(facts, one.phase) for one in growing}
         with_forward = grows_with_forward(facts)
-        more_work = with_forward and Phase.BACKWARD in lines
+        more_work = with_forward and any(one.phase is Phase.BACKWARD for one in growing)
+        beyond = grows_beyond_model(growing) if more_work else ()
+        by_itself = grade(lost_to(beyond), levels) if beyond else None
+        if by_itself is not None:
+            # The model grows beside it, for want of cache perhaps.
+            growing, graded, more_work, with_forward = beyond, by_itself, False, False
+            share = lost_to(growing)
+            number = evidence("above the level of the first steps", share, "%", limit=self.lost_share)
+        lines = {one.phase: growing_lines(facts, one.phase) for one in growing}
         if more_work:
             # The line that starts a backward says nothing of what it does, which is what forward did.
             lines |= {Phase.BACKWARD: (), Phase.FORWARD: growing_lines(facts, Phase.FORWARD)}
-        # More and more work for the model is as often meant as not: a curriculum. What grows faster is not.
-        beyond = grows_beyond_forward(facts, growing) if more_work else growing
-        meant = not beyond or grade(lost_to(beyond), levels) is None
         named = sorted((line for found in lines.values() for line in found), key=lambda one: -one.line.share.value)
         at_end = min(1.0, sum(one.rise.last - one.rise.first for one in growing) / _last_step_s(facts))
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=Severity.INFO if meant else graded.severity,
+            # More and more work for the model is as often meant as not: a curriculum.
+            severity=Severity.INFO if more_work else graded.severity,
             summary=f"The {_how(growing[0])}{_also(growing[1:])}: {percent(at_end)} of the last steps, and "
             f"{percent_between(share)} of all time, lie above the level of the first."
             f"{'' if with_forward else _carried(facts, growing)}",
@@ -109,9 +114,7 @@ class GrowingSteps:
                 *_parts(named[:_MOST_LINES]),
             ),
             remedies=against_growth([(one.phase, lines[one.phase]) for one in growing], with_forward=with_forward),
-            recoverable=recoverable(share, self.family, realised=0.0)
-            if meant
-            else recoverable(lost_to(beyond), self.family),
+            recoverable=recoverable(share, self.family, realised=0.0 if more_work else None),
             # That no steady part was found is what the finding itself is about: nothing is taken off for it.
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage),
             claims={str(one.phase): one.lost.value for one in growing},

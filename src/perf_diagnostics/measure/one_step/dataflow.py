@@ -7,7 +7,7 @@ Each memory has a value, a number that two memories share exactly if the same op
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from types import FrameType
@@ -179,16 +179,19 @@ class StepDataflow(Watcher):
                 held.base = int(tensor.storage_offset())
                 held.is_given(1 << number, hash(("given", number, place)), handed=True)
 
-    def read(self, tensor: torch.Tensor) -> None:
-        """A tensor's numbers are read by other means than an operator; raises nothing."""
+    def read(self, tensor: torch.Tensor) -> Callable[[], None] | None:
+        """A tensor's numbers are read by other means than an operator; raises nothing.
+
+        Returns:
+            What is to be called when they have been.
+        """
         try:
-            if self._outside is not None:
-                self._outside.read(tensor)
             held = None if self._why_not else self._reads(tensor)
             if held is not None and held.writer >= 0:
                 self._columns.all_taken[held.writer] = len(self._columns)
         except FAULTS as fault:
             self._why_not = in_words(fault)
+        return None if self._outside is None else self._outside.read(tensor)
 
     def measured(self, tensor: torch.Tensor, asked: FrameType) -> None:
         """Its size is asked for: where numbers decided it, they are read unless the size only decides what runs."""

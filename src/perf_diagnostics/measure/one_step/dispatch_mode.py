@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from weakref import ref
 
 import torch
 
@@ -38,6 +39,8 @@ class OperatorMode(LookingMode):  # type: ignore[no-untyped-call]
     def __init__(self, watchers: Sequence[Watcher]) -> None:
         super().__init__()
         self.watchers = watchers
+        for one in watchers:
+            one.shown_by(ref(self))
         #: Whether ``torch.autograd.backward`` is under way; what the engine itself tells comes first.
         self.in_backward = False
         #: Whether what runs is a model's that is called beside those that are trained.
@@ -68,11 +71,42 @@ class OperatorMode(LookingMode):  # type: ignore[no-untyped-call]
             if self.beside and not beside:
                 self._lap()
                 self.beside = False
+                self._tells(lambda one: one.forward_begins())
             return
         self.beside = beside
         self._begin_to_show()
+        if not beside:
+            self._tells(lambda one: one.forward_begins())
         mode_stack.put_on(self)
         self._since = _clock()
+
+    def _tells(self, what: Callable[[Watcher], None]) -> None:
+        """Each watcher that still looks, and what it does of it is no time of the script's."""
+        for number, watcher in enumerate(self.watchers):
+            if number not in self.problems:
+                try:
+                    what(watcher)
+                except FAULTS as fault:
+                    self.problems[number] = in_words(fault)
+        self._since = _clock()
+
+    def model_called(self, *, begins: bool) -> None:
+        """A call of a model that is trained begins, or is over."""
+        if self.is_open:
+            since = self._since
+            self._tells(lambda one: one.model_called(begins=begins))
+            self._since = since
+
+    @contextmanager
+    def interrupted(self) -> Iterator[float]:
+        """What is done meanwhile is the look's own; gives how long the thread ran before, in s, since the operator
+        before or the last such interruption.
+        """
+        before = self._lap() * 1e-9
+        try:
+            yield before
+        finally:
+            self._since = _clock()
 
     def _begin_to_show(self) -> None:
         for number, watcher in enumerate(self.watchers):
@@ -83,9 +117,7 @@ class OperatorMode(LookingMode):  # type: ignore[no-untyped-call]
         """``torch.autograd.backward`` begins, until :meth:`close`."""
         if self.is_open:
             before = self._lap() * 1e-9
-            for number, watcher in enumerate(self.watchers):
-                if number not in self.problems:
-                    watcher.ends_forward(before)
+            self._tells(lambda one: one.ends_forward(before))
         self.in_backward = True
 
     def leave_backward(self) -> None:

@@ -17,6 +17,7 @@ from perf_diagnostics.measure.one_step.drawn_masks import DrawnMasks
 from perf_diagnostics.measure.one_step.earlier_graph import EarlierGraph
 from perf_diagnostics.measure.one_step.fixed_work import FixedWork
 from perf_diagnostics.measure.one_step.half_precision import HalfPrecision
+from perf_diagnostics.measure.one_step.more_rows import MoreRows
 from perf_diagnostics.measure.one_step.operator_graph import OperatorGraph
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
 from perf_diagnostics.measure.one_step.outside_of_torch import OutsideOfTorch
@@ -49,6 +50,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         ZeroFactors(graph, lines),
         ComposedAttention(graph, lines),
         ProductOrders(graph, at, lines),
+        MoreRows(graph, lines),
         WrittenOut(graph, lines),
         DiagonalMatrices(graph, lines),
         DrawnMasks(graph, lines),

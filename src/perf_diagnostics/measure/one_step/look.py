@@ -148,14 +148,16 @@ class StepLook:
                 watchers = watchers_of(parameters)
                 trains = self._may_be_trained()
                 own = [one for model in models for one in model.parameters()]
-                others = chain(*(model.parameters() for model in beside), (one for one in own if not trains(one)))
+                others = [*chain(*(model.parameters() for model in beside)), *(one for one in own if not trains(one))]
                 untrained = {memory(one) for one in others if one.is_cpu}
+                kept = [*others, *chain(*(model.buffers() for model in (*models, *beside)))]
                 untrained -= {memory(one) for one in own if one.is_cpu and trains(one)}  # they may be tied
                 for one in watchers:
                     if isinstance(one, StepDataflow):
                         one.storages.untrained = untrained
                     if isinstance(one, OutsideOfTorch):
-                        one.also_of_models(untrained)
+                        one.also_kept(map(memory, kept))
+                        one.elsewhere = self._elsewhere or bool
             else:
                 watchers = [StepDataflow(again.storages)]
             self._begins(OperatorMode(watchers), models, beside, shown=again is None)
@@ -404,6 +406,7 @@ class StepLook:
                     opened = self._opens(mode)
                 elif not model.training:  # an evaluation, and no backward comes
                     mode.close()
+                mode.model_called(begins=True)
                 self._shows_call(mode, model, args, kwargs)
                 ends = self._goes_on(mode, model, args, kwargs)
             try:
@@ -413,6 +416,8 @@ class StepLook:
                     mode.close()
                 raise
             finally:
+                with self._observations.guard(SIGNAL):
+                    mode.model_called(begins=False)
                 if ends is not None:
                     ends()
 

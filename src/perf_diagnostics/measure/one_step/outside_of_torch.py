@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import Any, ClassVar, NamedTuple
+from weakref import ReferenceType
 
 import torch
 
+from perf_diagnostics.measure.faults import FAULTS
+from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
-from perf_diagnostics.measure.one_step.watcher import Ran, Watcher, memory
+from perf_diagnostics.measure.one_step.watcher import Ran, Shows, Watcher, memory
 from perf_diagnostics.records import Json
 
 SIGNAL = "outside_of_torch"
@@ -19,20 +21,33 @@ SECONDS = "outside_seconds_forward"
 #: Less of the thread's time between two operators, in s, is what Python takes to call the next one.
 _LEAST_S = 200e-6
 
-_MOST_TOLD = 4
+_MOST_TOLD = 8
 
-#: What gives a number to Python, what makes a tensor of Python's numbers and arrays, and what ``numpy()`` begins with.
-_NUMBER, _MADE, _DETACHED = torch.ops.aten._local_scalar_dense, torch.ops.aten.lift_fresh, torch.ops.aten.detach
+#: What gives a number to Python, and what makes a tensor of Python's numbers and arrays.
+_NUMBER, _MADE = torch.ops.aten._local_scalar_dense, torch.ops.aten.lift_fresh
 
-_clock = time.thread_time
+#: What is worked on, the least sure one last.
+_OF = ("data", "python", "unclear", "model")
 
 
 class _Read(NamedTuple):
-    """The line at which a tensor was read, as a key and as facts tell it, and what it depends on."""
+    """A tensor's numbers were read: the line as a key and as facts tell it, what they depend on, whether it is one."""
 
     key: Any
     told: dict[str, Json]
     of: str
+    is_number: bool
+
+
+class _Gap(NamedTuple):
+    """The thread ran for so long, in s, and no operator."""
+
+    key: Any
+    told: dict[str, Json]
+    of: str
+    seconds: float
+    makes: bool
+    until: int
 
 
 class _Site:
@@ -40,14 +55,25 @@ class _Site:
 
     def __init__(self, told: dict[str, Json]) -> None:
         self.told = told
-        self.seconds, self.times, self.of = 0.0, 0, ""
+        self.seconds, self.times, self.of, self.makes, self.until = 0.0, 0, "", False, 0
+
+    def add(self, gap: _Gap) -> None:
+        self.seconds += gap.seconds
+        self.times += 1
+        self.of = max(self.of, gap.of, key=lambda of: _OF.index(of) if of else -1)
+        self.makes |= gap.makes
+        self.until = max(self.until, gap.until)
 
 
 class OutsideOfTorch(Watcher):
-    """Adds up the thread's time between operators of forward, where a tensor was read before or made of numbers after.
+    """Adds up the thread's time between operators of forward after a tensor was read, or before one is made of numbers.
 
-    It is told for the line that read, or else for that which made the tensor, with what was handed over: ``model``,
-    numbers that parameters went into; ``data``, none of that kind; ``python``, no tensor's.
+    Of the time between two operators it is that after the read. It is told for the line that read, or else for that
+    which made the tensor, with what was handed over: ``model``, numbers that parameters went into; ``data``, none of
+    that kind; ``python``, no tensor's; ``unclear`` where the model's numbers had been handed out before, so that they
+    may be what is worked on.
+
+    What lies between two calls of models is not forward's, and not told.
 
     Args:
         parameters: where the memories of parameters begin.
@@ -60,106 +86,154 @@ class OutsideOfTorch(Watcher):
 
     def __init__(self, parameters: Iterable[int], lines: OperatorLines) -> None:
         self._lines = lines
-        #: Memories that parameters went into, and those of which it is known what did.
-        self._of_model = {one for one in parameters if one}
-        self._known: set[int] = set()
+        #: Memories of what the training keeps in its models, and of what that went into.
+        self._kept = {one for one in parameters if one}
+        self._of_model: set[int] = set()
         self._sites: dict[Any, _Site] = {}
-        self._opened = False
+        #: Those of which it is not known yet whether another call of a model follows.
+        self._pending: list[_Gap] = []
+        self._depth = 0
+        self._mode: ReferenceType[Shows] | None = None
         self._thread = 0
-        #: Where a tensor was read first after the last operator, and last.
-        self._first: _Read | None = None
-        self._last: _Read | None = None
-        #: What all arrays that were read until now depend on.
+        #: Whether what goes on is forward, and what was read last, if no operator ran since.
+        self._counts = False
+        self._read: _Read | None = None
+        #: How many methods that read are under way, one inside of the other.
+        self._reading = 0
+        #: What the arrays and lists depend on that were handed out until now, and whether a number of the model's was.
         self._given_out = ""
-        #: What looking for the line took since the last operator, in s of the thread.
-        self._looked_s = 0.0
+        self._number_of_model = False
+        self._why_not = ""
+        #: Whether the loader or an optimizer is at work.
+        self.elsewhere: Callable[[], bool] = bool
 
-    def also_of_models(self, memories: Iterable[int]) -> None:
-        """Those of parameters that nobody trains."""
-        self._of_model |= {one for one in memories if one}
+    def also_kept(self, memories: Iterable[int]) -> None:
+        """Those of models' buffers, and of parameters that nobody trains."""
+        self._kept |= {one for one in memories if one}
+
+    def shown_by(self, mode: ReferenceType[Shows]) -> None:
+        self._mode = mode
 
     def opens(self) -> None:
         self._pauses()
         self._thread = get_ident()
 
+    def forward_begins(self) -> None:
+        self._read, self._counts = None, True
+        self._thread = get_ident()
+
+    def model_called(self, *, begins: bool) -> None:
+        if begins:
+            if not self._depth:
+                self._pending.clear()
+            self._depth += 1
+        else:
+            self._depth = max(0, self._depth - 1)
+            if not self._depth:
+                self._books()
+
     def _pauses(self) -> None:
         """What lies between the last operator and the next one is not known to be forward's."""
-        self._opened, self._first, self._last, self._looked_s = False, None, None, 0.0
+        self._read, self._counts = None, False
 
-    def read(self, tensor: torch.Tensor) -> None:
-        """A tensor's numbers are read by other means than an operator."""
-        if get_ident() == self._thread:
-            of = self._depends(tensor)
-            self._leaves(of)
+    def read(self, tensor: torch.Tensor) -> Callable[[], None] | None:
+        """A tensor's numbers are read by other means than an operator; gives what is to be called when that is over."""
+        if get_ident() != self._thread:
+            return None
+        mode = None if self._mode is None else self._mode()
+        if mode is None or not mode.is_open or self._why_not:
+            return None
+        self._reading += 1
+        if self._reading == 1:
+            try:
+                self._is_read(mode, tensor)
+            except FAULTS as fault:
+                self._why_not = in_words(fault)
+        return self._read_over
+
+    def _read_over(self) -> None:
+        self._reading = max(0, self._reading - 1)
+
+    def _is_read(self, mode: Shows, tensor: torch.Tensor) -> None:
+        with mode.interrupted() as before:
+            if self.elsewhere():
+                self._pauses()
+                return
+            self._passed(before, made=False)
+            of = "model" if tensor.requires_grad or memory(tensor) in (self._of_model | self._kept) else "data"
+            self._read = _Read(*self._lines.line(), of, is_number=False)
             self._given_out = "model" if "model" in (self._given_out, of) else of
 
-    def _leaves(self, of: str) -> None:
-        began = _clock()
-        self._last = _Read(*self._lines.line(), of)
-        if self._first is None:
-            self._first = self._last
-        elif of == "model":
-            self._first = self._first._replace(of=of)
-        self._looked_s += _clock() - began
-
-    def _depends(self, tensor: torch.Tensor) -> str:
-        at = memory(tensor)
-        # What was made of numbers that had been read may depend on all that was.
-        made_of_read = self._given_out == "model" and at not in self._known
-        return "model" if at in self._of_model or tensor.requires_grad or made_of_read else "data"
-
     def see(self, ran: Ran) -> None:
-        if ran.in_backward:
+        if self._reading or self._why_not:
+            return
+        if ran.in_backward or self.elsewhere():
             self._pauses()
             return
-        if ran.operator is _DETACHED and self._last is not None:
-            # Belongs to the last read; what lies before it is the work of those before.
-            if self._opened and self._first is not self._last:
-                self._works(ran.before - self._looked_s, made=False)
-            self._first, self._looked_s = self._last, 0.0
-            return
-        if self._opened:
-            self._works(ran.before - self._looked_s, made=ran.operator is _MADE)
-        self._pauses()
-        self._opened = not ran.beside
-        given, made = ([memory(one) for one in some] for some in ([*ran.given()], [*ran.made()]))
-        of_model = not self._of_model.isdisjoint(given)
+        self._passed(ran.before, made=ran.operator is _MADE)
+        self._read, self._counts = None, not ran.beside
+        given, made = ({memory(one) for one in some} for some in ([*ran.given()], [*ran.made()]))
+        of_model = not (self._of_model.isdisjoint(given) and self._kept.isdisjoint(given))
+        if ran.operator is _MADE:
+            of_model = of_model or self._given_out == "model" or self._number_of_model
         if ran.operator is _NUMBER:
-            self._leaves("model" if of_model else "data")
-            return
-        if of_model:
-            self._of_model.update(made)
-        elif not self._of_model.isdisjoint(made):
-            self._of_model.difference_update({*made} - {*given})
-        self._known.update(given, made)
+            self._number_of_model = self._number_of_model or of_model
+            self._read = _Read(*self._lines.line(), "model" if of_model else "data", is_number=True)
+        elif of_model:
+            self._of_model |= made or given  # what gives nothing writes into what it is given
+        else:
+            self._of_model -= made - given
 
     def passes_over(self, ran: Ran) -> None:
         """What lies around it is not looked at."""
         self._pauses()
 
     def ends_forward(self, before: float) -> None:
-        if self._opened:
-            self._works(before - self._looked_s, made=False)
+        if not self._reading and not self._why_not:
+            self._passed(before, made=False)
         self._pauses()
+        self._books()
 
-    def _works(self, seconds: float, *, made: bool) -> None:
-        """So long the thread ran between the last operator and this one."""
-        if seconds < _LEAST_S or not (made or self._first is not None):
+    def _passed(self, seconds: float, *, made: bool) -> None:
+        """So long the thread ran since the last operator, or the last read."""
+        read = self._read
+        if not self._counts or seconds < _LEAST_S or not (made or read is not None):
             return
-        key, told, of = self._first or _Read(*self._lines.line(), self._given_out or "python")
-        site = self._sites.setdefault(key, _Site(told))
-        site.seconds += seconds
-        site.times += 1
-        site.of = "model" if "model" in (site.of, of) else of
+        here, told = self._lines.line()
+        if read is None or (read.is_number and made):
+            of_model = self._given_out == "model" or (read is not None and read.of == "model")
+            self._pending.append(_Gap(here, told, "unclear" if of_model else "python", seconds, made, 0))
+            return
+        of = "unclear" if read.of == "data" and self._given_out == "model" else read.of
+        same = here is not None and read.key is not None and here[0] is read.key[0]
+        self._pending.append(_Gap(read.key, read.told, of, seconds, made, max(0, here[1]) if same and here else 0))
+
+    def _books(self) -> None:
+        for gap in self._pending:
+            self._sites.setdefault(gap.key, _Site(gap.told)).add(gap)
+        self._pending.clear()
+
+    @property
+    def why_not(self) -> str:
+        return self._why_not
 
     @property
     def told(self) -> dict[str, Json]:
-        """For each line ``seconds_forward``, ``operators``, how many times it was, and ``of``, what was handed over;
-        by ``SECONDS`` what all of it takes.
+        """For each line ``seconds_forward``, ``operators``, how many times it was, ``of``, what was handed over,
+        whether a tensor was made of what came of it (``makes``), and the line of the same function ``until`` which it
+        was; by ``SECONDS`` what all of it takes.
         """
+        self._books()
         most = sorted(self._sites.values(), key=lambda site: -site.seconds)
         entries: list[Json] = [
-            {**site.told, "operators": site.times, "seconds_forward": site.seconds, "of": site.of}
+            {
+                **site.told,
+                "operators": site.times,
+                "seconds_forward": site.seconds,
+                "of": site.of,
+                "makes": site.makes,
+                "until": site.until,
+            }
             for site in most[:_MOST_TOLD]
         ]
         return {SIGNAL: entries, SECONDS: sum(site.seconds for site in most)}

@@ -21,14 +21,15 @@ class UnseenReads:
     """Puts functions in the places of torch's that tell who is read, and then do what those do.
 
     Args:
-        read: is told each tensor; kept weakly, and all comes off when whom it belongs to is gone.
+        read: is told each tensor, and may give what is to be called when it has been read; kept weakly, and all
+            comes off when whom it belongs to is gone.
         measured: is told each tensor whose size is asked for, and by which frame; kept as ``read``.
     """
 
     def __init__(
-        self, read: Callable[[torch.Tensor], None], measured: Callable[[torch.Tensor, FrameType], None]
+        self, read: Callable[[torch.Tensor], Any], measured: Callable[[torch.Tensor, FrameType], None]
     ) -> None:
-        self._read: weakref.WeakMethod[Callable[[torch.Tensor], None]] = weakref.WeakMethod(read)
+        self._read: weakref.WeakMethod[Callable[[torch.Tensor], Any]] = weakref.WeakMethod(read)
         self._measured: weakref.WeakMethod[Callable[[torch.Tensor, FrameType], None]] = weakref.WeakMethod(measured)
         self._before: dict[str, Any] = {}
         self._ours: dict[str, Any] = {}
@@ -77,9 +78,12 @@ def _with_frame(measured: Callable[[torch.Tensor, FrameType], None] | None) -> C
 def _stand_in(name: str, original: Any, told: Any) -> Any:
     def reader(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         read = told()
-        if read is not None:
-            read(tensor)
-        return original(tensor, *args, **kwargs)
+        over = None if read is None else read(tensor)
+        try:
+            return original(tensor, *args, **kwargs)
+        finally:
+            if over is not None:
+                over()
 
     reader.__name__ = name
     return reader

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, NamedTuple, Protocol
+from weakref import ReferenceType
 
 import torch
 
@@ -43,6 +45,19 @@ class Ran(NamedTuple):
         return tensors_of(self.result)
 
 
+class Shows(Protocol):
+    """Who shows operators to watchers."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether operators of this thread are shown."""
+
+    def interrupted(self) -> AbstractContextManager[float]:
+        """What is done meanwhile is the look's own; gives how long the thread ran before, in s, since the operator
+        before or the last such interruption.
+        """
+
+
 class Watcher:
     """Is shown every operator of a step's forward, loss and backward in its order, after it has run.
 
@@ -67,6 +82,15 @@ class Watcher:
     def see(self, ran: Ran) -> None:
         """An operator has run."""
         raise NotImplementedError
+
+    def shown_by(self, mode: ReferenceType[Shows]) -> None:
+        """Who shows it the operators."""
+
+    def forward_begins(self) -> None:
+        """From here on they are forward's, whatever they were before."""
+
+    def model_called(self, *, begins: bool) -> None:
+        """A call of a model that is trained begins, or is over; calls may lie one inside of the other."""
 
     def ends_forward(self, before: float) -> None:
         """Backward is called, ``before`` s of the thread after the operator before; 0 where that is not known."""

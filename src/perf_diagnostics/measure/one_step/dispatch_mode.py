@@ -71,6 +71,7 @@ class OperatorMode(LookingMode):  # type: ignore[no-untyped-call]
             if self.beside and not beside:
                 self._lap()
                 self.beside = False
+                self._shows_again()
                 self._tells(lambda one: one.forward_begins())
             return
         self.beside = beside
@@ -79,6 +80,13 @@ class OperatorMode(LookingMode):  # type: ignore[no-untyped-call]
             self._tells(lambda one: one.forward_begins())
         mode_stack.put_on(self)
         self._since = _clock()
+
+    def _shows_again(self) -> None:
+        """Nothing is hidden any more; what was is told of first."""
+        if self._hid:
+            self._hid = False
+            self._begin_to_show()
+            self._since = _clock()
 
     def _tells(self, what: Callable[[Watcher], None]) -> None:
         """Each watcher that still looks, and what it does of it is no time of the script's."""
@@ -169,10 +177,7 @@ class OperatorMode(LookingMode):  # type: ignore[no-untyped-call]
         if self.hides():
             self._hid = True
             return func(*args, **named)
-        if self._hid:
-            self._hid = False
-            self._begin_to_show()
-            self._since = _clock()
+        self._shows_again()
         before = self._lap()
         result = func(*args, **named)
         took = _clock() - self._since

@@ -26,6 +26,7 @@ _MORE: dict[str, dict[str, Json]] = {
         **{"shape": [32, 512, 512], "shapes": [[32, 512, 32], [32, 32, 512]], "left": 0.1},
         **{"flops": 3_000_000_000, "flops_instead": 200_000_000},
     },
+    "more_rows": {"shape": [4096, 256], "rows": 4096, "rows_left": 256, "sums": False, "parts": 1, "copied": {}},
     "weight_penalties": {"kind": "squares", "weights": 1_500_000, "tensors": 6, "averaged": False},
     "written_out_functions": {"shape": [64, 1024], "call": "F.gelu(x)", "operators": 5.0, "instead": 0.0},
     "zero_factors": {},
@@ -75,6 +76,7 @@ DOSES: tuple[Dose, ...] = (
     *_doses("CMP040", "diagonal_matrices"),
     *_doses("CMP042", "earlier_graph"),
     *_doses("CMP043", "denormal_numbers"),
+    *_doses("CMP044", "more_rows"),
     Dose(
         code="CMP041",
         limit="info_share",

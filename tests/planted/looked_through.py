@@ -10,7 +10,7 @@ _OTHERS = ("INP001", "HST005", "HST006", "OPT001", "CMP017", "CMP020", "CMP021")
 _NEEDLESS = ("CMP027", "CMP028", "CMP029", "CMP030", "CMP032", "CMP033", "CMP038", "HST014", "HST016")
 
 #: Several operators for what one of torch's does at once, and what they are not to be taken for.
-_COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030", "CMP032", "CMP034", "CMP039", "CMP040")
+_COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030", "CMP032", "CMP034", "CMP039", "CMP040", "CMP044")
 
 #: What generates lies outside of all phases, as HST006 may say.
 _GENERATES = tuple(one for one in _OTHERS if one != "HST006")
@@ -188,6 +188,26 @@ PLANTS = (
         dose="512 places, four heads of 16",
         steps=(200, 600),
         slower_by=1.3,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP044",
+        "layer-for-edges",
+        "layer-for-rows",
+        "a script whose graph network applies its layer to each edge",
+        dose="64 rows of 256, 4,096 edges",
+        steps=(150, 400),
+        slower_by=1.3,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP044",
+        "wide-then-mean",
+        "mean-then-wide",
+        "a script that widens all patches before it takes their mean",
+        dose="64 rows of 64 patches, 64 to 512 numbers",
+        steps=(200, 900),
+        slower_by=1.5,
     ),
     _plant(
         _COMPOSED,

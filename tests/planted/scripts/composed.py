@@ -23,6 +23,38 @@ class Prototypes(torch.nn.Module):
         return self.last(torch.exp(-squares / 128))
 
 
+class Graph(torch.nn.Module):
+    """Messages between the 64 rows of a batch, along 4,096 edges: a layer for each edge, or for each row."""
+
+    def __init__(self, for_edges):
+        super().__init__()
+        self.for_edges = for_edges
+        self.message = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU())
+        self.last = torch.nn.Linear(256, 10)
+        edges = torch.randint(64, (2, 4096), generator=torch.Generator().manual_seed(7))
+        self.register_buffer("begins", edges[0])
+        self.register_buffer("ends", edges[1])
+
+    def forward(self, x):
+        sent = self.message(x[self.begins]) if self.for_edges else self.message(x)[self.begins]
+        return self.last(torch.zeros_like(x).index_add(0, self.ends, sent))
+
+
+class Patches(torch.nn.Module):
+    """Classes by the mean over 64 patches of four numbers; ``each``: the wide layer before the mean, else after it."""
+
+    def __init__(self, each):
+        super().__init__()
+        self.each = each
+        self.inner = torch.nn.Sequential(torch.nn.Linear(4, 64), torch.nn.ReLU())
+        self.wide, self.last = torch.nn.Linear(64, 512), torch.nn.Linear(512, 10)
+
+    def forward(self, x):
+        patches = self.inner(x.view(len(x), 64, 4))
+        mean = self.wide(patches).mean(1) if self.each else self.wide(patches.mean(1))
+        return self.last(mean.relu())
+
+
 class Topics(torch.nn.Module):
     """The logarithm of the likeliest of 8,000 topics; ``labels``: by labels of zeros and ones, else picked."""
 
@@ -167,6 +199,10 @@ MODELS = {
     "picked-first": lambda: Topics(labels=False),
     "written-scores": lambda: Attends(written=True),
     "one-kernel": lambda: Attends(written=False),
+    "layer-for-edges": lambda: Graph(for_edges=True),
+    "layer-for-rows": lambda: Graph(for_edges=False),
+    "wide-then-mean": lambda: Patches(each=True),
+    "mean-then-wide": lambda: Patches(each=False),
     "scores-first": lambda: Linear(keys_first=False),
     "keys-first": lambda: Linear(keys_first=True),
 }

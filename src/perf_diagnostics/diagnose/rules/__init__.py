@@ -42,6 +42,7 @@ from perf_diagnostics.diagnose.rules.cmp040_diagonal_matrices import DiagonalMat
 from perf_diagnostics.diagnose.rules.cmp041_dropout_masks import DropoutMasks
 from perf_diagnostics.diagnose.rules.cmp042_graph_of_earlier_steps import GraphOfEarlierSteps
 from perf_diagnostics.diagnose.rules.cmp043_denormal_numbers import DenormalNumbers
+from perf_diagnostics.diagnose.rules.cmp044_more_rows_than_needed import MoreRowsThanNeeded
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -223,6 +224,7 @@ RULES: tuple[Rule, ...] = (
     DropoutMasks(),
     GraphOfEarlierSteps(),
     DenormalNumbers(),
+    MoreRowsThanNeeded(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),

@@ -140,6 +140,17 @@ class MoreRows(GraphWatcher):
         self._in_memory.clear()
         self._comes_of.clear()
 
+    def see(self, ran: Ran) -> None:
+        if self._graph.last is None:
+            self._forgets(ran)
+        super().see(ran)
+
+    def _forgets(self, ran: Ran) -> None:
+        """Where it made something, something else lay before."""
+        for tensor in ran.made():
+            self._in_memory.pop(memory(tensor), None)
+            self._comes_of.pop(memory(tensor), None)
+
     def see_operation(self, operation: Operation, ran: Ran) -> None:
         result = ran.result[0] if isinstance(ran.result, tuple) and ran.result else ran.result
         if operation.is_view or not isinstance(result, torch.Tensor) or not result.numel():
@@ -155,9 +166,8 @@ class MoreRows(GraphWatcher):
             product = self._comes_of.get(memory(given)) if rows is not None and given is not None else None
             if product is not None:
                 product.onward.append(operation)
+        self._forgets(ran)
         at = memory(result)
-        self._in_memory.pop(at, None)
-        self._comes_of.pop(at, None)
         if rows is not None:
             self._in_memory[at] = rows
         if product is not None:
@@ -289,26 +299,24 @@ class MoreRows(GraphWatcher):
         if not read_by or rows > _AT_MOST * product.rows:
             return None
         goes = 1 - min(1.0, _SLOWER * rows / product.rows)
-        wider = max(0.0, product.width / product.out - 1)
-        return _Saved(
-            max(0.0, goes * product.operation.forward - wider * sum(one.forward for one in (*read_by, *scales))),
-            max(0.0, goes * product.operation.backward - wider * sum(one.backward for one in (*read_by, *scales))),
-            rows,
-            sums=True,
+        # What adds up has as many numbers of each row as go into the product, in place of those that come of it.
+        narrower = 1 - product.width / product.out
+        forward, backward = (
+            goes * getattr(product.operation, way) + narrower * sum(getattr(one, way) for one in (*read_by, *scales))
+            for way in ("forward", "backward")
         )
+        return _Saved(max(0.0, forward), max(0.0, backward), rows, sums=True)
 
     @staticmethod
     def _saved_of_copies(product: _Product, given: _Rows) -> _Saved:
         goes = 1 - min(1.0, _SLOWER * given.left)
         done = [product.operation, *product.onward]
         forward, backward = (goes * sum(getattr(one, way) for one in done) for way in ("forward", "backward"))
-        if given.joined is not None:
-            # The parts are not put together; the products are spread and added up instead.
-            share = 1 - len(given.blocks) * product.out / given.features
-            forward, backward = forward + share * given.joined.forward, backward + share * given.joined.backward
-        else:
-            wider = max(0.0, product.out / given.features - 1)
-            forward, backward = forward - wider * given.root.forward, backward - wider * given.root.backward
+        # The parts are not put together; the products are spread and added up instead. Or what makes the copies makes
+        # them of what comes of the product.
+        copier = given.joined or given.root
+        narrower = 1 - (1 if given.joined is None else len(given.blocks)) * product.out / given.features
+        forward, backward = forward + narrower * copier.forward, backward + narrower * copier.backward
         distinct = given.left * given.rows
         return _Saved(max(0.0, forward), max(0.0, backward), distinct, sums=False)
 
@@ -319,7 +327,7 @@ class MoreRows(GraphWatcher):
         """
         for site in self._sites.values():
             found = [(one, saved) for one in site.products if (saved := self._saved(one)) is not None]
-            if not found:
+            if not sum(saved.forward + saved.backward for _, saved in found):
                 continue
             product, most = max(found, key=lambda one: one[1].forward + one[1].backward)
             forward, backward = (sum(saved[way] for _, saved in found) for way in (0, 1))

@@ -80,6 +80,15 @@ def test_a_librarys_classifier_that_uses_one_position_is_no_fault_of_the_trainin
     assert found(ask(idle(shape=[1024, 8000], rows=rows, library=library), batch_size=16)).severity is severity
 
 
+@pytest.mark.parametrize(("severity", "forward"), [(Severity.INFO, 0.18e9), (Severity.WARNING, 0.5e9)])
+def test_positions_that_a_library_leaves_out_after_its_last_layer_are_none_of_the_users(
+    severity: Severity, forward: float
+) -> None:
+    """Of masked tokens 85 % are not predicted: of the operations of one layer of four, or of all, as with padding."""
+    line = idle(shape=[1024, 8000], rows=0.85, library="transformers", forward=forward, backward=2 * forward)
+    assert found(ask(line, batch_size=16)).severity is severity
+
+
 def test_lines_add_up_and_the_one_with_the_most_is_named() -> None:
     finding = found(ask(idle(5, forward=0.1e9, backward=0.2e9), idle(9, forward=0.2e9, backward=0.4e9)))
     assert number(finding, "operations for rows without a gradient, of all").value == pytest.approx(30.0)

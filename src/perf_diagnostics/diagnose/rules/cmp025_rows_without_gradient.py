@@ -53,6 +53,10 @@ _ONE_EACH = 1.5
 _MORE_THAN_PRODUCTS = 1.2
 
 
+#: Rows of all layers of a model are at least this part of its operations, as a part of theirs.
+_IN_ALL_LAYERS = 0.5
+
+
 @dataclass(frozen=True)
 class RowsWithoutGradient:
     """Many rows of the products got no gradient, so that the loss made no use of what was computed for them.
@@ -64,7 +68,8 @@ class RowsWithoutGradient:
         The product's operations in forward and backward count by that part. A warning is given where backward's part of
         them surely takes a sizeable share of the step and the rows are no whole samples (positions, tokens): samples
         that are learnt already, or of which a teacher is not sure, get no gradient either. Where a library's model uses
-        one position a sample, as classifiers do with their first token, that is how it is built, and is an info.
+        one position a sample, as classifiers do with their first token, or predicts some positions after its last
+        layer, that is how it is built, and is an info.
 
     Why it matters:
         A row without a gradient cost as much as the others. A head over a vocabulary for all positions, of which one
@@ -165,9 +170,14 @@ def _one_each(rows: IdleRows, samples: int) -> bool:
 
 
 def _as_built(idle: Sequence[IdleRows], samples: int) -> bool:
-    """Whether most of it is a library's model that uses one position of each sample."""
-    built = sum(one.whole for one in idle if one.library and _one_each(one, samples))
-    return built > share_of_operations(idle) / 2
+    """Whether most of it is a library's model that uses one position of each sample, or some after its last layer.
+
+    What is padded is so in all layers, and takes as much of the operations as of the rows.
+    """
+    operations = share_of_operations(idle)
+    last = operations < _IN_ALL_LAYERS * idle[0].rows
+    built = sum(one.whole for one in idle if one.library and (last or _one_each(one, samples)))
+    return built > operations / 2
 
 
 def _lost(facts: TrialFacts, idle: Sequence[IdleRows], *, samples: bool) -> Interval | None:

@@ -10,7 +10,7 @@ _OTHERS = ("INP001", "HST005", "HST006", "OPT001", "CMP017", "CMP020", "CMP021")
 _NEEDLESS = ("CMP027", "CMP028", "CMP029", "CMP030", "CMP032", "CMP033", "CMP038", "HST014", "HST016")
 
 #: Several operators for what one of torch's does at once, and what they are not to be taken for.
-_COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030", "CMP032", "CMP034", "CMP039", "CMP040", "CMP044")
+_COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030", "CMP032", "CMP034", "CMP039", "CMP040", "CMP044", "CMP045")
 
 #: What generates lies outside of all phases, as HST006 may say.
 _GENERATES = tuple(one for one in _OTHERS if one != "HST006")
@@ -208,6 +208,16 @@ PLANTS = (
         dose="64 rows of 64 patches, 64 to 512 numbers",
         steps=(200, 900),
         slower_by=1.5,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP045",
+        "all-pairs",
+        "each-rows-pairs",
+        "a script that matches all predictions of a batch with all its targets, and reads each row's own",
+        dose="64 rows of 32 predictions and 8 targets",
+        steps=(400, 1300),
+        slower_by=1.3,
     ),
     _plant(
         _COMPOSED,

@@ -57,6 +57,11 @@ def test_sums_and_parts_have_remedies_of_their_own_and_the_first_is_of_what_take
     assert found(ask(sums)).summary.endswith("that are only added up to 16 afterwards.")
 
 
+def test_inside_of_a_librarys_model_it_is_an_info() -> None:
+    assert found(ask(rows(library="transformers"))).severity is Severity.INFO
+    assert found(ask(rows(library=""))).severity is Severity.WARNING
+
+
 def test_little_is_an_info_or_cleared() -> None:
     assert found(ask(rows(forward=0.1, backward=0.1, whole=0.1))).severity is Severity.INFO  # 8 %
     assert "little of the step" in clear(ask(rows(forward=0.05, backward=0.05, whole=0.05))).summary

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from perf_diagnostics.measure.one_step import dispatch_mode
 from perf_diagnostics.measure.one_step.more_rows import SIGNAL
 from tests.measure.one_step.test_needless_operators import told, trained
 
-N, E, D, OUT = 24, 240, 12, 20
+N, E, D, OUT = 24, 240, 12, 10
 
 #: What is made of the inputs, how many rows are multiplied, and how many would do.
 Case = tuple[Callable[[], torch.Tensor], int, float]
@@ -40,6 +42,11 @@ def _copies() -> dict[str, Case]:
         return functional.linear(joined, weight).tanh()
 
     weight = trained(OUT, 2 * D + 1)
+
+    def differences() -> torch.Tensor:
+        here = nodes[index]
+        return wide(torch.cat([here, nodes[index.flip(0)] - here], 1)).tanh()
+
     return {
         "gathered": (lambda: layer(nodes[index]).tanh(), E, N),
         "by index_select": (lambda: layer(nodes.index_select(0, index)).tanh(), E, N),
@@ -55,6 +62,8 @@ def _copies() -> dict[str, Case]:
         ),
         "nearest, and a nonlinearity": (lambda: conv(functional.interpolate(maps, scale_factor=2).relu()), 128, 32),
         "all pairs": (pairs, N * N, N),
+        "differences": (lambda: layer(nodes[index] - nodes[index.flip(0)]).tanh(), E, 2 * N),
+        "ends and differences": (differences, E, 1.5 * N),
         # The edges' own number is one of 25.
         "ends of edges": (edges, E, E * (2 * D * N / E + 1) / (2 * D + 1)),
     }  # fmt: skip
@@ -73,6 +82,7 @@ def _sums() -> dict[str, Case]:
     return {
         "a mean": (lambda: layer(batch).mean(1).tanh(), E, 4),
         "a sum, scaled": (lambda: (layer(batch) * 0.5).double().sum(1).tanh(), E, 4),
+        "with a weight before it": (lambda: (weights * layer(rows)).view(4, 60, OUT).sum(1).tanh(), E, 4),
         "with a weight for each row": (lambda: (layer(rows) * weights).view(4, 60, OUT).sum(1).tanh(), E, 4),
         "two of them": (twice, E, 8),
         "pooled": (lambda: functional.adaptive_avg_pool2d(conv(maps), 2).tanh(), 128, 8),
@@ -87,7 +97,7 @@ def test_rows_that_are_copies_are_told(name: str) -> None:
     make, rows, left = _copies()[name]
     (one,) = told(SIGNAL, lambda: make().sum())
     assert not one["sums"] and one["rows"] == rows and one["rows_left"] == pytest.approx(left)
-    assert one["parts"] == {"all pairs": 2, "ends of edges": 3}.get(name, 1)
+    assert one["parts"] == {"all pairs": 2, "ends and differences": 2, "ends of edges": 3}.get(name, 1)
     assert one["copied"]["file"].endswith("test_more_rows.py")
     assert 0 < one["whole"] < 1
 
@@ -104,6 +114,8 @@ def _needed() -> dict[str, Callable[[], torch.Tensor]]:
     square, conv3, conv = nn.Linear(D, D), nn.Conv2d(D, OUT, 3, padding=1), nn.Conv2d(D, OUT, 1)
     rows, batch, maps = trained(E, D), trained(4, 60, D), trained(2, D, 4, 4)
     norm, few = nn.BatchNorm1d(D), torch.randint(N, (N + 4,))
+    as_many, wide_rows = nn.Embedding(4, E), nn.Linear(E, OUT)
+    padded, gru = nn.Embedding(N, D, padding_idx=0), nn.GRU(D, OUT)
     other = trained(E, D)
 
     def read_by_others() -> torch.Tensor:
@@ -116,10 +128,31 @@ def _needed() -> dict[str, Callable[[], torch.Tensor]]:
         weighed = sent * sent.sum(1, keepdim=True).sigmoid()
         return torch.zeros(N, OUT).index_add(0, index, weighed).tanh()
 
+    def read_as_array() -> torch.Tensor:
+        out = layer(batch)
+        return out.mean(1).tanh() + float(out.detach().numpy().max())
+
+    def changed() -> torch.Tensor:
+        copies = nodes.detach()[index]
+        torch._foreach_mul_([copies], [torch.rand(E, 1)])
+        return layer(copies).tanh()
+
     def interpolated_and_bent() -> torch.Tensor:
         return conv(functional.interpolate(maps, scale_factor=2, mode="bilinear").relu())
 
     return {
+        "a factor for each row, of as many rows as features": lambda: wide_rows(
+            as_many(index % 4) * torch.rand(E, 1)
+        ).tanh(),
+        "a number for each row, of as many rows as features": lambda: wide_rows(
+            as_many(index % 4) + torch.rand(E)[:, None]
+        ).tanh(),
+        "a row for padding": lambda: layer(padded(index)).tanh(),
+        "in a recurrent layer": lambda: torch.tanh(gru(nodes[index].view(60, 4, D))[0]),
+        "pooled over a border": lambda: functional.avg_pool2d(conv(maps), 3, 2, 1).tanh(),
+        "rounded before the mean": lambda: torch.div(layer(batch), 0.1, rounding_mode="floor").mean(1).tanh(),
+        "read as an array as well": read_as_array,
+        "changed by what gives nothing": changed,
         "hardly more rows": lambda: layer(nodes[few]).tanh(),
         "columns": lambda: functional.linear(nodes[:, torch.arange(D).repeat(4)], trained(OUT, 4 * D)).tanh(),
         "dropout between": lambda: layer(functional.dropout(nodes[index], 0.5)).tanh(),
@@ -157,6 +190,63 @@ def test_a_layer_that_follows_copies_is_one_too_and_what_lies_in_between_goes_wi
         "hidden = first(nodes[index])",
         "return second(hidden.relu()).tanh().sum()",
     }
+
+
+def test_a_product_that_is_added_to_other_rows_makes_no_copies() -> None:
+    layer, _, nodes, index = _layers()
+    other, weight = trained(E, D), trained(D, D)
+
+    def loss() -> torch.Tensor:
+        hidden = torch.addmm(other, nodes[index], weight)
+        return layer(hidden.relu()).tanh().sum()
+
+    assert all("layer(" not in one["text"] for one in told(SIGNAL, loss))
+
+
+def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each operator takes a second."""
+    ticks = count(0, 1_000_000_000)
+    monkeypatch.setattr(dispatch_mode, "_clock", lambda: next(ticks))
+
+
+def test_several_layers_of_the_same_copies_save_these_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads, nodes, index = nn.ModuleList(nn.Linear(D, 1) for _ in range(8)), trained(N, D), torch.randint(N, (E,))
+    ticking(monkeypatch)
+
+    def loss() -> torch.Tensor:
+        sent = nodes[index]
+        return torch.stack([head(sent) for head in heads]).tanh().sum()
+
+    assert 0 < sum(one["whole"] for one in told(SIGNAL, loss)) < 1
+
+
+def test_copies_that_others_read_stay_and_cost_more_where_they_are_made_of_the_product(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layer, nodes, index = nn.Linear(D, D), trained(N, D), torch.randint(N, (E,))
+    ticking(monkeypatch)
+
+    def share(reads_both: bool) -> float:
+        def loss() -> torch.Tensor:
+            sent = nodes[index]
+            out = layer(sent).tanh()
+            return (out * sent if reads_both else out * 2).sum()
+
+        found = told(SIGNAL, loss)
+        return float(found[0]["forward"] + found[0]["backward"]) if found else 0.0
+
+    assert share(True) < share(False) / 1.5
+
+
+def test_wider_copies_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds are of operators, whatever their size: gathering 40 times the numbers takes more than the product."""
+    nodes, index, pair = trained(N, D), torch.randint(N, (E,)), torch.randint(N, (E,))
+    ticking(monkeypatch)
+    for out, tells in ((D, True), (40 * D, False)):
+        layer, both = nn.Linear(D, out), nn.Linear(2 * D, out)
+        assert bool(told(SIGNAL, lambda layer=layer: layer(nodes[index]).tanh().sum())) is tells
+        joined = told(SIGNAL, lambda both=both: both(torch.cat([nodes[index], nodes[pair]], 1)).tanh().sum())
+        assert bool(joined) is tells
 
 
 def test_the_line_that_makes_the_copies_is_named() -> None:

@@ -55,6 +55,30 @@ class Patches(torch.nn.Module):
         return self.last(mean.relu())
 
 
+class Matched(torch.nn.Module):
+    """Classes by the predictions nearest to a row's eight targets; ``all_pairs``: out of those to all rows' targets."""
+
+    def __init__(self, all_pairs):
+        super().__init__()
+        self.all_pairs = all_pairs
+        self.predictions, self.last = torch.nn.Linear(256, 32 * 8), torch.nn.Linear(8 * 8, 10)
+        self.register_buffer("targets", torch.randn(64, 8, 8))
+
+    @torch.no_grad()
+    def nearest(self, predictions):
+        targets = self.targets[: len(predictions)]
+        if self.all_pairs:
+            far = 2 * torch.cdist(predictions.flatten(0, 1), targets.flatten(0, 1), p=1)
+            blocks = far.view(len(predictions), 32, -1).split(8, dim=2)
+            return torch.stack([block[row].argmin(0) for row, block in enumerate(blocks)])
+        return (2 * torch.cdist(predictions, targets, p=1)).argmin(1)
+
+    def forward(self, x):
+        predictions = self.predictions(x).view(len(x), 32, 8)
+        chosen = self.nearest(predictions)
+        return self.last(predictions.gather(1, chosen[..., None].expand(-1, -1, 8)).flatten(1))
+
+
 class Topics(torch.nn.Module):
     """The logarithm of the likeliest of 8,000 topics; ``labels``: by labels of zeros and ones, else picked."""
 
@@ -203,6 +227,8 @@ MODELS = {
     "layer-for-rows": lambda: Graph(for_edges=False),
     "wide-then-mean": lambda: Patches(each=True),
     "mean-then-wide": lambda: Patches(each=False),
+    "all-pairs": lambda: Matched(all_pairs=True),
+    "each-rows-pairs": lambda: Matched(all_pairs=False),
     "scores-first": lambda: Linear(keys_first=False),
     "keys-first": lambda: Linear(keys_first=True),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -10,7 +11,7 @@ from perf_diagnostics.diagnose.code.code_words import at_line, place
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.facts.operator_facts import OperatorsAt, operators_at
 from perf_diagnostics.diagnose.facts.recorded import place_of
-from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer
 from perf_diagnostics.diagnose.wording import and_more_lines
@@ -25,7 +26,7 @@ _SPLIT = Remedy(
 )
 _SUM_FIRST = Remedy(
     "Add up first: layer(x.mean(1)) in place of layer(x).mean(1); for graphs the layer after index_add. Of a sum the "
-    "bias counts once for each row that is added."
+    "bias counts once for each row that is added, times that row's factor if it has one."
 )
 
 
@@ -53,10 +54,12 @@ class MoreRowsThanNeeded:
 
     When it is wrong:
         The result may differ in its last digits. Where a layer makes more numbers of a row than it is given, what is
-        gathered afterwards is larger, which is allowed for. What the script keeps of the product and reads in other
-        steps only looks unused. Dropout before the layer draws for each copy by itself, and ends them; so does a norm
-        over the batch. How many different rows are gathered is not known, only how many there are. One step was looked
-        at; compiled models are not. On a device only the bytes are known.
+        gathered afterwards is larger, and where others read the copies as well they stay: both are allowed for, by the
+        time that gathering takes now. What the script keeps of the product and reads in other steps, or in a backward
+        of its own, only looks unused. Dropout before the layer draws for each copy by itself, and ends them; so does a
+        norm over the batch. How many different rows are gathered is not known, only how many there are. Inside of a
+        library's model it is an info; recurrent layers, attention, and tables with a row for padding are left out. One
+        step was looked at; compiled models are not. On a device only the bytes are known.
     """
 
     code: ClassVar[str] = "CMP044"
@@ -85,7 +88,10 @@ class MoreRowsThanNeeded:
             remedies=_remedies(lines),
             needless=1.0,
         )
-        return answer(self, facts, lines, told, levels=(self.info_share, self.warn_share))
+        reply = answer(self, facts, lines, told, levels=(self.info_share, self.warn_share))
+        # A library's layers are not the user's to move.
+        bound = isinstance(reply, Finding) and bool(first.more.get("library"))
+        return dataclasses.replace(reply, severity=Severity.INFO) if isinstance(reply, Finding) and bound else reply
 
 
 def _what(lines: Sequence[OperatorsAt]) -> str:

@@ -100,15 +100,17 @@ class StepDataflow(Watcher):
 
     Args:
         storages: knows the memories of parameters, and those of an earlier step that was followed.
-        outside: is told what is read by other means than an operator.
+        outside: is told what is read by other means than an operator, and so are ``others``.
     """
 
     signals: ClassVar[tuple[str, ...]] = (*SIGNALS, unchanging.SIGNAL)
     sees_beside: ClassVar[bool] = True
     sees_parts: ClassVar[bool] = True
 
-    def __init__(self, storages: Storages, outside: OutsideOfTorch | None = None) -> None:
-        self._outside = outside
+    def __init__(
+        self, storages: Storages, outside: OutsideOfTorch | None = None, others: Sequence[Watcher] = ()
+    ) -> None:
+        self._outside, self._others = outside, others
         self._columns, self._stacks = Columns(), Stacks()
         self.storages = self._storages = storages
         self._products = DenseProducts()
@@ -186,6 +188,8 @@ class StepDataflow(Watcher):
             What is to be called when they have been.
         """
         try:
+            for one in self._others:
+                one.is_read(tensor)
             held = None if self._why_not else self._reads(tensor)
             if held is not None and held.writer >= 0:
                 self._columns.all_taken[held.writer] = len(self._columns)

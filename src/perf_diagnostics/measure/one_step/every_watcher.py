@@ -25,6 +25,7 @@ from perf_diagnostics.measure.one_step.product_orders import ProductOrders
 from perf_diagnostics.measure.one_step.recurrent_again import RecurrentAgain
 from perf_diagnostics.measure.one_step.single_precision import SinglePrecision
 from perf_diagnostics.measure.one_step.step_totals import StepTotals
+from perf_diagnostics.measure.one_step.unread_parts import UnreadParts
 from perf_diagnostics.measure.one_step.watcher import Watcher, memory
 from perf_diagnostics.measure.one_step.weight_penalties import WeightPenalties
 from perf_diagnostics.measure.one_step.written_out import WrittenOut
@@ -39,7 +40,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
     lines, at = OperatorLines(), [memory(one) for one in parameters]
     trained = [one for one in parameters if one.requires_grad]
     graph = OperatorGraph()
-    outside = OutsideOfTorch(at, lines)
+    outside, unread, more_rows = OutsideOfTorch(at, lines), UnreadParts(graph, lines), MoreRows(graph, lines)
     return [
         StepTotals(),
         FixedWork(trained),
@@ -50,7 +51,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         ZeroFactors(graph, lines),
         ComposedAttention(graph, lines),
         ProductOrders(graph, at, lines),
-        MoreRows(graph, lines),
+        more_rows,
         WrittenOut(graph, lines),
         DiagonalMatrices(graph, lines),
         DrawnMasks(graph, lines),
@@ -58,7 +59,8 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         DenormalNumbers(lines),
         WeightPenalties(graph, trained, lines),
         outside,
-        StepDataflow(Storages(at, map(memory, trained)), outside),
+        unread,
+        StepDataflow(Storages(at, map(memory, trained)), outside, (unread, more_rows)),
         SinglePrecision(lines),
         *([HalfPrecision()] if bfloat16_units() else []),
         RecurrentAgain(),

@@ -8,7 +8,9 @@ layer over ``cat([a, b])`` of such rows is the sum of two layers. And ``layer(x)
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -42,6 +44,14 @@ _SPREADS = aten(
 )
 _COPIES = aten("clone", "_to_copy")
 
+_ADDS = aten("add", "sub")
+
+#: What parts of a row are added up for takes so many times what putting as many numbers together does.
+_ADDED = 2.0
+
+#: Where torch calls products for a layer that cannot be had in parts.
+_RECURRENT, _WHOLE, _MOST_FRAMES = ("torch/nn/modules/rnn.py",), ("multi_head_attention_forward",), 40
+
 #: What draws another number for each copy.
 _DRAWS = aten("native_dropout", "bernoulli", "bernoulli_", "rand_like", "randn_like")
 
@@ -49,28 +59,29 @@ _DRAWS = aten("native_dropout", "bernoulli", "bernoulli_", "rand_like", "randn_l
 _SCALES = aten("mul", "mul_", "div", "div_") | _COPIES
 
 _SUMS = aten("sum", "mean")
-_POOLS = aten("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "avg_pool2d", "avg_pool3d")
+_PADDED = aten("avg_pool2d", "avg_pool3d")
+_POOLS = aten("_adaptive_avg_pool2d", "_adaptive_avg_pool3d") | _PADDED
 _ADDS_TO = aten("index_add", "index_add_", "scatter_add", "scatter_add_")
 
 
 class _Block(NamedTuple):
-    """So many features of each row, which are the same in all rows that come of one of ``distinct``."""
+    """So many features of each row, which are the same in all rows that come of one of ``distinct``; by ``roots``."""
 
     width: int
     distinct: int
+    roots: tuple[Operation, ...]
 
 
 class _Rows(NamedTuple):
     """What lies in a memory: ``rows`` of features that lie ``stride`` apart, in ``blocks`` beside each other.
 
-    ``root`` made the copies, ``width`` features of each; ``joined`` put the blocks together. Of what is ``mixed`` of
-    several rows only linear maps are the same before and after.
+    They were made copies ``at`` a line; ``joined`` put the blocks together. Of what is ``mixed`` of several rows only
+    linear maps are the same before and after.
     """
 
     rows: int
     stride: int
     blocks: tuple[_Block, ...]
-    root: Operation
     at: dict[str, Json]
     mixed: bool = False
     joined: Operation | None = None
@@ -84,6 +95,11 @@ class _Rows(NamedTuple):
         """The part of a product over these rows that would have to be computed."""
         return sum(one.width * one.distinct for one in self.blocks) / (self.rows * self.features)
 
+    @property
+    def copiers(self) -> tuple[Operation, ...]:
+        """What makes copies, or puts them together, of this memory: by which products belong together."""
+        return (self.joined,) if self.joined is not None else self.blocks[0].roots
+
 
 class _Site:
     """What one line multiplies."""
@@ -93,17 +109,23 @@ class _Site:
         self.products: list[_Product] = []
 
 
-class _Product(NamedTuple):
-    """A product over ``rows`` of ``width`` features, which makes ``out`` of each, and what it is given, if copies."""
+class _Product:
+    """A product over ``rows`` of ``width`` features, which makes ``out`` of each; ``given`` are its rows, if copies."""
 
-    operation: Operation
-    rows: int
-    width: int
-    out: int
-    stride: int
-    given: _Rows | None
-    #: What treats each of the rows by itself afterwards.
-    onward: list[Operation]
+    def __init__(self, operation: Operation, shape: tuple[int, int, int], stride: int, given: _Rows | None) -> None:
+        self.operation = operation
+        self.rows, self.width, self.out = shape
+        self.stride, self.given = stride, given
+        #: What treats each of the rows by itself afterwards, and whether another such product is given what it makes.
+        self.onward: list[Operation] = []
+        self.goes_on = False
+        #: Whether something else than operators reads it, or other rows are added to it.
+        self.is_read = False
+
+    @property
+    def left(self) -> float:
+        """The part of it that would have to be computed."""
+        return 1.0 if self.given is None else self.given.left
 
 
 class _Saved(NamedTuple):
@@ -130,6 +152,8 @@ class MoreRows(GraphWatcher):
         self._in_memory: dict[int, _Rows] = {}
         self._sites: dict[Any, _Site] = {}
         self._by_operation: dict[Operation, _Product] = {}
+        #: All that stands between copies and products, or is such a product.
+        self._ways: set[Operation] = set()
         #: The product that what treats rows by itself comes of.
         self._comes_of: dict[int, _Product] = {}
         #: To how many rows an operation adds up those of a product, and what only scales them.
@@ -145,20 +169,36 @@ class MoreRows(GraphWatcher):
             self._forgets(ran)
         super().see(ran)
 
+    def is_read(self, tensor: torch.Tensor) -> None:
+        """Its numbers are read by other means than an operator."""
+        product = self._comes_of.get(memory(tensor))
+        if product is not None:
+            product.is_read = True
+
+    def passes_over(self, ran: Ran) -> None:
+        """What it did to what it was given is not known."""
+        for tensor in (*ran.given(), *ran.made()):
+            self._in_memory.pop(memory(tensor), None)
+            self._comes_of.pop(memory(tensor), None)
+
     def _forgets(self, ran: Ran) -> None:
-        """Where it made something, something else lay before."""
-        for tensor in ran.made():
+        """Where it made something, something else lay before; what gives nothing writes into what it is given."""
+        made = [*ran.made()]
+        for tensor in made or ran.given():
             self._in_memory.pop(memory(tensor), None)
             self._comes_of.pop(memory(tensor), None)
 
     def see_operation(self, operation: Operation, ran: Ran) -> None:
         result = ran.result[0] if isinstance(ran.result, tuple) and ran.result else ran.result
-        if operation.is_view or not isinstance(result, torch.Tensor) or not result.numel():
+        if operation.is_view:
             return
-        rows = product = None
+        if not isinstance(result, torch.Tensor) or not result.numel():
+            self._forgets(ran)
+            return
+        product = None
         if ran.operator in _PRODUCTS or _mixes_channels(ran):
             product = self._product(operation, ran, result)
-            rows = None if product.given is None else _mapped(product.given, product)
+            rows = None if product is None or product.given is None else _mapped(product.given, product)
         else:
             rows = self._copies(operation, ran, result) or self._onward(operation, ran, result)
             self._notes_sums(operation, ran, result)
@@ -166,6 +206,8 @@ class MoreRows(GraphWatcher):
             product = self._comes_of.get(memory(given)) if rows is not None and given is not None else None
             if product is not None:
                 product.onward.append(operation)
+            if rows is not None:
+                self._ways.add(operation)
         self._forgets(ran)
         at = memory(result)
         if rows is not None:
@@ -173,15 +215,23 @@ class MoreRows(GraphWatcher):
         if product is not None:
             self._comes_of[at] = product
 
-    def _product(self, operation: Operation, ran: Ran, result: torch.Tensor) -> _Product:
+    def _product(self, operation: Operation, ran: Ran, result: torch.Tensor) -> _Product | None:
+        if _in_one_module():
+            return None
         place, axis = (0, 1) if ran.operator not in _PRODUCTS else (_PRODUCTS[ran.operator], 1)
         given = ran.args[place]
         width, out = int(given.shape[axis]), int(result.shape[axis])
         copied = self._rows_of(given, axis)
-        if copied is not None and copied.left > _AT_MOST:
+        added = ran.operator is _ATEN.addmm and ran.args[0].dim() > 1 and ran.args[0].shape[0] != 1
+        if copied is not None and (copied.left > _AT_MOST or added):
             copied = None
-        rows = result.numel() // out
-        product = _Product(operation, rows, width, out, int(result.stride()[axis]), copied, [])
+        product = _Product(operation, (result.numel() // out, width, out), int(result.stride()[axis]), copied)
+        product.is_read = added
+        if copied is not None:
+            self._ways.add(operation)
+            before = self._comes_of.get(memory(given))
+            if before is not None and before.given is not None:
+                before.goes_on = True
         key, told = self._lines.line()
         if key is not None:
             self._sites.setdefault(key, _Site(told)).products.append(product)
@@ -215,7 +265,7 @@ class MoreRows(GraphWatcher):
         if distinct > _AT_MOST * rows:
             return None
         _, told = self._lines.line()
-        return _Rows(rows, int(result.stride()[axis]), (_Block(width, distinct),), operation, told, mixed)
+        return _Rows(rows, int(result.stride()[axis]), (_Block(width, distinct, (operation,)),), told, mixed)
 
     def _beside(self, operation: Operation, ran: Ran, result: torch.Tensor) -> _Rows | None:
         """Rows put together of parts, of which some are copies."""
@@ -225,23 +275,25 @@ class MoreRows(GraphWatcher):
             return None
         rows = result.numel() // int(result.shape[axis])
         blocks: list[_Block] = []
-        root, told, mixed = operation, self._lines.line()[1], False
+        told, mixed = self._lines.line()[1], False
         for part in parts:
             if part.dim() != result.dim():
                 return None
             known = self._rows_of(part, axis)
             if known is not None:
                 blocks += known.blocks
-                root, told, mixed = known.root, known.at, mixed or known.mixed
+                told, mixed = known.at, mixed or known.mixed
             else:
-                blocks.append(_Block(int(part.shape[axis]), _stored_rows(part, axis)))
-        found = _Rows(rows, int(result.stride()[axis]), tuple(blocks), root, told, mixed, operation)
+                blocks.append(_Block(int(part.shape[axis]), _stored_rows(part, axis), ()))
+        found = _Rows(rows, int(result.stride()[axis]), tuple(blocks), told, mixed, operation)
         return found if found.left <= _AT_MOST else None
 
     def _onward(self, operation: Operation, ran: Ran, result: torch.Tensor) -> _Rows | None:
         """What is still the same in all copies of a row, after an operator that treats each row by itself."""
         tensors = [*ran.given()]
         whole = [one for one in tensors if one.numel() == result.numel()]
+        if len(whole) == 2 and ran.operator in _ADDS:
+            return self._added(ran, whole, result)
         if len(whole) != 1 or ran.operator in _DRAWS:
             return None
         given = whole[0]
@@ -251,9 +303,23 @@ class MoreRows(GraphWatcher):
         axis = _axis_of(given, known)
         if axis is None or given.shape != result.shape or not _by_rows(ran, known, axis):
             return None
-        if any(one is not given and one.numel() not in (1, known.features) for one in tensors):
+        if not all(one is given or _along(one, result, axis) for one in tensors):
             return None
         return known._replace(stride=int(result.stride()[axis]))
+
+    def _added(self, ran: Ran, whole: Sequence[torch.Tensor], result: torch.Tensor) -> _Rows | None:
+        """Differences of copies: a linear map of these is one of each, of the rows that there are."""
+        first, second = (self._in_memory.get(memory(one)) for one in whole)
+        if first is None or second is None or len(first.blocks) + len(second.blocks) > 2:
+            return None
+        axes = {_axis_of(one, known) for one, known in zip(whole, (first, second), strict=True)}
+        axis = axes.pop()
+        if axes or axis is None or any(one.shape != result.shape for one in whole):
+            return None
+        (one,), (other,) = first.blocks, second.blocks
+        block = _Block(one.width, one.distinct + other.distinct, (*one.roots, *other.roots))
+        found = _Rows(first.rows, int(result.stride()[axis]), (block,), first.at, mixed=True)
+        return found if found.left <= _AT_MOST else None
 
     def _expanded(self, operation: Operation, ran: Ran, given: torch.Tensor, result: torch.Tensor) -> _Rows | None:
         """A copy of what was expanded, or what a function of each number makes of it."""
@@ -266,7 +332,7 @@ class MoreRows(GraphWatcher):
         if width < 2 or distinct > _AT_MOST * rows:
             return None
         _, told = self._lines.line()
-        return _Rows(rows, int(result.stride()[-1]), (_Block(width, distinct),), operation, told)
+        return _Rows(rows, int(result.stride()[-1]), (_Block(width, distinct, (operation,)),), told)
 
     def _notes_sums(self, operation: Operation, ran: Ran, result: torch.Tensor) -> None:
         """Whether it adds up rows of a product, or scales them."""
@@ -280,10 +346,20 @@ class MoreRows(GraphWatcher):
             elif ran.operator in _SCALES and _scales_rows(ran, result, product):
                 self._scales.add(operation)
 
-    def _saved(self, product: _Product) -> _Saved | None:
-        """What would go if this product had fewer rows."""
-        if product.given is not None:
-            return self._saved_of_copies(product, product.given)
+    def _saved(self) -> dict[_Product, _Saved]:
+        """What would go if products had fewer rows."""
+        found: dict[_Product, _Saved] = {}
+        groups: dict[tuple[Operation, ...], list[_Product]] = {}
+        for product in self._by_operation.values():
+            if product.given is not None:
+                groups.setdefault(product.given.copiers, []).append(product)
+            elif not product.is_read and (saved := self._saved_by_sums(product)) is not None:
+                found[product] = saved
+        for products in groups.values():
+            found |= self._saved_of_copies(products)
+        return found
+
+    def _saved_by_sums(self, product: _Product) -> _Saved | None:
         read_by, scales = [], []
         left = readers(product.operation)
         while left:
@@ -307,26 +383,44 @@ class MoreRows(GraphWatcher):
         )
         return _Saved(max(0.0, forward), max(0.0, backward), rows, sums=True)
 
-    @staticmethod
-    def _saved_of_copies(product: _Product, given: _Rows) -> _Saved:
-        goes = 1 - min(1.0, _SLOWER * given.left)
-        done = [product.operation, *product.onward]
-        forward, backward = (goes * sum(getattr(one, way) for one in done) for way in ("forward", "backward"))
-        # The parts are not put together; the products are spread and added up instead. Or what makes the copies makes
-        # them of what comes of the product.
-        copier = given.joined or given.root
-        narrower = 1 - (1 if given.joined is None else len(given.blocks)) * product.out / given.features
-        forward, backward = forward + narrower * copier.forward, backward + narrower * copier.backward
-        distinct = given.left * given.rows
-        return _Saved(max(0.0, forward), max(0.0, backward), distinct, sums=False)
+    def _saved_of_copies(self, products: Sequence[_Product]) -> dict[_Product, _Saved]:
+        """Of those of the same copies: what makes these makes them of what comes of the products instead, unless others
+        read them as well; rows that were put together are added up.
+        """
+        given = products[0].given
+        if given is None:
+            return {}
+        own: dict[_Product, tuple[float, float]] = {}
+        for one in products:
+            goes, done = 1 - min(1.0, _SLOWER * one.left), [one.operation, *one.onward]
+            own[one] = goes * sum(each.forward for each in done), goes * sum(each.backward for each in done)
+        out = sum(one.out for one in products if not one.goes_on)
+        more = 0.0
+        if given.joined is not None:
+            more -= given.joined.seconds if self._only_on_the_way(given.joined) else 0.0
+            more += _ADDED * (len(given.blocks) - 1) * given.joined.forward * out / given.features
+        for block in given.blocks:
+            for root in block.roots:
+                more += (out / block.width - self._only_on_the_way(root)) * root.seconds
+        seconds = sum(map(sum, own.values()))
+        part = max(0.0, 1 - more / seconds) if seconds else 0.0
+        return {
+            one: _Saved(part * forward, part * backward, one.left * one.rows, sums=False)
+            for one, (forward, backward) in own.items()
+        }
+
+    def _only_on_the_way(self, operation: Operation) -> bool:
+        """Whether nobody reads what it makes but what leads to such products."""
+        return all(one in self._ways for one in readers(operation))
 
     def entries(self) -> Iterator[dict[str, Json]]:
         """For each line that multiplies too many ``rows``: ``rows_left``, how many would do, whether they are added up
         afterwards (``sums``), how many parts are put together to a row (``parts``), where copies are made (``copied``),
         how often (``calls``), and of all operators' time the share that would go.
         """
+        all_saved = self._saved()
         for site in self._sites.values():
-            found = [(one, saved) for one in site.products if (saved := self._saved(one)) is not None]
+            found = [(one, all_saved[one]) for one in site.products if one in all_saved]
             if not sum(saved.forward + saved.backward for _, saved in found):
                 continue
             product, most = max(found, key=lambda one: one[1].forward + one[1].backward)
@@ -349,7 +443,7 @@ def _mapped(given: _Rows, product: _Product) -> _Rows | None:
     """The rows that a product makes of copies; of several parts, or mixed ones, they are copies no more."""
     if len(given.blocks) > 1 or given.mixed:
         return None
-    block = _Block(product.out, given.blocks[0].distinct)
+    block = given.blocks[0]._replace(width=product.out)
     return given._replace(stride=product.stride, blocks=(block,), rows=product.rows)
 
 
@@ -370,7 +464,8 @@ def _mixes_channels(ran: Ran) -> bool:
 def _picks_rows(operator: Any, args: Sequence[Any]) -> bool:
     """Whether it gathers rows, whole ones."""
     if operator is _ATEN.embedding:
-        return True
+        # A row that stands for padding gets no gradient, which a layer before would give it.
+        return not (len(args) > 2 and args[2] >= 0) and not (len(args) > 4 and args[4])
     if operator is _ATEN.index_select:
         return bool(args[1] % args[0].dim() != args[0].dim() - 1)
     if operator is _ATEN.index:
@@ -415,10 +510,26 @@ def _by_rows(ran: Ran, known: _Rows, axis: int) -> bool:
     return is_pointwise(operator)
 
 
+def _along(tensor: torch.Tensor, result: torch.Tensor, axis: int) -> bool:
+    """Whether an operand is the same for all rows: it has one number, or lies along the axis of the features alone."""
+    at = axis - result.dim()
+    return all(size == 1 or number == at for number, size in zip(range(-tensor.dim(), 0), tensor.shape, strict=True))
+
+
+def _in_one_module() -> bool:
+    """Whether a layer of torch's asks for it that nobody can take apart: a recurrent one, or attention."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_MOST_FRAMES):
+        if frame is None or frame.f_code.co_name in _WHOLE or frame.f_code.co_filename.endswith(_RECURRENT):
+            return frame is not None
+        frame = frame.f_back
+    return False
+
+
 def _behind(operation: Operation, scales: set[Operation]) -> Operation:
     """What made what this views, or scales row by row."""
     while (operation.is_view or operation in scales) and operation.inputs:
-        operation = operation.inputs[0]
+        operation = max(operation.inputs, key=lambda one: one.numel)
     return operation
 
 
@@ -437,6 +548,8 @@ def _added_to(ran: Ran, result: torch.Tensor, product: _Product) -> int | None:
     """To how many rows an operator adds up those of a product; None where it does something else."""
     operator, args = ran.operator, ran.args
     if operator in _SUMS or operator in _POOLS:
+        if operator in _PADDED and ((len(args) > 3 and any(args[3])) or (len(args) > 6 and args[6] is not None)):
+            return None
         axis = _features(args[0], product)
         if axis is None:
             return None
@@ -460,7 +573,11 @@ def _scales_rows(ran: Ran, result: torch.Tensor, product: _Product) -> bool:
     """Whether it multiplies each row of a product by a number of its own, or all by one."""
     tensors = [*ran.given()]
     whole = [one for one in tensors if one.numel() == result.numel()]
-    axis = _features(whole[0], product) if len(whole) == 1 and whole[0] is tensors[0] else None
-    if axis is None or result.shape != tensors[0].shape or result.stride() != tensors[0].stride():
+    divides = ran.operator.__name__.startswith("div")
+    axis = _features(whole[0], product) if len(whole) == 1 else None
+    if axis is None or ran.named.get("rounding_mode") is not None or (divides and whole[0] is not tensors[0]):
         return False
-    return all(one.dim() < result.dim() - axis or one.shape[axis - result.dim()] == 1 for one in tensors[1:])
+    if result.shape != whole[0].shape or result.stride() != whole[0].stride():
+        return False
+    others = [one for one in tensors if one is not whole[0]]
+    return all(one.dim() < result.dim() - axis or one.shape[axis - result.dim()] == 1 for one in others)

@@ -95,6 +95,9 @@ class Watcher:
     def ends_forward(self, before: float) -> None:
         """Backward is called, ``before`` s of the thread after the operator before; 0 where that is not known."""
 
+    def is_read(self, tensor: torch.Tensor) -> None:
+        """A tensor's numbers are read by other means than an operator; not everybody is told."""
+
     def step_ended(self) -> None:
         """No more operators are shown, whether it is asked what it tells or not: what it has put into torch goes."""
 

@@ -95,6 +95,13 @@ def test_lines_add_up_and_the_one_with_the_most_is_named() -> None:
     assert "at lm.py:9 in LM.forward (`x = head(h)`), and at 1 more line." in finding.summary
 
 
+def test_nearly_all_rows_are_told_by_those_that_are_left() -> None:
+    told = found(ask(idle(rows=1 - 6 / 8640, shape=[8640, 48]), batch_size=6))
+    assert "all but 6 of 8,640 rows got no gradient" in told.summary
+    assert "only one position is used" in told.remedies[0].says
+    assert "100 % of 8,640 rows" in found(ask(idle(rows=1.0, shape=[8640, 48]), batch_size=6)).summary
+
+
 def test_few_rows_or_few_operations_are_cleared() -> None:
     assert "no considerable part" in clear(ask(idle(rows=0.49))).summary
     assert "no considerable part" in clear(ask(idle(forward=0.1e9, backward=0.19e9))).summary

@@ -158,6 +158,16 @@ def test_weights_shared_by_calls_and_by_layers_keep_each_gradient_at_its_line() 
     assert one["flops_backward"] == 0.75 * 2 * N * WIDTH * 4
 
 
+def test_a_row_in_a_thousand_is_not_taken_for_none() -> None:
+    """The last position of each of four samples, say: that all rows are without a gradient has another reason."""
+    rows = torch.zeros(4096, 32)
+    assert Operands(1 << 20).zero_rows(rows, 0) == 1.0
+    rows[:4] = 1.0
+    assert Operands(1 << 20).zero_rows(rows, 0) == 1 - 4 / 4096
+    # Where that is too much to look at, it is not said to be all.
+    assert Operands(ROWS * COLUMNS + WHOLE_ROWS * 32).zero_rows(rows, 0) == pytest.approx(ROWS / (ROWS + 1))
+
+
 def test_rows_are_drawn_and_those_that_seem_empty_are_looked_at_whole() -> None:
     operands = Operands(1 << 30)
     tensor = torch.zeros(4 * ROWS, 4 * COLUMNS)

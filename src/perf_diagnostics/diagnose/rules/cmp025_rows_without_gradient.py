@@ -53,6 +53,9 @@ _ONE_EACH = 1.5
 _MORE_THAN_PRODUCTS = 1.2
 
 
+#: From here on the part is told by what is left.
+_NEARLY_ALL = 0.99
+
 #: Rows of all layers of a model are at least this part of its operations, as a part of theirs.
 _IN_ALL_LAYERS = 0.5
 
@@ -197,7 +200,10 @@ def _lost(facts: TrialFacts, idle: Sequence[IdleRows], *, samples: bool) -> Inte
 def _summary(idle: Sequence[IdleRows], operations: float) -> str:
     first = idle[0]
     more = and_more_lines(len(idle))
-    rows = f"{percent(first.rows)} of {first.shape[0]:,} rows" if first.shape else f"{percent(first.rows)} of the rows"
+    rows = f"{percent(first.rows)} of {f'{first.shape[0]:,}' if first.shape else 'the'} rows"
+    few = round((1 - first.rows) * first.shape[0]) if first.shape else 0
+    if few and first.rows >= _NEARLY_ALL:
+        rows = f"all but {few:,} of {first.shape[0]:,} rows"
     return (
         f"{percent(operations)} of a step's operations are for rows whose result the loss made no use of: "
         f"{rows} got no gradient{at_line(first.place, with_text=True)}{more}."

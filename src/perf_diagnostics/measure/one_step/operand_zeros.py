@@ -98,7 +98,12 @@ class Operands:
         whole = rows.index_select(0, some.to(rows.device)).flatten(1)
         self._left -= whole.numel()
         truly = int((torch.count_nonzero(whole, dim=1) == 0).sum()) / len(some)
-        return truly * len(empty) / len(chosen)
+        if truly < 1 or len(empty) < len(chosen) or len(chosen) == count:
+            return truly * len(empty) / len(chosen)
+        if self._left < numel:
+            return len(chosen) / (len(chosen) + 1)  # one in a thousand is hardly drawn
+        self._left -= numel
+        return int((torch.count_nonzero(rows.flatten(1), dim=1) == 0).sum()) / count
 
     def _some(self, count: int, most: int) -> torch.Tensor:
         """Numbers below ``count``, in order: all of them, or so many that are drawn."""

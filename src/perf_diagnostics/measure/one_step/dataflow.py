@@ -36,6 +36,7 @@ from perf_diagnostics.measure.one_step.watcher import (
     Ran,
     Watcher,
     aten,
+    has_one_memory,
     stored_bytes,
     stored_numbers,
     tensors_of,
@@ -235,10 +236,7 @@ class StepDataflow(Watcher):
 
     def _known(self, tensor: torch.Tensor) -> Held | None:
         """What is known of its memory, if its numbers lie in one."""
-        own = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-        if own or tensor.layout is not torch.strided or tensor.is_meta:
-            return None
-        return self._storages.known(tensor)
+        return self._storages.known(tensor) if has_one_memory(tensor) else None
 
     def see(self, ran: Ran) -> None:
         if self._why_not:

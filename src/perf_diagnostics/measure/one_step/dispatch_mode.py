@@ -16,7 +16,7 @@ from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.measure.one_step import mode_stack
 from perf_diagnostics.measure.one_step.operator_lines import in_backward
 from perf_diagnostics.measure.one_step.sparse_parts import has_parts, in_parts
-from perf_diagnostics.measure.one_step.watcher import Ran, Watcher, tensors_of
+from perf_diagnostics.measure.one_step.watcher import Ran, Watcher, has_one_memory, tensors_of
 from perf_diagnostics.measure.steps.device_clock import captures
 from perf_diagnostics.records import Json
 
@@ -192,7 +192,7 @@ class OperatorMode(LookingMode):  # type: ignore[no-untyped-call]
         try:
             tensors = [*tensors_of(args, *named.values(), result)]
             sparse = any(map(has_parts, tensors))
-            whole = all(_has_memory(one) or (sparse and has_parts(one)) for one in tensors)
+            whole = all(has_one_memory(one) or (sparse and has_parts(one)) for one in tensors)
             on_cpu = all(one.is_cpu for one in tensors)
             self._on_device = self._on_device or not on_cpu
             if not on_cpu and any(captures(one.device) for one in tensors):
@@ -238,11 +238,3 @@ class OperatorMode(LookingMode):  # type: ignore[no-untyped-call]
             for backward, phase in ((False, "forward"), (True, "backward")):
                 facts[f"around_operators_seconds_{phase}"] = self._around[backward] * 1e-9
         return facts, gaps
-
-
-def _has_memory(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's numbers lie in one piece of memory: not those of a type that does its operators itself."""
-    own = type(tensor) not in (torch.Tensor, torch.nn.Parameter)
-    if own and type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        return False
-    return tensor.layout is torch.strided and not tensor.is_meta

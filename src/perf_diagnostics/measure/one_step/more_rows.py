@@ -18,7 +18,7 @@ import torch
 from perf_diagnostics.measure.one_step.graph_watcher import GraphWatcher
 from perf_diagnostics.measure.one_step.operator_graph import Operation, OperatorGraph, is_pointwise, readers
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
-from perf_diagnostics.measure.one_step.watcher import Ran, aten, memory
+from perf_diagnostics.measure.one_step.watcher import Ran, aten, has_one_memory, memory
 from perf_diagnostics.records import Json
 
 SIGNAL = "more_rows"
@@ -171,13 +171,13 @@ class MoreRows(GraphWatcher):
 
     def is_read(self, tensor: torch.Tensor) -> None:
         """Its numbers are read by other means than an operator."""
-        product = self._comes_of.get(memory(tensor))
+        product = self._comes_of.get(memory(tensor)) if has_one_memory(tensor) else None
         if product is not None:
             product.is_read = True
 
     def passes_over(self, ran: Ran) -> None:
         """What it did to what it was given is not known."""
-        for tensor in (*ran.given(), *ran.made()):
+        for tensor in filter(has_one_memory, (*ran.given(), *ran.made())):
             self._in_memory.pop(memory(tensor), None)
             self._comes_of.pop(memory(tensor), None)
 

@@ -12,7 +12,7 @@ import torch
 from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
-from perf_diagnostics.measure.one_step.watcher import Ran, Shows, Watcher, memory
+from perf_diagnostics.measure.one_step.watcher import Ran, Shows, Watcher, has_one_memory, memory
 from perf_diagnostics.records import Json
 
 SIGNAL = "outside_of_torch"
@@ -156,7 +156,7 @@ class OutsideOfTorch(Watcher):
 
     def _is_read(self, mode: Shows, tensor: torch.Tensor) -> None:
         with mode.interrupted() as before:
-            if self.elsewhere():
+            if self.elsewhere() or not has_one_memory(tensor):
                 self._pauses()
                 return
             self._passed(before, made=False)

@@ -15,7 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from perf_diagnostics.measure.one_step.graph_watcher import GraphWatcher
 from perf_diagnostics.measure.one_step.operator_graph import Operation, OperatorGraph, is_pointwise, made_for
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
-from perf_diagnostics.measure.one_step.watcher import Ran, aten, memory, stored_numbers
+from perf_diagnostics.measure.one_step.watcher import Ran, aten, has_one_memory, memory, stored_numbers
 from perf_diagnostics.records import Json
 
 SIGNAL = "unread_parts"
@@ -80,13 +80,13 @@ class UnreadParts(GraphWatcher):
 
     def is_read(self, tensor: torch.Tensor) -> None:
         """Its numbers are read by other means than an operator."""
-        result = self._in_memory.get(memory(tensor))
+        result = self._in_memory.get(memory(tensor)) if has_one_memory(tensor) else None
         if result is not None:
             result.is_read(tensor)
 
     def passes_over(self, ran: Ran) -> None:
         """What it reads is not known part by part."""
-        for tensor in ran.given():
+        for tensor in filter(has_one_memory, ran.given()):
             result = self._in_memory.pop(memory(tensor), None)
             if result is not None:
                 result.numbers = 0

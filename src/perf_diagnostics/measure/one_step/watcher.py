@@ -126,6 +126,16 @@ def tensors_of(*given: Any) -> Iterator[torch.Tensor]:
             yield from tensors_of(*one)
 
 
+def has_one_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's numbers lie in one piece of memory: not those of a sparse one, nor of a type that does its
+    operators itself.
+    """
+    own = type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+    if own and type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return False
+    return tensor.layout is torch.strided and not tensor.is_meta
+
+
 def memory(tensor: torch.Tensor) -> int:
     """Where the memory begins that a tensor, and every view of it, lies in."""
     return int(tensor.untyped_storage().data_ptr())

@@ -10,7 +10,19 @@ _OTHERS = ("INP001", "HST005", "HST006", "OPT001", "CMP017", "CMP020", "CMP021")
 _NEEDLESS = ("CMP027", "CMP028", "CMP029", "CMP030", "CMP032", "CMP033", "CMP038", "HST014", "HST016")
 
 #: Several operators for what one of torch's does at once, and what they are not to be taken for.
-_COMPOSED = ("CMP009", "CMP026", "CMP031", "CMP030", "CMP032", "CMP034", "CMP039", "CMP040", "CMP044", "CMP045")
+_COMPOSED = (
+    "CMP009",
+    "CMP026",
+    "CMP031",
+    "CMP030",
+    "CMP032",
+    "CMP034",
+    "CMP039",
+    "CMP040",
+    "CMP044",
+    "CMP045",
+    "CMP046",
+)
 
 #: What generates lies outside of all phases, as HST006 may say.
 _GENERATES = tuple(one for one in _OTHERS if one != "HST006")
@@ -217,6 +229,16 @@ PLANTS = (
         "a script that matches all predictions of a batch with all its targets, and reads each row's own",
         dose="64 rows of 32 predictions and 8 targets",
         steps=(400, 1300),
+        slower_by=1.3,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP046",
+        "prime-length",
+        "fast-length",
+        "a script that convolves by Fourier transforms of a prime length",
+        dose="1,019 numbers in place of 1,024, 64 rows and 16 kernels",
+        steps=(150, 400),
         slower_by=1.3,
     ),
     _plant(

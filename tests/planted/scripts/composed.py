@@ -79,6 +79,21 @@ class Matched(torch.nn.Module):
         return self.last(predictions.gather(1, chosen[..., None].expand(-1, -1, 8)).flatten(1))
 
 
+class Convolved(torch.nn.Module):
+    """Rows convolved with 16 kernels by Fourier transforms, of a length that is a prime or the next power of two."""
+
+    def __init__(self, fast):
+        super().__init__()
+        self.length = 1024 if fast else 1019
+        self.kernels = torch.nn.Parameter(torch.randn(16, 256) / 16)
+        self.last = torch.nn.Linear(16, 10)
+
+    def forward(self, x):
+        x, n = functional.pad(x, (0, 256)), self.length
+        spectrum = torch.fft.rfft(x, n=n)[:, None] * torch.fft.rfft(self.kernels, n=n)
+        return self.last(torch.fft.irfft(spectrum, n=n)[..., :512].square().mean(-1))
+
+
 class Topics(torch.nn.Module):
     """The logarithm of the likeliest of 8,000 topics; ``labels``: by labels of zeros and ones, else picked."""
 
@@ -229,6 +244,8 @@ MODELS = {
     "mean-then-wide": lambda: Patches(each=False),
     "all-pairs": lambda: Matched(all_pairs=True),
     "each-rows-pairs": lambda: Matched(all_pairs=False),
+    "prime-length": lambda: Convolved(fast=False),
+    "fast-length": lambda: Convolved(fast=True),
     "scores-first": lambda: Linear(keys_first=False),
     "keys-first": lambda: Linear(keys_first=True),
 }

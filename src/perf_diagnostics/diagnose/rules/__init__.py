@@ -44,6 +44,7 @@ from perf_diagnostics.diagnose.rules.cmp042_graph_of_earlier_steps import GraphO
 from perf_diagnostics.diagnose.rules.cmp043_denormal_numbers import DenormalNumbers
 from perf_diagnostics.diagnose.rules.cmp044_more_rows_than_needed import MoreRowsThanNeeded
 from perf_diagnostics.diagnose.rules.cmp045_mostly_unread import MostlyUnread
+from perf_diagnostics.diagnose.rules.cmp046_fft_length import FftLength
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -227,6 +228,7 @@ RULES: tuple[Rule, ...] = (
     DenormalNumbers(),
     MoreRowsThanNeeded(),
     MostlyUnread(),
+    FftLength(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),

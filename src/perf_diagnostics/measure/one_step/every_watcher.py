@@ -15,6 +15,7 @@ from perf_diagnostics.measure.one_step.denormal_numbers import DenormalNumbers
 from perf_diagnostics.measure.one_step.diagonal_matrices import DiagonalMatrices
 from perf_diagnostics.measure.one_step.drawn_masks import DrawnMasks
 from perf_diagnostics.measure.one_step.earlier_graph import EarlierGraph
+from perf_diagnostics.measure.one_step.fft_lengths import FftLengths
 from perf_diagnostics.measure.one_step.fixed_work import FixedWork
 from perf_diagnostics.measure.one_step.half_precision import HalfPrecision
 from perf_diagnostics.measure.one_step.more_rows import MoreRows
@@ -55,6 +56,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         WrittenOut(graph, lines),
         DiagonalMatrices(graph, lines),
         DrawnMasks(graph, lines),
+        FftLengths(graph, lines),
         EarlierGraph(lines),
         DenormalNumbers(lines),
         WeightPenalties(graph, trained, lines),

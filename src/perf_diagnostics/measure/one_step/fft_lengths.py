@@ -1,0 +1,145 @@
+"""Fourier transforms of lengths with large prime factors, which take several times as long as those of a bit more.
+
+A fast transform divides its length into its prime factors. A step with transforms of 2,879 numbers, a prime, took
+132 ms, and 58 with those of 2,880 = 2⁶·3²·5 (torch 2.13, two cores).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import torch
+
+from perf_diagnostics.measure.one_step.graph_watcher import GraphWatcher
+from perf_diagnostics.measure.one_step.operator_graph import Operation, OperatorGraph
+from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
+from perf_diagnostics.measure.one_step.watcher import Ran
+from perf_diagnostics.records import Json
+
+SIGNAL = "fft_lengths"
+
+#: Factors for which libraries have steps of their own; any other one is done the slow way.
+_FACTORS = (2, 3, 5, 7)
+_LARGEST = 13
+
+#: What trying other lengths may take in all, in s of the thread, and how often each is.
+_BUDGET_S, _TRIES = 0.3, 3
+
+#: Told is what takes at most this part of the time at the other length.
+_AT_MOST = 0.8
+
+_ATEN = torch.ops.aten
+
+_REAL, _COMPLEX, _BACK = _ATEN._fft_r2c, _ATEN._fft_c2c, _ATEN._fft_c2r
+
+_clock = time.thread_time
+
+
+class _Site:
+    """The transforms of one length that one line asks for."""
+
+    def __init__(self, told: dict[str, Json], length: int, instead: int) -> None:
+        self.told, self.length, self.instead = told, length, instead
+        #: Each with the part of its time that it takes at the other length.
+        self.calls: list[tuple[Operation, float]] = []
+
+
+class FftLengths(GraphWatcher):
+    """Looks for transforms along dimensions of such lengths, and tries each at the next fast one.
+
+    Args:
+        graph: is shown each operator before.
+        lines: names the lines.
+    """
+
+    signals: ClassVar[tuple[str, ...]] = (SIGNAL,)
+
+    def __init__(self, graph: OperatorGraph, lines: OperatorLines) -> None:
+        super().__init__(graph, lines)
+        self._sites: dict[Any, _Site] = {}
+        self._tried: dict[Any, float | None] = {}
+        self._left_s = _BUDGET_S
+
+    def see_operation(self, operation: Operation, ran: Ran) -> None:
+        if ran.operator not in (_REAL, _COMPLEX, _BACK) or ran.seconds is None:
+            return
+        given, dims = ran.args[0], ran.args[1]
+        if len(dims) != 1:
+            return
+        length = int(ran.args[3]) if ran.operator is _BACK else int(given.shape[dims[0]])
+        if largest_factor(length) <= _LARGEST:
+            return
+        instead = fast_length(length)
+        alike = ran.operator, tuple(given.shape), given.dtype, dims[0], length
+        if alike not in self._tried:
+            self._tried[alike] = self._again(ran, dims[0], instead)
+        again_s = self._tried[alike]
+        if again_s is None or ran.seconds <= 0:
+            return
+        key, told = self._lines.line()
+        if key is not None:
+            site = self._sites.setdefault((key, length), _Site(told, length, instead))
+            site.calls.append((operation, min(1.0, again_s / ran.seconds)))
+
+    def _again(self, ran: Ran, dim: int, instead: int) -> float | None:
+        """What the same takes at another length, in s of the thread; None where there is no time left to try it."""
+        if self._left_s < _TRIES * (ran.seconds or 0.0):
+            return None
+        began, given = _clock(), ran.args[0]
+        shape, rest = list(given.shape), list(ran.args[2:])
+        shape[dim] = instead // 2 + 1 if ran.operator is _BACK else instead
+        if ran.operator is _BACK:
+            rest[1] = instead
+        numbers = torch.ones(shape, dtype=given.dtype)
+        took = []
+        for _ in range(_TRIES):
+            since = _clock()
+            ran.operator(numbers, ran.args[1], *rest)
+            took.append(_clock() - since)
+        self._left_s -= _clock() - began
+        return min(took)
+
+    def entries(self) -> Iterator[dict[str, Json]]:
+        """For each line and ``length``: the ``instead`` that was tried, how often (``calls``), and of all operators'
+        time the share that it would save, in backward as in forward.
+        """
+        for site in self._sites.values():
+            saved = [(one, 1 - part) for one, part in site.calls if part <= _AT_MOST]
+            if saved:
+                forward = sum(part * one.forward for one, part in saved)
+                backward = sum(part * one.backward for one, part in saved)
+                yield {
+                    **site.told,
+                    "shape": [site.length],
+                    "length": site.length,
+                    "instead": site.instead,
+                    "calls": len(site.calls),
+                    **self._graph.share_of(forward, backward),
+                }
+
+
+def largest_factor(length: int) -> int:
+    """The largest prime that divides a length; 1 of 1."""
+    left, largest = length, 1
+    for factor in range(2, math.isqrt(length) + 1):
+        while left % factor == 0:
+            left, largest = left // factor, factor
+    return max(left, largest)
+
+
+def fast_length(length: int) -> int:
+    """The least length of at least so many, and even, whose prime factors are 2, 3, 5 and 7."""
+    at = length + length % 2
+    while not _is_fast(at):
+        at += 2
+    return at
+
+
+def _is_fast(length: int) -> bool:
+    for factor in _FACTORS:
+        while length % factor == 0:
+            length //= factor
+    return length == 1

@@ -1,0 +1,85 @@
+"""Which transforms are told as slow by their length, and what the next fast length would take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from perf_diagnostics.measure.one_step import dispatch_mode, fft_lengths
+from perf_diagnostics.measure.one_step.fft_lengths import SIGNAL, fast_length, largest_factor
+from tests.measure.one_step.test_needless_operators import told, trained
+
+
+@pytest.mark.parametrize(
+    ("length", "factor", "fast"), [(1, 1, 2), (2879, 2879, 2880), (2880, 5, 2880), (34, 17, 36), (121, 11, 126)]
+)
+def test_lengths_and_their_factors(length: int, factor: int, fast: int) -> None:
+    assert largest_factor(length) == factor and fast_length(length) == fast
+
+
+@pytest.fixture
+def _by_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators take a second each; a transform that is tried again takes a quarter of that."""
+    now = {"ns": 0}
+
+    def passes(seconds: float) -> Callable[[], float]:
+        def clock() -> float:
+            now["ns"] += round(seconds * 1e9)
+            return now["ns"]
+
+        return clock
+
+    monkeypatch.setattr(dispatch_mode, "_clock", passes(1.0))
+    quarter = passes(0.25)
+    monkeypatch.setattr(fft_lengths, "_clock", lambda: quarter() * 1e-9)
+    monkeypatch.setattr(fft_lengths, "_BUDGET_S", 100.0)
+
+
+def _convolved(length: int) -> Callable[[], torch.Tensor]:
+    signal, kernel = trained(4, 20), trained(4, 20)
+
+    def loss() -> torch.Tensor:
+        spectrum = torch.fft.rfft(signal, n=length) * torch.fft.rfft(kernel, n=length)
+        return torch.fft.irfft(spectrum, n=length).square().sum()
+
+    return loss
+
+
+@pytest.mark.usefixtures("_by_length")
+def test_a_convolution_of_prime_length_is_told_with_the_next_fast_one() -> None:
+    lines = told(SIGNAL, _convolved(41))
+    assert {(one["length"], one["instead"]) for one in lines} == {(41, 42)}
+    assert sum(one["calls"] for one in lines) == 3  # two there, and one back
+    assert all(0 < one["forward"] < 1 and 0 < one["backward"] < 1 for one in lines)
+
+
+@pytest.mark.usefixtures("_by_length")
+@pytest.mark.parametrize("length", [40, 44, 39])
+def test_small_factors_are_fast(length: int) -> None:
+    assert told(SIGNAL, _convolved(length)) == []
+
+
+@pytest.mark.usefixtures("_by_length")
+def test_complex_ones_are_looked_at_as_well_and_those_over_several_dimensions_are_not() -> None:
+    wave = trained(4, 41).to(torch.complex64).detach().requires_grad_()
+    (one,) = told(SIGNAL, lambda: torch.fft.fft(wave).abs().sum())
+    assert one["length"] == 41 and one["calls"] == 1
+    image: Any = trained(41, 41)
+    assert told(SIGNAL, lambda: torch.fft.rfft2(image).abs().sum()) == []
+
+
+def test_what_would_take_long_to_try_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fft_lengths, "_BUDGET_S", 0.0)
+    assert told(SIGNAL, _convolved(41)) == []
+
+
+def test_the_remedy_gives_the_same_convolution() -> None:
+    signal, kernel = trained(4, 20), trained(4, 22)
+
+    def convolved(n: int) -> torch.Tensor:
+        return torch.fft.irfft(torch.fft.rfft(signal, n=n) * torch.fft.rfft(kernel, n=n), n=n)[:, :41]
+
+    torch.testing.assert_close(convolved(41), convolved(fast_length(41)))

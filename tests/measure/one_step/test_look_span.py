@@ -178,6 +178,17 @@ def _losses() -> dict[str, Callable[[nn.Module, torch.Tensor], torch.Tensor]]:
     def sparse(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
         return torch.sparse.mm(torch.eye(ROWS).to_sparse(), model(x)).square().sum()
 
+    def by_numpy(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        out = model(x)
+        chosen = torch.from_numpy(out.detach().numpy().copy()) + torch.tensor(x.tolist())
+        return (out * chosen).sum() * out.mean().item()
+
+    def fourier(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.irfft(torch.fft.rfft(model(x), n=17), n=17).square().sum()
+
+    def gathered(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return model(x[torch.arange(ROWS).repeat(4)]).view(4, ROWS, WIDTH).mean(0).square().sum()
+
     def in_place(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
         h = model(x).clone()
         h[:, 0].mul_(2)
@@ -203,6 +214,25 @@ def test_losses_gradients_and_draws_are_the_same_bits_and_no_watcher_fails(name:
     for one, other in zip(*outcomes, strict=True):
         assert torch.equal(one, other)
     assert stack() == []
+
+
+def test_a_model_with_a_sparse_buffer_is_looked_through() -> None:
+    """The adjacency of a graph, as many keep it."""
+
+    class Graph(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(WIDTH, WIDTH)
+            self.register_buffer("adjacency", torch.eye(ROWS).to_sparse())
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return torch.sparse.mm(self.adjacency, self.layer(x))
+
+    model = Graph()
+    looks = looking(model)
+    model(torch.randn(ROWS, WIDTH)).square().sum().backward()
+    looks.end()
+    assert [(gap.signal, gap.why) for gap in looks._observations.gaps] == [] and looks.facts["operators"]
 
 
 def test_an_error_in_the_loss_that_somebody_catches_leaves_nothing_for_good() -> None:

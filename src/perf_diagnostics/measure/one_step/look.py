@@ -25,7 +25,7 @@ from perf_diagnostics.measure.one_step.prefixes_again import PrefixesAgain
 from perf_diagnostics.measure.one_step.recurrent_again import RecurrentAgain
 from perf_diagnostics.measure.one_step.room import too_little_room
 from perf_diagnostics.measure.one_step.samples_again import SamplesAgain, arguments_of
-from perf_diagnostics.measure.one_step.watcher import memory
+from perf_diagnostics.measure.one_step.watcher import has_one_memory, memory
 from perf_diagnostics.measure.one_step.zero_products import SIGNAL
 from perf_diagnostics.measure.steps.device_clock import captures
 from perf_diagnostics.records import Json
@@ -156,7 +156,7 @@ class StepLook:
                     if isinstance(one, StepDataflow):
                         one.storages.untrained = untrained
                     if isinstance(one, OutsideOfTorch):
-                        one.also_kept(map(memory, kept))
+                        one.also_kept(map(memory, filter(has_one_memory, kept)))
                         one.elsewhere = self._elsewhere or bool
             else:
                 watchers = [StepDataflow(again.storages)]

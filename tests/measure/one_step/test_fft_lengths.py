@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from perf_diagnostics.measure.one_step import dispatch_mode, fft_lengths
+from perf_diagnostics.measure.one_step import fft_lengths
 from perf_diagnostics.measure.one_step.fft_lengths import SIGNAL, fast_length, largest_factor
 from tests.measure.one_step.test_needless_operators import told, trained
 
@@ -22,20 +22,10 @@ def test_lengths_and_their_factors(length: int, factor: int, fast: int) -> None:
 
 @pytest.fixture
 def _by_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operators take a second each; a transform that is tried again takes a quarter of that."""
-    now = {"ns": 0}
-
-    def passes(seconds: float) -> Callable[[], float]:
-        def clock() -> float:
-            now["ns"] += round(seconds * 1e9)
-            return now["ns"]
-
-        return clock
-
-    monkeypatch.setattr(dispatch_mode, "_clock", passes(1.0))
-    quarter = passes(0.25)
-    monkeypatch.setattr(fft_lengths, "_clock", lambda: quarter() * 1e-9)
-    monkeypatch.setattr(fft_lengths, "_BUDGET_S", 100.0)
+    """A transform that is tried takes four times as long where its length has a large factor."""
+    monkeypatch.setattr(
+        fft_lengths, "_took", lambda _ran, _dim, length: 0.001 if largest_factor(length) > 13 else 0.00025
+    )
 
 
 def _convolved(length: int) -> Callable[[], torch.Tensor]:
@@ -69,6 +59,20 @@ def test_complex_ones_are_looked_at_as_well_and_those_over_several_dimensions_ar
     assert one["length"] == 41 and one["calls"] == 1
     image: Any = trained(41, 41)
     assert told(SIGNAL, lambda: torch.fft.rfft2(image).abs().sum()) == []
+
+
+def test_a_length_that_is_as_fast_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for part, tells in ((0.85, False), (0.75, True)):
+        took = {41: 0.001, 42: 0.001 * part}
+        monkeypatch.setattr(fft_lengths, "_took", lambda _ran, _dim, length, took=took: took[length])
+        assert bool(told(SIGNAL, _convolved(41))) is tells
+
+
+def test_both_lengths_are_really_tried() -> None:
+    """Of 64 rows of a large prime and of the power of two above it."""
+    signal = trained(64, 4093)
+    found = told(SIGNAL, lambda: torch.fft.rfft(signal).abs().sum())
+    assert [(one["length"], one["instead"]) for one in found] == [(4093, 4096)]
 
 
 def test_what_would_take_long_to_try_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

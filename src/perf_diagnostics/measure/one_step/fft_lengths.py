@@ -25,7 +25,7 @@ SIGNAL = "fft_lengths"
 _FACTORS = (2, 3, 5, 7)
 _LARGEST = 13
 
-#: What trying other lengths may take in all, in s of the thread, and how often each is.
+#: What trying both lengths may take in all, in s of the thread, and how often each is.
 _BUDGET_S, _TRIES = 0.3, 3
 
 #: Told is what takes at most this part of the time at the other length.
@@ -35,15 +35,13 @@ _ATEN = torch.ops.aten
 
 _REAL, _COMPLEX, _BACK = _ATEN._fft_r2c, _ATEN._fft_c2c, _ATEN._fft_c2r
 
-_clock = time.thread_time
-
 
 class _Site:
     """The transforms of one length that one line asks for."""
 
     def __init__(self, told: dict[str, Json], length: int, instead: int) -> None:
         self.told, self.length, self.instead = told, length, instead
-        #: Each with the part of its time that it takes at the other length.
+        #: Each with the part of its time that it would take at the other length.
         self.calls: list[tuple[Operation, float]] = []
 
 
@@ -75,32 +73,24 @@ class FftLengths(GraphWatcher):
         instead = fast_length(length)
         alike = ran.operator, tuple(given.shape), given.dtype, dims[0], length
         if alike not in self._tried:
-            self._tried[alike] = self._again(ran, dims[0], instead)
-        again_s = self._tried[alike]
-        if again_s is None or ran.seconds <= 0:
-            return
+            self._tried[alike] = self._part(ran, dims[0], length, instead)
+        part = self._tried[alike]
         key, told = self._lines.line()
-        if key is not None:
+        if part is not None and key is not None:
             site = self._sites.setdefault((key, length), _Site(told, length, instead))
-            site.calls.append((operation, min(1.0, again_s / ran.seconds)))
+            site.calls.append((operation, part))
 
-    def _again(self, ran: Ran, dim: int, instead: int) -> float | None:
-        """What the same takes at another length, in s of the thread; None where there is no time left to try it."""
-        if self._left_s < _TRIES * (ran.seconds or 0.0):
+    def _part(self, ran: Ran, dim: int, length: int, instead: int) -> float | None:
+        """Which part of its time the same takes at the other length, both tried in turn; None without time to try."""
+        if self._left_s < 2 * _TRIES * (ran.seconds or 0.0):
             return None
-        began, given = _clock(), ran.args[0]
-        shape, rest = list(given.shape), list(ran.args[2:])
-        shape[dim] = instead // 2 + 1 if ran.operator is _BACK else instead
-        if ran.operator is _BACK:
-            rest[1] = instead
-        numbers = torch.ones(shape, dtype=given.dtype)
-        took = []
+        took: dict[int, list[float]] = {length: [], instead: []}
         for _ in range(_TRIES):
-            since = _clock()
-            ran.operator(numbers, ran.args[1], *rest)
-            took.append(_clock() - since)
-        self._left_s -= _clock() - began
-        return min(took)
+            for one, times in took.items():
+                times.append(_took(ran, dim, one))
+        self._left_s -= sum(map(sum, took.values()))
+        least = min(took[length])
+        return min(1.0, min(took[instead]) / least) if least > 0 else None
 
     def entries(self) -> Iterator[dict[str, Json]]:
         """For each line and ``length``: the ``instead`` that was tried, how often (``calls``), and of all operators'
@@ -119,6 +109,19 @@ class FftLengths(GraphWatcher):
                     "calls": len(site.calls),
                     **self._graph.share_of(forward, backward),
                 }
+
+
+def _took(ran: Ran, dim: int, length: int) -> float:
+    """How long a transform like this one takes at a length, in s of the thread."""
+    given, rest = ran.args[0], [*ran.args[2:]]
+    shape = [*given.shape]
+    shape[dim] = length // 2 + 1 if ran.operator is _BACK else length
+    if ran.operator is _BACK:
+        rest[1] = length
+    numbers = torch.ones(shape, dtype=given.dtype)
+    began = time.thread_time()
+    ran.operator(numbers, ran.args[1], *rest)
+    return time.thread_time() - began
 
 
 def largest_factor(length: int) -> int:

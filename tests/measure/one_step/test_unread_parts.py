@@ -13,7 +13,7 @@ from perf_diagnostics.measure.one_step.dataflow import StepDataflow
 from perf_diagnostics.measure.one_step.dataflow_storages import Storages
 from perf_diagnostics.measure.one_step.operator_graph import OperatorGraph
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
-from perf_diagnostics.measure.one_step.unread_parts import SIGNAL, UnreadParts
+from perf_diagnostics.measure.one_step.unread_parts import SIGNAL, UnreadParts, _made_for
 from tests.measure.one_step.looking import looked_at
 
 B, Q, T = 8, 16, 4
@@ -39,6 +39,16 @@ def told(match: Match, *, gradient: bool = False) -> list[Any]:
     found = facts[SIGNAL]
     assert isinstance(found, list)
     return found
+
+
+def operators_of(match: Match) -> list[Any]:
+    """What is told to be for the part that nobody reads."""
+    out, targets = torch.randn(B * Q, 6), torch.randn(B * T, 6)
+    graph = OperatorGraph()
+    unread = UnreadParts(graph, OperatorLines())
+    leaf = torch.zeros((), requires_grad=True)
+    looked_at([graph, unread], lambda: leaf + match(out, targets))
+    return [each.operator for one in unread._results if 0 < one.read <= 1 / 2 for each in _made_for(one)]
 
 
 def costs(out: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -79,6 +89,20 @@ def test_a_crop_of_what_was_computed_of_a_whole_image_is_told() -> None:
     assert one["part"] == pytest.approx(1 / 4) and "sqrt" in one["text"]
 
 
+def test_what_a_product_is_given_is_needed_for_any_part_of_it() -> None:
+    rows, weight = torch.rand(64, 256), torch.rand(256, 64)
+
+    def some_columns(out: torch.Tensor, targets: torch.Tensor) -> Any:
+        return (rows.sin() @ weight)[:, :8].sum()
+
+    def alone(out: torch.Tensor, targets: torch.Tensor) -> Any:
+        return (rows @ weight)[:, :8].sum()
+
+    (whole,) = told(some_columns)
+    assert whole["part"] == pytest.approx(1 / 8) and "sin" in whole["text"]
+    assert operators_of(some_columns) == operators_of(alone) == [torch.ops.aten.mm]
+
+
 kept: list[Any] = []
 
 
@@ -111,10 +135,16 @@ def _read() -> dict[str, Match]:
         first, second = costs(out, targets).chunk(2)
         return first.sum() + second.amax(1).sum()
 
+    def changed_in_part(out: torch.Tensor, targets: torch.Tensor) -> Any:
+        cost = costs(out, targets)
+        cost[:, 0] = 1e9
+        return cost.amin(1).sum()
+
     def small(out: torch.Tensor, targets: torch.Tensor) -> Any:
         return (out[:8] * 2)[0].sum()
 
-    return {one.__name__: one for one in (keeps, whole, by_mask, most, ranked, detached, chosen_by_all, halves, small)}
+    cases = (keeps, whole, by_mask, most, ranked, detached, chosen_by_all, halves, changed_in_part, small)
+    return {one.__name__: one for one in cases}
 
 
 @pytest.mark.parametrize("name", [*_read()])

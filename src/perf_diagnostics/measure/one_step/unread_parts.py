@@ -13,7 +13,13 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from perf_diagnostics.measure.one_step.graph_watcher import GraphWatcher
-from perf_diagnostics.measure.one_step.operator_graph import Operation, OperatorGraph, is_pointwise, made_for
+from perf_diagnostics.measure.one_step.operator_graph import (
+    Operation,
+    OperatorGraph,
+    is_pointwise,
+    made_for,
+    readers,
+)
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
 from perf_diagnostics.measure.one_step.watcher import Ran, aten, has_one_memory, memory, stored_numbers
 from perf_diagnostics.records import Json
@@ -32,6 +38,11 @@ _weak: Callable[[Any], Any] = StorageWeakRef
 _EACH_BY_ITSELF = aten(
     *("mm", "bmm", "addmm", "baddbmm", "mv", "_cdist_forward", "sum", "mean", "amax", "amin", "max", "min", "argmax"),
     *("argmin", "any", "all", "linalg_vector_norm", "index", "index_select", "gather", "embedding", "cat", "stack"),
+)
+
+#: Of these no number comes of those alone at the same place: what reads a part of them may have to be given all.
+_OF_OTHERS = aten(
+    *("mm", "bmm", "addmm", "baddbmm", "mv", "_cdist_forward", "index", "index_select", "gather", "embedding"),
 )
 
 #: A view that is how numbers leave torch.
@@ -106,8 +117,11 @@ class UnreadParts(GraphWatcher):
             self.is_read(tensor)
         if operation.is_view:
             return
+        given = {memory(one) for one in ran.given()}
         for tensor in ran.made():
-            self._in_memory.pop(memory(tensor), None)
+            written = self._in_memory.pop(memory(tensor), None)
+            if written is not None and memory(tensor) in given:
+                written.numbers = 0  # in part perhaps, and who reads the rest reads what was made before
         made = ran.result
         if not isinstance(made, torch.Tensor) or made.numel() < _LEAST_NUMBERS:
             return
@@ -148,4 +162,9 @@ def _made_for(result: _Result) -> Iterator[Operation]:
     """What made it, and what was made as a number for each of its own, or more, and for nobody else."""
     yield result.operation
     own = result.operation.numel
-    yield from made_for([result.operation], lambda one: one.numel >= own and _makes_each(one))
+
+    def fits(one: Operation) -> bool:
+        each = all(reader.operator not in _OF_OTHERS for reader in readers(one))
+        return each and one.numel >= own and _makes_each(one)
+
+    yield from made_for([result.operation], fits)

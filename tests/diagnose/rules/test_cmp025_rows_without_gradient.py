@@ -99,6 +99,7 @@ def test_nearly_all_rows_are_told_by_those_that_are_left() -> None:
     told = found(ask(idle(rows=1 - 6 / 8640, shape=[8640, 48]), batch_size=6))
     assert "all but 6 of 8,640 rows got no gradient" in told.summary
     assert "only one position is used" in told.remedies[0].says
+    assert "99 % of 8,640 rows" in found(ask(idle(rows=128 / 129, shape=[8640, 48]), batch_size=6)).summary  # drawn
     assert "100 % of 8,640 rows" in found(ask(idle(rows=1.0, shape=[8640, 48]), batch_size=6)).summary
 
 

@@ -381,6 +381,33 @@ def test_what_the_loader_does_meanwhile_is_not_forwards(clock: Clock) -> None:
     assert watcher.told["outside_of_torch"] == []
 
 
+def test_what_lies_beside_the_models_calls_is_not_forwards(clock: Clock) -> None:
+    watcher = OutsideOfTorch((), OperatorLines())
+    mode = OperatorMode([watcher, StepDataflow(Storages(()), watcher)])
+    x = torch.randn(4)
+    mode.open(beside=True)
+    try:
+        clock.works((x + 1).numpy(), 5)
+        x * 2
+        clock.works(x.numpy(), 5)
+        mode.open()  # forward begins
+        clock.works(x.numpy(), 3)
+        x * 3
+    finally:
+        mode.close()
+        mode.step_ended()
+    (one,) = watcher.told["outside_of_torch"]  # type: ignore[misc]
+    assert one["seconds_forward"] == pytest.approx(0.003)  # type: ignore[call-overload,index]
+
+
+def test_what_was_passed_over_may_be_the_models(clock: Clock) -> None:
+    weight, made = torch.zeros(4), torch.zeros(4)
+    watcher = OutsideOfTorch((memory(weight),), OperatorLines())
+    watcher.passes_over(Ran(torch.ops.aten.mul, (weight, 2), {}, made, False, 0.001))
+    watcher.see(Ran(torch.ops.aten._local_scalar_dense, (made,), {}, 0.0, False, 0.001))
+    assert watcher._number_of_model
+
+
 def test_a_read_that_cannot_be_followed_ends_only_this_look(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(tensor: torch.Tensor) -> int:
         raise RuntimeError("no memory")

@@ -185,8 +185,9 @@ class OutsideOfTorch(Watcher):
             self._of_model -= made - given
 
     def passes_over(self, ran: Ran) -> None:
-        """What lies around it is not looked at."""
+        """What lies around it is not looked at, and what it made may be the model's."""
         self._pauses()
+        self._of_model.update(memory(one) for one in ran.made() if has_one_memory(one))
 
     def ends_forward(self, before: float) -> None:
         if not self._reading and not self._why_not:
@@ -205,8 +206,9 @@ class OutsideOfTorch(Watcher):
             self._pending.append(_Gap(here, told, "unclear" if of_model else "python", seconds, made, 0))
             return
         of = "unclear" if read.of == "data" and self._given_out == "model" else read.of
-        same = here is not None and read.key is not None and here[0] is read.key[0]
-        self._pending.append(_Gap(read.key, read.told, of, seconds, made, max(0, here[1]) if same and here else 0))
+        code, line = here or (None, 0)
+        until = line if read.key is not None and code is read.key[0] else 0
+        self._pending.append(_Gap(read.key, read.told, of, seconds, made, until))
 
     def _books(self) -> None:
         for gap in self._pending:

@@ -89,9 +89,9 @@ class MoreRowsThanNeeded:
             needless=1.0,
         )
         reply = answer(self, facts, lines, told, levels=(self.info_share, self.warn_share))
-        # A library's layers are not the user's to move.
-        bound = isinstance(reply, Finding) and bool(first.more.get("library"))
-        return dataclasses.replace(reply, severity=Severity.INFO) if isinstance(reply, Finding) and bound else reply
+        if isinstance(reply, Finding) and first.more.get("library"):  # whose layers are not the user's to move
+            return dataclasses.replace(reply, severity=Severity.INFO)
+        return reply
 
 
 def _what(lines: Sequence[OperatorsAt]) -> str:

@@ -14,9 +14,9 @@ from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer
 from perf_diagnostics.diagnose.wording import and_more_lines
 
 _PAD = Remedy(
-    "Pad to a length that has small prime factors only, and cut the result as before: n = scipy.fft.next_fast_len(n, "
-    "real=True), then torch.fft.rfft(x, n=n). A convolution comes out the same with any n of at least both lengths "
-    "together less one. Of a spectrum the frequencies change: choose the window's length so."
+    "Pad to a length of small prime factors, and cut the result as before: n = scipy.fft.next_fast_len(n, real=True), "
+    "then torch.fft.rfft(x, n=n). A convolution comes out the same, as long as n is at least both lengths less one; a "
+    "spectrum has other frequencies."
 )
 
 

@@ -68,11 +68,20 @@ def test_a_length_that_is_as_fast_is_not_told(monkeypatch: pytest.MonkeyPatch) -
         assert bool(told(SIGNAL, _convolved(41))) is tells
 
 
-def test_both_lengths_are_really_tried() -> None:
-    """Of 64 rows of a large prime and of the power of two above it."""
-    signal = trained(64, 4093)
-    found = told(SIGNAL, lambda: torch.fft.rfft(signal).abs().sum())
-    assert [(one["length"], one["instead"]) for one in found] == [(4093, 4096)]
+@pytest.mark.parametrize("transform", [torch.fft.rfft, torch.fft.fft, lambda one: torch.fft.irfft(one, n=41)])
+def test_both_lengths_are_really_tried(monkeypatch: pytest.MonkeyPatch, transform: Any) -> None:
+    """How long each takes is another matter."""
+    took, tried = fft_lengths._took, []
+
+    def tries(ran: Any, dim: int, length: int) -> float:
+        assert took(ran, dim, length) >= 0
+        tried.append(length)
+        return 1.0 if length == 41 else 0.5
+
+    monkeypatch.setattr(fft_lengths, "_took", tries)
+    signal = trained(4, 41)
+    (one,) = told(SIGNAL, lambda: transform(signal).abs().sum())
+    assert (one["length"], one["instead"]) == (41, 42) and tried == [41, 42] * 3
 
 
 def test_what_would_take_long_to_try_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def test_a_short_wait_is_seen_although_another_thread_spins_meanwhile(
 
 
 @pytest.mark.planted
-@pytest.mark.parametrize(("what", "steps"), [("products", 200), ("contended", 60)])  # whose steps take longer
+@pytest.mark.parametrize(("what", "steps"), [("products", 200), ("contended", 25)])  # whose steps take longer
 def test_products_in_two_threads_and_a_contended_lock_of_python_s_are_no_waits(
     tmp_path: Path, warm: WarmStart, what: str, steps: int
 ) -> None:

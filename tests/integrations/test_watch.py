@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import sys
 import threading
 import weakref
 from pathlib import Path
@@ -19,8 +20,10 @@ from perf_diagnostics.integrations import attach
 from perf_diagnostics.integrations.model import losses as losses_module
 from perf_diagnostics.integrations.model.losses import Losses, scales_losses
 from perf_diagnostics.integrations.model.modules import outermost, watch_calls
+from perf_diagnostics.integrations.record.recording import Recording
 from perf_diagnostics.integrations.watching import watched_steps
 from perf_diagnostics.integrations.watching.watch import Watch
+from perf_diagnostics.measure import environment
 from perf_diagnostics.measure.steps.tape import APART, LEAVE, START, TRAINS, code_of
 
 
@@ -74,6 +77,23 @@ def test_everything_comes_off_also_after_an_exception(tmp_path: Path) -> None:
     assert [a is not b for a, b in zip(before[:4], during[:4], strict=True)] == [False, True, True, True]
     assert before[7] == after[7] and before[8] == after[8]
     assert "backward" not in vars(torch.nn.Parameter)
+
+
+def test_threads_of_the_script_take_turns_as_before_but_where_the_record_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file that is read hands Python's lock over: beside a thread that computes thousands of them take long."""
+    plain = sys.getswitchinterval()
+    seen: dict[str, float] = {}
+    capture, finish = environment.capture, Recording.finish
+    monkeypatch.setattr(environment, "capture", lambda: seen.update(begins=sys.getswitchinterval()) or capture())
+    monkeypatch.setattr(Recording, "finish", lambda *given: seen.update(ends=sys.getswitchinterval()) or finish(*given))
+    model, optimizer, loader = parts()
+    with attach(model, optimizer, loader, results_dir=tmp_path, quiet=True):
+        train(model, optimizer, loader)
+        seen["between"] = sys.getswitchinterval()
+    assert seen["between"] == sys.getswitchinterval() == plain
+    assert max(seen["begins"], seen["ends"]) < plain / 10
 
 
 def test_what_attach_gives_is_entered_once(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ _COMPOSED = (
     "CMP044",
     "CMP045",
     "CMP046",
+    "CMP047",
 )
 
 #: What generates lies outside of all phases, as HST006 may say.
@@ -239,6 +240,16 @@ PLANTS = (
         "a script that convolves by Fourier transforms of a prime length",
         dose="1,019 numbers in place of 1,024, 64 rows and 16 kernels",
         steps=(150, 400),
+        slower_by=1.3,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP047",
+        "slope-by-slope",
+        "slopes-at-once",
+        "a script that asks for the derivatives of one result one by one",
+        dose="six passes in place of one, a potential of four layers at 2,688 points",
+        steps=(60, 200),
         slower_by=1.3,
     ),
     _plant(

@@ -86,7 +86,11 @@ class MarkedLoop:
             fails=self._shield.take,
         )
         self.recording.before_take = self._read_losses
-        operators = StepLook(self.observations, lambda: self._calls.modules or self._models)
+        operators = StepLook(
+            self.observations,
+            lambda: self._calls.modules or self._models,
+            goes_back=lambda: BACKWARD in (self.probe.state.inside, *self.probe.open),
+        )
         crossings = CrossingsLook(
             self.observations, self.probe, operators.why_not, operators.trained_models, clock=self.recording.clock
         )

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.integrations import told_paths as _told_paths  # noqa: F401 - notes the folder it is in
 from perf_diagnostics.integrations.ends.endings import Ending, ending_of
+from perf_diagnostics.integrations.quick_turns import quick_turns
 from perf_diagnostics.integrations.ranks.ranks import rank
 from perf_diagnostics.integrations.ranks.started_trainings import StartedTraining, StartedTrainings
 from perf_diagnostics.integrations.shield import LoopObservations
@@ -155,7 +156,8 @@ class Session:
             for why in self.failed:
                 self.faults.note("steps", why)
             if self._tell is not None and self.speaks:
-                self._tell(self)
+                with quick_turns():
+                    self._tell(self)
 
     def _follow(self) -> None:
         """The script may start processes."""

@@ -73,8 +73,8 @@ def test_sweeps_that_lose_nothing_seldom_warn(sizes, processes):
     """Flat, flat from any size on (where nothing before shows the scatter), and saturating as a fixed cost makes it."""
     shapes = [rising(sizes, flat) for flat in range(2, sizes + 1)] + [saturating(sizes)]
     for scatter in (0.02, 0.05, 0.10):
-        rates = [warned(true, scatter, processes=processes, sweeps=2000) for true in shapes]
-        assert max(rates) <= MOST[processes] + 0.005, (scatter, rates)  # 2,000 draws know 5 % to half a per cent
+        rates = [warned(true, scatter, processes=processes, sweeps=1000) for true in shapes]
+        assert max(rates) <= MOST[processes] + 0.007, (scatter, rates)  # 1,000 draws know 5 % to 0.7 of a per cent
 
 
 @pytest.mark.parametrize(

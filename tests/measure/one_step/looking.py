@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 import torch
 
+from perf_diagnostics.measure.one_step.derivatives_apart import DerivativesApart
 from perf_diagnostics.measure.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.measure.one_step.watcher import Watcher
 from perf_diagnostics.records import Json
@@ -17,12 +19,14 @@ def looked_at(watchers: Sequence[Watcher], loss: Loss) -> tuple[dict[str, Json],
     """What they tell of it, and why they do not; nobody's random numbers change when it is over."""
     mode = OperatorMode(watchers)
     mode.open()
-    try:
+    with ExitStack() as undo:
+        undo.callback(mode.close)
+        for one in watchers:
+            if isinstance(one, DerivativesApart):
+                undo.push(one.stand_in(mode))
         made = loss()
         mode.enter_backward()
         made.backward()
-    finally:
-        mode.close()
     mode.in_backward = False
     drawn = torch.get_rng_state()
     told = mode.conclude()

@@ -241,7 +241,7 @@ def test_nothing_comes_into_the_capture_of_a_graph(monkeypatch: pytest.MonkeyPat
 
 def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operators have no seconds of their own, and their numbers must not be read."""
-    monkeypatch.setattr(dispatch_mode, "Ran", lambda *given: Ran(*given)._replace(seconds=None))
+    monkeypatch.setattr(dispatch_mode, "Ran", lambda *given, **named: Ran(*given, **named)._replace(seconds=None))
     monkeypatch.setattr(dataflow_storages, "_tolist", lambda _tensor: pytest.fail("a number of the device's was read"))
 
 

@@ -21,6 +21,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from perf_diagnostics.integrations.shield import LoopObservations
 from perf_diagnostics.measure.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.measure.one_step.look import StepLook
+from perf_diagnostics.measure.one_step.operator_lines import in_backward
+from perf_diagnostics.measure.one_step.step_totals import StepTotals
 from perf_diagnostics.measure.one_step.watcher import Ran, Watcher
 
 _INNER: Any = torch._C
@@ -104,6 +106,22 @@ def test_gradients_that_a_loss_asks_for_are_backward(shown: list[tuple[str, bool
     slope.square().sum().backward()
     looks.end()
     assert ("cosh", True) in shown and ("cosh", False) not in shown  # the derivative of sinh
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_their_time_is_that_of_the_phase_which_the_loop_is_in(by_hand: bool) -> None:
+    """A gradient penalty's pass lies in forward; that of a loop which updates by hand is its backward."""
+    model, totals = nn.Linear(WIDTH, 1), StepTotals()
+    mode = OperatorMode([totals])
+    mode.goes_back = lambda: by_hand and in_backward()
+    mode.open()
+    made = model(torch.randn(ROWS, WIDTH)).square().sum()
+    torch.autograd.grad(made, [*model.parameters()])
+    mode.close()
+    facts, _ = mode.conclude()
+    forward, backward = (facts[f"operator_seconds_{phase}"] for phase in ("forward", "backward"))
+    assert forward and bool(backward) is by_hand
+    assert bool(facts["around_operators_seconds_backward"]) is by_hand
 
 
 def test_a_mode_of_the_users_that_outlasts_the_backward_stays_and_torch_is_told_nothing() -> None:

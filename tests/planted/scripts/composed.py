@@ -94,6 +94,26 @@ class Convolved(torch.nn.Module):
         return self.last(torch.fft.irfft(spectrum, n=n)[..., :512].square().mean(-1))
 
 
+class Slopes(torch.nn.Module):
+    """Classes by the slopes of a potential along six coordinates, at 42 points a row; ``apart``: one at a time."""
+
+    def __init__(self, apart):
+        super().__init__()
+        self.apart = apart
+        inner = [part for _ in range(2) for part in (torch.nn.Linear(64, 64), torch.nn.Tanh())]
+        self.potential = torch.nn.Sequential(torch.nn.Linear(6, 64), torch.nn.Tanh(), *inner, torch.nn.Linear(64, 1))
+        self.last = torch.nn.Linear(42 * 6, 10)
+
+    def forward(self, x):
+        along = [one.requires_grad_() for one in x[:, : 42 * 6].reshape(-1, 6).split(1, dim=1)]
+        energy = self.potential(torch.cat(along, dim=1)).sum()
+        if self.apart:
+            slopes = [torch.autograd.grad(energy, one, create_graph=True)[0] for one in along]
+        else:
+            slopes = torch.autograd.grad(energy, along, create_graph=True)
+        return self.last(torch.cat(slopes, dim=1).view(len(x), -1))
+
+
 class Topics(torch.nn.Module):
     """The logarithm of the likeliest of 8,000 topics; ``labels``: by labels of zeros and ones, else picked."""
 
@@ -246,6 +266,8 @@ MODELS = {
     "each-rows-pairs": lambda: Matched(all_pairs=False),
     "prime-length": lambda: Convolved(fast=False),
     "fast-length": lambda: Convolved(fast=True),
+    "slope-by-slope": lambda: Slopes(apart=True),
+    "slopes-at-once": lambda: Slopes(apart=False),
     "scores-first": lambda: Linear(keys_first=False),
     "keys-first": lambda: Linear(keys_first=True),
 }

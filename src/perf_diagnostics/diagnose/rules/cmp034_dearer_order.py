@@ -18,7 +18,8 @@ from perf_diagnostics.diagnose.wording import and_more_lines, significant
 _ORDER = Remedy(
     "Multiply the small matrix first: A @ (B @ C) in place of (A @ B) @ C, for attention without a softmax "
     "q @ (k.transpose(-2, -1) @ v). What scales rows or columns goes onto A, B or C; sums of the product's rows, to "
-    "divide by, are q @ k.sum(-2). For many factors torch.linalg.multi_dot finds the order."
+    "divide by, are q @ k.sum(-2). For many factors torch.linalg.multi_dot finds the order. A polynomial of X @ X.T is "
+    "one of X.T @ X on the other side of X: turn X first where it has more rows than columns."
 )
 
 
@@ -29,10 +30,11 @@ class DearerOrder:
     What it measures:
         In a step of a loop or trial, which is none of those that count: chains of matrix products (mm, bmm, addmm,
         mv; what einsum and linear layers become) of forward and the loss between which numbers are only turned,
-        reshaped, cast, scaled by numbers or along some of their dimensions, or summed over what all factors have, such
-        as heads; and of which no other operator reads what lies between, but for sums of it. From the shapes follow the
-        operations, with those of the gradients, in this order and in the best one, which is told where it takes at most
-        half of them. On the CPU each operator's time is taken in forward and, by autograd's node, in backward.
+        reshaped, cast, scaled by numbers or along some of their dimensions, summed over what all factors have, such as
+        heads, or added to each other; and of which no other operator reads what lies between, but for sums of it. From
+        the shapes follow the operations, with those of the gradients, in this order and in the best one, which is told
+        where it takes at most half of them. On the CPU each operator's time is taken in forward and, by autograd's
+        node, in backward.
 
     Why it matters:
         (q @ k.T) @ v for n rows of d numbers takes 4·n·n·d operations and writes n·n numbers, q @ (k.T @ v) takes

@@ -12,6 +12,7 @@ from pathlib import Path
 from perf_diagnostics import __version__
 from perf_diagnostics.errors import RunError
 from perf_diagnostics.integrations.about import About
+from perf_diagnostics.integrations.quick_turns import quick_turns
 from perf_diagnostics.integrations.ranks import ranks
 from perf_diagnostics.integrations.record.parts import RankFiles, StepParts
 from perf_diagnostics.integrations.record.telling import say
@@ -110,7 +111,8 @@ class TrainingFolder:
             if self.meeting.rank:
                 self._place = self._place or self.meeting.place()
             elif self.folder is None:
-                self._create()
+                with quick_turns():
+                    self._create()
             if self.files is not None:
                 self.parts.write(self.files, seen, shape)
                 self._write_energy(self.files, final=False)

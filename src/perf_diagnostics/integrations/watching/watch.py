@@ -17,6 +17,7 @@ from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.called_masks import MaskReader
 from perf_diagnostics.integrations.model.modules import may_give_gradients, next_operation, watch_beside, watch_calls
 from perf_diagnostics.integrations.model.trained import Trained
+from perf_diagnostics.integrations.quick_turns import quick_turns
 from perf_diagnostics.integrations.record.recording import Recording
 from perf_diagnostics.integrations.shield import LoopObservations, Shield
 from perf_diagnostics.integrations.steps.cycle import Cycle
@@ -128,6 +129,7 @@ class Watch:
             lambda: self.trained.beside.modules,
             self.trained.all_optimizers,
             lambda: self.state.inside in {OPTIMIZER, DATA_WAIT},
+            goes_back=lambda: self.state.inside == BACKWARD,
         )
         crossings = CrossingsLook(
             self.observations, self.probe, operators.why_not, operators.trained_models, clock=self.recording.clock
@@ -340,7 +342,8 @@ class Watch:
         )
         self.trained.let_go()
         try:
-            self.recording.finish(outcome, reason, stop_reason)
+            with quick_turns():
+                self.recording.finish(outcome, reason, stop_reason)
         finally:
             abrupt_ends.remove(self)
 

@@ -97,14 +97,14 @@ class DenormalNumbers(Watcher):
         if ran.seconds is None:
             self._on_device = True
             return
-        self._whole[ran.in_backward] += ran.seconds
+        self._whole[ran.times_backward] += ran.seconds
         given, made = [*ran.given()], [*ran.made()]
         before = {memory(one) for one in given}
         changed = [one for one in made if memory(one) not in before or any(one is another for another in given)]
         if not changed:  # a view
             return
         alike = (ran.operator, tuple(one.shape for one in given))
-        self._calls[alike].append(_Call(ran.in_backward, ran.seconds))
+        self._calls[alike].append(_Call(ran.times_backward, ran.seconds))
         part = max((self._part(one) for one in given), default=0.0)
         part = max(part, *(self._part(one, anew=True) for one in changed))
         if part < _LEAST_PART:
@@ -128,7 +128,7 @@ class DenormalNumbers(Watcher):
 
     def passes_over(self, ran: Ran) -> None:
         """It takes its time all the same."""
-        self._whole[ran.in_backward] += ran.seconds or 0.0
+        self._whole[ran.times_backward] += ran.seconds or 0.0
 
     @property
     def why_not(self) -> str:

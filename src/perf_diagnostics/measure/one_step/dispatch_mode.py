@@ -43,6 +43,8 @@ class OperatorMode(LookingMode):  # type: ignore[no-untyped-call]
             one.shown_by(ref(self))
         #: Whether ``torch.autograd.backward`` is under way; what the engine itself tells comes first.
         self.in_backward = False
+        #: Whether the phase of the step that goes on is backward's, where that is known otherwise.
+        self.goes_back: Callable[[], bool] = bool
         #: Whether what runs is a model's that is called beside those that are trained.
         self.beside = False
         #: Whether operators are none that anybody is to be shown, and whether some were none since the last one shown.
@@ -150,11 +152,15 @@ class OperatorMode(LookingMode):  # type: ignore[no-untyped-call]
         finally:
             self._since = _clock()
 
+    @property
+    def _in_phase_of_backward(self) -> bool:
+        return self.in_backward or self.goes_back()
+
     def _lap(self) -> int:
         """How long the thread ran since it was last asked; it counts where it is no model's beside. In ns."""
         now = _clock()
         ran = 0 if self.beside else max(0, now - self._since)
-        self._around[self.in_backward] += ran
+        self._around[self._in_phase_of_backward] += ran
         self._since = now
         return ran
 
@@ -168,7 +174,7 @@ class OperatorMode(LookingMode):  # type: ignore[no-untyped-call]
     def step_ended(self) -> None:
         """Nothing more is shown, and nothing of ours stays in torch until a collector comes for it."""
         self.close()
-        self.hides = bool  # it may know this mode
+        self.hides = self.goes_back = bool  # they may know this mode
         for watcher in self.watchers:
             watcher.step_ended()
 
@@ -199,7 +205,17 @@ class OperatorMode(LookingMode):  # type: ignore[no-untyped-call]
                 return
             backward = self.in_backward or in_backward()
             took_s, before_s = (one * 1e-9 for one in ran_ns)
-            ran = Ran(operator, args, named, result, backward, took_s if on_cpu else None, self.beside, before_s)
+            ran = Ran(
+                operator,
+                args,
+                named,
+                result,
+                backward,
+                took_s if on_cpu else None,
+                self.beside,
+                before_s,
+                phase_is_backward=self._in_phase_of_backward,
+            )
             parts = in_parts(ran) if sparse and whole else ran
         except FAULTS as fault:
             self.problem = in_words(fault)

@@ -12,6 +12,7 @@ from perf_diagnostics.measure.one_step.composed_attention import ComposedAttenti
 from perf_diagnostics.measure.one_step.dataflow import StepDataflow
 from perf_diagnostics.measure.one_step.dataflow_storages import Storages
 from perf_diagnostics.measure.one_step.denormal_numbers import DenormalNumbers
+from perf_diagnostics.measure.one_step.derivatives_apart import DerivativesApart
 from perf_diagnostics.measure.one_step.diagonal_matrices import DiagonalMatrices
 from perf_diagnostics.measure.one_step.drawn_masks import DrawnMasks
 from perf_diagnostics.measure.one_step.earlier_graph import EarlierGraph
@@ -57,6 +58,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         DiagonalMatrices(graph, lines),
         DrawnMasks(graph, lines),
         FftLengths(graph, lines),
+        DerivativesApart(graph, lines),
         EarlierGraph(lines),
         DenormalNumbers(lines),
         WeightPenalties(graph, trained, lines),

@@ -51,9 +51,9 @@ class FixedWork(Watcher):
         given, made = [*ran.given()], [*tensors_of(ran.result)]
         part = self._part(ran, given, made)
         if part is None:
-            self._others[ran.in_backward].append(ran.seconds)
+            self._others[ran.times_backward].append(ran.seconds)
         else:
-            self._fixed[ran.in_backward] += part * ran.seconds
+            self._fixed[ran.times_backward] += part * ran.seconds
         if ran.seconds and _is_view(given, made):
             self._views.append(ran.seconds)
 

@@ -17,6 +17,7 @@ from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.one_step import known_answers, mode_stack, prefixes_again, unchanging
 from perf_diagnostics.measure.one_step.dataflow import StepDataflow
 from perf_diagnostics.measure.one_step.denormal_numbers import STATES, denormal_states
+from perf_diagnostics.measure.one_step.derivatives_apart import DerivativesApart
 from perf_diagnostics.measure.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.measure.one_step.every_watcher import watchers_of
 from perf_diagnostics.measure.one_step.later_looks import LaterLooks
@@ -64,6 +65,8 @@ class StepLook:
             all step long.
         elsewhere: whether the loader or an optimizer is at work, of which nothing is seen. Where that is known, what
             the loop does outside of its models is seen by who follows the data.
+        goes_back: whether the phase that is open is backward's; without it: as long as ``torch.autograd.backward``
+            runs.
     """
 
     def __init__(
@@ -73,11 +76,13 @@ class StepLook:
         beside: Callable[[], Sequence[torch.nn.Module]] = tuple,
         optimizers: Callable[[], Sequence[torch.optim.Optimizer]] = tuple,
         elsewhere: Callable[[], bool] | None = None,
+        *,
+        goes_back: Callable[[], bool] = bool,
     ) -> None:
         self._observations = observations
         self._models = models
         self._beside = beside
-        self._optimizers, self._elsewhere = optimizers, elsewhere
+        self._optimizers, self._elsewhere, self._goes_back = optimizers, elsewhere, goes_back
         self._devices: set[torch.device] = set()
         self._undo = ExitStack()
         self._mode: OperatorMode | None = None
@@ -175,11 +180,14 @@ class StepLook:
     ) -> None:
         """Put what is needed into torch; backward is ``shown``, or only ends what is."""
         self._mode = mode
+        mode.goes_back = self._goes_back
         self._undo.callback(mode.step_ended)
         mode_stack.off_in_forks(mode)
         for one in mode.watchers:
             if isinstance(one, RecurrentAgain):
                 self._undo.push(one.stand_in(models, mode))
+            if isinstance(one, DerivativesApart):
+                self._undo.push(one.stand_in(mode))
         for model in models:
             self._stand_in_for_calls(model, mode)
         for model in beside:

@@ -35,8 +35,8 @@ _ALSO_POINTWISE = frozenset((_ATEN._to_copy, _ATEN.clone, _ATEN.native_dropout, 
 class Operation:
     """An operator of forward that has run: ``inputs`` made what it was given, ``readers`` were given what it made.
 
-    ``forward`` and ``backward`` are seconds, ``numel`` the numbers of the largest tensor that it made. ``reached`` is
-    whether backward asked for an operator in its name.
+    ``forward`` and ``backward`` are seconds in these phases of the step, ``numel`` the numbers of the largest tensor
+    that it made. ``reached`` is whether backward asked for an operator in its name.
     """
 
     operator: Any
@@ -72,25 +72,30 @@ class OperatorGraph(Watcher):
 
     def see(self, ran: Ran) -> None:
         self.last, self._broken = None, True
-        took = bytes_moved(ran.args, ran.result) / _BYTES_A_SECOND if ran.seconds is None else ran.seconds
+        took = seconds_or_bytes(ran)
+        self._adds_to_whole(ran, took)
         if ran.in_backward:
-            self.backward += took
             node = backward_node()
             known = None if node is None else self._by_node.get(node)
             if known is not None:
-                known.backward += took
                 known.reached = True
+                if ran.times_backward:
+                    known.backward += took
+                else:
+                    known.forward += took
         else:
-            self.forward += took
             self.last = self._add(ran.operator, [*ran.given()], [*ran.made()], took)
         self._broken = False
 
     def passes_over(self, ran: Ran) -> None:
         """It takes its time all the same; on a device nothing is known of it."""
-        if ran.in_backward:
-            self.backward += ran.seconds or 0.0
+        self._adds_to_whole(ran, ran.seconds or 0.0)
+
+    def _adds_to_whole(self, ran: Ran, took: float) -> None:
+        if ran.times_backward:
+            self.backward += took
         else:
-            self.forward += ran.seconds or 0.0
+            self.forward += took
 
     def _add(
         self, operator: Any, given: Sequence[torch.Tensor], made: Sequence[torch.Tensor], took: float
@@ -144,6 +149,11 @@ class OperatorGraph(Watcher):
             "backward": backward / self.backward if self.backward else 0.0,
             "whole": (forward + backward) / both if both else 0.0,
         }
+
+
+def seconds_or_bytes(ran: Ran) -> float:
+    """How long an operator took, in s; on a device what its bytes stand for."""
+    return bytes_moved(ran.args, ran.result) / _BYTES_A_SECOND if ran.seconds is None else ran.seconds
 
 
 @cache

@@ -2,14 +2,16 @@
 
 ``(Q @ K.T) @ V`` without a softmax between is ``Q @ (K.T @ V)``, but for rounding: the first takes n·n·d operations for
 n rows of d numbers, the second n·d·d. So it is with any chain of products between which numbers are only scaled,
-turned, cast, or summed over what the factors share, and of which nobody reads the intermediate results.
+turned, cast, or summed over what the factors share, and of which nobody reads the intermediate results. A sum of such
+chains is one of their products with what it is multiplied with: ``(b * A + c * A @ A) @ X`` with ``A = X @ X.T``, as in
+Newton and Schulz's iteration, takes far less by ``X.T @ X`` where X has many rows and few columns.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -41,8 +43,9 @@ _SLOWER = 2.0
 #: Leaving single products out is told, and not an order of the whole chain, where it saves so much of what that does.
 _MOST_OF_IT = 0.8
 
-#: Orders of more factors are not tried; products of a smaller part of all operators' time are left alone.
-_MOST_FACTORS, _LEAST_PART = 7, 0.005
+#: Orders of more factors, and sums of more products, are not tried; products of a smaller part of all operators' time
+#: are left alone.
+_MOST_FACTORS, _MOST_TERMS, _LEAST_PART = 7, 8, 0.005
 
 _ATEN = torch.ops.aten
 
@@ -57,7 +60,7 @@ _PRODUCTS = {
 
 _SCALES = aten("mul", "mul_", "div", "div_", "neg", "neg_")
 
-_COPIES, _SUMS = aten("_to_copy", "clone"), aten("sum", "mean")
+_COPIES, _SUMS, _ADDS = aten("_to_copy", "clone"), aten("sum", "mean"), aten("add", "sub")
 
 
 class _Operand(NamedTuple):
@@ -75,10 +78,21 @@ class _Operand(NamedTuple):
 
 
 class _Made:
-    """A product of operands by their labels, as in Einstein's summation; a scaled or summed tensor is one, too."""
+    """A product of operands by their labels, as in Einstein's summation; a scaled or summed tensor is one, too.
 
-    def __init__(self, operation: Operation, operands: Sequence[_Operand], labels: Sequence[Any]) -> None:
-        self.operation, self.operands, self.labels = operation, operands, labels
+    Where it adds several tensors, or one to a product, these are its ``more`` terms.
+    """
+
+    def __init__(
+        self,
+        operation: Operation,
+        operands: Sequence[_Operand],
+        labels: Sequence[Any],
+        more: Sequence[Sequence[_Operand]] = (),
+    ) -> None:
+        self.operation, self.labels = operation, labels
+        self.terms = (operands, *more)
+        self.operands = [one for term in self.terms for one in term]
         self.is_product = operation.operator in _PRODUCTS
         self.adds_up = operation.operator in _SUMS
         self.laid: tuple[tuple[int, int], ...] = ()
@@ -90,8 +104,16 @@ class _Made:
     @property
     def flops(self) -> int:
         """Of a product in forward and backward."""
-        sizes = {label: size for one in self.operands for label, (size, _) in zip(one.labels, one.dims, strict=True)}
-        return 2 * math.prod(sizes.values()) * (1 + sum(one.trained for one in self.operands))
+        factors = self.terms[0]
+        sizes = {label: size for one in factors for label, (size, _) in zip(one.labels, one.dims, strict=True)}
+        return 2 * math.prod(sizes.values()) * (1 + sum(one.trained for one in factors))
+
+    def sources(self, expands: Container[_Made]) -> Iterator[_Made]:
+        """The products that went into it, through what is made of them, where that and they need not be there."""
+        for one in self.operands:
+            source = one.source
+            if source is not None and source in expands:
+                yield from (source,) if source.is_product else source.sources(expands)
 
 
 class _Order(NamedTuple):
@@ -155,16 +177,20 @@ class ProductOrders(GraphWatcher):
         operator, args = ran.operator, ran.args
         if operator in _PRODUCTS:
             *places, labels = _PRODUCTS[operator]
-            added = places[0][0] and ran.named.get("beta", 1) != 0
-            if added and args[0].dim() != 1:
-                return None
-            made = _Made(operation, [self._operand(args[at], letters) for at, letters in places], labels)
+            added: list[list[_Operand]] = []
+            if places[0][0] and ran.named.get("beta", 1) != 0 and args[0].dim() != 1:
+                if args[0].shape != ran.result.shape:
+                    return None
+                added = [[self._operand(args[0], labels)]]
+            made = _Made(operation, [self._operand(args[at], letters) for at, letters in places], labels, added)
             made.line = self._lines.line()
             return made
         if not args or not isinstance(args[0], torch.Tensor):
             return None
         if operator in _SUMS:
             return self._sum(operation, args)
+        if operator in _ADDS:
+            return self._added(operation, ran)
         if operator in _COPIES or operator in _SCALES:
             return self._scaled(operation, ran)
         return None
@@ -189,6 +215,15 @@ class ProductOrders(GraphWatcher):
         keeps = len(args) > 2 and args[2] is True
         kept = [None if at in over else at for at in labels if keeps or at not in over]
         return None if operand.source is None else _Made(operation, [operand], kept)
+
+    def _added(self, operation: Operation, ran: Ran) -> _Made | None:
+        """Tensors of the same shape that are added, all of which come of products."""
+        labels = range(ran.result.dim())
+        given = [one for one in ran.args[:2] if isinstance(one, torch.Tensor) and one.shape == ran.result.shape]
+        terms = [[self._operand(one, labels)] for one in given]
+        if len(terms) < 2 or any(one.source is None for (one,) in terms):
+            return None
+        return _Made(operation, terms[0], labels, terms[1:])
 
     def _scaled(self, operation: Operation, ran: Ran) -> _Made | None:
         """A tensor that comes of products, times one that varies along some of its dimensions."""
@@ -220,7 +255,7 @@ class ProductOrders(GraphWatcher):
         """
         found: list[_Order] = []
         for one in sorted((each for each in products if each in expands), key=lambda each: -each.flops):
-            alone = {one, *(each for each in expands if not each.is_product and _reaches(each, [one]))}
+            alone = {one, *(each for each in expands if not each.is_product and _reaches(each, [one], expands))}
             for group in _hang_together(products, alone):
                 order = self._order(group, alone)
                 if order is not None and all(set(group).isdisjoint(other.products) for other in found):
@@ -238,6 +273,8 @@ class ProductOrders(GraphWatcher):
             inside = {onward.operation for onward in one.onward}
             if not one.onward or one.of_parameters or not all(each in inside for each in readers(one.operation)):
                 continue
+            if any(each.source is None for term in one.terms[1:] for each in term):
+                continue  # a state that something is added to: what lies before it is not expanded
             if one.adds_up and not _sums_up(one, everything):
                 continue
             # Sums that are read by others are had of the factors.
@@ -247,7 +284,7 @@ class ProductOrders(GraphWatcher):
         return found if shared else {one for one in found if len(_products_of(one, found)) == 1}
 
     def _order(self, products: list[_Made], expands: set[_Made]) -> _Order | None:
-        between = [one for one in expands if not one.is_product and _reaches(one, products)]
+        between = [one for one in expands if not one.is_product and _reaches(one, products, expands)]
         sums = {each for one in (*products, *between) if one in expands for each in one.onward if each.adds_up}
         tails = [one for one in sums if one not in expands]
         seconds = sum(one.operation.seconds for one in products)
@@ -308,25 +345,12 @@ def _hang_together(made: Sequence[_Made], expands: set[_Made]) -> Iterable[list[
         if not one.is_product:
             continue
         group = [one]
-        for source in _sources(one, expands):
+        for source in {*one.sources(expands)}:
             before = groups.get(source, [source])
-            if before is not group:
-                group += before
+            group += [each for each in before if each not in group]
         for each in group:
             groups[each] = group
     return {id(group): group for group in groups.values() if len(group) > 1}.values()
-
-
-def _sources(one: _Made, expands: set[_Made]) -> set[_Made]:
-    """The products that went into it, through what is made of them."""
-    found: set[_Made] = set()
-    for operand in one.operands:
-        source = operand.source
-        while source is not None and source in expands and not source.is_product:
-            source = source.operands[0].source
-        if source is not None and source in expands:
-            found.add(source)
-    return found
 
 
 def _products_of(one: _Made, expands: set[_Made]) -> set[_Made]:
@@ -338,39 +362,73 @@ def _products_of(one: _Made, expands: set[_Made]) -> set[_Made]:
     }
 
 
-def _reaches(one: _Made, products: Sequence[_Made]) -> bool:
-    source: _Made | None = one
-    while source is not None and not source.is_product:
-        source = source.operands[0].source
-    return source in products
+def _reaches(one: _Made, products: Sequence[_Made], expands: Container[_Made]) -> bool:
+    return any(source in products for source in one.sources(expands))
 
 
 def _sums_up(one: _Made, expands: set[_Made]) -> bool:
     """Whether a sum goes over nothing but what all its factors have, such as heads, so that it is one of a product."""
-    factors: list[Factor] = []
     try:
-        kept = {part for each in _indices(one, factors, expands) for part in each.parts()}
+        for factors, indices in _expansions(one, expands):
+            kept = {*parts_of(indices)}
+            having = Counter(part for each in factors for part in parts_of(each.indices))
+            if not all(part in kept or count > 1 for part, count in having.items()):
+                return False
     except Unlike:
         return False
-    having = Counter(part for each in factors for part in parts_of(each.indices))
-    return all(part in kept or count > 1 for part, count in having.items())
+    return True
 
 
 def _cost(one: _Made, expands: set[_Made]) -> int:
     """The least operations that it takes with what it expands into; raises ``Unlike`` where that is not known."""
-    factors: list[Factor] = []
-    return cheapest(factors, _indices(one, factors, expands))
+    return sum(cheapest(factors, indices) for factors, indices in _expansions(one, expands))
 
 
-def _indices(one: _Made, factors: list[Factor], expands: set[_Made]) -> list[Index]:
-    return [index for indices in _expanded(one, factors, expands) for index in indices]
+class _Chosen:
+    """Which term of each sum is taken, in the order in which they are met; of those met anew the first one."""
+
+    def __init__(self, taken: Sequence[int] = ()) -> None:
+        self._taken = [*taken]
+        self._of: list[int] = []
+
+    def of(self, terms: int) -> int:
+        """The term that is taken of so many."""
+        self._of.append(terms)
+        if len(self._taken) < len(self._of):
+            self._taken.append(0)
+        return self._taken[len(self._of) - 1]
+
+    def next(self) -> _Chosen | None:
+        """The next choice, as an odometer goes on; None after the last one."""
+        at = len(self._of) - 1
+        while at >= 0 and self._taken[at] + 1 == self._of[at]:
+            at -= 1
+        return _Chosen((*self._taken[:at], self._taken[at] + 1)) if at >= 0 else None
 
 
-def _expanded(one: _Made, factors: list[Factor], expands: set[_Made]) -> list[list[Index]]:
+def _expansions(one: _Made, expands: set[_Made]) -> Iterator[tuple[list[Factor], list[Index]]]:
+    """The products whose sum it is: the factors of each, and the indices that are kept.
+
+    Raises:
+        Unlike: their dimensions do not fit together, or they are too many.
+    """
+    chosen: _Chosen | None = _Chosen()
+    for _ in range(_MOST_TERMS):
+        if chosen is None:
+            return
+        factors: list[Factor] = []
+        made = _expanded(one, factors, expands, chosen)
+        yield factors, [index for indices in made for index in indices]
+        chosen = chosen.next()
+    if chosen is not None:
+        raise Unlike
+
+
+def _expanded(one: _Made, factors: list[Factor], expands: set[_Made], chosen: _Chosen) -> list[list[Index]]:
     """The indices of each dimension of what it makes; its factors, which ``expands`` are parted into, are noted."""
     found: dict[Any, list[Index]] = {}
-    for operand in one.operands:
-        for label, indices in zip(operand.labels, _of_operand(operand, factors, expands), strict=True):
+    for operand in one.terms[chosen.of(len(one.terms)) if len(one.terms) > 1 else 0]:
+        for label, indices in zip(operand.labels, _of_operand(operand, factors, expands, chosen), strict=True):
             if indices is None:
                 continue
             if label in found:
@@ -384,13 +442,15 @@ def _expanded(one: _Made, factors: list[Factor], expands: set[_Made]) -> list[li
     return [found[label] if size > 1 else [] for label, (size, _) in zip(one.labels, one.laid, strict=True)]
 
 
-def _of_operand(operand: _Operand, factors: list[Factor], expands: set[_Made]) -> list[list[Index] | None]:
+def _of_operand(
+    operand: _Operand, factors: list[Factor], expands: set[_Made], chosen: _Chosen
+) -> list[list[Index] | None]:
     """The indices of each of its dimensions; None along which it does not vary."""
     source = operand.source
     if source is None or source not in expands:
         dims = [[Index(size)] if size > 1 and stride else None for size, stride in operand.dims]
         factors.append(Factor([one for each in dims if each for one in each], trained=operand.trained))
         return dims
-    made = _expanded(source, factors, expands)
+    made = _expanded(source, factors, expands, chosen)
     lies = laid_out((each, stride) for each, (_, stride) in zip(made, source.laid, strict=True))
     return [seen_in(lies, size, stride) if size > 1 and stride else None for size, stride in operand.dims]

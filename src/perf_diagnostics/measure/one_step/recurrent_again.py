@@ -204,11 +204,13 @@ class RecurrentAgain(Watcher):
     def see(self, ran: Ran) -> None:
         # A layer has its operators one after the other, and what the engine does before one is for that one.
         seconds = (ran.seconds or 0.0) + self._between()
-        self._seconds[ran.in_backward] += seconds
+        self._seconds[ran.times_backward] += seconds
         if ran.in_backward:
             call = self._asked_for() if self._nodes else None
-            if call is not None:
+            if call is not None and ran.times_backward:
                 call.backward += seconds
+            elif call is not None:
+                call.forward += seconds
         elif self._call is not None:
             self._call.operators += 1
             self._call.forward += seconds

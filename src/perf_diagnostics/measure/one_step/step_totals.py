@@ -23,14 +23,14 @@ class StepTotals(Watcher):
     def see(self, ran: Ran) -> None:
         self.operators += 1
         if ran.seconds is None:
-            self._bytes[ran.in_backward] += bytes_moved(ran.args, ran.result)
+            self._bytes[ran.times_backward] += bytes_moved(ran.args, ran.result)
         else:
-            self._seconds[ran.in_backward] += ran.seconds
+            self._seconds[ran.times_backward] += ran.seconds
 
     def passes_over(self, ran: Ran) -> None:
         """It takes its time all the same."""
         self.operators += 1
-        self._seconds[ran.in_backward] += ran.seconds or 0.0
+        self._seconds[ran.times_backward] += ran.seconds or 0.0
 
     @property
     def why_not(self) -> str:

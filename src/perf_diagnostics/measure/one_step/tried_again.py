@@ -148,7 +148,7 @@ class TriedAgain:
         kind = self.kind_of(ran)
         if kind in self._calls or len(self._calls) < _MOST_KINDS:
             self._calls[kind] += 1
-            self._seconds[ran.in_backward][kind] += ran.seconds or 0.0
+            self._seconds[ran.times_backward][kind] += ran.seconds or 0.0
 
     def told(self, name: str) -> dict[str, Json]:
         """Seconds of all calls in ``forward`` and ``backward``, of those that were ``tried_…``, of what these would

@@ -35,6 +35,14 @@ class Ran(NamedTuple):
     before: float = 0.0
     #: Whether sparse tensors stand as tuples of what they are kept in: see :func:`sparse_parts.in_parts`.
     in_parts: bool = False
+    #: Whether it ran in the phase of backward; None: that is so where the engine asked for it. What ``autograd.grad``
+    #: has the engine do for a loss is forward's time.
+    phase_is_backward: bool | None = None
+
+    @property
+    def times_backward(self) -> bool:
+        """Whether its time is a part of backward's, and not of forward's."""
+        return self.in_backward if self.phase_is_backward is None else self.phase_is_backward
 
     def given(self) -> Iterator[torch.Tensor]:
         """The tensors that it was called with."""

@@ -87,7 +87,7 @@ class ZeroProducts(Watcher):
                 self._without_formula.add(name)
             return
         flops = int(formula(*ran.args, **ran.named, out_val=ran.result))
-        if ran.in_backward:
+        if ran.times_backward:
             self.backward += flops
         else:
             self.forward += flops
@@ -120,12 +120,12 @@ class ZeroProducts(Watcher):
             known = self._by_memory[key] = self._at_line(operand, zeros, ran.operator, left=left)
             maker = self._making.maker_of(operand)
             known.makers |= set() if maker is None else {maker}
-        known.seconds[in_backward] += ran.seconds or 0.0
-        if in_backward:
+        known.seconds[ran.times_backward] += ran.seconds or 0.0
+        known.calls += not in_backward
+        if ran.times_backward:
             known.backward += flops
         else:
             known.forward += flops
-            known.calls += 1
         return True
 
     def _at_line(self, operand: torch.Tensor, zeros: float, operator: Any, *, left: bool) -> _Sparse:

@@ -330,6 +330,15 @@ def _delayed_by_itself(share: float, seed: int) -> TrialResult:
     return loop(seed, facts={"threads": 16, "cpu_count": 2, "num_workers": 0}, quantities=counted | shares)
 
 
+def _beside_its_processes(seed: int, *, share: float, cores: float) -> TrialResult:
+    """Two threads, of which the loop's had no core for this share of the time, for processes that use so many."""
+    window = float(_steady(loop(seed)).wall_ns.sum()) / 1e9
+    counted = {"process_cpu_s": 1.4 * window, "workers_cpu_s": cores * window, "other_cpu_s": 0.0}
+    shares = {"loop_cpu_share": 0.95 - share, "loop_run_delay_share": share, "process_run_delay_share": share / 1.4}
+    facts = {"threads": 2, "cpu_count": 2, "num_workers": 0}
+    return loop(seed, facts=facts, quantities={**counted, **shares, "involuntary_switches": 0.0})
+
+
 def _faulting(share: float, seed: int) -> TrialResult:
     """Pages from the kernel that take this share of the step of one thread, by their price and by its own time."""
     counted = {"loop_page_faults_per_s": share / 2e-7 / 0.8, "page_fault_s": 2e-7}
@@ -506,5 +515,11 @@ DOSES: tuple[Dose, ...] = (
     Dose(code="PWR005", limit="info_share", build=_idle_energy, severity=INFO),
     *shares("CPU001", _switching, switches=WARNING, critical_switches=CRITICAL),
     Dose(code="CPU001", limit="own_delay", build=_delayed_by_itself),
+    Dose(
+        code="CPU005",
+        limit="warn_share",
+        build=lambda share, seed: _beside_its_processes(seed, share=share, cores=0.6),
+    ),
+    Dose(code="CPU005", limit="busy", build=lambda cores, seed: _beside_its_processes(seed, share=0.4, cores=cores)),
     *shares("CPU003", _throttled, warn_share=WARNING, critical_share=CRITICAL),
 )

@@ -120,6 +120,7 @@ WITHOUT: Mapping[str, str] = {
     "PWR006 price_per_hour": "a price that the user gives: it limits nothing, and no multiple of 0 is a dose",
     "CPU003 least_periods": _COUNT,
     "CPU004 info_share": "makes a remark; threads and idle cores are counted",
+    "CPU005 turns": "names the cause",
     "COM002 uneven": "names the cause",
     "COM004 uneven": "names the cause",
     "COM005 processes": "the scatter that single trainings are credited with",

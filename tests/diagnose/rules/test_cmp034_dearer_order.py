@@ -62,6 +62,20 @@ def test_little_is_an_info_or_cleared() -> None:
     assert "no matrices are multiplied" in clear(ask()).summary
 
 
+def test_what_updates_take_is_told_beside_it_and_the_larger_share_first() -> None:
+    update = order(70, function="Muon.step", text="b * a + c * a @ a", forward=0.0, backward=0.0, optimizer=0.8)
+    facts = {f"operator_seconds_{phase}": 0.04 for phase in ("forward", "backward")}
+    facts |= {"operator_seconds_optimizer": 0.01, "around_operators_seconds_optimizer": 0.01}
+    facts |= {f"operator_bytes_{phase}": 0 for phase in ("forward", "backward")}
+    facts |= {f"around_operators_seconds_{phase}": 0.0 for phase in ("forward", "backward")}
+    lines = {"dearer_orders": [order(forward=0.1, backward=0.1)], "dearer_orders_of_updates": [update]}
+    finding = found(ask_trial(RULE, forward=0.03, backward=0.03, optimizer=0.04, facts={**facts, **lines}))
+    # Three quarters of an update's thread time: its operators' half, and half of what lies between them.
+    assert finding.claims["optimizer"] == pytest.approx(0.4 * 0.8 * 0.75)
+    assert number(finding, SHARE).value == pytest.approx(100 * (0.24 + 0.06))
+    assert "first at model.py:70 in Muon.step" in finding.summary and "GFLOP in an update, where" in finding.summary
+
+
 def test_on_a_device_bytes_are_told_and_no_gain() -> None:
     finding = found(ask(order(), timed=False))
     assert finding.severity is Severity.INFO and finding.recoverable is None

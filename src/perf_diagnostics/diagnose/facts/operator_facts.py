@@ -20,7 +20,7 @@ class OperatorsAt:
 
     ``place`` is None where no line of the user's own led to it, ``shape`` that of the tensor that is told. ``forward``
     and ``backward`` are the parts of all operators' time in the step's forward and backward, ``whole`` of both
-    together, each in 0…1; ``more`` is what else was told.
+    together, and ``optimizer`` that of the updates', each in 0…1; ``more`` is what else was told.
     """
 
     place: CodePlace | None
@@ -30,6 +30,7 @@ class OperatorsAt:
     backward: float
     whole: float
     more: Mapping[str, Json]
+    optimizer: float = 0.0
 
     def number(self, name: str) -> float | None:
         """One more number, if it was told."""
@@ -80,6 +81,8 @@ def share_of_step(facts: TrialFacts, found: Sequence[OperatorsAt]) -> Interval:
 def claims_of(facts: TrialFacts, found: Sequence[OperatorsAt], between: float = 0.5) -> dict[str, float]:
     """The share of the step that these take, by phase, with this part (0…1) of what lies between operators."""
     parts = {Phase.FORWARD: sum(one.forward for one in found), Phase.BACKWARD: sum(one.backward for one in found)}
+    if any(one.optimizer for one in found):
+        parts[Phase.OPTIMIZER] = sum(one.optimizer for one in found)
     return {
         str(phase): facts.share(phase).value * min(1.0, part) * in_operators(facts, phase, between)
         for phase, part in parts.items()
@@ -87,8 +90,8 @@ def claims_of(facts: TrialFacts, found: Sequence[OperatorsAt], between: float = 
 
 
 def in_operators(facts: TrialFacts, phase: Phase, between: float = 0.5) -> float:
-    """The part of the thread's time in forward or backward that is for operators, 0…1, in the step looked at: that
-    inside of them, and this part of what lies ``between`` them.
+    """The part of the thread's time in a phase that is for operators, 0…1, in the step looked at: that inside of them,
+    and this part of what lies ``between`` them.
     """
     inside, outside = facts.number(f"operator_seconds_{phase}"), outside_of_torch_s(facts, phase)
     around = facts.number(f"around_operators_seconds_{phase}")
@@ -137,7 +140,7 @@ def _read(told: Json) -> OperatorsAt | None:
     numbers = [float(one) for one in shares if isinstance(one, int | float) and not isinstance(one, bool)]
     if len(numbers) != len(shares):
         return None
-    shape, calls = told.get("shape"), told.get("calls")
+    shape, calls, optimizer = told.get("shape"), told.get("calls"), told.get("optimizer")
     return OperatorsAt(
         place=place_of(told),
         shape=tuple(size for size in shape if isinstance(size, int)) if isinstance(shape, list) else (),
@@ -146,4 +149,5 @@ def _read(told: Json) -> OperatorsAt | None:
         backward=numbers[1],
         whole=numbers[2],
         more=told,
+        optimizer=float(optimizer) if isinstance(optimizer, int | float) else 0.0,
     )

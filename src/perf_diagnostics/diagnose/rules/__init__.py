@@ -64,6 +64,7 @@ from perf_diagnostics.diagnose.rules.cpu001_oversubscribed_threads import Oversu
 from perf_diagnostics.diagnose.rules.cpu002_far_from_the_device import FarFromTheDevice
 from perf_diagnostics.diagnose.rules.cpu003_cpu_quota_throttled import CpuQuotaThrottled
 from perf_diagnostics.diagnose.rules.cpu004_idle_cores import IdleCores
+from perf_diagnostics.diagnose.rules.cpu005_started_processes import StartedProcesses
 from perf_diagnostics.diagnose.rules.exp001_too_few_steps import TooFewSteps
 from perf_diagnostics.diagnose.rules.exp002_failed_trials import FailedTrials
 from perf_diagnostics.diagnose.rules.exp003_phases_do_not_close import PhasesDoNotClose
@@ -257,6 +258,7 @@ RULES: tuple[Rule, ...] = (
     FarFromTheDevice(),
     CpuQuotaThrottled(),
     IdleCores(),
+    StartedProcesses(),
     CommunicationBound(),
     Straggler(),
     LittleOverlap(),

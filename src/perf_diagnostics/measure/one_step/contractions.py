@@ -7,7 +7,7 @@ and n and p are kept. What scales rows or columns is a factor with one index, a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cache
 
 
@@ -107,18 +107,23 @@ def match(first: Sequence[Index], second: Sequence[Index]) -> None:
 
 
 class Factor:
-    """A tensor among others that are multiplied: its indices, and whether it needs a gradient."""
+    """A tensor among others that are multiplied: its indices, and whether it needs a gradient.
 
-    def __init__(self, indices: Sequence[Index], *, trained: bool) -> None:
+    ``what`` is the same of two factors that are one and the same tensor, whose indices are then to come in one order.
+    """
+
+    def __init__(self, indices: Sequence[Index], *, trained: bool, what: Hashable = None) -> None:
         self.indices, self.trained = indices, trained
+        self.what = object() if what is None else what
 
 
-def cheapest(factors: Sequence[Factor], kept: Sequence[Index]) -> int:
-    """The operations of forward and backward in the order that takes least.
+def cheapest(factors: Sequence[Factor], kept: Sequence[Index]) -> dict[Hashable, int]:
+    """The operations of forward and backward in the order that takes least, for each product of two.
 
-    A product of two takes two operations for each combination of their indices where one is summed over, else one; and
+    A product takes two operations for each combination of its factors' indices where one is summed over, else one; and
     as many again for the gradient of each of the two. Found by trying all orders (dynamic programming over sets of
-    factors, as in opt_einsum), so that 8 factors take some 3,000 products of two.
+    factors, as in opt_einsum), so that 8 factors take some 3,000 products of two. A product has the key of another one
+    where it is the same of the same tensors, which needs to be computed once.
     """
     numbers: dict[Index, int] = {}
     sets = [sum({1 << numbers.setdefault(part, len(numbers)) for part in parts_of(one.indices)}) for one in factors]
@@ -145,18 +150,38 @@ def cheapest(factors: Sequence[Factor], kept: Sequence[Index]) -> int:
         return any(one.trained for at, one in enumerate(factors) if subset >> at & 1)
 
     @cache
-    def least(subset: int) -> int:
+    def least(subset: int) -> tuple[int, tuple[int, ...]]:
+        """What these factors take together, and the two halves that are multiplied last."""
         if not subset & (subset - 1):
             own = sets[subset.bit_length() - 1]
-            return numel(own) * (1 + trained(subset)) if left(subset) != own else 0
-        return min(least(one) + least(other) + joined(one, other) for one, other in _halves(subset))
+            return (numel(own) * (1 + trained(subset)) if left(subset) != own else 0), ()
+        return min(
+            (least(one)[0] + least(other)[0] + joined(one, other), (one, other)) for one, other in _halves(subset)
+        )
 
     def joined(one: int, other: int) -> int:
         together = left(one) | left(other)
         summed = together != left(one | other)
         return numel(together) * (1 + summed) * (1 + trained(one) + trained(other))
 
-    return least(everything)
+    def key(subset: int) -> Hashable:
+        """The tensors, which of their indices are the same, and which are left."""
+        seen: dict[Index, int] = {}
+        named = tuple(
+            (one.what, tuple(seen.setdefault(part, len(seen)) for part in parts_of(one.indices)))
+            for at, one in enumerate(factors)
+            if subset >> at & 1
+        )
+        return named, frozenset(at for part, at in seen.items() if left(subset) >> numbers[part] & 1)
+
+    found: dict[Hashable, int] = {}
+    ask = [everything]
+    while ask:
+        subset = ask.pop()
+        takes, halves = least(subset)
+        found[key(subset)] = takes - sum(least(one)[0] for one in halves)
+        ask += halves
+    return found
 
 
 def _halves(subset: int) -> Iterator[tuple[int, int]]:

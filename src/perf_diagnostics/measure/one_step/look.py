@@ -26,6 +26,7 @@ from perf_diagnostics.measure.one_step.prefixes_again import PrefixesAgain
 from perf_diagnostics.measure.one_step.recurrent_again import RecurrentAgain
 from perf_diagnostics.measure.one_step.room import too_little_room
 from perf_diagnostics.measure.one_step.samples_again import SamplesAgain, arguments_of
+from perf_diagnostics.measure.one_step.update_look import UpdateLook
 from perf_diagnostics.measure.one_step.watcher import has_one_memory, memory
 from perf_diagnostics.measure.one_step.zero_products import SIGNAL
 from perf_diagnostics.measure.steps.device_clock import captures
@@ -53,7 +54,8 @@ class StepLook:
     While it looks, the calls of the models and ``torch.autograd.backward`` go through functions of ours, which come off
     where the step ends. Operators are seen from the first call of a model to the end of the backward that follows, the
     loss between them included, and inside of calls of other models before that. What lies around them is seen only by
-    who follows the data, and nothing of the loader and the optimizer is. Nothing is put into what is compiled,
+    who follows the data, and nothing of the loader is; of optimizers that are none of torch's own the updates are seen
+    by themselves. Nothing is put into what is compiled,
     scripted, or spread over devices, and nothing into the capture of a CUDA graph. What seems to be the same in each
     step, or for a sample whenever it comes, is looked for in a few later ones again.
 
@@ -87,6 +89,7 @@ class StepLook:
         self._undo = ExitStack()
         self._mode: OperatorMode | None = None
         self._over = False
+        self._updates: UpdateLook | None = None
         #: What a few later looks are for: what seems to be the same in each step, or for each sample.
         self._later: LaterLooks | None = None
         self._samples = SamplesAgain(lambda: self.under_way)
@@ -194,6 +197,9 @@ class StepLook:
             if not any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
                 self._stand_in_for_calls_beside(model, mode)
         self._stand_in_for_backward(mode, shown=shown, whole=not models)
+        if shown:
+            self._updates = UpdateLook(self._observations)
+            self._undo.push(self._updates.stand_in(self._optimizers(), mode))
         if self._elsewhere is not None:
             elsewhere, of_models = self._elsewhere, bool(models)
             # A closure's model and loss are seen, which the optimizer asks for.
@@ -262,6 +268,9 @@ class StepLook:
                 self.facts, gaps = mode.conclude()
                 self._prefixes.join(self.facts, gaps)
                 self.facts |= denormal_states(self._optimizers())
+                if self._updates is not None:
+                    self.facts |= self._updates.facts
+                    self._updates = None
                 self._prefixes = PrefixesAgain()
                 self.facts[WHOLE_STEP] = not self._trained
                 for signal, why in gaps.items():

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -27,7 +27,7 @@ from perf_diagnostics.measure.one_step.contractions import (
     seen_in,
 )
 from perf_diagnostics.measure.one_step.graph_watcher import GraphWatcher
-from perf_diagnostics.measure.one_step.operator_graph import Operation, OperatorGraph, readers
+from perf_diagnostics.measure.one_step.operator_graph import Operation, OperatorGraph, readers, through_views
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
 from perf_diagnostics.measure.one_step.watcher import Ran, aten, memory, tensors_of
 from perf_diagnostics.records import Json
@@ -71,6 +71,8 @@ class _Operand(NamedTuple):
     source: _Made | None
     trained: bool
     of_parameters: bool
+    #: The same of two that are one tensor, or views of as much of it.
+    what: Hashable
 
     @property
     def shape(self) -> list[Json]:
@@ -203,8 +205,11 @@ class ProductOrders(GraphWatcher):
             if numbers != math.prod(size for size, _ in source.laid) or tensor.storage_offset() != source.offset:
                 source = None  # a part of it: it has to be there
         trained = torch.is_grad_enabled() and tensor.requires_grad
+        maker = self._graph.maker(tensor)
+        lies = sorted((stride, size) for size, stride in dims if size > 1)
+        what = at if maker is None else id(through_views(maker)), tensor.storage_offset(), *lies
         of_parameters = at in self._parameters if source is None else source.of_parameters
-        return _Operand(dims, labels, source, trained, of_parameters)
+        return _Operand(dims, labels, source, trained, of_parameters, what)
 
     def _sum(self, operation: Operation, args: Sequence[Any]) -> _Made | None:
         given = args[0]
@@ -292,7 +297,7 @@ class ProductOrders(GraphWatcher):
             return None
         try:
             roots = [one for one in products if one not in expands]
-            instead = sum(_cost(one, expands) for one in (*roots, *tails))
+            instead = _cost((*roots, *tails), expands)
         except Unlike:
             return None
         flops = sum(one.flops for one in products)
@@ -379,9 +384,15 @@ def _sums_up(one: _Made, expands: set[_Made]) -> bool:
     return True
 
 
-def _cost(one: _Made, expands: set[_Made]) -> int:
-    """The least operations that it takes with what it expands into; raises ``Unlike`` where that is not known."""
-    return sum(cheapest(factors, indices) for factors, indices in _expansions(one, expands))
+def _cost(made: Iterable[_Made], expands: set[_Made]) -> int:
+    """The operations that all these take with what they expand into, each of its products in the order that takes
+    least, and products that are the same once; raises ``Unlike`` where that is not known.
+    """
+    products: dict[Hashable, int] = {}
+    for one in made:
+        for factors, indices in _expansions(one, expands):
+            products |= cheapest(factors, indices)
+    return sum(products.values())
 
 
 class _Chosen:
@@ -449,7 +460,9 @@ def _of_operand(
     source = operand.source
     if source is None or source not in expands:
         dims = [[Index(size)] if size > 1 and stride else None for size, stride in operand.dims]
-        factors.append(Factor([one for each in dims if each for one in each], trained=operand.trained))
+        lie = sorted(zip(operand.dims, dims, strict=True), key=lambda one: -one[0][1])  # turned, it is the same tensor
+        indices = [one for _, each in lie if each for one in each]
+        factors.append(Factor(indices, trained=operand.trained, what=operand.what))
         return dims
     made = _expanded(source, factors, expands, chosen)
     lies = laid_out((each, stride) for each, (_, stride) in zip(made, source.laid, strict=True))

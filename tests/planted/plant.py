@@ -193,12 +193,12 @@ class Plant:
 
     @property
     def bears_another(self) -> bool:
-        """Whether another one may be measured beside it, where each of two has a core of its own.
+        """Whether another one may be seen beside it, with its control, where each of two has a core of its own.
 
         Scripts compute in one thread. Of trials in one thread those do whose faults are to be found; where nothing may
         be said, or nothing of others on the machine, they have it to themselves.
         """
-        arms = [arm for arm in (self.faulty, self.control, self.fix) if arm is not None]
+        arms = [arm for arm in (self.faulty, self.control) if arm is not None]
         if all(isinstance(arm, Script) for arm in arms):
             return True
         quiet = self.healthy or "EXP010" in self.must_not

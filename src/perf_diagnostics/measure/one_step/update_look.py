@@ -63,9 +63,10 @@ class UpdateLook:
 
         undo.callback(self._ends)
         for one in optimizers:
-            if type(one).__module__.partition(".")[0] != "torch" and not _on_devices(one):
-                undo.callback(one.register_step_pre_hook(begins).remove)
-                undo.callback(one.register_step_post_hook(ends).remove)
+            with self._observations.guard(_SECONDS):
+                if type(one).__module__.partition(".")[0] != "torch" and not _on_devices(one):
+                    undo.callback(one.register_step_pre_hook(begins).remove)
+                    undo.callback(one.register_step_post_hook(ends).remove)
         return undo
 
     def _begins(self, other: OperatorMode) -> None:

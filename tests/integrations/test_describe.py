@@ -200,3 +200,12 @@ VIEW = {"x": torch.zeros(16, 4), "y": torch.zeros(16)}
 def test_a_list_with_an_object_for_each_sample_is_as_many_as_it_is_long(batch: object, samples: int | None) -> None:
     count = describe.count_batch(batch)
     assert (None if count is None else count.samples) == samples
+
+
+def test_of_several_optimizers_the_others_are_named() -> None:
+    model = torch.nn.Linear(2, 2)
+    several = [kind(model.parameters(), lr=0.1) for kind in (torch.optim.Adam, torch.optim.LBFGS, torch.optim.LBFGS)]
+    told = describe.facts_of([model], several, torch.device("cpu"), checkpoints=False)
+    assert told["optimizer"] == "Adam" and told["other_optimizers"] == ["LBFGS"]
+    alone = describe.facts_of([model], several[:1], torch.device("cpu"), checkpoints=False)
+    assert "other_optimizers" not in alone

@@ -23,6 +23,7 @@ _COMPOSED = (
     "CMP045",
     "CMP046",
     "CMP047",
+    "CMP048",
 )
 
 #: What generates lies outside of all phases, as HST006 may say.
@@ -250,6 +251,16 @@ PLANTS = (
         "a script that asks for the derivatives of one result one by one",
         dose="six passes in place of one, a potential of four layers at 2,688 points",
         steps=(40, 140),
+        slower_by=1.3,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP048",
+        "chosen-afterwards",
+        "chosen-before",
+        "a script that computes all rows with and without what is known of them, and chooses afterwards",
+        dose="two calls in place of one, 64 rows of 256 and 512 numbers",
+        steps=(400, 700),
         slower_by=1.3,
     ),
     _plant(

@@ -71,6 +71,19 @@ def test_what_nothing_reads_or_only_prepares_stays_a_fault(line: int) -> None:
     assert found(looks(line, n=100)).severity is Severity.CRITICAL
 
 
+def test_a_module_that_only_transforms_is_preparation_and_one_with_layers_a_model() -> None:
+    """A spectrum is a module, too, and no model."""
+    forward = dataclasses.replace(PLACES[PREPARES], function="Spectrum.forward")
+    layer = "torch.nn.modules.linear.Linear.forward"
+    for calls, is_method in (((MODULE,), False), ((MODULE, layer), True)):
+        told = facts(looks(PREPARES, n=100, calls=calls))
+        assert told.result.code is not None
+        places = (*PLACES[:PREPARES], forward, *PLACES[PREPARES + 1 :])
+        code = dataclasses.replace(told.result.code, places=places)
+        work = method_work(TrialFacts.of(dataclasses.replace(told.result, code=code)))
+        assert (work is not None) is is_method
+
+
 def test_what_the_trained_model_is_called_with_is_prepared_in_the_same_line() -> None:
     """``model(rows[index])``: the line is the method's, gathering is not; another model's answer in it is."""
     trained = looks(TARGET, UNKNOWN, n=80, calls=(MODULE,), phase="forward")

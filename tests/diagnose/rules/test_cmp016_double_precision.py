@@ -199,3 +199,11 @@ def test_where_matrices_are_decomposed_it_is_only_mentioned(types):
     plain, solving = told(""), told("linalg_cholesky_ex")
     assert plain.severity is Severity.WARNING and solving.severity is Severity.INFO
     assert "linalg_cholesky_ex is among it" in solving.summary and "on purpose" not in plain.summary
+
+
+@pytest.mark.parametrize("told", [{"optimizer": "LBFGS"}, {"optimizer": "Adam", "other_optimizers": ["LBFGS"]}])
+def test_with_l_bfgs_it_is_only_mentioned_whether_it_comes_first_or_after_another(told):
+    finding = found(ask_trial(RULE, facts={"parameter_types": ["float64"], **told}, **STEP))
+    assert finding.severity is Severity.INFO and "L-BFGS, for which float64 is often chosen" in finding.summary
+    told = {"optimizer": "Adam", "other_optimizers": ["SGD"]}
+    assert found(ask_trial(RULE, facts={"parameter_types": ["float64"], **told}, **STEP)).severity is Severity.WARNING

@@ -35,6 +35,39 @@ for step in range(1000):
         torch.save(online.state_dict(), "a.pt")  # unread
 """
 
+TRANSFORMED = """
+import torch
+from accelerate import Accelerator
+from torch import nn
+class Spectrum(nn.Module):
+    def __init__(self, length):
+        super().__init__()
+        self.length = length
+        self.register_buffer("window", torch.hann_window(length))
+    def forward(self, wave):
+        return torch.stft(wave, self.length, window=self.window).abs()  # preparation
+class Features(nn.Module):
+    def __init__(self, encoder):
+        super().__init__()
+        self.encoder = encoder
+    def forward(self, x):
+        return self.encoder(x)
+def crops(wave, spectrum):
+    return spectrum(wave)[:, :96]  # preparation
+def main():
+    accelerator = Accelerator()
+    net, spectrum = nn.Linear(4, 4), Spectrum(512).to("cpu")
+    features = Features(encoder)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    net, optimizer, loader = accelerator.prepare(net, optimizer, loader)
+    for wave, y in loader:
+        x = crops(wave, spectrum)  # preparation
+        wanted = features(x)  # method
+        loss = (net(x) - wanted).square().mean()  # method
+        accelerator.backward(loss)  # training
+        optimizer.step()  # unread
+"""
+
 PSEUDO_LABELS = """
 import torch
 from torch import nn
@@ -253,7 +286,7 @@ def roles(text: str) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize(
-    "text", [Q_LEARNING, PSEUDO_LABELS, INLINE_EVALUATION, AGENT, RUNS_BOTH, AVERAGES, CONTRAST, REPORTS]
+    "text", [Q_LEARNING, TRANSFORMED, PSEUDO_LABELS, INLINE_EVALUATION, AGENT, RUNS_BOTH, AVERAGES, CONTRAST, REPORTS]
 )
 def test_each_line_is_to_the_training_what_its_comment_says(text: str) -> None:
     wrong = roles(text)

@@ -31,6 +31,9 @@ _AVERAGES = re.compile(
     r"(?:torch\.optim\.swa_utils|timm\.utils\.model_ema|diffusers\.training_utils\.EMAModel|torch_ema|ema_pytorch)\b"
 )
 
+#: A layer of torch's that is called, not only a module of whatever kind.
+_LAYER = re.compile(r"torch\.nn\.modules\.(?!module\.).*\.forward$")
+
 #: The phases by which a line is known to be on the way to the training, and not to an evaluation, whatever its text
 #: says: functions are looked up in tables, and handed to others to call.
 _TRAINED = (Phase.BACKWARD, Phase.OPTIMIZER)
@@ -161,7 +164,7 @@ def is_method(facts: TrialFacts) -> Callable[[CodePath], bool]:
             if now in ("unread", "training") and number not in on_the_way:
                 return False
             role = now if now in ("method", "preparation") else role
-        asks = calls_a_module(path)
+        asks = calls_a_module(path) and not _transforms(path, code)
         if asks and not usual and _to_first(path, roles) in forwards:
             return False  # the line that is trained on, at times without: an evaluation that shares the training's code
         if not asks and path.places[-1] in called:
@@ -198,6 +201,15 @@ def _written_slowly(code: CodeSamples) -> Callable[[CodePath], bool]:
         return where in functions and where != (first.file, first.function)
 
     return slow
+
+
+def _transforms(path: CodePath, code: CodeSamples) -> bool:
+    """Whether the module that is called is no model: by the text its forward only prepares, and no layer of torch's was
+    on the way (a spectrum, an augmentation).
+    """
+    last = path.places[-1]
+    own = code.places[last].function.endswith(".forward") and code.roles[last] == "preparation"
+    return own and not any(_LAYER.match(call) for call in (*path.via, *path.calls))
 
 
 def _to_first(path: CodePath, roles: tuple[str, ...]) -> tuple[int, ...] | None:

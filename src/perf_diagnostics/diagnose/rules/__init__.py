@@ -46,6 +46,7 @@ from perf_diagnostics.diagnose.rules.cmp044_more_rows_than_needed import MoreRow
 from perf_diagnostics.diagnose.rules.cmp045_mostly_unread import MostlyUnread
 from perf_diagnostics.diagnose.rules.cmp046_fft_length import FftLength
 from perf_diagnostics.diagnose.rules.cmp047_derivatives_apart import DerivativesApart
+from perf_diagnostics.diagnose.rules.cmp048_chosen_afterwards import ChosenAfterwards
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -232,6 +233,7 @@ RULES: tuple[Rule, ...] = (
     MostlyUnread(),
     FftLength(),
     DerivativesApart(),
+    ChosenAfterwards(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),

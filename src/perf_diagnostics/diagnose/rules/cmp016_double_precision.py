@@ -34,7 +34,7 @@ _REALISED = 0.8
 #: (Nocedal and Wright, Numerical Optimization, 2006, ch. 8): float64 is chosen for them.
 _WANT_DOUBLE = ("LBFGS",)
 
-_WANTED = " The optimizer is L-BFGS, for which float64 is often chosen on purpose."
+_WANTED = " An optimizer is L-BFGS, for which float64 is often chosen on purpose."
 
 _WORK = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 
@@ -146,7 +146,9 @@ class DoublePrecision:
 
 def _wanted(facts: TrialFacts, told: Mapping[str, Json]) -> str:
     """Why float64 may be there on purpose, as a sentence; empty where nothing says so."""
-    if facts.word("optimizer") in _WANT_DOUBLE:
+    others = facts.result.facts.get("other_optimizers")
+    kinds = {facts.word("optimizer"), *(others if isinstance(others, list) else ())}
+    if not kinds.isdisjoint(_WANT_DOUBLE):
         return _WANTED
     solver = told.get("wants_digits")
     if isinstance(solver, str) and solver:

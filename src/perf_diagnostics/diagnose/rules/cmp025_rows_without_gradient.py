@@ -150,6 +150,7 @@ class RowsWithoutGradient:
             remedies=_remedies(first, facts.batch_size, padded=padding is None or padding.value >= _NO_PADDING),
             recoverable=None if lost is None else recoverable(lost, self.family),
             confidence=confidence(Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin),
+            symptom_of=("CMP048",),  # which knows that a choice leaves them out
         )
 
     def _severity(self, lost: Interval | None, *, bound: bool) -> Severity:

@@ -31,7 +31,10 @@ from perf_diagnostics.records import Phase
 _IN_LOADER = Remedy(
     "Do it in the loader, in the dataset's __getitem__ or in collate_fn, and let workers do it (num_workers)."
 )
-_AT_ONCE = Remedy("If it goes through the batch sample by sample: work on the whole batch at once, in few operations.")
+_AT_ONCE = Remedy(
+    "If it goes through the batch sample by sample: work on the whole batch at once, in few operations. If only a part "
+    "of what comes out is used (a random crop): cut first, and work on the part."
+)
 _ON_DEVICE = Remedy("Do it on the device, batch by batch: normalising, augmenting, building masks.")
 _ONCE = Remedy(
     "What is the same for a sample each time (tokenised text, resized images): do it once, and store the result. What "

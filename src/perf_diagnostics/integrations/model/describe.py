@@ -236,7 +236,7 @@ def facts_of(
     *,
     checkpoints: bool,
 ) -> dict[str, Json]:
-    """Plain values by the names of ``TrialResult.facts``; of several optimizers the first one's.
+    """Plain values by the names of ``TrialResult.facts``; of several optimizers the first one's, and the others' names.
 
     Args:
         models: what is trained.
@@ -258,4 +258,6 @@ def facts_of(
         facts.setdefault("gradient_checkpointing", None)  # in a compiled graph it is an operator, which nobody sees
     if optimizers:
         facts |= optimizer_facts(optimizers[0])
+    if others := [type(one).__name__ for one in optimizers[1:]]:
+        facts["other_optimizers"] = [*dict.fromkeys(others)]
     return facts

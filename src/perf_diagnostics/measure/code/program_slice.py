@@ -326,6 +326,8 @@ class _Dependence(_Following):
 
     def _simple(self, one: Statement, tainted: set[str]) -> set[str]:
         self._count()
+        if one.wraps:
+            return tainted
         depends = self._depends(one.reads, tainted) or any(
             function in self._results for call in one.calls for function in call.functions
         )
@@ -339,12 +341,13 @@ class _Dependence(_Following):
         if one.returns and depends and self._function not in self._results:
             self._add(self._results, [self._function])
         if depends or one.makes_model:
-            tainted |= one.sets
+            gained = one.sets if depends else one.models
+            tainted = (tainted - one.sets) | gained
             for keys in one.writes:
                 tainted |= {key for key in keys if not key.startswith((".", "::"))}
                 self._add(self._everywhere, {key for key in keys if key.startswith((".", "::"))})
-            shared = {f"::{key}" for key in one.sets if self._function.is_module or key in self._function.captured}
-            self._add(self._everywhere, shared | {key for key in one.sets if key.startswith("::")})
+            shared = {f"::{key}" for key in gained if self._function.is_module or key in self._function.captured}
+            self._add(self._everywhere, shared | {key for key in gained if key.startswith("::")})
         else:
             tainted -= one.sets
         return tainted

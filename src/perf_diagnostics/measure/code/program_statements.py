@@ -68,7 +68,9 @@ class Statement:
     ``reads``: what its result depends on; ``sets``: variables that it gives a new value; ``writes``: groups of keys, of
     which it writes into something that is reached by one; ``trains``: what a backward pass that it starts depends on;
     ``averages``: it writes parameters' values, weighed or copied, into something; ``lists``: it lists
-    a model's tensors.
+    a model's tensors; ``makes_model``: it makes one, and ``models`` are the variables that it gives one; ``wraps``: it
+    gives each of several variables what it was, made ready by a library, as ``model, optimizer, loader =
+    accelerator.prepare(model, optimizer, loader)`` does.
     """
 
     first: int
@@ -82,6 +84,8 @@ class Statement:
     averages: bool = False
     lists: bool = False
     makes_model: bool = False
+    models: frozenset[str] = frozenset()
+    wraps: bool = False
     loops: bool = False
     bodies: tuple[tuple[Statement, ...], ...] = ()
 
@@ -173,13 +177,35 @@ class Program:
         yield module, tree.body
         yield from self._inner(tree.body, file, in_class="")
 
+    def _is_model(self, node: ast.ClassDef) -> bool:
+        """Whether a class is one of models: a module that has parts or parameters, which a transform of audio or images
+        may have none of.
+        """
+        bases = [_last_name(base) for base in node.bases]
+        if any(base in self.modules for base in bases):
+            return True
+        if bases != ["Module"]:
+            return any(base.endswith("Module") for base in bases)  # of a library, whose own may have some
+        stored = {
+            one.attr
+            for one in ast.walk(node)
+            if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store) and _last_name(one.value) in _ITSELF
+        }
+        for call in (one.func for one in ast.walk(node) if isinstance(one, ast.Call)):
+            name = _last_name(call)
+            called = isinstance(call, ast.Attribute) and _last_name(call.value) in _ITSELF and name in stored
+            makes = (name[:1].isupper() and not name.endswith("Loss")) or name in ("register_parameter", "add_module")
+            if called or makes:
+                return True
+        return False
+
     def _inner(
         self, body: Iterable[ast.AST], file: str, *, in_class: str
     ) -> Iterator[tuple[Function, Sequence[ast.stmt]]]:
         for node in body:
             if isinstance(node, ast.ClassDef):
                 self._classes.setdefault(node.name, [])
-                if any(_last_name(base) in self.modules or _last_name(base).endswith("Module") for base in node.bases):
+                if self._is_model(node):
                     self.modules.add(node.name)
                 yield from self._inner(node.body, file, in_class=node.name)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -359,10 +385,30 @@ class _Reader:
             returns=returns,
             lists=not bodies and any(name in self._tensors for name in sets),
             makes_model=any(self._makes_model(call) for call in calls),
+            models=frozenset(self._given_models(given, targets)) & sets,
+            wraps=len(given) == len(targets) == 1 and self._wraps(given[0], targets[0]),
             averages=not bodies and self._averages(node, targets, calls, adds=adds),
             loops=loops,
             bodies=bodies,
         )
+
+    def _given_models(self, given: Sequence[ast.expr], targets: Sequence[ast.expr]) -> Iterator[str]:
+        """The variables that are given a model, each its own in ``model, transform = Net(), Transform()``."""
+        for target in targets:
+            pairs = [(target, one) for one in given]
+            for value in given:
+                both = [one.elts for one in (target, value) if isinstance(one, ast.Tuple | ast.List)]
+                if len(both) == 2 and len(both[0]) == len(both[1]):
+                    pairs = [*zip(*both, strict=True)]
+            for name, value in pairs:
+                if any(isinstance(one, ast.Call) and self._makes_model(one) for one in _walk([value])):
+                    yield from (self._key(one.id) for one in ast.walk(name) if isinstance(one, ast.Name))
+
+    def _wraps(self, value: ast.expr, target: ast.expr) -> bool:
+        if not isinstance(value, ast.Call) or not isinstance(target, ast.Tuple) or self._functions(value):
+            return False
+        several = [[one.id if isinstance(one, ast.Name) else "" for one in some] for some in (target.elts, value.args)]
+        return several[0] == several[1] and all(several[0])
 
     def _makes_model(self, call: ast.Call) -> bool:
         name = _last_name(call.func)

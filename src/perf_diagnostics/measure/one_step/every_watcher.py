@@ -8,6 +8,7 @@ import torch
 
 from perf_diagnostics.measure.host.processor_units import bfloat16_units
 from perf_diagnostics.measure.one_step.broadcast_blow_ups import BlowUps
+from perf_diagnostics.measure.one_step.chosen_afterwards import ChosenAfterwards
 from perf_diagnostics.measure.one_step.composed_attention import ComposedAttention
 from perf_diagnostics.measure.one_step.dataflow import StepDataflow
 from perf_diagnostics.measure.one_step.dataflow_storages import Storages
@@ -59,6 +60,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         DrawnMasks(graph, lines),
         FftLengths(graph, lines),
         DerivativesApart(graph, lines),
+        ChosenAfterwards(graph, lines),
         EarlierGraph(lines),
         DenormalNumbers(lines),
         WeightPenalties(graph, trained, lines),

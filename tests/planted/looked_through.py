@@ -43,7 +43,7 @@ def _plant(
     control: tuple[str, int] | None = None,
     others: tuple[str, ...] = _OTHERS,
 ) -> Plant:
-    # Steps of the fault and of its twin: two seconds of each, for a step is looked through after the first one.
+    # Steps of the fault and of its twin: more than two seconds of each; a step is looked through after the first one.
     return Plant(
         name=f"script-{fault}",
         number="-",
@@ -68,7 +68,7 @@ PLANTS = (
         "gradients-last",
         "a script whose gradients fade on their way back through time, into denormal numbers",
         dose="0.4 times as large from each of 128 positions to the one before, 128 numbers",
-        steps=(30, 90),
+        steps=(40, 100),
         slower_by=1.3,
     ),
     _plant(
@@ -78,7 +78,7 @@ PLANTS = (
         "constants-kept",
         "a script whose model makes its table of sines in each forward",
         dose="2,048 by 1,024 numbers",
-        steps=(180, 1400),
+        steps=(210, 1700),
         slower_by=1.2,
     ),
     _plant(
@@ -88,7 +88,7 @@ PLANTS = (
         "weights-beside",
         "a script whose adapters are merged into the weights in each forward",
         dose="three weights of 512 by 512, rank 8, for 64 rows",
-        steps=(240, 420),
+        steps=(300, 510),
         slower_by=1.1,
     ),
     _plant(
@@ -98,7 +98,7 @@ PLANTS = (
         "one-head",
         "a script whose model has a second head, the output of which nobody takes",
         dose="512 by 4,000",
-        steps=(320, 1540),
+        steps=(380, 1870),
         slower_by=1.2,
     ),
     _plant(
@@ -108,7 +108,7 @@ PLANTS = (
         "encoded-once",
         "a script whose model calls its encoder for each of two terms",
         dose="the encoder twice",
-        steps=(350, 630),
+        steps=(420, 760),
         slower_by=1.1,
     ),
     _plant(
@@ -118,7 +118,7 @@ PLANTS = (
         "kernel-kept",
         "a script whose model computes the kernel of points that never move in each forward",
         dose="512 points of 64 numbers",
-        steps=(490, 980),
+        steps=(600, 1190),
         slower_by=1.2,
     ),
     _plant(
@@ -128,7 +128,7 @@ PLANTS = (
         "watched-seldom",
         "a script whose model sorts its features in each forward, for a log",
         dose="64 rows of 2,048",
-        steps=(280, 910),
+        steps=(340, 1100),
         slower_by=1.2,
     ),
     _plant(
@@ -138,7 +138,7 @@ PLANTS = (
         "pooled-at-once",
         "a script whose model weighs the features of each row by itself, in a loop",
         dose="64 rows of 512",
-        steps=(320, 1680),
+        steps=(380, 2040),
         slower_by=1.5,
     ),
     _plant(
@@ -148,7 +148,7 @@ PLANTS = (
         "spread-by-torch",
         "a script whose model has NumPy work on each row of its batch",
         dose="64 rows, 65,536 differences each",
-        steps=(180, 700),
+        steps=(210, 850),
         slower_by=1.5,
     ),
     _plant(
@@ -158,7 +158,7 @@ PLANTS = (
         "answers-kept",
         "a script whose frozen teacher is asked for the same rows in each pass; its control augments them",
         dose="layers of 256, 1,024, 1,024 and 10 for 64 rows, 32 batches a pass",
-        steps=(490, 980),
+        steps=(600, 1190),
         # The control asks its teacher as well, of rows that are new in each pass: it takes as long, or longer.
         slower_by=0.6,
         control=("teacher-augmented", 700),
@@ -170,7 +170,7 @@ PLANTS = (
         "distances",
         "a script that takes squared distances by spreading rows over prototypes",
         dose="64 rows, 192 prototypes, 128 features",
-        steps=(350, 840),
+        steps=(420, 1020),
         slower_by=1.3,
     ),
     _plant(
@@ -180,7 +180,7 @@ PLANTS = (
         "picked-first",
         "a script that multiplies what it computes for 8,000 topics by labels of one",
         dose="64 rows, 8,000 topics",
-        steps=(210, 420),
+        steps=(260, 510),
         slower_by=1.05,
     ),
     _plant(
@@ -190,7 +190,7 @@ PLANTS = (
         "one-kernel",
         "a script whose attention is written operator by operator",
         dose="768 places, four heads, a causal mask",
-        steps=(70, 110),
+        steps=(100, 140),
         slower_by=1.1,
     ),
     _plant(
@@ -200,7 +200,7 @@ PLANTS = (
         "keys-first",
         "a script whose attention has no softmax, and multiplies queries and keys first",
         dose="512 places, four heads of 16",
-        steps=(140, 420),
+        steps=(170, 510),
         slower_by=1.3,
     ),
     _plant(
@@ -210,7 +210,7 @@ PLANTS = (
         "layer-for-rows",
         "a script whose graph network applies its layer to each edge",
         dose="64 rows of 256, 4,096 edges",
-        steps=(100, 280),
+        steps=(130, 340),
         slower_by=1.3,
     ),
     _plant(
@@ -220,7 +220,7 @@ PLANTS = (
         "mean-then-wide",
         "a script that widens all patches before it takes their mean",
         dose="64 rows of 64 patches, 64 to 512 numbers",
-        steps=(140, 630),
+        steps=(170, 760),
         slower_by=1.5,
     ),
     _plant(
@@ -230,7 +230,7 @@ PLANTS = (
         "each-rows-pairs",
         "a script that matches all predictions of a batch with all its targets, and reads each row's own",
         dose="64 rows of 32 predictions and 8 targets",
-        steps=(280, 910),
+        steps=(340, 1100),
         slower_by=1.3,
     ),
     _plant(
@@ -240,7 +240,7 @@ PLANTS = (
         "fast-length",
         "a script that convolves by Fourier transforms of a prime length",
         dose="1,019 numbers in place of 1,024, 64 rows and 16 kernels",
-        steps=(100, 280),
+        steps=(130, 340),
         slower_by=1.3,
     ),
     _plant(
@@ -250,7 +250,7 @@ PLANTS = (
         "slopes-at-once",
         "a script that asks for the derivatives of one result one by one",
         dose="six passes in place of one, a potential of four layers at 2,688 points",
-        steps=(40, 140),
+        steps=(70, 200),
         slower_by=1.3,
     ),
     _plant(
@@ -259,7 +259,7 @@ PLANTS = (
         "chosen-afterwards",
         "chosen-before",
         "a script that computes all rows with and without what is known of them, and chooses afterwards",
-        dose="two calls in place of one, 64 rows of 256 and 512 numbers",
+        dose="two calls in place of one, 64 rows of 256 and 1,024 numbers",
         steps=(400, 700),
         slower_by=1.3,
     ),
@@ -270,7 +270,7 @@ PLANTS = (
         "called-gelu",
         "a script whose GELU and layer norm are written operator by operator",
         dose="262,144 numbers, 8 and 9 operators, three times",
-        steps=(80, 280),
+        steps=(100, 340),
         slower_by=1.5,
     ),
     Plant(
@@ -293,7 +293,7 @@ PLANTS = (
         "independent-normal",
         "a script whose normal distribution has a matrix for what is a diagonal",
         dose="64 matrices of 32 by 32",
-        steps=(630, 1680),
+        steps=(760, 2040),
         slower_by=1.3,
     ),
     _plant(
@@ -303,7 +303,7 @@ PLANTS = (
         "with-cache",
         "a script that generates what it learns from, and computes all earlier tokens again for each",
         dose="24 tokens of 16 rows, one by one",
-        steps=(40, 140),
+        steps=(50, 170),
         slower_by=1.3,
         others=_GENERATES,
     ),
@@ -314,7 +314,7 @@ PLANTS = (
         "forecast-from-state",
         "a script whose recurrent layer reads the whole history again for each position that it forecasts",
         dose="12 positions after 24, one by one, for 32 rows",
-        steps=(30, 180),
+        steps=(40, 180),
         slower_by=1.5,
     ),
     _plant(
@@ -324,7 +324,7 @@ PLANTS = (
         "decayed",
         "a script whose loss has the squares of all weights in it, which its optimizer could decay",
         dose="2.8 million weights, 16 rows a step",
-        steps=(180, 280),
+        steps=(210, 340),
         slower_by=1.2,
     ),
     _plant(
@@ -334,7 +334,7 @@ PLANTS = (
         "side-skipped",
         "a script whose second head has the weight 0 in the loss, and is computed all the same",
         dose="8,000 classes of 512 features, 64 rows a step",
-        steps=(100, 700),
+        steps=(130, 850),
         slower_by=1.5,
     ),
 )

@@ -120,7 +120,7 @@ class Guided(torch.nn.Module):
     def __init__(self, twice):
         super().__init__()
         self.twice = twice
-        self.body = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256))
+        self.body = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 256))
         self.last = torch.nn.Linear(256, 10)
 
     def forward(self, x):

@@ -68,6 +68,32 @@ def main():
         optimizer.step()  # unread
 """
 
+GATHERED = """
+import torch
+from torch import nn
+policy = nn.Linear(3, 1)
+optimizer = torch.optim.Adam(policy.parameters())
+def collect(env, steps):
+    value = policy(env.obs(steps))  # method
+    gains = value.cumsum(0)  # method
+    spread = value.std()  # unread
+    print(spread)  # unread
+    return gains, value * 2  # method
+def scaled(gains, by):
+    return gains / by  # method
+def update(gains, value):
+    loss = (policy(gains) - value).square().mean()  # method
+    loss.backward()  # training
+    optimizer.step()  # unread
+def main():
+    for step in range(9):
+        update(*collect(env, 5))  # training
+    for step in range(9):
+        gains, value = collect(env, 5)  # method
+        update(scaled(gains, by=value.std()), value)  # training
+        update(value=value, gains=scaled(gains, value.mean()))  # training
+"""
+
 PSEUDO_LABELS = """
 import torch
 from torch import nn
@@ -286,7 +312,19 @@ def roles(text: str) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize(
-    "text", [Q_LEARNING, TRANSFORMED, PSEUDO_LABELS, INLINE_EVALUATION, AGENT, RUNS_BOTH, AVERAGES, CONTRAST, REPORTS]
+    "text",
+    [
+        Q_LEARNING,
+        TRANSFORMED,
+        GATHERED,
+        PSEUDO_LABELS,
+        INLINE_EVALUATION,
+        AGENT,
+        RUNS_BOTH,
+        AVERAGES,
+        CONTRAST,
+        REPORTS,
+    ],
 )
 def test_each_line_is_to_the_training_what_its_comment_says(text: str) -> None:
     wrong = roles(text)

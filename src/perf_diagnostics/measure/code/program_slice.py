@@ -241,7 +241,9 @@ class _Demand(_Following):
                 self._add(self._results, [function])
             if asked or mutates or function in self._acts or function in self._train:
                 for parameter in self._entry.get(function, ()):
-                    self._asks(live, call.given_to(function, parameter))
+                    given = call.given_to(function, parameter)
+                    self._asks(live, given.reads)
+                    self._add(self._results, given.made_by)
         return mutates
 
     def _mutated_by(self, call: Call, live: set[str]) -> bool:
@@ -249,7 +251,7 @@ class _Demand(_Following):
         found = False
         for function in call.functions:
             for parameter in self._mutates.get(function, ()):
-                if any(self._is_asked(key, live) for key in call.given_to(function, parameter)):
+                if any(self._is_asked(key, live) for key in call.given_to(function, parameter).reads):
                     self._add(self._exit.setdefault(function, set()), [parameter])
                     found = True
         return found
@@ -271,7 +273,7 @@ def _mutated(functions: Iterable[Function]) -> dict[Function, set[str]]:
                 for call in one.calls:
                     for called in call.functions:
                         for parameter in found.get(called, ()):
-                            own |= names & call.given_to(called, parameter)
+                            own |= names & call.given_to(called, parameter).reads
             changed |= len(own) > before
     return found
 
@@ -324,6 +326,10 @@ class _Dependence(_Following):
             for key in keys
         )
 
+    def _is_given(self, call: Call, function: Function, parameter: str, tainted: set[str]) -> bool:
+        given = call.given_to(function, parameter)
+        return self._depends(given.reads, tainted) or any(one in self._results for one in given.made_by)
+
     def _simple(self, one: Statement, tainted: set[str]) -> set[str]:
         self._count()
         if one.wraps:
@@ -336,7 +342,7 @@ class _Dependence(_Following):
             self._changed = True
         for call in one.calls:
             for function in call.functions:
-                given = [name for name in function.parameters if self._depends(call.given_to(function, name), tainted)]
+                given = [name for name in function.parameters if self._is_given(call, function, name, tainted)]
                 self._add(self._given.setdefault(function, set()), given)
         if one.returns and depends and self._function not in self._results:
             self._add(self._results, [self._function])

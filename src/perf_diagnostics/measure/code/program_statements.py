@@ -43,22 +43,37 @@ _ITSELF = ("self", "cls")
 _BUILTINS = frozenset(dir(builtins))
 
 
+@dataclass(frozen=True)
+class Argument:
+    """What is read for an argument, and whose results are: functions of the user's own that are called for it."""
+
+    reads: frozenset[str] = frozenset()
+    made_by: tuple[Function, ...] = ()
+
+
 @dataclass
 class Call:
-    """A call of functions of the user's own (those that it may be), with what is read for each argument."""
+    """A call of functions of the user's own (those that it may be), with its arguments.
+
+    ``everything`` is what is read for all of it, and whose results are; ``starred``: which argument is for which
+    parameter is not told by the text.
+    """
 
     functions: tuple[Function, ...]
-    positional: tuple[frozenset[str], ...]
-    named: Mapping[str, frozenset[str]]
-    everything: frozenset[str]
+    positional: tuple[Argument, ...]
+    named: Mapping[str, Argument]
+    everything: Argument
+    starred: bool = False
 
-    def given_to(self, function: Function, parameter: str) -> frozenset[str]:
-        """What is read for a parameter; all where that cannot be told."""
+    def given_to(self, function: Function, parameter: str) -> Argument:
+        """What is given for a parameter; all where that cannot be told."""
         if parameter in self.named:
             return self.named[parameter]
+        if self.starred:
+            return self.everything
         names = function.parameters
         at = names.index(parameter) if parameter in names else len(self.positional)
-        return self.positional[at] if at < len(self.positional) else frozenset() if names else self.everything
+        return self.positional[at] if at < len(self.positional) else Argument() if names else self.everything
 
 
 @dataclass
@@ -469,10 +484,21 @@ class _Reader:
         functions = self._functions(call)
         if not functions:
             return None
-        plain = not any(isinstance(one, ast.Starred) for one in call.args)
-        positional = tuple(self.keys(one) for one in call.args) if plain else ()
-        named = {word.arg: self.keys(word.value) for word in call.keywords if word.arg is not None}
-        return Call(functions, positional, named, self.keys(call))
+        starred = any(isinstance(one, ast.Starred) for one in call.args)
+        positional = () if starred else tuple(map(self._argument, call.args))
+        named = {word.arg: self._argument(word.value) for word in call.keywords if word.arg is not None}
+        values = (*call.args, *(word.value for word in call.keywords))
+        made_by = tuple(one for value in values for one in self._called(value))
+        return Call(functions, positional, named, Argument(self.keys(call), made_by), starred)
+
+    def _argument(self, node: ast.expr) -> Argument:
+        return Argument(self.keys(node), tuple(self._called(node)))
+
+    def _called(self, node: ast.expr) -> Iterator[Function]:
+        """The functions of the user's own that an expression calls."""
+        for one in _walk([node]):
+            if isinstance(one, ast.Call):
+                yield from self._functions(one)
 
     def _handed_over(self, given: Sequence[ast.expr], calls: Sequence[ast.Call]) -> Iterator[Call]:
         """Functions of the user's own that are named and not called: somebody else may; a property is read so."""
@@ -484,7 +510,7 @@ class _Reader:
             elif isinstance(node, ast.Attribute) and id(node) not in called and node.attr not in self._program.fields:
                 found = self._program.named(node.attr, methods=True)
             if found:
-                yield Call(found, (), {}, frozenset())
+                yield Call(found, (), {}, Argument())
 
     def _written(self, node: ast.AST) -> frozenset[str]:
         """The keys of what is written into: of a field the field, else the variable, and all that it was got from."""

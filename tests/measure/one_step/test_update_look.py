@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from perf_diagnostics.integrations import attach
 from perf_diagnostics.integrations.shield import LoopObservations
 from perf_diagnostics.measure.one_step.look import StepLook
+from perf_diagnostics.store.find import list_runs
 
 ORDERS = "dearer_orders_of_updates"
 
@@ -53,8 +57,14 @@ def looked_through(optimizer_of: Callable[[Any], torch.optim.Optimizer], *, with
     torch.manual_seed(0)
     model, x = nn.Linear(8, 128), torch.randn(16, 8)
     optimizer = optimizer_of(model.parameters())
-    hooks = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
-    looks = StepLook(LoopObservations(), lambda: [model], optimizers=lambda: [optimizer])
+    inside: list[str] = []
+    looks = StepLook(
+        LoopObservations(),
+        lambda: [model],
+        optimizers=lambda: [optimizer],
+        elsewhere=lambda: bool(inside),
+        updates=lambda: inside == ["update"],
+    )
     looks.begin(several=False)
 
     def loss() -> torch.Tensor:
@@ -62,15 +72,16 @@ def looked_through(optimizer_of: Callable[[Any], torch.optim.Optimizer], *, with
         made.backward()
         return made
 
-    if with_closure:
-        optimizer.step(loss)
-    else:
+    if not with_closure:
         loss()
-        with contextlib.suppress(ArithmeticError):
-            optimizer.step()
+    inside.append("update")
+    with contextlib.suppress(ArithmeticError):
+        optimizer.step(*([loss] if with_closure else []))
+    inside[:] = ["data"]
+    torch.rand(4) + 1  # the loader's: nobody is shown it
+    inside.clear()
     looks.end()
-    assert not any(hooks) and not torch._C._len_torch_dispatch_stack()
-    assert not looks._observations.gaps
+    assert not torch._C._len_torch_dispatch_stack() and not looks._observations.gaps
     return looks
 
 
@@ -92,9 +103,9 @@ def test_updates_of_torchs_own_are_not_looked_through(optimizer_of: Any) -> None
     assert ORDERS not in looked_through(optimizer_of).facts
 
 
-def test_an_update_that_computes_a_loss_itself_is_left_alone() -> None:
+def test_of_an_update_with_a_closure_the_loss_is_seen_as_any_other() -> None:
     facts = looked_through(lambda parameters: Whitened(parameters, larger=True), with_closure=True).facts
-    assert ORDERS not in facts and facts["operators"]
+    assert facts["operator_seconds_forward"] > 0 and facts["operator_seconds_backward"] > 0
 
 
 def test_an_update_that_fails_leaves_nothing_behind() -> None:
@@ -107,12 +118,43 @@ def test_the_parameters_are_the_same_bits(larger: bool) -> None:
         torch.manual_seed(0)
         model, x = nn.Linear(8, 128), torch.randn(16, 8)
         optimizer = Whitened(model.parameters(), larger=larger)
-        looks = StepLook(LoopObservations(), lambda: [model], optimizers=lambda: [optimizer])
+        update: list[bool] = []
+        looks = StepLook(
+            LoopObservations(),
+            lambda: [model],
+            optimizers=lambda: [optimizer],
+            elsewhere=lambda: bool(update),
+            updates=lambda: bool(update),
+        )
         if looked:
             looks.begin(several=False)
         model(x).square().sum().backward()
+        update.append(True)
         optimizer.step()
+        update.clear()
         looks.end()
+        assert (ORDERS in looks.facts) is looked
         return model.weight.detach().clone(), torch.rand(1)
 
     assert all(map(torch.equal, updated(looked=False), updated(looked=True)))
+
+
+def test_in_a_watched_loop_a_named_optimizer_of_ones_own_steps_on_while_its_update_is_looked_through(
+    tmp_path: Path,
+) -> None:
+    """Torch goes through an optimizer's hooks while a step ends, and so while a look begins or ends."""
+    torch.manual_seed(0)
+    model, x = nn.Linear(8, 128), torch.randn(16, 8)
+    optimizer = Whitened(model.parameters(), larger=True)
+    seen: list[int] = []
+    optimizer.register_step_post_hook(lambda *_given: seen.append(1))
+    with attach(model, optimizer, results_dir=tmp_path, quiet=True):
+        began = time.perf_counter()
+        while time.perf_counter() - began < 2.0:
+            optimizer.zero_grad()
+            model(x).square().sum().backward()
+            optimizer.step()
+    ((result,),) = (folder.read().results for folder in list_runs(tmp_path))
+    assert len(seen) >= 10
+    (one,) = result.facts[ORDERS]  # type: ignore[union-attr]
+    assert one["optimizer"] > 0  # type: ignore[index, call-overload, operator]

@@ -130,6 +130,7 @@ class Watch:
             self.trained.all_optimizers,
             lambda: self.state.inside in {OPTIMIZER, DATA_WAIT},
             goes_back=lambda: self.state.inside == BACKWARD,
+            updates=lambda: self.state.inside == OPTIMIZER,
         )
         crossings = CrossingsLook(
             self.observations, self.probe, operators.why_not, operators.trained_models, clock=self.recording.clock

@@ -50,6 +50,9 @@ class OperatorMode(LookingMode):  # type: ignore[no-untyped-call]
         #: Whether operators are none that anybody is to be shown, and whether some were none since the last one shown.
         self.hides: Callable[[], bool] = bool
         self._hid = False
+        #: Whether an update is why they are hidden, and who runs them then.
+        self.updates: Callable[[], bool] = bool
+        self.runs_update: Callable[..., Any] | None = None
         #: Why a watcher looks no more, by its place among them, and why there is nothing to tell at all.
         self.problems: dict[int, str] = {}
         self.problem = ""
@@ -174,16 +177,27 @@ class OperatorMode(LookingMode):  # type: ignore[no-untyped-call]
     def step_ended(self) -> None:
         """Nothing more is shown, and nothing of ours stays in torch until a collector comes for it."""
         self.close()
-        self.hides = self.goes_back = bool  # they may know this mode
+        self.hides = self.goes_back = self.updates = bool  # they may know this mode
+        self.runs_update = None
         for watcher in self.watchers:
             watcher.step_ended()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
         if self.hides():
-            self._hid = True
+            begins, self._hid = not self._hid, True
+            if self.runs_update is not None and self.updates():
+                return self.runs_update(func, args, named, begins=begins)
             return func(*args, **named)
         self._shows_again()
+        return self.run(func, args, named)
+
+    def goes_on(self) -> None:
+        """What ran until now is no time around operators."""
+        self._since = _clock()
+
+    def run(self, func: Any, args: Any, named: Any) -> Any:
+        """Run an operator, and show it."""
         before = self._lap()
         result = func(*args, **named)
         took = _clock() - self._since

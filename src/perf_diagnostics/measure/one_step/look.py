@@ -26,7 +26,7 @@ from perf_diagnostics.measure.one_step.prefixes_again import PrefixesAgain
 from perf_diagnostics.measure.one_step.recurrent_again import RecurrentAgain
 from perf_diagnostics.measure.one_step.room import too_little_room
 from perf_diagnostics.measure.one_step.samples_again import SamplesAgain, arguments_of
-from perf_diagnostics.measure.one_step.update_look import UpdateLook
+from perf_diagnostics.measure.one_step.update_look import UpdateLook, are_own
 from perf_diagnostics.measure.one_step.watcher import has_one_memory, memory
 from perf_diagnostics.measure.one_step.zero_products import SIGNAL
 from perf_diagnostics.measure.steps.device_clock import captures
@@ -69,6 +69,7 @@ class StepLook:
             the loop does outside of its models is seen by who follows the data.
         goes_back: whether the phase that is open is backward's; without it: as long as ``torch.autograd.backward``
             runs.
+        updates: whether an optimizer is what is at work elsewhere.
     """
 
     def __init__(
@@ -80,11 +81,13 @@ class StepLook:
         elsewhere: Callable[[], bool] | None = None,
         *,
         goes_back: Callable[[], bool] = bool,
+        updates: Callable[[], bool] = bool,
     ) -> None:
         self._observations = observations
         self._models = models
         self._beside = beside
-        self._optimizers, self._elsewhere, self._goes_back = optimizers, elsewhere, goes_back
+        self._optimizers, self._elsewhere = optimizers, elsewhere
+        self._goes_back, self._update_runs = goes_back, updates
         self._devices: set[torch.device] = set()
         self._undo = ExitStack()
         self._mode: OperatorMode | None = None
@@ -197,9 +200,9 @@ class StepLook:
             if not any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
                 self._stand_in_for_calls_beside(model, mode)
         self._stand_in_for_backward(mode, shown=shown, whole=not models)
-        if shown:
+        if shown and are_own(self._optimizers()):
             self._updates = UpdateLook(self._observations)
-            self._undo.push(self._updates.stand_in(self._optimizers(), mode))
+            mode.updates, mode.runs_update = self._update_runs, self._updates.run
         if self._elsewhere is not None:
             elsewhere, of_models = self._elsewhere, bool(models)
             # A closure's model and loss are seen, which the optimizer asks for.
@@ -258,6 +261,7 @@ class StepLook:
 
     def end(self) -> None:
         """The step is over."""
+        updates = self._updates
         mode = self._stop()
         if mode is None:
             return
@@ -268,9 +272,8 @@ class StepLook:
                 self.facts, gaps = mode.conclude()
                 self._prefixes.join(self.facts, gaps)
                 self.facts |= denormal_states(self._optimizers())
-                if self._updates is not None:
-                    self.facts |= self._updates.facts
-                    self._updates = None
+                if updates is not None:
+                    self.facts |= updates.facts
                 self._prefixes = PrefixesAgain()
                 self.facts[WHOLE_STEP] = not self._trained
                 for signal, why in gaps.items():
@@ -336,6 +339,7 @@ class StepLook:
 
     def _stop(self) -> OperatorMode | None:
         mode, self._mode = self._mode, None
+        self._updates = None
         with self._observations.guard(SIGNAL):
             self._undo.close()
         return mode

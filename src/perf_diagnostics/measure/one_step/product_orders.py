@@ -45,7 +45,7 @@ _MOST_OF_IT = 0.8
 
 #: Orders of more factors, and sums of more products, are not tried; products of a smaller part of all operators' time
 #: are left alone.
-_MOST_FACTORS, _MOST_TERMS, _LEAST_PART = 7, 8, 0.005
+_MOST_FACTORS, _MOST_TERMS, _MOST_SUMS, _LEAST_PART = 7, 8, 3, 0.005
 
 _ATEN = torch.ops.aten
 
@@ -95,6 +95,10 @@ class _Made:
         self.operation, self.labels = operation, labels
         self.terms = (operands, *more)
         self.operands = [one for term in self.terms for one in term]
+        #: Of how many products it is the sum where all is multiplied out, and how many steps that takes, both at most.
+        sources = [[one.source for one in term if one.source is not None] for term in self.terms]
+        self.products = sum(math.prod(one.products for one in term) for term in sources)
+        self.sums_above = max((one.sums_above for term in sources for one in term), default=0) + (len(self.terms) > 1)
         self.is_product = operation.operator in _PRODUCTS
         self.adds_up = operation.operator in _SUMS
         self.laid: tuple[tuple[int, int], ...] = ()
@@ -228,7 +232,9 @@ class ProductOrders(GraphWatcher):
         terms = [[self._operand(one, labels)] for one in given]
         if len(terms) < 2 or any(one.source is None for (one,) in terms):
             return None
-        return _Made(operation, terms[0], labels, terms[1:])
+        made = _Made(operation, terms[0], labels, terms[1:])
+        # What is added up pass by pass begins anew.
+        return made if made.products <= _MOST_TERMS and made.sums_above <= _MOST_SUMS else None
 
     def _scaled(self, operation: Operation, ran: Ran) -> _Made | None:
         """A tensor that comes of products, times one that varies along some of its dimensions."""
@@ -298,7 +304,7 @@ class ProductOrders(GraphWatcher):
         try:
             roots = [one for one in products if one not in expands]
             instead = _cost((*roots, *tails), expands)
-        except Unlike:
+        except (Unlike, RecursionError):  # a chain without end
             return None
         flops = sum(one.flops for one in products)
         if instead > _AT_MOST * flops:
@@ -352,7 +358,8 @@ def _hang_together(made: Sequence[_Made], expands: set[_Made]) -> Iterable[list[
         group = [one]
         for source in {*one.sources(expands)}:
             before = groups.get(source, [source])
-            group += [each for each in before if each not in group]
+            inside = {*group}
+            group += [each for each in before if each not in inside]
         for each in group:
             groups[each] = group
     return {id(group): group for group in groups.values() if len(group) > 1}.values()

@@ -52,6 +52,11 @@ def test_processes_that_wait_or_leave_the_loop_its_cores_are_cleared() -> None:
     assert "leave it its cores" in clear(ask(waited=0.1)).summary
 
 
+def test_what_other_threads_of_the_training_take_is_not_theirs() -> None:
+    finding = found(ask(cores=0.25, waited=0.5))
+    assert number(finding, WAITED).value == pytest.approx(25) and sum(finding.claims.values()) == pytest.approx(0.25)
+
+
 def test_more_threads_than_cores_are_another_rules() -> None:
     assert "CPU001" in clear(ask(threads=4)).summary
 

@@ -52,17 +52,34 @@ class Features(nn.Module):
         self.encoder = encoder
     def forward(self, x):
         return self.encoder(x)
+class Layers(nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.layers = make_layers(count)
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+class Named(nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        for number in range(count):
+            setattr(self, f"layer{number}", make_layers(1))
+    def forward(self, x):
+        return getattr(self, "layer0")(x)
 def crops(wave, spectrum):
     return spectrum(wave)[:, :96]  # preparation
 def main():
     accelerator = Accelerator()
     net, spectrum = nn.Linear(4, 4), Spectrum(512).to("cpu")
-    features = Features(encoder)
+    features, layers, named = Features(encoder), Layers(3), Named(2)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     net, optimizer, loader = accelerator.prepare(net, optimizer, loader)
     for wave, y in loader:
         x = crops(wave, spectrum)  # preparation
         wanted = features(x)  # method
+        wanted = wanted + layers(x)  # method
+        wanted = wanted + named(x)  # method
         loss = (net(x) - wanted).square().mean()  # method
         accelerator.backward(loss)  # training
         optimizer.step()  # unread

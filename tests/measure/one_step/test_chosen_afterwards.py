@@ -56,9 +56,9 @@ def test_both_alternatives_are_told_by_the_rows_that_are_not_taken() -> None:
     (one,) = facts[SIGNAL]  # type: ignore[union-attr]
     assert (one["shape"], one["calls"], one["part"]) == ([ROWS], 1, 1 - TAKEN / ROWS)  # type: ignore[index, call-overload]
     assert "torch.where(mask(), without, with_it)" in one["text"]  # type: ignore[index, call-overload, operator]
-    # Six operators, of which a quarter of one call's and three quarters of the other's are left out; but for the views
-    # of the two weights, which both calls read.
-    assert one["forward"] * graph.forward == pytest.approx(6 - 2 / 4)  # type: ignore[index, call-overload, operator]
+    # Two layers, what lies between, and autograd's view of that: of which a quarter of one call's and three quarters of
+    # the other's are left out. Views of weights are of no rows.
+    assert one["forward"] * graph.forward == pytest.approx(4)  # type: ignore[index, call-overload, operator]
 
 
 def test_a_choice_of_what_goes_in_is_not_told() -> None:
@@ -79,8 +79,35 @@ def test_what_autograd_keeps_of_an_operator_is_no_reader_of_it() -> None:
     assert one["whole"] > 0.25
 
 
-def test_rows_that_a_norm_treats_together_are_needed() -> None:
-    assert told(SIGNAL, both(network(norm=True))) == []
+def test_rows_that_are_treated_together_are_needed_up_to_there() -> None:
+    """Only the layer behind a batch's norm can do without some; so it is where neighbours of a graph are summed."""
+    torch.manual_seed(0)
+    near, net = torch.rand(ROWS, ROWS), network()
+
+    def of_neighbours() -> torch.Tensor:
+        return torch.where(mask(), X, near @ net(X)).square().sum()
+
+    (one,) = told(SIGNAL, both(network(norm=True)))
+    (whole,) = told(SIGNAL, both(network()))
+    (graph,) = told(SIGNAL, of_neighbours)
+    assert one["forward"] < whole["forward"] / 2 and graph["forward"] < whole["forward"] / 2
+
+
+def test_a_condition_that_is_expanded_counts_each_row_once() -> None:
+    net = network()
+    (one,) = told(SIGNAL, lambda: torch.where(mask().expand(-1, 8), net(NOTHING), net(X)).square().sum())
+    assert one["part"] == 1 - TAKEN / ROWS and one["whole"] < 1
+
+
+def test_zeros_of_the_same_shape_are_no_reader() -> None:
+    net = network()
+
+    def loss() -> torch.Tensor:
+        made = net(X)
+        return torch.where(mask(), made, torch.zeros_like(made)).square().sum()
+
+    (one,) = told(SIGNAL, loss)
+    assert one["part"] == 1 - TAKEN / ROWS
 
 
 def test_a_mask_that_comes_of_what_is_computed_is_known_only_afterwards() -> None:

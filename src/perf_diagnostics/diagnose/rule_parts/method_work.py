@@ -204,12 +204,13 @@ def _written_slowly(code: CodeSamples) -> Callable[[CodePath], bool]:
 
 
 def _transforms(path: CodePath, code: CodeSamples) -> bool:
-    """Whether the module that is called is no model: by the text its forward only prepares, and no layer of torch's was
-    on the way (a spectrum, an augmentation).
+    """Whether the module that is called is no model: by the text its forward, and who calls it, only prepares, and no
+    layer of torch's was on the way (a spectrum, an augmentation).
     """
     last = path.places[-1]
     own = code.places[last].function.endswith(".forward") and code.roles[last] == "preparation"
-    return own and not any(_LAYER.match(call) for call in (*path.via, *path.calls))
+    prepares = own and all(code.roles[number] != "method" for number in path.places)
+    return prepares and not any(_LAYER.match(call) for call in (*path.via, *path.calls))
 
 
 def _to_first(path: CodePath, roles: tuple[str, ...]) -> tuple[int, ...] | None:

@@ -32,7 +32,8 @@ class ChosenAfterwards:
         In a step of a loop or trial, which is none of those that count: each ``torch.where`` that takes whole rows (of
         the first dimension) of alternatives, and what was computed for an alternative and is read by nothing else, so
         that which rows are taken was known without it. Of its time in forward and backward the part of the rows that
-        are not taken counts. On the CPU.
+        are not taken counts, as far up as rows stay apart: what goes into an operator that treats them together (the
+        norm of a batch, the neighbours of a graph) is needed. On the CPU.
 
     Why it matters:
         Rows that are not taken cost as much as the others: a diffusion model that was called with and without its
@@ -43,8 +44,7 @@ class ChosenAfterwards:
         Choose between the inputs; or give each alternative its own rows.
 
     When it is wrong:
-        Few rows at a time may take as long as many, where calls and not arithmetic take the time. Networks that treat
-        rows together (batch norm) are not told. One step was looked at; compiled models are not.
+        Few rows at a time may take as long as many, where calls and not arithmetic take the time. One step was looked at; compiled models are not.
     """
 
     code: ClassVar[str] = "CMP048"

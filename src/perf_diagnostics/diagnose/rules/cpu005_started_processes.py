@@ -76,7 +76,8 @@ class StartedProcesses:
         used = Evidence(metric="cores used by processes that the training started", value=busy, limit=self.busy)
         if busy < self.busy:
             return cleared(self, "no process that the training has started computes while it trains", used)
-        waited, cores = run_delay.own_share(facts), processor.cores(facts)
+        # Nobody keeps a thread waiting for longer than he runs.
+        waited, cores = min(run_delay.own_share(facts), busy), processor.cores(facts)
         rate = processor.switches_per_s(facts)
         numbers = (
             used,

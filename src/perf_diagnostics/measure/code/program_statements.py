@@ -201,18 +201,7 @@ class Program:
             return True
         if bases != ["Module"]:
             return any(base.endswith("Module") for base in bases)  # of a library, whose own may have some
-        stored = {
-            one.attr
-            for one in ast.walk(node)
-            if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store) and _last_name(one.value) in _ITSELF
-        }
-        for call in (one.func for one in ast.walk(node) if isinstance(one, ast.Call)):
-            name = _last_name(call)
-            called = isinstance(call, ast.Attribute) and _last_name(call.value) in _ITSELF and name in stored
-            makes = (name[:1].isupper() and not name.endswith("Loss")) or name in ("register_parameter", "add_module")
-            if called or makes:
-                return True
-        return False
+        return not all(map(_is_plain, ast.walk(node)))
 
     def _inner(
         self, body: Iterable[ast.AST], file: str, *, in_class: str
@@ -647,6 +636,52 @@ def _root(node: ast.AST) -> ast.AST:
             node = node.func
         else:
             return node
+
+
+#: What a transform of audio or images is made with: numbers, and tensors that it keeps as buffers.
+_PLAIN_MAKERS = frozenset(
+    ("torch", "np", "numpy", "math", "scipy", "int", "float", "bool", "len", "tuple", "max", "min")
+)
+
+
+def _is_plain(node: ast.AST) -> bool:
+    """Whether a part of a module's text speaks for no parts of it, nor parameters.
+
+    What is stored is a constant, an argument, or made by one of :data:`_PLAIN_MAKERS`, and nothing that is stored is
+    called, or gone through; what is registered as a buffer may come of anything.
+    """
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        stores = any(isinstance(one, ast.Attribute) and _first_name(one) in _ITSELF for one in targets)
+        return (
+            not stores
+            or not isinstance(node.value, ast.Call | ast.ListComp)
+            or _first_name(node.value) in _PLAIN_MAKERS
+        )
+    if isinstance(node, ast.For | ast.comprehension):
+        return _first_name(node.iter) not in _ITSELF
+    if not isinstance(node, ast.Call):
+        return True
+    name = _last_name(node.func)
+    if isinstance(node.func, ast.Subscript) or name in ("setattr", "getattr", "register_parameter", "add_module"):
+        return False
+    if name[:1].isupper() and not name.endswith("Loss"):
+        return False
+    if any(isinstance(one, ast.Name) and one.id in _ITSELF for one in node.args):
+        return False
+    # self.encoder(x), self.encoder.features(x): not self.register_buffer(), self.window.to()
+    return _first_name(node.func) not in _ITSELF or name in _OWN_OF_MODULES
+
+
+#: Methods of each module and tensor, which a transform may call.
+_OWN_OF_MODULES = frozenset(("register_buffer", "to", "float", "type", "unsqueeze", "view", "expand", "clamp", "size"))
+
+
+def _first_name(node: ast.AST) -> str:
+    """The name that an expression begins with: ``self`` of ``self.layers[0](x)``."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _imported(tree: ast.Module, texts: Mapping[str, str]) -> frozenset[str]:

@@ -85,7 +85,7 @@ class DerivativesApart(Watcher):
         self._under_way: _Pass | None = None
         #: By the number of a node that a pass has left, the pass and the node in whose name.
         self._left_by: dict[int, tuple[_Pass, int | None]] = {}
-        self._last_node = -1
+        self._last_node, self._thread = -1, 0
         self._why_not = ""
 
     def stand_in(self, mode: OperatorMode) -> ExitStack:
@@ -95,12 +95,13 @@ class DerivativesApart(Watcher):
         if original is None:
             self._why_not = f"this torch has no torch.autograd.{_ENGINE}"
             return undo
-        thread = get_ident()
+        thread = self._thread = get_ident()
 
         def run_backward(outputs: Any, *args: Any, **named: Any) -> Any:
             adds_up = named.get("accumulate_grad", True)
             inside = self._under_way is not None or mode.in_backward or mode.beside
-            if adds_up or inside or get_ident() != thread or not mode.is_open or len(args) < 4:
+            plain = all(isinstance(one, torch.Tensor) for one in outputs)  # and no edge of a graph
+            if adds_up or inside or not plain or get_ident() != thread or not mode.is_open or len(args) < 4:
                 return original(outputs, *args, **named)
             with mode.apart():
                 self._begins(outputs, args)
@@ -135,7 +136,7 @@ class DerivativesApart(Watcher):
         under_way = self._under_way
         if under_way is not None:
             under_way.own[node, ran.times_backward] += took
-            made = forward_node()
+            made = forward_node() if get_ident() == self._thread else self._last_node
             if made != self._last_node:
                 self._left_by[made] = under_way, node
                 self._last_node = made
@@ -207,12 +208,13 @@ def _weight(tensor: torch.Tensor | None) -> Any:
     if tensor is None or not tensor.numel():
         return None
     try:
+        tensor = tensor.detach()
         first = tensor.flatten()[0]
         alike = bool((tensor == first).all())
     except RuntimeError:  # inside of a vmap no number can be read
         return object()
     if alike:
         return float(first) if not tensor.is_complex() else complex(first)
-    if tensor.is_cpu and not tensor.requires_grad and stored_bytes(tensor) <= _MOST_WEIGHTS:
+    if tensor.is_cpu and stored_bytes(tensor) <= _MOST_WEIGHTS:
         return bytes_of(tensor)
     return object()

@@ -97,8 +97,10 @@ class _Made:
         self.operands = [one for term in self.terms for one in term]
         #: Of how many products it is the sum where all is multiplied out, and how many steps that takes, both at most.
         sources = [[one.source for one in term if one.source is not None] for term in self.terms]
-        self.products = sum(math.prod(one.products for one in term) for term in sources)
-        self.sums_above = max((one.sums_above for term in sources for one in term), default=0) + (len(self.terms) > 1)
+        self.products: int = sum(math.prod(one.products for one in term) for term in sources)
+        self.sums_above: int = max((one.sums_above for term in sources for one in term), default=0) + (
+            len(self.terms) > 1
+        )
         self.is_product = operation.operator in _PRODUCTS
         self.adds_up = operation.operator in _SUMS
         self.laid: tuple[tuple[int, int], ...] = ()
@@ -153,6 +155,7 @@ class ProductOrders(GraphWatcher):
         self._parameters = frozenset(parameters)
         self._made: list[_Made] = []
         self._in_memory: dict[int, _Made] = {}
+        self._made_of: dict[_Made, list[_Made]] = {}
 
     def opens(self) -> None:
         self._in_memory.clear()
@@ -255,6 +258,7 @@ class ProductOrders(GraphWatcher):
         told: set[_Made] = set()
         for shared in (True, False):  # at first also what several products read
             expands = self._expandable(shared=shared)
+            self._made_of = _made_of(expands)
             for products in _hang_together(self._made, expands):
                 for order in self._best(products, expands) if told.isdisjoint(products) else ():
                     told.update(order.products)
@@ -266,7 +270,7 @@ class ProductOrders(GraphWatcher):
         """
         found: list[_Order] = []
         for one in sorted((each for each in products if each in expands), key=lambda each: -each.flops):
-            alone = {one, *(each for each in expands if not each.is_product and _reaches(each, [one], expands))}
+            alone = {one, *self._made_of.get(one, ())}
             for group in _hang_together(products, alone):
                 order = self._order(group, alone)
                 if order is not None and all(set(group).isdisjoint(other.products) for other in found):
@@ -295,7 +299,8 @@ class ProductOrders(GraphWatcher):
         return found if shared else {one for one in found if len(_products_of(one, found)) == 1}
 
     def _order(self, products: list[_Made], expands: set[_Made]) -> _Order | None:
-        between = [one for one in expands if not one.is_product and _reaches(one, products, expands)]
+        made_of = {one: None for product in products for one in self._made_of.get(product, ()) if one in expands}
+        between = [*made_of]
         sums = {each for one in (*products, *between) if one in expands for each in one.onward if each.adds_up}
         tails = [one for one in sums if one not in expands]
         seconds = sum(one.operation.seconds for one in products)
@@ -374,8 +379,13 @@ def _products_of(one: _Made, expands: set[_Made]) -> set[_Made]:
     }
 
 
-def _reaches(one: _Made, products: Sequence[_Made], expands: Container[_Made]) -> bool:
-    return any(source in products for source in one.sources(expands))
+def _made_of(expands: set[_Made]) -> dict[_Made, list[_Made]]:
+    """By the products what is made of them without a product, and need not be there."""
+    found: dict[_Made, list[_Made]] = {}
+    for one in expands:
+        for source in {*one.sources(expands)} if not one.is_product else ():
+            found.setdefault(source, []).append(one)
+    return found
 
 
 def _sums_up(one: _Made, expands: set[_Made]) -> bool:

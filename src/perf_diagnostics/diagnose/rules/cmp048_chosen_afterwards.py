@@ -44,7 +44,8 @@ class ChosenAfterwards:
         Choose between the inputs; or give each alternative its own rows.
 
     When it is wrong:
-        Few rows at a time may take as long as many, where calls and not arithmetic take the time. One step was looked at; compiled models are not.
+        Few rows at a time may take as long as many, where calls and not arithmetic take the time. One step was looked
+        at; compiled models are not.
     """
 
     code: ClassVar[str] = "CMP048"

@@ -71,6 +71,7 @@ def test_what_updates_take_is_told_beside_it_and_the_larger_share_first() -> Non
     lines = {"dearer_orders": [order(forward=0.1, backward=0.1)], "dearer_orders_of_updates": [update]}
     finding = found(ask_trial(RULE, forward=0.03, backward=0.03, optimizer=0.04, facts={**facts, **lines}))
     # Three quarters of an update's thread time: its operators' half, and half of what lies between them.
+    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.6 / 1.3, rel=0.2)
     assert finding.claims["optimizer"] == pytest.approx(0.4 * 0.8 * 0.75)
     assert number(finding, SHARE).value == pytest.approx(100 * (0.24 + 0.06))
     assert "first at model.py:70 in Muon.step" in finding.summary and "GFLOP in an update, where" in finding.summary

@@ -75,22 +75,31 @@ def answer(
         scope=facts.label,
         evidence=(number, *told.evidence),
         remedies=told.remedies,
-        recoverable=recoverable(with_what_goes_beside(facts, share.scaled(told.needless), told.beside), rule.family),
+        recoverable=recoverable(
+            with_what_goes_beside(
+                facts, share.scaled(told.needless), told.beside, updates=any(one.optimizer for one in lines)
+            ),
+            rule.family,
+        ),
         confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
         claims=claims_of(facts, lines),
     )
 
 
-def with_what_goes_beside(facts: TrialFacts, share: Interval, beside: float = _BESIDE) -> Interval:
+def with_what_goes_beside(
+    facts: TrialFacts, share: Interval, beside: float = _BESIDE, *, updates: bool = False
+) -> Interval:
     """The same share, with an upper end at which it is so many times as long beside the rest of the step; no more of
-    the step than forward and backward take.
+    the step than forward and backward take, and the update where some of it lies there.
 
     Args:
         facts: the trial.
         share: of the step, what the operators themselves take.
         beside: how many times, 1 or more.
+        updates: whether some of it lies in updates.
     """
-    phases = [ask(facts.share, phase) for phase in (Phase.FORWARD, Phase.BACKWARD)]
+    within = (Phase.FORWARD, Phase.BACKWARD, *((Phase.OPTIMIZER,) if updates else ()))
+    phases = [ask(facts.share, phase) for phase in within]
     whole = sum(one.value for one in phases if one is not None)
     most = share.value if share.high is None else share.high
     return share.reaching(min(max(whole, most), beside * most / (1 + (beside - 1) * most)))

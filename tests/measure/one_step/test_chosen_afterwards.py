@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from perf_diagnostics.measure.one_step import operator_graph
+from perf_diagnostics.measure.one_step import chosen_afterwards, operator_graph
 from perf_diagnostics.measure.one_step.chosen_afterwards import SIGNAL, ChosenAfterwards
 from perf_diagnostics.measure.one_step.operator_graph import OperatorGraph
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
@@ -16,7 +16,7 @@ from tests.measure.one_step.test_needless_operators import told
 ROWS, TAKEN = 12, 3
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _a_second_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each operator takes a second, so that times are counts."""
     monkeypatch.setattr(operator_graph, "seconds_or_bytes", lambda _ran: 1.0)
@@ -30,6 +30,17 @@ def network(*, norm: bool = False) -> nn.Module:
 
 def mask() -> torch.Tensor:
     return (torch.arange(ROWS) < TAKEN).view(-1, 1)
+
+
+def counted(loss: Loss) -> float:
+    """How many operators of forward are told as for nothing."""
+    graph = OperatorGraph()
+    facts, gaps = looked_at([graph, ChosenAfterwards(graph, OperatorLines())], loss)
+    assert gaps == {}
+    (one,) = facts[SIGNAL]  # type: ignore[union-attr]
+    share = one["forward"]  # type: ignore[index, call-overload]
+    assert isinstance(share, float)
+    return share * graph.forward
 
 
 X, NOTHING = torch.randn(ROWS, 8), torch.zeros(ROWS, 8)
@@ -48,7 +59,6 @@ def both(net: nn.Module, *, keep: bool = False) -> Loss:
     return loss
 
 
-@pytest.mark.usefixtures("_a_second_each")
 def test_both_alternatives_are_told_by_the_rows_that_are_not_taken() -> None:
     graph, net = OperatorGraph(), network()
     facts, gaps = looked_at([graph, ChosenAfterwards(graph, OperatorLines())], both(net))
@@ -71,6 +81,42 @@ def test_an_alternative_that_is_read_by_others_is_needed() -> None:
     assert one["part"] == TAKEN / ROWS  # only the other one
 
 
+def test_what_is_for_all_rows_alike_is_needed_whichever_are_taken() -> None:
+    """A hypernetwork's weights, and its numbers that are added to each row, of as many as there are rows twice."""
+    torch.manual_seed(0)
+    hyper, shift = nn.Sequential(nn.Linear(4, 64), nn.Tanh()), nn.Sequential(nn.Linear(4, 2 * ROWS), nn.Tanh())
+    given, last = torch.randn(1, 4), nn.Linear(8, 2 * ROWS)
+
+    def with_weights() -> torch.Tensor:
+        return torch.where(mask(), X, X @ hyper(given).view(8, 8)).square().sum()
+
+    def with_shift() -> torch.Tensor:
+        made = last(X) + shift(given[0])
+        return torch.where(mask(), torch.zeros_like(made), made).square().sum()
+
+    # The product alone; the layer and the sum. A quarter of them is taken.
+    assert counted(with_weights) == pytest.approx(TAKEN / ROWS)
+    assert counted(with_shift) == pytest.approx(2 * TAKEN / ROWS)
+
+
+def test_a_recurrence_of_choices_is_followed_within_the_budget() -> None:
+    """Each choice reads the one before it: to follow all of them to the beginning would take the square of them."""
+    net, steps = network(), 60
+
+    def loss() -> torch.Tensor:
+        state = X
+        for _ in range(steps):
+            state = torch.where(mask(), NOTHING, net(state))
+        return state.square().sum()
+
+    graph = OperatorGraph()
+    chosen = ChosenAfterwards(graph, OperatorLines())
+    facts, gaps = looked_at([graph, chosen], loss)
+    (one,) = facts[SIGNAL]  # type: ignore[union-attr]
+    assert gaps == {} and one["calls"] == steps  # type: ignore[index, call-overload]
+    assert chosen._looks <= chosen_afterwards._MOST_LOOKS * len(chosen._rows)
+
+
 def test_what_autograd_keeps_of_an_operator_is_no_reader_of_it() -> None:
     """A group's norm gives its mean and deviation for backward as well."""
     torch.manual_seed(0)
@@ -87,10 +133,11 @@ def test_rows_that_are_treated_together_are_needed_up_to_there() -> None:
     def of_neighbours() -> torch.Tensor:
         return torch.where(mask(), X, near @ net(X)).square().sum()
 
-    (one,) = told(SIGNAL, both(network(norm=True)))
-    (whole,) = told(SIGNAL, both(network()))
-    (graph,) = told(SIGNAL, of_neighbours)
-    assert one["forward"] < whole["forward"] / 2 and graph["forward"] < whole["forward"] / 2
+    # What lies behind the norm, of both calls together once: the activation, autograd's view of it, and the last layer.
+    assert counted(both(network(norm=True))) == pytest.approx(3)
+    assert counted(both(network())) == pytest.approx(4)
+    # Of the sum over neighbours the quarter that is not taken; of what they are, nothing.
+    assert counted(of_neighbours) == pytest.approx(TAKEN / ROWS)
 
 
 def test_a_condition_that_is_expanded_counts_each_row_once() -> None:

@@ -207,3 +207,26 @@ def test_a_fault_in_looking_is_a_gap_and_no_fault_of_the_script(monkeypatch: pyt
     graph = OperatorGraph()
     facts, gaps = looked_at([graph, DerivativesApart(graph, OperatorLines())], one_by_one)
     assert SIGNAL not in facts and "no node" in gaps[SIGNAL]
+
+
+def test_weights_that_need_a_gradient_are_compared_without_a_word() -> None:
+    """A derivative along a direction by two passes back has such weights."""
+    weights = torch.ones(16, 2, requires_grad=True)
+
+    def loss() -> torch.Tensor:
+        u = FIELD()
+        parts = [torch.autograd.grad(u, one, weights, create_graph=True)[0] for one in (FIELD.x, FIELD.t)]
+        return torch.cat(parts).square().sum()
+
+    (one,) = told(loss)
+    assert one["results"] == 1
+
+
+def test_edges_of_a_graph_are_no_results_and_lose_nothing() -> None:
+    def loss() -> torch.Tensor:
+        u = FIELD()
+        edge = torch.autograd.graph.get_gradient_edge(u)
+        (slope,) = torch.autograd.grad(edge, FIELD.x, torch.ones_like(u), create_graph=True)
+        return (slope + grad(u, FIELD.t)[0]).square().sum()
+
+    assert told(loss) == []

@@ -261,3 +261,29 @@ def test_products_of_parameters_alone_are_left_to_who_follows_them() -> None:
         mode.close()
         found[known] = mode.conclude()[0][SIGNAL]
     assert found[True] == [] and len(found[False]) == 1
+
+
+def test_a_linear_recurrence_is_told_of_however_long_it_is() -> None:
+    """Its sums hang together without end: multiplied out they would be as many products as it has steps."""
+    a, b, c, x = trained(6, 6), trained(6, 6), trained(6, 6), torch.rand(400, 4, 6)
+
+    def recurrence() -> torch.Tensor:
+        state, made = torch.zeros(4, 6), []
+        for one in x:
+            state = 0.01 * (state @ a) + one @ b
+            made.append(state @ c)
+        return torch.stack(made).tanh().sum()
+
+    assert told(SIGNAL, recurrence) == []
+
+
+def test_a_sum_of_itself_is_multiplied_out_a_few_times_only() -> None:
+    low, rank, given = trained(96, 2), trained(2, 96), trained(96, 4)
+
+    def grown() -> torch.Tensor:
+        made = low @ rank
+        for _ in range(30):
+            made = made + 0.1 * made  # twice as many products each time
+        return (made @ given).tanh().sum()
+
+    assert told(SIGNAL, grown) == []

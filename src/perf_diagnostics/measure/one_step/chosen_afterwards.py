@@ -9,7 +9,7 @@ apart: neither a norm over the batch nor neighbours in a graph can do without th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -130,7 +130,13 @@ class ChosenAfterwards(GraphWatcher):
             at = _ALONG[operator]
             along = args[at] if at < len(args) else ran.named.get("dim", None if operator.__name__ != "cat" else 0)
             return operation.inputs if given is not None and _leaves_rows(operator, given, along) else None
-        return operation.inputs if is_pointwise(operator) else None
+        if not is_pointwise(operator):
+            return None
+        if any(
+            one is made for one in ran.given()
+        ):  # written in place: who made it before is no more told by its memory
+            return operation.inputs if all(map(_along(made), ran.given())) else None
+        return self._makers([*filter(_along(made), ran.given())])
 
     def _makers(self, given: Sequence[Any]) -> tuple[Operation, ...]:
         makers = (self._graph.maker(one) for one in given if isinstance(one, torch.Tensor))
@@ -182,6 +188,11 @@ class ChosenAfterwards(GraphWatcher):
                 found.add(one)
                 left += rows.of
         return found
+
+
+def _along(made: torch.Tensor) -> Callable[[torch.Tensor], bool]:
+    """Whether another tensor's rows are those of what was made, and not numbers for all of its rows alike."""
+    return lambda given: given.dim() == made.dim() and given.shape[0] == made.shape[0]
 
 
 def _needs(reader: Operation) -> bool:

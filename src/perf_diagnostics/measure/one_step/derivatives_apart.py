@@ -22,9 +22,10 @@ from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.measure.one_step.dataflow_storages import bytes_of
 from perf_diagnostics.measure.one_step.dispatch_mode import OperatorMode
+from perf_diagnostics.measure.one_step.graph_watcher import GraphWatcher
 from perf_diagnostics.measure.one_step.operator_graph import OperatorGraph, seconds_or_bytes
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines, backward_node, forward_node
-from perf_diagnostics.measure.one_step.watcher import Ran, Watcher, stored_bytes
+from perf_diagnostics.measure.one_step.watcher import Ran, stored_bytes
 from perf_diagnostics.records import Json
 
 SIGNAL = "derivatives_apart"
@@ -52,9 +53,6 @@ _ARGUMENTS = (
 #: What a derivative is weighed with is compared where it has so many bytes at most, if it is not all one number.
 _MOST_WEIGHTS = 1 << 18
 
-#: Entries for so many lines at most.
-_MOST_TOLD = 4
-
 
 class _Pass:
     """One call of the engine for derivatives: what its nodes took, and by these what the graph took that they left.
@@ -68,7 +66,7 @@ class _Pass:
         self.left: dict[tuple[int | None, bool], float] = defaultdict(float)
 
 
-class DerivativesApart(Watcher):
+class DerivativesApart(GraphWatcher):
     """Sees the calls of ``torch.autograd.grad``, and what of their work was done by another one before.
 
     Args:
@@ -80,7 +78,7 @@ class DerivativesApart(Watcher):
     sees_parts: ClassVar[bool] = True
 
     def __init__(self, graph: OperatorGraph, lines: OperatorLines) -> None:
-        self._graph, self._lines = graph, lines
+        super().__init__(graph, lines)
         self._passes: list[_Pass] = []
         self._under_way: _Pass | None = None
         #: By the number of a node that a pass has left, the pass and the node in whose name.
@@ -146,18 +144,13 @@ class DerivativesApart(Watcher):
 
     @property
     def why_not(self) -> str:
-        return self._why_not or self._graph.why_not
+        return self._why_not or super().why_not
 
-    @property
-    def told(self) -> dict[str, Json]:
+    def entries(self) -> Iterator[dict[str, Json]]:
         """For each line that asks for derivatives of the same results more than once: how often (``calls``), of how
         many ``results``, for how many ``inputs`` of each at most, and of all operators' time the share that goes where
         each result is asked once.
         """
-        most = sorted(self._entries(), key=lambda one: -float(str(one["whole"])))
-        return {SIGNAL: [*most[:_MOST_TOLD]]}
-
-    def _entries(self) -> Iterator[dict[str, Json]]:
         alike: dict[Any, list[_Pass]] = {}
         for one in self._passes:
             alike.setdefault(one.asks, []).append(one)

@@ -214,7 +214,7 @@ class ProductOrders(GraphWatcher):
         trained = torch.is_grad_enabled() and tensor.requires_grad
         maker = self._graph.maker(tensor)
         lies = sorted((stride, size) for size, stride in dims if size > 1)
-        what = at if maker is None else id(through_views(maker)), tensor.storage_offset(), *lies
+        what = at if maker is None else through_views(maker), tensor.storage_offset(), *lies
         of_parameters = at in self._parameters if source is None else source.of_parameters
         return _Operand(dims, labels, source, trained, of_parameters, what)
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.cmp034_dearer_order import DearerOrder
+from perf_diagnostics.testing import run_of, trial_of
 from tests.diagnose.answers import Reply, ask_trial, clear, found, missing, number
 
 RULE = DearerOrder()
@@ -62,14 +64,30 @@ def test_little_is_an_info_or_cleared() -> None:
     assert "no matrices are multiplied" in clear(ask()).summary
 
 
-def test_what_updates_take_is_told_beside_it_and_the_larger_share_first() -> None:
+def updating(*lines: dict[str, Any]) -> dict[str, Any]:
+    """A step of 0.1 s, 0.04 s of it an update by an optimizer of one's own, with these lines of forward."""
     update = order(70, function="Muon.step", text="b * a + c * a @ a", forward=0.0, backward=0.0, optimizer=0.8)
-    facts = {f"operator_seconds_{phase}": 0.04 for phase in ("forward", "backward")}
-    facts |= {"operator_seconds_optimizer": 0.01, "around_operators_seconds_optimizer": 0.01}
+    facts: dict[str, Any] = {f"operator_seconds_{phase}": 0.04 for phase in ("forward", "backward")}
+    facts |= {"operator_seconds_optimizer": 0.01, "around_operators_seconds_optimizer": 0.01, "optimizer": "Muon"}
     facts |= {f"operator_bytes_{phase}": 0 for phase in ("forward", "backward")}
     facts |= {f"around_operators_seconds_{phase}": 0.0 for phase in ("forward", "backward")}
-    lines = {"dearer_orders": [order(forward=0.1, backward=0.1)], "dearer_orders_of_updates": [update]}
-    finding = found(ask_trial(RULE, forward=0.03, backward=0.03, optimizer=0.04, facts={**facts, **lines}))
+    facts |= {"dearer_orders": [*lines], "dearer_orders_of_updates": [update]}
+    return {"forward": 0.03, "backward": 0.03, "optimizer": 0.04, "facts": facts}
+
+
+def test_it_is_why_the_optimizer_is_heavy_where_it_takes_most_of_the_update() -> None:
+    diagnosis = diagnose(run_of(trial_of(**updating())))
+    (cause,) = [one for one in diagnosis.findings if one.code == "CMP034"]
+    codes = [one.code for one in diagnosis.findings]
+    assert codes.index("CMP034") < codes.index("OPT001") and "OPT001" in cause.explains
+    plain = updating()
+    plain["facts"] |= {"dearer_orders": [order()], "dearer_orders_of_updates": []}  # of forward and backward alone
+    (cause,) = [one for one in diagnose(run_of(trial_of(**plain))).findings if one.code == "CMP034"]
+    assert "OPT001" not in cause.explains
+
+
+def test_what_updates_take_is_told_beside_it_and_the_larger_share_first() -> None:
+    finding = found(ask_trial(RULE, **updating(order(forward=0.1, backward=0.1))))
     # Three quarters of an update's thread time: its operators' half, and half of what lies between them.
     assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.6 / 1.3, rel=0.2)
     assert finding.claims["optimizer"] == pytest.approx(0.4 * 0.8 * 0.75)

@@ -161,7 +161,7 @@ class OptimizerHeavy:
                 thin=facts.thin,
             ),
             claims={str(Phase.OPTIMIZER): share.value},
-            symptom_of=("CPU001", "CPU003", "OPT003", "OPT007"),
+            symptom_of=("CPU001", "CPU003", "OPT003", "OPT007", "CMP034"),
         )
 
     def _fixable(self, facts: TrialFacts, share: Interval) -> Grade | None:

@@ -33,8 +33,9 @@ class StartedProcesses:
     What it measures:
         The cores that the processes below the training's own used in its steady steps, and the share of the time in
         which the computing thread was ready to run and its own processes and threads had the cores, as the scheduler
-        counts it. Where torch has no more threads than there are cores, that is those processes' doing. How often a
-        second threads of the training lost their core tells whether they take turns all the time.
+        counts it: no more of it than those processes ran. Where torch has no more threads than there are cores, that is
+        their doing. How often a second threads of the training lost their core tells whether they take turns all the
+        time.
 
     Why it matters:
         Processes of environments, actors or a dataset of one's own are to work while the loop waits for them. One that

@@ -15,8 +15,7 @@ def quick_turns() -> Iterator[None]:
     """Threads that compute in Python hand its lock over soon, until this is left.
 
     Each file that is looked for or read lets go of the lock, and has to get it back. Beside a thread that computed
-    without end, writing a record and importing what tells a verdict took more than 30 s, for several thousands of
-    files.
+    without end a run of 25 steps took 37 and 38 s, and with this 16 and 14 s (in turn, two cores).
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(min(before, _SOON_S))

@@ -29,6 +29,7 @@ _MORE: dict[str, dict[str, Json]] = {
     "more_rows": {"shape": [4096, 256], "rows": 4096, "rows_left": 256, "sums": False, "parts": 1, "copied": {}},
     "fft_lengths": {"shape": [2879], "length": 2879, "instead": 2880},
     "chosen_afterwards": {"shape": [32], "part": 0.9},
+    "applied_one_by_one": {"shape": [128, 8000], "together": 24.0, "rows": 16, "weights": 1},
     "derivatives_apart": {"results": 1, "inputs": 2},
     "unread_parts": {"shape": [770_400], "part": 0.04},
     "weight_penalties": {"kind": "squares", "weights": 1_500_000, "tensors": 6, "averaged": False},
@@ -85,6 +86,7 @@ DOSES: tuple[Dose, ...] = (
     *_doses("CMP046", "fft_lengths"),
     *_doses("CMP047", "derivatives_apart"),
     *_doses("CMP048", "chosen_afterwards"),
+    *_doses("CMP049", "applied_one_by_one"),
     Dose(
         code="CMP041",
         limit="info_share",

@@ -24,6 +24,7 @@ _COMPOSED = (
     "CMP046",
     "CMP047",
     "CMP048",
+    "CMP049",
 )
 
 #: What generates lies outside of all phases, as HST006 may say.
@@ -261,6 +262,16 @@ PLANTS = (
         "a script that computes all rows with and without what is known of them, and chooses afterwards",
         dose="two calls in place of one, 64 rows of 256 and 1,024 numbers",
         steps=(400, 700),
+        slower_by=1.3,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP049",
+        "words-in-the-loop",
+        "words-behind-it",
+        "a script that projects on all words inside of the loop that makes the states",
+        dose="16 calls of 4 rows in place of one, 8,000 words",
+        steps=(130, 300),
         slower_by=1.3,
     ),
     _plant(

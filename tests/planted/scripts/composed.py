@@ -263,6 +263,28 @@ class Dropped(torch.nn.Module):
         return self.last(x.mean(1))
 
 
+class Decoded(torch.nn.Module):
+    """Classes by 8,000 words for each of 16 positions in 4 sequences; ``inside``: of the loop over positions."""
+
+    def __init__(self, inside):
+        super().__init__()
+        self.inside = inside
+        self.inner, self.cell = torch.nn.Linear(256, 64), torch.nn.Linear(64, 64)
+        self.out = torch.nn.Linear(64, 8000)
+
+    def forward(self, x):
+        given = self.inner(x).view(4, 16, 64)
+        state, states, words = torch.zeros(4, 64), [], []
+        for at in range(16):
+            state = torch.tanh(given[:, at] + self.cell(state))
+            if self.inside:
+                words.append(self.out(state))
+            else:
+                states.append(state)
+        words = torch.stack(words, 1) if self.inside else self.out(torch.stack(states, 1))
+        return words.view(len(x), 10, 800).logsumexp(-1)
+
+
 MODELS = {
     "dropout": lambda: Dropped(words=False),
     "dropout-from-words": lambda: Dropped(words=True),
@@ -288,6 +310,8 @@ MODELS = {
     "slopes-at-once": lambda: Slopes(apart=False),
     "chosen-afterwards": lambda: Guided(twice=True),
     "chosen-before": lambda: Guided(twice=False),
+    "words-in-the-loop": lambda: Decoded(inside=True),
+    "words-behind-it": lambda: Decoded(inside=False),
     "scores-first": lambda: Linear(keys_first=False),
     "keys-first": lambda: Linear(keys_first=True),
 }

@@ -47,6 +47,7 @@ from perf_diagnostics.diagnose.rules.cmp045_mostly_unread import MostlyUnread
 from perf_diagnostics.diagnose.rules.cmp046_fft_length import FftLength
 from perf_diagnostics.diagnose.rules.cmp047_derivatives_apart import DerivativesApart
 from perf_diagnostics.diagnose.rules.cmp048_chosen_afterwards import ChosenAfterwards
+from perf_diagnostics.diagnose.rules.cmp049_applied_one_by_one import AppliedOneByOne
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -234,6 +235,7 @@ RULES: tuple[Rule, ...] = (
     FftLength(),
     DerivativesApart(),
     ChosenAfterwards(),
+    AppliedOneByOne(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),

@@ -6,12 +6,12 @@ them. Which of them are the user's, which lines these are and how all is called 
 
 from __future__ import annotations
 
-import dis
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
 from types import CodeType
 
+from perf_diagnostics.measure.code.loops import jumps_back
 from perf_diagnostics.measure.code.module_names import ModuleNames
 from perf_diagnostics.measure.code.own_code import Kind, OwnCode
 
@@ -191,5 +191,4 @@ def _heads(code: CodeType) -> dict[int, int]:
     line_at: dict[int, int] = {}
     for begin, end, line in code.co_lines():
         line_at.update(dict.fromkeys(range(begin, end, 2), line or 0))
-    jumps = (one for one in dis.get_instructions(code) if one.opname.startswith("JUMP_BACKWARD"))
-    return {jump.offset: line_at.get(jump.argval, 0) for jump in jumps}
+    return {place: line_at.get(target, 0) for place, target in jumps_back(code)}

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 
 from perf_diagnostics.measure.host.processor_units import bfloat16_units
+from perf_diagnostics.measure.one_step.applied_one_by_one import AppliedOneByOne
 from perf_diagnostics.measure.one_step.broadcast_blow_ups import BlowUps
 from perf_diagnostics.measure.one_step.chosen_afterwards import ChosenAfterwards
 from perf_diagnostics.measure.one_step.composed_attention import ComposedAttention
@@ -44,6 +45,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
     trained = [one for one in parameters if one.requires_grad]
     graph = OperatorGraph()
     outside, unread, more_rows = OutsideOfTorch(at, lines), UnreadParts(graph, lines), MoreRows(graph, lines)
+    one_by_one = AppliedOneByOne(graph, lines)
     return [
         StepTotals(),
         FixedWork(trained),
@@ -61,12 +63,13 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         FftLengths(graph, lines),
         DerivativesApart(graph, lines),
         ChosenAfterwards(graph, lines),
+        one_by_one,
         EarlierGraph(lines),
         DenormalNumbers(lines),
         WeightPenalties(graph, trained, lines),
         outside,
         unread,
-        StepDataflow(Storages(at, map(memory, trained)), outside, (unread, more_rows)),
+        StepDataflow(Storages(at, map(memory, trained)), outside, (unread, more_rows, one_by_one)),
         SinglePrecision(lines),
         *([HalfPrecision()] if bfloat16_units() else []),
         RecurrentAgain(),

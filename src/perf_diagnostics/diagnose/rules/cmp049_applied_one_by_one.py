@@ -1,0 +1,80 @@
+"""CMP049: a layer is applied several times in a step, one after the other, where one call for all of them does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.code.code_words import at_line
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.operator_facts import operators_at
+from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy
+from perf_diagnostics.diagnose.rule import Answer, cleared, limit
+from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer
+from perf_diagnostics.diagnose.wording import and_more_lines, counted
+
+_AFTER = Remedy(
+    "Collect in the loop what the layer is given, and apply it once behind: features.append(h) for each pass, then "
+    "self.out(torch.stack(features, 1)). What the loop does not make can be done before it: the embedding of all "
+    "words, or an encoder that sees all frames as one batch, encoder(frames.flatten(0, 1)). Dropout draws other "
+    "numbers then, and a batch norm takes its statistics over all of them."
+)
+
+
+@dataclass(frozen=True)
+class AppliedOneByOne:
+    """A layer is applied several times in a step, one after the other, though no call needs another one.
+
+    What it measures:
+        In a step of a loop or trial, which is none of those that count: linear layers, convolutions and embeddings
+        whose weight is used four times or more for one backward, on inputs of one shape. By the operators between
+        them, and by what Python reads, it is known which of these calls need what another one gave. Once the step is
+        over, one call of as many rows as need nothing of each other is tried beside single ones, on tensors of the same
+        shapes: the parts of their time that it saves count, in forward and in backward. On the CPU.
+
+    Why it matters:
+        Each call reads the whole weight, however few rows it has, and in backward makes a gradient as large as the
+        weight, which is added to the others. A translator that projected on 8,000 words inside of its decoder's loop
+        took 101 ms a step, and 76 with one projection behind it (torch 2.13, two cores).
+
+    What to try:
+        One call for all: behind the loop, or before it.
+
+    When it is wrong:
+        Where the rows of all calls at once, or what is made of them, do not fit into memory: then parts of some calls
+        each save most of it. What one call is given may be made by layers that a batch norm ties to their rows. What is
+        decided by other means than tensors, such as files, is not seen to be needed. One step was looked at; compiled
+        models are not. On a device nothing is tried.
+    """
+
+    code: ClassVar[str] = "CMP049"
+    name: ClassVar[str] = "applied-one-by-one"
+    family: ClassVar[Family] = Family.COMPUTE
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    info_share: float = field(default=0.05, metadata=limit("share of the step to mention", "judgement"))
+    warn_share: float = field(default=0.10, metadata=limit("share of the step to warn from", "as HST006; a judgement"))
+
+    def check(self, facts: TrialFacts) -> Answer:
+        lines = operators_at(facts, "applied_one_by_one")
+        if not lines:
+            return cleared(self, "no layer is applied one by one where one call for all takes less")
+        first = lines[0]
+        together, rows, weights = (first.number(name) or 0.0 for name in ("together", "rows", "weights"))
+        layers = f"the {weights:,.0f} layers" if weights > 1 else "the layer"
+        needs = "no call needs another one" if together >= first.calls else f"{together:,.0f} at a time need no other"
+        told = Told(
+            subject="what layers take that are applied one by one",
+            metric="layers applied one by one",
+            what=f"applying {layers}{at_line(first.place, with_text=True)} in {counted(first.calls, 'call')} of "
+            f"{counted(int(rows), 'row')}, beyond what one call for all of them takes ({needs})"
+            f"{and_more_lines(len(lines))}",
+            evidence=(
+                Evidence(metric="calls of the same weight", value=first.calls),
+                Evidence(metric="calls that need nothing of each other", value=together),
+                Evidence(metric="rows of a call", value=rows),
+            ),
+            remedies=(_AFTER,),
+            needless=1.0,
+        )
+        return answer(self, facts, lines, told, levels=(self.info_share, self.warn_share))

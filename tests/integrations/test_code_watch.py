@@ -22,6 +22,7 @@ from perf_diagnostics.records import CodeSamples, Outcome, TrialResult
 from perf_diagnostics.store.find import list_runs
 from perf_diagnostics.testing import FakeClock
 from tests.integrations.test_run_script import RUN, both, start
+from tests.planted.warm import WarmStart
 
 
 class Phases(LoopProbe):
@@ -286,9 +287,9 @@ def test_planted_lines_are_named_with_their_share_of_the_step(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_forked_workers_and_a_kill_leave_the_lines_and_no_warning(tmp_path: Path) -> None:
+def test_forked_workers_and_a_kill_leave_the_lines_and_no_warning(tmp_path: Path, warm: WarmStart) -> None:
     (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT), encoding="utf-8")
-    plain, watched = both(tmp_path, "train.py", "2", "truth.json", "kill")
+    plain, watched = both(tmp_path, "train.py", "2", "truth.json", "kill", warm=warm)
     assert plain.stdout == watched.stdout
     assert plain.returncode == watched.returncode == -9
     assert plain.stderr == watched.stderr  # with all warnings shown

@@ -13,7 +13,8 @@ from perf_diagnostics.diagnose.rules.com011_gradients_beside_buckets import Grad
 from perf_diagnostics.records import TrialResult
 from perf_diagnostics.store.find import list_runs
 from tests.diagnose.answers import clear, found, number
-from tests.integrations.test_ranks import COMMAND, SCRIPTS, started
+from tests.integrations.test_ranks import COMMAND, SCRIPTS, started_warm
+from tests.planted.warm import WarmStart
 
 pytestmark = pytest.mark.slow
 
@@ -21,18 +22,18 @@ pytestmark = pytest.mark.slow
 LAYER = (840 * 840 + 840) * 4
 
 
-def trained(tmp_path: Path, heads: str = "one", **options: bool) -> TrialResult:
+def trained(tmp_path: Path, warm: WarmStart, heads: str = "one", **options: bool) -> TrialResult:
     results = tmp_path / "results"
     words = [str(SCRIPTS / "ranks_options.py"), str(tmp_path / "store"), json.dumps(options), heads]
-    started([*COMMAND, str(results), *words])
+    started_warm([*COMMAND, str(results), *words], warm)
     (folder,) = list_runs(results)
     (result,) = folder.read().results
     assert len(result.steps) == 2 and result.facts["ddp_gradient_bytes"] == 6 * LAYER
     return result
 
 
-def test_gradients_beside_the_buckets_and_an_undeclared_static_graph_are_seen(tmp_path: Path) -> None:
-    result = trained(tmp_path, find_unused_parameters=True)
+def test_gradients_beside_the_buckets_and_an_undeclared_static_graph_are_seen(tmp_path: Path, warm: WarmStart) -> None:
+    result = trained(tmp_path, warm, find_unused_parameters=True)
     assert result.facts["ddp_gradients_beside_bytes"] == 5 * LAYER  # measured: the unused head has none
     beside = found(GradientsBesideBuckets().check(TrialFacts.of(result)))
     assert number(beside, "gradients beside the buckets").value == pytest.approx(5 * LAYER / 1e6)
@@ -42,14 +43,14 @@ def test_gradients_beside_the_buckets_and_an_undeclared_static_graph_are_seen(tm
     assert "static_graph=True" in same.remedies[0].says
 
 
-def test_views_and_a_graph_that_changes_are_clear(tmp_path: Path) -> None:
-    result = trained(tmp_path, "turns", find_unused_parameters=True, gradient_as_bucket_view=True)
+def test_views_and_a_graph_that_changes_are_clear(tmp_path: Path, warm: WarmStart) -> None:
+    result = trained(tmp_path, warm, "turns", find_unused_parameters=True, gradient_as_bucket_view=True)
     assert "ddp_gradients_beside_bytes" not in result.facts
     clear(GradientsBesideBuckets().check(TrialFacts.of(result)))
     assert clear(DdpOptions().check(TrialFacts.of(result))).summary.endswith("not the same in all steps")
 
 
-def test_a_declared_static_graph_is_clear(tmp_path: Path) -> None:
-    result = trained(tmp_path, find_unused_parameters=True, static_graph=True)
+def test_a_declared_static_graph_is_clear(tmp_path: Path, warm: WarmStart) -> None:
+    result = trained(tmp_path, warm, find_unused_parameters=True, static_graph=True)
     assert result.facts["ddp_static_graph"] is True and result.facts["ddp_buckets_rebuilt"] is True
     assert "first step alone" in clear(DdpOptions().check(TrialFacts.of(result))).summary

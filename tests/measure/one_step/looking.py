@@ -16,7 +16,7 @@ Loss = Callable[[], torch.Tensor]
 
 
 def looked_at(watchers: Sequence[Watcher], loss: Loss) -> tuple[dict[str, Json], dict[str, str]]:
-    """What they tell of it, and why they do not; nobody's random numbers change when it is over."""
+    """What they tell of it, and why they do not; when it is over nobody's random numbers or gradients change."""
     mode = OperatorMode(watchers)
     mode.open()
     with ExitStack() as undo:
@@ -28,7 +28,7 @@ def looked_at(watchers: Sequence[Watcher], loss: Loss) -> tuple[dict[str, Json],
         mode.enter_backward()
         made.backward()
     mode.in_backward = False
-    drawn = torch.get_rng_state()
+    drawn, grad = torch.get_rng_state(), torch.is_grad_enabled()
     told = mode.conclude()
-    assert torch.equal(drawn, torch.get_rng_state())
+    assert torch.equal(drawn, torch.get_rng_state()) and torch.is_grad_enabled() is grad
     return told

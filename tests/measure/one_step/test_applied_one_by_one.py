@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
 
 from perf_diagnostics.measure.one_step import applied_one_by_one as module
-from perf_diagnostics.measure.one_step import operator_graph
+from perf_diagnostics.measure.one_step import operator_graph, rows_at_once
 from perf_diagnostics.measure.one_step.applied_one_by_one import SIGNAL
 from perf_diagnostics.measure.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.measure.one_step.every_watcher import watchers_of
-from tests.measure.one_step.looking import Loss
+from perf_diagnostics.measure.one_step.rows_at_once import Kind, Took, took_s
+from perf_diagnostics.measure.one_step.tried_again import Like
+from tests.measure.one_step.looking import Loss, looked_at
 from tests.measure.one_step.test_needless_operators import told, trained
 
 
@@ -23,8 +29,9 @@ from tests.measure.one_step.test_needless_operators import told, trained
 def _by_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each operator takes a second, and so does a call however many rows it has, there and back."""
     monkeypatch.setattr(operator_graph, "seconds_or_bytes", lambda _ran: 1.0)
-    monkeypatch.setattr(module, "_took", lambda _kind, _rows, calls: module._Took(1.0 * calls, 1.0 * calls))
-    monkeypatch.setattr(module, "_BUDGET_S", 1e9)
+    monkeypatch.setattr(rows_at_once, "took_s", lambda _kind, _rows, calls: Took(1.0 * calls, 1.0 * calls))
+    for name in ("_BUDGET_S", "_OFTEN_S"):
+        monkeypatch.setattr(module, name, 1e9)
 
 
 class Decoder(nn.Module):
@@ -57,7 +64,7 @@ def test_a_projection_in_a_loop_that_does_not_need_it_is_told_at_its_line() -> N
     (one,) = told(SIGNAL, decoded())
     assert one["text"] == "made = self.out(h)" and one["function"].endswith("Decoder.forward")
     assert (one["calls"], one["together"], one["rows"], one["weights"]) == (6, 6, 4, 1)
-    assert one["shape"] == [8, 8]
+    assert one["shape"] == [8, 8] and one["beside_needing"] is False
 
 
 def test_the_share_is_what_one_call_for_all_saves() -> None:
@@ -209,7 +216,7 @@ def test_calls_on_both_sides_of_a_backward_are_not_one() -> None:
     assert facts[SIGNAL] == [] and SIGNAL not in gaps
 
 
-def test_calls_that_are_written_out_are_told_at_the_dearest_one() -> None:
+def test_calls_that_are_written_out_are_told_at_one_of_them() -> None:
     layer, rows = nn.Linear(8, 8), [torch.randn(4, 8) for _ in range(4)]
 
     def loss() -> torch.Tensor:
@@ -220,23 +227,56 @@ def test_calls_that_are_written_out_are_told_at_the_dearest_one() -> None:
         return (first + second + third + fourth).exp().sum()
 
     (one,) = told(SIGNAL, loss)
-    assert one["text"].endswith("= layer(rows[0])") and one["calls"] == 4
+    assert "= layer(rows[" in one["text"] and one["calls"] == 4
 
 
 @pytest.mark.parametrize("part", [0.79, 0.81])
 def test_what_one_call_hardly_saves_is_not_told(monkeypatch: pytest.MonkeyPatch, part: float) -> None:
-    def took(_kind: Any, rows: int, calls: int) -> module._Took:
-        return module._Took(rows * calls * (1.0 if rows == 4 else part), 0.0)
+    def took(_kind: Any, rows: int, calls: int) -> Took:
+        return Took(calls * (1.0 if rows == 4 else 6 * part), 0.0)
 
-    monkeypatch.setattr(module, "_took", took)
+    monkeypatch.setattr(rows_at_once, "took_s", took)
     assert len(told(SIGNAL, decoded())) == (part < 0.8)
 
 
-def test_what_takes_long_or_much_room_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("_BUDGET_S", 0.0), ("_MOST_BYTES", 1000)):
-        with monkeypatch.context() as change:
-            change.setattr(module, name, value)
-            assert told(SIGNAL, decoded()) == []
+@pytest.mark.parametrize(("alone", "saves"), [(1.0, 5.0), (0.5, 4.0), (2.0, 5.0)])
+def test_the_less_counts_of_what_is_tried_and_of_what_the_step_took(
+    monkeypatch: pytest.MonkeyPatch, alone: float, saves: float
+) -> None:
+    """A call took a second in the step: one by itself is tried in 0.5 s there, or in two; and one of all in one."""
+    weight, rows = trained(8, 8), [torch.randn(4, 8) for _ in range(6)]
+
+    def took(_kind: Any, rows: int, calls: int) -> Took:
+        return Took(calls * (alone if rows == 4 else 1.0), 0.0)
+
+    monkeypatch.setattr(rows_at_once, "took_s", took)
+    (one,) = told(SIGNAL, lambda: torch.cat([one @ weight for one in rows]).sum())
+    assert one["forward"] == pytest.approx(saves / 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"), [("_BUDGET_S", 10.0, "takes long"), ("_MOST_BYTES", 1000, "take much memory")]
+)
+def test_what_takes_long_or_much_room_is_told_as_not_tried(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: float, why: str
+) -> None:
+    monkeypatch.setattr(module, name, value)
+    (one,) = told(SIGNAL, decoded())
+    assert why in one["untried"] and one["whole"] == 0 and one["text"] == "made = self.out(h)"
+
+
+def test_dear_calls_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+
+    def took(_kind: Any, rows: int, calls: int) -> Took:
+        tries.append((rows, calls))
+        return Took(1.0 * calls, 0.0)
+
+    monkeypatch.setattr(rows_at_once, "took_s", took)
+    for often, expected in ((1e9, [(4, 4), (24, 1)] * 3), (1.0, [(4, 1), (24, 1), (4, 1)])):
+        tries.clear()
+        monkeypatch.setattr(module, "_OFTEN_S", often)
+        assert len(told(SIGNAL, decoded())) == 1 and tries == expected
 
 
 def _tried() -> dict[str, Callable[[], torch.Tensor]]:
@@ -256,25 +296,248 @@ def _tried() -> dict[str, Callable[[], torch.Tensor]]:
 def test_both_are_really_tried(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """How long each takes is another matter."""
     monkeypatch.undo()
-    tried, took = [], module._took
+    tried = []
 
-    def tries(kind: Any, rows: int, calls: int) -> module._Took:
-        forward, backward = took(kind, rows, calls)
+    def tries(kind: Any, rows: int, calls: int) -> Took:
+        forward, backward = took_s(kind, rows, calls)
         assert forward >= 0 and backward >= 0
         tried.append((rows, calls))
-        return module._Took(1.0 * calls, 1.0 * calls)
+        return Took(1.0 * calls, 1.0 * calls)
 
-    monkeypatch.setattr(module, "_took", tries)
-    monkeypatch.setattr(module, "_LEAST_PART", 0.0)
-    monkeypatch.setattr(module, "_BUDGET_S", 1e9)
+    monkeypatch.setattr(operator_graph, "seconds_or_bytes", lambda _ran: 1.0)
+    for name_of in ("_BUDGET_S", "_OFTEN_S"):
+        monkeypatch.setattr(module, name_of, 1e9)
+    monkeypatch.setattr(rows_at_once, "took_s", tries)
     call = _tried()[name]
     (one,) = told(SIGNAL, lambda: torch.stack([call() for _ in range(6)]).exp().sum())
     rows = one["rows"]
     assert tried == [(rows, 4), (6 * rows, 1)] * 3 and one["calls"] == 6
 
 
-def test_the_remedy_gives_the_same() -> None:
-    torch.manual_seed(0)
-    layer, rows = nn.Linear(8, 5), [torch.randn(4, 8) for _ in range(6)]
-    apart = torch.stack([layer(one) for one in rows], 1)
-    torch.testing.assert_close(layer(torch.stack(rows, 1)), apart)
+def test_several_lines_are_told_at_that_of_most_calls() -> None:
+    layer, rows = nn.Linear(8, 8), torch.randn(4, 8)
+
+    def loss() -> torch.Tensor:
+        total = layer(rows).sum()
+        for _ in range(4):
+            total = total + layer(rows).exp().sum()
+        return total
+
+    (one,) = told(SIGNAL, loss)
+    assert one["calls"] == 5 and "total + layer(rows)" in one["text"]
+
+
+class Mapped(nn.Module):
+    """``map`` has no line of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def encoded(self, rows: torch.Tensor) -> torch.Tensor:
+        made = self.layer(rows)
+        return self.last(torch.relu(made))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return torch.stack(list(map(self.encoded, rows))).exp().sum()
+
+
+def test_without_a_loop_in_the_model_the_trainings_is_not_meant() -> None:
+    model, rows = Mapped(), torch.randn(5, 4, 8)
+    mode = OperatorMode(watchers_of([*model.parameters()]))
+    for _ in range(1):
+        mode.open()
+        mode.model_called(begins=True)
+        loss = model(rows)
+        mode.model_called(begins=False)
+        mode.enter_backward()
+        loss.backward()
+        mode.close()
+    (one,) = mode.conclude()[0][SIGNAL]
+    assert one["text"].startswith("return torch.stack(list(map(") and one["weights"] == 2
+
+
+def test_the_input_of_a_cell_is_told_beside_what_needs_the_state() -> None:
+    cell, words = nn.GRUCell(8, 8), torch.randn(6, 4, 8)
+
+    def loss() -> torch.Tensor:
+        state = torch.zeros(4, 8)
+        for word in words:
+            state = cell(word, state)
+        return state.exp().sum()
+
+    (one,) = told(SIGNAL, loss)
+    assert one["beside_needing"] is True and one["weights"] == 1 and one["calls"] == 6
+
+
+def _needing() -> dict[str, Loss]:
+    """Each call needs the one before, in a way of its own."""
+    net, x, y = nn.Linear(8, 8), torch.randn(4, 8), torch.randint(8, (4,))
+    sparse = torch.eye(4).to_sparse()
+
+    def by_derivatives() -> torch.Tensor:
+        near = x
+        for _ in range(5):
+            near = near.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(functional.cross_entropy(net(near), y), [near])
+            near = near + 0.01 * slope.sign()
+        return functional.cross_entropy(net(near), y)
+
+    def by_sparse_products() -> torch.Tensor:
+        h = x
+        for _ in range(5):
+            h = torch.tanh(torch.sparse.mm(sparse, net(h)))
+        return h.exp().sum()
+
+    def by_lists_written_into() -> torch.Tensor:
+        h, total = x.clone(), torch.zeros(())
+        for _ in range(5):
+            made = net(h)
+            total = total + made.exp().sum()
+            h = h.clone()
+            torch._foreach_add_([h], [made.detach()])
+        return total
+
+    def by_what_is_equal() -> torch.Tensor:
+        total = torch.zeros(())
+        for _ in range(5):
+            made = net(x)
+            total = total + made.exp().sum()
+            if torch.equal(made, x):
+                break
+        return total
+
+    def by_how_many() -> torch.Tensor:
+        total = torch.zeros(())
+        for _ in range(5):
+            made = net(x)
+            total = total + made.exp().sum()
+            if len(made[made > 1e9]):
+                break
+        return total
+
+    def by_another_layout() -> torch.Tensor:
+        h, total = x, torch.zeros(())
+        for _ in range(5):
+            made = net(h)
+            total = total + made.exp().sum()
+            h = made.detach().to_mkldnn().relu().to_dense()
+        return total
+
+    found = (by_derivatives, by_sparse_products, by_lists_written_into, by_what_is_equal, by_how_many)
+    layouts = (by_another_layout,) if torch.backends.mkldnn.is_available() else ()
+    return {one.__name__: one for one in (*found, *layouts)}
+
+
+@pytest.mark.parametrize("name", _needing())
+def test_calls_that_need_the_one_before_are_not_told(name: str) -> None:
+    assert told(SIGNAL, _needing()[name]) == []
+
+
+def test_what_ran_unseen_between_calls_may_be_needed() -> None:
+    weight, x = trained(8, 8), torch.randn(4, 8)
+    mode = OperatorMode(watchers_of([weight]))
+    total = torch.zeros(())
+    for _ in range(5):
+        mode.open()
+        made = functional.conv1d(x[:, :, None], weight[:, :, None])
+        total = total + made.exp().sum()
+        mode.close()
+        x = made.detach()[..., 0] / 2
+    mode.open()
+    mode.enter_backward()
+    total.backward()
+    mode.close()
+    assert mode.conclude()[0][SIGNAL] == []
+
+
+def test_weights_that_lists_are_written_over_differ() -> None:
+    conv, x = nn.Conv1d(8, 8, 1), torch.randn(4, 8, 3)
+
+    def loss(factor: float | None) -> torch.Tensor:
+        total = torch.zeros(())
+        for _ in range(5):
+            total = total + conv(x).exp().sum()
+            if factor is not None:
+                torch._foreach_mul_([conv.weight.data], factor)
+        return total
+
+    assert told(SIGNAL, lambda: loss(0.5)) == []
+    assert len(told(SIGNAL, lambda: loss(None))) == 1
+
+
+def test_calls_without_a_gradient_are_others() -> None:
+    layer, x = nn.Linear(8, 8), torch.randn(4, 8)
+
+    def loss() -> torch.Tensor:
+        with torch.no_grad():
+            target = layer(x) + layer(-x)
+        return (layer(x) + layer(-x) - target).square().sum()
+
+    assert told(SIGNAL, loss) == []
+
+
+def test_rows_of_which_only_some_ask_for_a_gradient_are_one_layers() -> None:
+    layer, state = nn.Linear(8, 8), trained(4, 8)
+    rows = [torch.randn(4, 8) for _ in range(6)]
+    (one,) = told(SIGNAL, lambda: torch.stack([layer(x + state if x is rows[0] else x) for x in rows]).exp().sum())
+    assert one["calls"] == 6
+
+
+def test_chunks_of_a_checkpoint_are_apart_on_purpose() -> None:
+    layer, x = nn.Linear(8, 80), trained(24, 8)
+
+    def apart(rows: torch.Tensor) -> torch.Tensor:
+        return layer(rows).logsumexp(-1).sum()
+
+    chunks = x.detach().chunk(6)
+    kept = torch.zeros((), requires_grad=True)
+    assert told(SIGNAL, lambda: sum((checkpoint(apart, one, use_reentrant=False) for one in chunks), kept)) == []
+    assert len(told(SIGNAL, lambda: sum((apart(one) for one in chunks), kept))) == 1
+
+
+def test_one_weight_on_rows_of_two_sizes_is_one_layer() -> None:
+    conv, small, large = nn.Conv2d(3, 4, 3), torch.randn(2, 3, 6, 6), torch.randn(2, 3, 8, 8)
+    views = [small] * 4 + [large] * 4
+    (one,) = told(SIGNAL, lambda: sum((conv(view).exp().sum() for view in views), torch.zeros(())))
+    assert (one["weights"], one["calls"]) == (1, 4)
+
+
+def test_results_that_are_put_together_count_once_for_two_layers() -> None:
+    """Both layers' calls are read by one ``cat``."""
+    one, other, rows = trained(8, 80), trained(8, 80), [torch.randn(4, 8) for _ in range(4)]
+    (line,) = told(SIGNAL, lambda: torch.cat([x @ w for x in rows for w in (one, other)]).sum())
+    # Eight products, cat and sum: of four products each one is left, and a tenth of cat is.
+    assert line["weights"] == 2 and line["forward"] == pytest.approx((2 * 3 + 0.9) / 10)
+
+
+def test_the_sums_of_a_weights_gradients_are_its_calls() -> None:
+    """They are made for its views: a product, its view, the view's and, but for the first, a sum for each call."""
+    weight, x = trained(8, 8), torch.randn(4, 8)
+    (one,) = told(SIGNAL, lambda: torch.stack([x @ weight.t() for _ in range(6)]).sum())
+    (as_it_is,) = told(SIGNAL, lambda: torch.stack([x @ weight for _ in range(6)]).sum())
+    assert one["backward"] > as_it_is["backward"] > 0.5
+
+
+def test_a_sparse_tensor_that_is_copied_ends_no_look() -> None:
+    layer, x, sparse = nn.Linear(4, 4), torch.randn(4, 4), torch.eye(4).to_sparse()
+
+    def loss() -> torch.Tensor:
+        return copy.deepcopy(sparse).to_dense().sum() + layer(x).sum()
+
+    facts, gaps = looked_at(watchers_of([*layer.parameters()]), loss)
+    assert {"computed_again", "never_used", SIGNAL} <= facts.keys() and not gaps
+
+
+def test_what_the_user_has_under_way_is_not_told_of_what_is_tried() -> None:
+    told_of: list[Any] = []
+
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            told_of.append(func)
+            return func(*args, **(kwargs or {}))
+
+    kind = Kind(torch.ops.aten.mm, (), Like((8, 8), (8, 1), torch.float32), (8,), torch.float32, True, True)
+    with saved_tensors_hooks(told_of.append, told_of.append), torch.autocast("cpu"), torch.device("meta"), Functions():
+        forward, backward = took_s(kind, 4, 2)
+    assert forward >= 0 < backward and not told_of

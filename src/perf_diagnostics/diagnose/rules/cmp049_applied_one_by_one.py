@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.code.code_words import at_line
-from perf_diagnostics.diagnose.facts.facts import TrialFacts
+from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.facts.operator_facts import operators_at
 from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
@@ -19,6 +19,11 @@ _AFTER = Remedy(
     "words, or an encoder that sees all frames as one batch, encoder(frames.flatten(0, 1)). Dropout draws other "
     "numbers then, and a batch norm takes its statistics over all of them."
 )
+_BEFORE = Remedy(
+    "Apply what reads the input alone to the whole sequence before the loop, which then has the rest to do: torch's "
+    "nn.GRU and nn.LSTM are so inside; in a cell of your own, gates = self.of_input(x) once, and gates[:, t] for each "
+    "step."
+)
 
 
 @dataclass(frozen=True)
@@ -27,10 +32,11 @@ class AppliedOneByOne:
 
     What it measures:
         In a step of a loop or trial, which is none of those that count: linear layers, convolutions and embeddings
-        whose weight is used four times or more for one backward, on inputs of one shape. By the operators between
-        them, and by what Python reads, it is known which of these calls need what another one gave. Once the step is
-        over, one call of as many rows as need nothing of each other is tried beside single ones, on tensors of the same
-        shapes: the parts of their time that it saves count, in forward and in backward. On the CPU.
+        whose weight is used four times or more for one backward, on inputs of one shape. By the operators between them
+        it is seen which of these calls need what another one gave; what Python reads, numbers as well as how many there
+        are, counts as needed by all that comes after. Once the step is over, one call of as many rows as need nothing
+        of each other is tried beside single ones, on tensors of the same shapes: the parts of their time that it saves
+        count, in forward and in backward. On the CPU.
 
     Why it matters:
         Each call reads the whole weight, however few rows it has, and in backward makes a gradient as large as the
@@ -41,10 +47,12 @@ class AppliedOneByOne:
         One call for all: behind the loop, or before it.
 
     When it is wrong:
-        Where the rows of all calls at once, or what is made of them, do not fit into memory: then parts of some calls
-        each save most of it. What one call is given may be made by layers that a batch norm ties to their rows. What is
-        decided by other means than tensors, such as files, is not seen to be needed. One step was looked at; compiled
-        models are not. On a device nothing is tried.
+        Where the rows of all calls at once, or what is made of them, do not fit into memory: then some calls at a time
+        save most of it (calls inside of an activation checkpoint are left out). What one call is given may be made by
+        layers that a batch norm ties to their rows. One step was looked at: a decoder that was given the right words
+        in it may be given its own in another one, and those need each other. A loop that reads a loss for each sample
+        (``loss.item()``) looks as if all that follows needed it, and is not told. Compiled models are not looked at.
+        On a device nothing is tried.
     """
 
     code: ClassVar[str] = "CMP049"
@@ -56,13 +64,21 @@ class AppliedOneByOne:
     warn_share: float = field(default=0.10, metadata=limit("share of the step to warn from", "as HST006; a judgement"))
 
     def check(self, facts: TrialFacts) -> Answer:
-        lines = operators_at(facts, "applied_one_by_one")
+        found = operators_at(facts, "applied_one_by_one")
+        lines = [one for one in found if "untried" not in one.more]
+        if not lines and found:
+            place, why = at_line(found[0].place, with_text=False), found[0].more["untried"]
+            raise NotMeasured("applied_one_by_one", f"calls that need nothing of each other{place}: {why}")
         if not lines:
             return cleared(self, "no layer is applied one by one where one call for all takes less")
         first = lines[0]
         together, rows, weights = (first.number(name) or 0.0 for name in ("together", "rows", "weights"))
-        layers = f"the {weights:,.0f} layers" if weights > 1 else "the layer"
+        beside = bool(first.more.get("beside_needing"))
+        size = " x ".join(f"{one:,}" for one in first.shape)
+        layers = f"{weights:,.0f} layers" if weights > 1 else f"the layer of {size} weights"
         needs = "no call needs another one" if together >= first.calls else f"{together:,.0f} at a time need no other"
+        if beside:
+            needs += " for what this layer is given, though others at this line need each other"
         told = Told(
             subject="what layers take that are applied one by one",
             metric="layers applied one by one",
@@ -74,7 +90,7 @@ class AppliedOneByOne:
                 Evidence(metric="calls that need nothing of each other", value=together),
                 Evidence(metric="rows of a call", value=rows),
             ),
-            remedies=(_AFTER,),
+            remedies=(_BEFORE,) if beside else (_AFTER,),
             needless=1.0,
         )
         return answer(self, facts, lines, told, levels=(self.info_share, self.warn_share))

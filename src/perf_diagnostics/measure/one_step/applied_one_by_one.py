@@ -5,16 +5,19 @@ that has an encoder see one frame after the other, and with an embedding of each
 gives the same. What each call by itself does again is read the whole weight, and in backward make a gradient as large
 as the weight, which is added to that of the calls before: both are tried once the step is over, on tensors as large.
 
-Whether a call needs another one is seen by the operators between them, and by what Python reads: all that comes after
-that may have been decided by it.
+Whether a call needs another one is seen by the operators between them. What Python reads, numbers as well as how many
+of them there are, may decide all that comes after; and where something ran that was not shown, or autograd's engine,
+calls before and after it are not put together.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
@@ -27,8 +30,9 @@ from perf_diagnostics.measure.one_step.dataflow_columns import Line, Stacks
 from perf_diagnostics.measure.one_step.graph_watcher import GraphWatcher
 from perf_diagnostics.measure.one_step.operator_graph import Operation, OperatorGraph, readers
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines, as_told
-from perf_diagnostics.measure.one_step.tried_again import Like
-from perf_diagnostics.measure.one_step.watcher import ON_A_DEVICE, Ran, aten, memory, version
+from perf_diagnostics.measure.one_step.operator_traits import traits_of
+from perf_diagnostics.measure.one_step.rows_at_once import BY_ITSELF, PLACES, TRIES, Kind, Took, Tried, tried
+from perf_diagnostics.measure.one_step.watcher import ON_A_DEVICE, Ran, aten, has_one_memory, memory, version
 from perf_diagnostics.records import Json
 
 SIGNAL = "applied_one_by_one"
@@ -39,8 +43,8 @@ _LEAST_CALLS = 4
 #: Of all operators' time what the calls of one weight take is looked at from this part on.
 _LEAST_PART = 0.01
 
-#: What trying may take in all, in s of the thread, and how often each is; so many calls by themselves are tried.
-_BUDGET_S, _TRIES, _BY_ITSELF = 0.5, 3, 4
+#: What trying may take in all, in s of the thread, and a kind of calls that is tried more than once.
+_BUDGET_S, _OFTEN_S = 2.0, 0.5
 
 #: One call of all rows is tried where what it is given and gives has so many bytes at most.
 _MOST_BYTES = 1 << 28
@@ -54,35 +58,25 @@ _MOST_FOLLOWED = 8
 #: So many calls, one after the other, tell where the loop is.
 _PAIRS = 4
 
-_ATEN = torch.ops.aten
+_MOST_FRAMES = 400
+
+#: Calls in here are apart on purpose: to keep less.
+_CHECKPOINT = "torch/utils/checkpoint.py"
+
 _GATHER = aten("cat", "stack")
-_EMBEDDING, _NUMBER = _ATEN.embedding, _ATEN._local_scalar_dense
-
-#: At which places of their arguments the rows and the weight stand.
-_PLACES = {_ATEN.addmm: (1, 2), _ATEN.mm: (0, 1), _ATEN.convolution: (0, 1), _EMBEDDING: (1, 0)}
-
-
-class _Kind(NamedTuple):
-    """What calls that are tried as one have in common: ``rest`` are the arguments beside rows and weight, ``shape`` and
-    ``dtype`` those of the rows without their number, and what asks for a gradient.
-    """
-
-    operator: Any
-    rest: tuple[Any, ...]
-    weight: Like
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    weight_learns: bool
-    rows_learn: bool
 
 
 class _Call(NamedTuple):
-    """One call: of which of all calls it is (``at``), of so many rows, along which way, and what made its weight."""
+    """One call: of which of all calls it is (``at``), of so many rows, along which way, inside of which call of a model
+    that is trained, whether its rows ask for a gradient, and what made its weight.
+    """
 
     operation: Operation
     at: int
     rows: int
     way: int
+    model_call: int
+    rows_learn: bool
     view: Operation | None
 
     @property
@@ -90,15 +84,13 @@ class _Call(NamedTuple):
         return self.operation.numel
 
 
-class _Took(NamedTuple):
-    """Seconds of the thread in forward and in backward."""
+class _Group(NamedTuple):
+    """The calls of one weight, so many of which need nothing of each other in the mean."""
 
-    forward: float
-    backward: float
-
-    @property
-    def both(self) -> float:
-        return self.forward + self.backward
+    weight: Any
+    kind: Kind
+    calls: list[_Call]
+    together: float
 
 
 class AppliedOneByOne(GraphWatcher):
@@ -110,64 +102,93 @@ class AppliedOneByOne(GraphWatcher):
     """
 
     signals: ClassVar[tuple[str, ...]] = (SIGNAL,)
+    sees_parts: ClassVar[bool] = True
 
     def __init__(self, graph: OperatorGraph, lines: OperatorLines) -> None:
         super().__init__(graph, lines)
         self._stacks, self._places = Stacks(), CodePlaces()
         self._groups: defaultdict[Any, list[_Call]] = defaultdict(list)
-        self._kinds: dict[Any, _Kind] = {}
-        #: Of every call the way that led to it, in their order.
+        self._kinds: dict[Any, Kind] = {}
+        #: Of every call the way that led to it, in their order, and of each way whether it leads through a checkpoint.
         self._ways = array("i")
+        self._in_checkpoint: dict[int, bool] = {}
         #: All operations in their order, and what made what Python read before one of them, by its place.
         self._all: list[Operation] = []
         self._read: defaultdict[int, list[Operation]] = defaultdict(list)
-        #: What made the memory that a view lies in.
-        self._made_by: dict[Operation, Operation] = {}
-        self._tried: dict[tuple[_Kind, int], _Took | None] = {}
+        #: What made the memory that a view lies in; None where that was there before.
+        self._made_by: dict[Operation, Operation | None] = {}
+        self._tried: dict[tuple[Kind, int, int], Tried | None] = {}
         self._left_s = _BUDGET_S
-        self._backwards = 0
+        #: How often something ran that was not shown, or the engine: nothing is known of what needs what across it.
+        self._gaps = 0
+        self._engine_ran = False
+        #: Calls of models that are trained: how many began, those under way, and how many lines lead to each.
+        self._model_calls = 0
+        self._under_way: list[int] = []
+        self._lines_to: dict[int, int] = {}
         self._on_device = False
 
-    def ends_forward(self, before: float) -> None:
-        self._backwards += 1
+    def opens(self) -> None:
+        self._gaps += 1
+
+    def passes_over(self, ran: Ran) -> None:
+        self._gaps += 1
+
+    def model_called(self, *, begins: bool) -> None:
+        if not begins:
+            self._under_way = self._under_way[:-1]
+            return
+        self._model_calls += 1
+        self._under_way.append(self._model_calls)
+        way, _ = self._stacks.stacks[self._stacks.here()[0]]
+        self._lines_to[self._model_calls] = len(way)
 
     def is_read(self, tensor: torch.Tensor) -> None:
-        maker = self._graph.maker(tensor)
+        maker = self._graph.maker(tensor) if has_one_memory(tensor) else None
         if maker is not None:
             self._read[len(self._all)].append(maker)
+
+    def see(self, ran: Ran) -> None:
+        if ran.in_backward:
+            self._engine_ran = True
+            return
+        if self._engine_ran:
+            self._engine_ran = False
+            self._gaps += 1
+        super().see(ran)
 
     def see_operation(self, operation: Operation, ran: Ran) -> None:
         self._on_device = self._on_device or ran.seconds is None
         if self._on_device:
             return
-        if ran.operator is _NUMBER:
+        traits = traits_of(ran.operator)
+        if traits.sizes_with(ran.args) or (next(ran.made(), None) is None and not traits.written):
             self._read[len(self._all)] += operation.inputs
-        if operation.is_view and operation.inputs:
-            first = operation.inputs[0]
-            self._made_by[operation] = self._made_by.get(first, first)
-        if ran.operator in _PLACES and not ran.named:
+        if operation.is_view:
+            before = operation.inputs[0] if operation.inputs else None
+            self._made_by[operation] = None if before is None else self._made_by.get(before, before)
+        if ran.operator in PLACES and not (ran.named or ran.in_parts):
             self._applies(operation, ran)
         self._all.append(operation)
 
     def _applies(self, operation: Operation, ran: Ran) -> None:
-        at = _PLACES[ran.operator]
-        rows, weight = (ran.args[one] for one in at)
-        rest = tuple(
-            (tuple(one.shape), one.dtype) if isinstance(one, torch.Tensor) else _plain(one)
-            for place, one in enumerate(ran.args)
-            if place not in at
-        )
+        rows, weight = (ran.args[one] for one in PLACES[ran.operator])
+        learns = torch.is_grad_enabled()
+        kind = Kind.of(ran, learns=learns)
         maker = self._graph.maker(weight)
-        shape = () if ran.operator is _EMBEDDING else tuple(rows.shape[1:])
-        like = Like(tuple(weight.shape), tuple(weight.stride()), weight.dtype)
-        kind = _Kind(ran.operator, rest, like, shape, rows.dtype, weight.requires_grad, rows.requires_grad)
         made_by = None if maker is None else self._made_by.get(maker, maker)
-        key = kind, memory(weight), int(weight.storage_offset()), version(weight), made_by, self._backwards
+        key = kind, learns, memory(weight), int(weight.storage_offset()), version(weight), made_by, self._gaps
         self._kinds[key] = kind
         way, _ = self._stacks.here()
-        count = int(rows.numel() if ran.operator is _EMBEDDING else rows.shape[0])
+        if way not in self._in_checkpoint:
+            self._in_checkpoint[way] = _is_in_checkpoint()
+        count = int(rows.shape[0] if kind.shape else rows.numel())
         view = maker if maker is not None and maker.is_view else None
-        self._groups[key].append(_Call(operation, len(self._ways), count, way, view))
+        inside = self._under_way[-1] if self._under_way else 0
+        if not self._in_checkpoint[way]:
+            self._groups[key].append(
+                _Call(operation, len(self._ways), count, way, inside, learns and rows.requires_grad, view)
+            )
         self._ways.append(way)
 
     @property
@@ -176,57 +197,49 @@ class AppliedOneByOne(GraphWatcher):
 
     def entries(self) -> Iterator[dict[str, Json]]:
         """For each line: how often it applies a layer (``calls``), so many of which need nothing of each other
-        (``together``), the most ``rows`` of one call, to how many ``weights``, the ``shape`` of the dearest one, and of
-        all operators' time the share that one call for all of them saves.
+        (``together``), the most ``rows`` of one call, to how many ``weights``, the ``shape`` of the dearest one,
+        whether others at this line need each other's results (``beside_needing``), and of all operators' time the share
+        that one call for all of them saves. Where that could not be tried, ``untried`` says why.
         """
-        lines: dict[Line, list[tuple[_Took, list[_Call], float, _Kind]]] = {}
+        lines: defaultdict[Line, list[tuple[Took, _Group, str]]] = defaultdict(list)
         gathered: set[Operation] = set()
-        for key, calls, together in self._independent():
-            kind = self._kinds[key]
-            instead, line = self._instead(kind, calls, together), self._line(calls)
-            if instead is None or line is None:
+        needing: set[Line | None] = set()
+        for group in self._groups_that_count():
+            line = self._line(group.calls)
+            if group.together < _LEAST_CALLS:
+                needing.add(line)
                 continue
-            took = _seconds(calls)
-            put = _gathered_by(calls) - gathered if together == len(calls) else set()
-            gathered |= put
-            # What is put together then are the rows in its stead.
-            less = max(0.0, 1 - _numbers(kind) * calls[0].rows / max(1, calls[0].numel))
-            saved = _Took(
-                max(0.0, took.forward - len(calls) * instead.forward) + less * sum(one.forward for one in put),
-                max(0.0, took.backward - len(calls) * instead.backward) + less * sum(one.backward for one in put),
-            )
-            lines.setdefault(line, []).append((saved, calls, together, kind))
+            saved, why = self._saved(group, gathered)
+            if line is not None and (why or saved.both > 0):
+                lines[line].append((saved, group, why))
         for line, found in lines.items():
-            _, calls, together, kind = max(found, key=lambda one: one[0].both)
+            saved, group, why = max(found, key=lambda one: (one[0].both, _seconds(one[1].calls).both))
             yield {
                 **as_told(self._places.place(*line)),
-                "shape": [*kind.weight.shape],
-                "calls": len(calls),
-                "together": together,
-                "rows": max(one.rows for one in calls),
-                "weights": len(found),
-                **self._graph.share_of(sum(one[0].forward for one in found), sum(one[0].backward for one in found)),
+                "shape": [*group.kind.weight.shape],
+                "calls": len(group.calls),
+                "together": group.together,
+                "rows": max(one.rows for one in group.calls),
+                "weights": len({one.weight for _, one, untried in found if bool(untried) is bool(why)}),
+                "beside_needing": line in needing,
+                **({"untried": why} if why else {}),
+                **self._graph.share_of(sum(one.forward for one, *_ in found), sum(one.backward for one, *_ in found)),
             }
 
-    def _independent(self) -> Iterator[tuple[Any, list[_Call], float]]:
-        """The weights whose calls take a part of the step, the calls, and how many of them need nothing of each other
-        in the mean; those with the most time first.
-        """
+    def _groups_that_count(self) -> Iterator[_Group]:
+        """The weights whose calls take a part of the step, those with the most time first."""
         least = _LEAST_PART * self._graph.seconds
         seconds = {key: _seconds(calls).both for key, calls in self._groups.items() if len(calls) >= _LEAST_CALLS}
         keys = sorted((key for key, took in seconds.items() if took >= least), key=lambda key: -seconds[key])
-        if not keys:
-            return
-        needing = self._needing({key: number for number, key in enumerate(keys)})
+        needing = self._needing({key: number for number, key in enumerate(keys)}) if keys else set()
         followed = 0
         for key in keys:
-            calls = self._groups[key]
-            together = float(len(calls))
+            calls, together = self._groups[key], float(len(self._groups[key]))
             if key in needing:
                 followed += 1
                 together = len(calls) / self._rounds(calls) if followed <= _MOST_FOLLOWED else 0.0
-            if together >= _LEAST_CALLS:
-                yield key, calls, together
+            kind = self._kinds[key]._replace(rows_learn=any(one.rows_learn for one in calls))
+            yield _Group(key[2:4], kind, calls, together)
 
     def _needing(self, numbers: dict[Any, int]) -> set[Any]:
         """The weights of whose calls one needs another."""
@@ -264,116 +277,97 @@ class AppliedOneByOne(GraphWatcher):
         return max(1, most)
 
     def _line(self, calls: Sequence[_Call]) -> Line | None:
-        """The line of the loop that calls, or of the dearest call, where several lines do."""
+        """The line of the loop that calls, or, where several lines do, that of most calls, and of the dearest of these.
+
+        A loop is known by its lines: all calls of any layer between two of this one's lie in it. It lies inside of the
+        model's call where they do.
+        """
         stacks = self._stacks.stacks
-        way, _ = stacks[max(calls, key=lambda one: one.operation.seconds).way]
+        own: defaultdict[int, list[_Call]] = defaultdict(list)
+        for one in calls:
+            own[one.way].append(one)
+        most = max(own.values(), key=lambda some: (len(some), max(one.operation.seconds for one in some)))
+        way, _ = stacks[most[0].way]
         if not way:
             return None
-        own = {one.way for one in calls}
-        if len(own) > 1:
+        if len(most) == 1 < len(own):
             return way[min(len(way) - 1, _same([stacks[one][0] for one in own]))]
-        between = [stacks[one][0] for a, b in pairwise(calls[: _PAIRS + 1]) for one in {*self._ways[a.at : b.at]}]
-        for at in range(min(len(way) - 1, _same(between)), -1, -1):
+        pairs = [*pairwise(most[: _PAIRS + 1])]
+        between = [stacks[one][0] for a, b in pairs for one in {*self._ways[a.at : b.at]}]
+        inside = {one.model_call for one in most[: _PAIRS + 1]}
+        outermost = self._lines_to.get(inside.pop(), 0) if len(inside) == 1 else 0
+        parts = _same(between)
+        for at in range(min(len(way) - 1, parts), outermost - 1, -1):
             lines = {line for one in between for code, line in one[at : at + 1] if code is way[at][0]}
             if any(lines <= loop for loop in loops(way[at][0])):
                 return way[at]
-        return way[-1]
+        return way[min(len(way) - 1, max(outermost, parts - (parts < len(way))))]
 
-    def _instead(self, kind: _Kind, calls: Sequence[_Call], together: float) -> _Took | None:
-        """What each of them takes as a part of one call for so many, where that saves a considerable part; None without
-        time or room to try.
+    def _saved(self, group: _Group, gathered: set[Operation]) -> tuple[Took, str]:
+        """What one call for so many of them saves, in s, where that is considerable, and why it was not tried.
+
+        Args:
+            group: the calls.
+            gathered: what puts results together, and was counted before; what is counted now is added.
         """
+        calls, kind = group.calls, group.kind
+        nothing = Took(0.0, 0.0)
         rows = max(1, round(sum(one.rows for one in calls) / len(calls)))
-        once_s = _seconds(calls).both / len(calls)
-        most = int(self._left_s / (_TRIES * max(once_s, 1e-9))) - 2 * _BY_ITSELF
-        at_once = min(round(together), most)
-        numbers = rows * _numbers(kind) + max(one.numel for one in calls)
-        if at_once < _LEAST_CALLS or 2 * at_once * numbers * kind.weight.dtype.itemsize > _MOST_BYTES:
-            return None
-        if (kind, rows * at_once) not in self._tried:
+        took, at_once = _seconds(calls), round(group.together)
+        numbers = rows * kind.numbers + max(one.numel for one in calls)
+        if 2 * at_once * numbers * kind.weight.dtype.itemsize > _MOST_BYTES:
+            return nothing, "their rows at once take much memory"
+        tried = self._try(kind, rows, at_once, took.both / len(calls))
+        if isinstance(tried, str):
+            return nothing, tried
+        if tried is None or not tried.at_once.both <= _AT_MOST * tried.alone.both:
+            return nothing, ""
+        put = _gathered_by(calls) - gathered if group.together == len(calls) else set()
+        gathered |= put
+        # What is put together then are the rows in its stead.
+        less = max(0.0, 1 - rows * kind.numbers / max(1, calls[0].numel))
+        return Took(
+            _less(took.forward, len(calls), tried.alone.forward, tried.at_once.forward)
+            + less * sum(one.forward for one in put),
+            _less(took.backward, len(calls), tried.alone.backward, tried.at_once.backward)
+            + less * sum(one.backward for one in put),
+        ), ""
+
+    def _try(self, kind: Kind, rows: int, calls: int, once_s: float) -> Tried | str | None:
+        """What such calls take by themselves and at once; None where they cannot be tried, words where that is long."""
+        alike = kind, rows, calls
+        if alike not in self._tried:
+            often = TRIES * (BY_ITSELF + calls) * once_s <= min(_OFTEN_S, self._left_s)
+            if not often and (2 + calls) * once_s > self._left_s:
+                return "trying them takes long"
             began = time.thread_time()
-            try:
-                self._tried[kind, rows * at_once] = at_once_s(kind, rows, at_once)
-            except FAULTS:  # what these values do not suit
-                self._tried[kind, rows * at_once] = None
+            self._tried[alike] = None
+            with suppress(*FAULTS):  # what these values do not suit
+                self._tried[alike] = tried(kind, rows, calls, often=often)
             self._left_s -= time.thread_time() - began
-        return self._tried[kind, rows * at_once]
+        return self._tried[alike]
 
 
-def at_once_s(kind: _Kind, rows: int, calls: int) -> _Took | None:
-    """What each of so many calls takes as a part of one, by the quickest of some tries; None where that is hardly less
-    than by itself.
+def _less(took_s: float, calls: int, alone_s: float, at_once_s: float) -> float:
+    """What goes of so many calls' time: by what is tried alone, or of what they took in the step, whichever is less.
+
+    In the step other work lies between the calls, and they find less in the caches; how much less one call of all
+    finds is not known.
     """
-    alone, together = [], []
-    for _ in range(_TRIES):
-        alone.append(_took(kind, rows, _BY_ITSELF))
-        together.append(_took(kind, rows * calls, 1))
-    apart, at_once = (_Took(*map(min, zip(*times, strict=True))) for times in (alone, together))
-    if not at_once.both / calls <= _AT_MOST * apart.both / _BY_ITSELF:
-        return None
-    return _Took(at_once.forward / calls, at_once.backward / calls)
+    if alone_s <= 0:
+        return 0.0
+    return max(0.0, min(took_s * (1 - at_once_s / alone_s), took_s - calls * at_once_s))
 
 
-def _took(kind: _Kind, rows: int, calls: int) -> _Took:
-    """How long some calls of so many rows take in forward and backward, in s of the thread."""
-    learns = kind.weight_learns or kind.rows_learn
-    with torch.inference_mode(mode=False), torch.set_grad_enabled(learns):
-        weight = kind.weight.make({}).requires_grad_(kind.weight_learns)
-        given = [_rows(kind, rows) for _ in range(calls)]
-        rest = [_made(one) for one in kind.rest]
-        began = time.thread_time()
-        made = [_applied(kind, one, weight, rest) for one in given]
-        forward = time.thread_time() - began
-        if not learns:
-            return _Took(forward, 0.0)
-        asked = [*([weight] if kind.weight_learns else []), *(one for one in given if one.requires_grad)]
-        weights = [torch.ones_like(one) for one in made]
-        began = time.thread_time()
-        torch.autograd.grad(made, asked, weights)
-        return _Took(forward, time.thread_time() - began)
-
-
-def _rows(kind: _Kind, rows: int) -> torch.Tensor:
-    if kind.operator is _EMBEDDING:
-        return torch.arange(rows, dtype=kind.dtype) % kind.weight.shape[0]
-    return torch.full((rows, *kind.shape), 0.5, dtype=kind.dtype).requires_grad_(kind.rows_learn)
-
-
-def _applied(kind: _Kind, rows: torch.Tensor, weight: torch.Tensor, rest: Sequence[Any]) -> torch.Tensor:
-    at = dict(zip(_PLACES[kind.operator], (rows, weight), strict=True))
-    left = iter(rest)
-    made: torch.Tensor = kind.operator(*(at[place] if place in at else next(left) for place in range(len(rest) + 2)))
-    return made
-
-
-def _made(argument: Any) -> Any:
-    """A bias of zeros where one was given; lists as they were."""
-    if isinstance(argument, tuple) and len(argument) == 2 and isinstance(argument[1], torch.dtype):
-        return torch.zeros(argument[0], dtype=argument[1])
-    return [*argument] if isinstance(argument, tuple) else argument
-
-
-def _plain(argument: Any) -> Any:
-    return tuple(argument) if isinstance(argument, list) else argument
-
-
-def _numbers(kind: _Kind) -> int:
-    """How many numbers a row has that is given."""
-    numbers = 1
-    for size in kind.shape:
-        numbers *= size
-    return numbers
-
-
-def _seconds(calls: Sequence[_Call]) -> _Took:
+def _seconds(calls: Sequence[_Call]) -> Took:
     """What they took in the step, with the sums of the weight's gradients, which autograd makes for its views."""
     views = {one.view for one in calls if one.view is not None}
     backward = sum(one.operation.backward for one in calls) + sum(one.backward for one in views)
-    return _Took(sum(one.operation.forward for one in calls), backward)
+    return Took(sum(one.operation.forward for one in calls), backward)
 
 
 def _gathered_by(calls: Sequence[_Call]) -> set[Operation]:
-    """What puts all that they gave together, and nothing else of it is read by anybody."""
+    """What puts all that they gave together, where nothing else of it is read by anybody."""
     each = [readers(one.operation) for one in calls]
     found = {one for some in each for one in some}
     return found if len(found) == 1 and all(each) and next(iter(found)).operator in _GATHER else set()
@@ -383,3 +377,15 @@ def _same(ways: Sequence[Sequence[Line]]) -> int:
     """How many lines these ways have in common, from the outermost one inwards."""
     first = ways[0]
     return next((at for at, line in enumerate(first) if any(way[at : at + 1] != (line,) for way in ways)), len(first))
+
+
+def _is_in_checkpoint() -> bool:
+    """Whether the operator under way is asked for inside of an activation checkpoint."""
+    frame = sys._getframe(1)
+    for _ in range(_MOST_FRAMES):
+        if frame.f_code.co_filename.replace("\\", "/").endswith(_CHECKPOINT):
+            return True
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return False

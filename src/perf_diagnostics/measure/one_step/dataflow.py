@@ -39,7 +39,6 @@ from perf_diagnostics.measure.one_step.watcher import (
     has_one_memory,
     stored_bytes,
     stored_numbers,
-    tensors_of,
 )
 from perf_diagnostics.records import Json
 
@@ -82,11 +81,7 @@ class _Call(NamedTuple):
 
     def written(self) -> Iterator[torch.Tensor]:
         """Those of its arguments that it writes."""
-        for at in self.traits.written:
-            if isinstance(at, str):
-                yield from tensors_of(self.ran.named.get(at))
-            elif at < len(self.ran.args):
-                yield from tensors_of(self.ran.args[at])
+        return self.traits.writes(self.ran.args, self.ran.named)
 
     def numbers(self) -> Iterator[int | float]:
         """Those of Python's among its arguments."""
@@ -115,7 +110,6 @@ class StepDataflow(Watcher):
         self._columns, self._stacks = Columns(), Stacks()
         self.storages = self._storages = storages
         self._products = DenseProducts()
-        self._traits: dict[Any, Traits] = {}
         #: The first row of each value that an operator gave.
         self._first: dict[int, int] = {}
         self._rows_of_nodes: dict[int, int] = {}
@@ -244,10 +238,7 @@ class StepDataflow(Watcher):
         if ran.seconds is None:
             self._gives_up()
             return
-        traits = self._traits.get(ran.operator)
-        if traits is None:
-            traits = self._traits[ran.operator] = traits_of(ran.operator)
-        call = _Call(traits, ran)
+        call = _Call(traits_of(ran.operator), ran)
         if ran.operator is _ONES:
             self._notes_loss(call)
         if ran.in_backward:

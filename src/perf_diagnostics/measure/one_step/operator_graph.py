@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import torch
 
 from perf_diagnostics.measure.one_step.operator_lines import backward_node, forward_node
+from perf_diagnostics.measure.one_step.operator_traits import traits_of
 from perf_diagnostics.measure.one_step.step_totals import bytes_moved
 from perf_diagnostics.measure.one_step.watcher import Ran, Watcher, memory
 from perf_diagnostics.records import Json
@@ -84,7 +85,8 @@ class OperatorGraph(Watcher):
                 else:
                     known.forward += took
         else:
-            self.last = self._add(ran.operator, [*ran.given()], [*ran.made()], took)
+            made = [*ran.made()] or [*traits_of(ran.operator).writes(ran.args, ran.named)]
+            self.last = self._add(ran.operator, [*ran.given()], made, took)
         self._broken = False
 
     def passes_over(self, ran: Ran) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
+
+from perf_diagnostics.measure.one_step.watcher import tensors_of
 
 #: Operators that take nothing but shape, type and device from a tensor, by the beginnings of their names.
 _LIKE = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
@@ -39,6 +42,14 @@ class Traits:
     dropout: int | None
     training: int | None
 
+    def writes(self, args: Sequence[Any], named: Mapping[str, Any]) -> Iterator[torch.Tensor]:
+        """The tensors that this call writes into."""
+        for at in self.written:
+            if isinstance(at, str):
+                yield from tensors_of(named.get(at))
+            elif at < len(args):
+                yield from tensors_of(args[at])
+
     def draws_with(self, args: Sequence[Any], named: Mapping[str, Any]) -> bool:
         """Whether this call draws random numbers: attention is one that may, and with a dropout of 0 does not."""
         if not self.draws or self.dropout is None:
@@ -59,6 +70,7 @@ class Traits:
         return [one for at, one in enumerate(args) if at not in self.unread]
 
 
+@cache
 def traits_of(operator: Any) -> Traits:
     """Of an operator such as ``torch.ops.aten.mm``, without its overload."""
     all_of_them = [getattr(operator, name) for name in operator.overloads()]

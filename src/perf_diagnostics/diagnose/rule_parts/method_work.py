@@ -45,6 +45,11 @@ _LEAST_LOOKS = 10
 #: Less than this part of a phase is not worth a word.
 _LEAST_PART = 0.1
 
+#: A function is slow by how it is written where such lines take this part of what its own lines do. A judgement: of a
+#: loop over a tensor's numbers two lines in three or four were told, of a rollout with advantages behind it one look in
+#: twenty.
+_SLOW_PART = 0.1
+
 #: What most steps do has at least this part of its mean in the median step.
 _USUAL = 0.5
 
@@ -178,8 +183,8 @@ def _written_slowly(code: CodeSamples) -> Callable[[CodePath], bool]:
     """Tells the looks at lines that are slow by how they are written, and at functions that are so as a whole.
 
     The method may want what they compute, but not so. Of a function that works through tensors number by number, or
-    copies all that it keeps to put in what is new, all lines count, but for those that hold the training's loop, and
-    the outermost one, which is often all of a script.
+    copies all that it keeps to put in what is new, for a considerable part of its time, all lines count, but for those
+    that hold the training's loop, and the outermost one, which is often all of a script.
     """
     lines = {
         number
@@ -187,7 +192,12 @@ def _written_slowly(code: CodeSamples) -> Callable[[CodePath], bool]:
         for idiom in [idiom_of(place)]
         if idiom is not None and idiom.name in (NUMBER_BY_NUMBER, WINDOW_BY_COPIES)
     }
-    functions = {(code.places[number].file, code.places[number].function) for number in lines}
+    own: defaultdict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for path in code.paths:
+        if path.places and path.phase == Phase.OTHER:
+            place = code.places[path.places[-1]]
+            own[place.file, place.function][path.places[-1] in lines] += code.seconds(path)
+    functions = {where for where, (others, slow) in own.items() if slow and slow >= _SLOW_PART * (others + slow)}
     # A main() that has the rollout, the advantages number by number, and backward.
     trains = {number for path in code.paths if path.phase in _TRAINED for number in path.places}
     functions -= {(code.places[number].file, code.places[number].function) for number in trains}

@@ -263,6 +263,8 @@ def test_what_takes_long_or_much_room_is_told_as_not_tried(
     monkeypatch.setattr(module, name, value)
     (one,) = told(SIGNAL, decoded())
     assert why in one["untried"] and one["whole"] == 0 and one["text"] == "made = self.out(h)"
+    monkeypatch.setattr(module, "_LEAST_UNTRIED", 0.5)  # of all, which it is not
+    assert told(SIGNAL, decoded()) == []
 
 
 def test_dear_calls_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,8 +40,9 @@ SIGNAL = "applied_one_by_one"
 #: Calls of one weight that need nothing of each other; twins and triplets are worth little. A judgement.
 _LEAST_CALLS = 4
 
-#: Of all operators' time what the calls of one weight take is looked at from this part on.
-_LEAST_PART = 0.01
+#: Of all operators' time what the calls of one weight take is looked at from this part on, and from the second one on
+#: it matters that they could not be tried.
+_LEAST_PART, _LEAST_UNTRIED = 0.01, 0.05
 
 #: What trying may take in all, in s of the thread, and a kind of calls that is tried more than once.
 _BUDGET_S, _OFTEN_S = 2.0, 0.5
@@ -210,6 +211,7 @@ class AppliedOneByOne(GraphWatcher):
                 needing.add(line)
                 continue
             saved, why = self._saved(group, gathered)
+            why = why if _seconds(group.calls).both >= _LEAST_UNTRIED * self._graph.seconds else ""
             if line is not None and (why or saved.both > 0):
                 lines[line].append((saved, group, why))
         for line, found in lines.items():

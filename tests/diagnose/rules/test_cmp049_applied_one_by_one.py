@@ -57,6 +57,7 @@ def test_what_was_not_tried_is_not_cleared() -> None:
     untried = layer(untried="trying them takes long", forward=0.0, backward=0.0, whole=0.0)
     assert "nmt.py:10 in Decoder.forward: trying them takes long" in missing(ask(untried)).why
     assert "in 24 calls" in found(ask(untried, layer())).summary
+    assert "takes long" in missing(ask(untried, layer(forward=0.01, backward=0.01, whole=0.01))).why
 
 
 def test_little_is_an_info_or_cleared() -> None:

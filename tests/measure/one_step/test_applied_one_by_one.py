@@ -267,6 +267,21 @@ def test_what_takes_long_or_much_room_is_told_as_not_tried(
     assert told(SIGNAL, decoded()) == []
 
 
+def test_what_fails_when_it_is_tried_and_what_takes_long_to_follow_are_told_as_not_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(_kind: Any, _rows: int, _calls: int) -> Took:
+        raise RuntimeError("not for these values")
+
+    with monkeypatch.context() as change:
+        change.setattr(rows_at_once, "took_s", fails)
+        (one,) = told(SIGNAL, decoded())
+        assert "trying them failed (RuntimeError: not for these values)" in one["untried"]
+    monkeypatch.setattr(module, "_MOST_LOOKS", 0)
+    (needed,) = [one for one in told(SIGNAL, decoded()) if "untried" in one]
+    assert needed["text"] == "h = torch.tanh(self.cell(h))" and "takes long to follow" in needed["untried"]
+
+
 def test_dear_calls_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = []
 

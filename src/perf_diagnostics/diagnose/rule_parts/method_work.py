@@ -46,8 +46,7 @@ _LEAST_LOOKS = 10
 _LEAST_PART = 0.1
 
 #: A function is slow by how it is written where such lines take this part of what its own lines do. A judgement: of a
-#: loop over a tensor's numbers two lines in three or four were told, of a rollout with advantages behind it one look in
-#: twenty.
+#: healthy rollout with advantages behind it they took one look in twenty.
 _SLOW_PART = 0.1
 
 #: What most steps do has at least this part of its mean in the median step.

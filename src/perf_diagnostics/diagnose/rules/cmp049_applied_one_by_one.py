@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.code.code_words import at_line
 from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
-from perf_diagnostics.diagnose.facts.operator_facts import operators_at
-from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy
+from perf_diagnostics.diagnose.facts.operator_facts import OperatorsAt, operators_at
+from perf_diagnostics.diagnose.finding import Cleared, Evidence, Family, Remedy
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer
 from perf_diagnostics.diagnose.wording import and_more_lines, counted
@@ -66,9 +67,15 @@ class AppliedOneByOne:
     def check(self, facts: TrialFacts) -> Answer:
         found = operators_at(facts, "applied_one_by_one")
         lines = [one for one in found if "untried" not in one.more]
-        if not lines and found:
-            place, why = at_line(found[0].place, with_text=False), found[0].more["untried"]
-            raise NotMeasured("applied_one_by_one", f"calls that need nothing of each other{place}: {why}")
+        said = self._of(facts, lines)
+        untried = next((one for one in found if "untried" in one.more), None)
+        if untried is not None and isinstance(said, Cleared):
+            place, why = at_line(untried.place, with_text=False), untried.more["untried"]
+            raise NotMeasured("applied_one_by_one", f"calls of one weight{place}: {why}")
+        return said
+
+    def _of(self, facts: TrialFacts, lines: Sequence[OperatorsAt]) -> Answer:
+        """What is said of the lines whose calls were tried."""
         if not lines:
             return cleared(self, "no layer is applied one by one where one call for all takes less")
         first = lines[0]

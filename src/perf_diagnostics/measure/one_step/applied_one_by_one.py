@@ -17,7 +17,6 @@ import time
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
@@ -26,6 +25,7 @@ import torch
 from perf_diagnostics.measure.code.code_places import CodePlaces
 from perf_diagnostics.measure.code.loops import loops
 from perf_diagnostics.measure.faults import FAULTS
+from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.measure.one_step.dataflow_columns import Line, Stacks
 from perf_diagnostics.measure.one_step.graph_watcher import GraphWatcher
 from perf_diagnostics.measure.one_step.operator_graph import Operation, OperatorGraph, readers
@@ -53,8 +53,9 @@ _MOST_BYTES = 1 << 28
 #: Told is what takes, in one call, at most this part of the time.
 _AT_MOST = 0.8
 
-#: Weights whose calls need each other in part are followed one by one: so many, those that take most.
-_MOST_FOLLOWED = 8
+#: Weights whose calls need each other are followed one by one, those that take most first, as long as no more operators
+#: than this are gone through: a second on one core.
+_MOST_LOOKS = 2_000_000
 
 #: So many calls, one after the other, tell where the loop is.
 _PAIRS = 4
@@ -92,6 +93,7 @@ class _Group(NamedTuple):
     kind: Kind
     calls: list[_Call]
     together: float
+    why_not: str = ""
 
 
 class AppliedOneByOne(GraphWatcher):
@@ -118,7 +120,7 @@ class AppliedOneByOne(GraphWatcher):
         self._read: defaultdict[int, list[Operation]] = defaultdict(list)
         #: What made the memory that a view lies in; None where that was there before.
         self._made_by: dict[Operation, Operation | None] = {}
-        self._tried: dict[tuple[Kind, int, int], Tried | None] = {}
+        self._tried: dict[tuple[Kind, int, int], Tried | str] = {}
         self._left_s = _BUDGET_S
         #: How often something ran that was not shown, or the engine: nothing is known of what needs what across it.
         self._gaps = 0
@@ -207,7 +209,7 @@ class AppliedOneByOne(GraphWatcher):
         needing: set[Line | None] = set()
         for group in self._groups_that_count():
             line = self._line(group.calls)
-            if group.together < _LEAST_CALLS:
+            if group.together < _LEAST_CALLS and not group.why_not:
                 needing.add(line)
                 continue
             saved, why = self._saved(group, gathered)
@@ -234,14 +236,16 @@ class AppliedOneByOne(GraphWatcher):
         seconds = {key: _seconds(calls).both for key, calls in self._groups.items() if len(calls) >= _LEAST_CALLS}
         keys = sorted((key for key, took in seconds.items() if took >= least), key=lambda key: -seconds[key])
         needing = self._needing({key: number for number, key in enumerate(keys)}) if keys else set()
-        followed = 0
+        left = _MOST_LOOKS
         for key in keys:
-            calls, together = self._groups[key], float(len(self._groups[key]))
+            calls, why_not = self._groups[key], ""
+            together = float(len(calls))
             if key in needing:
-                followed += 1
-                together = len(calls) / self._rounds(calls) if followed <= _MOST_FOLLOWED else 0.0
+                left -= len(self._all)
+                together = len(calls) / self._rounds(calls) if left >= 0 else 0.0
+                why_not = "" if left >= 0 else "which of them need each other takes long to follow"
             kind = self._kinds[key]._replace(rows_learn=any(one.rows_learn for one in calls))
-            yield _Group(key[2:4], kind, calls, together)
+            yield _Group(key[2:4], kind, calls, together, why_not)
 
     def _needing(self, numbers: dict[Any, int]) -> set[Any]:
         """The weights of whose calls one needs another."""
@@ -314,6 +318,8 @@ class AppliedOneByOne(GraphWatcher):
         """
         calls, kind = group.calls, group.kind
         nothing = Took(0.0, 0.0)
+        if group.why_not:
+            return nothing, group.why_not
         rows = max(1, round(sum(one.rows for one in calls) / len(calls)))
         took, at_once = _seconds(calls), round(group.together)
         numbers = rows * kind.numbers + max(one.numel for one in calls)
@@ -322,7 +328,7 @@ class AppliedOneByOne(GraphWatcher):
         tried = self._try(kind, rows, at_once, took.both / len(calls))
         if isinstance(tried, str):
             return nothing, tried
-        if tried is None or not tried.at_once.both <= _AT_MOST * tried.alone.both:
+        if not tried.at_once.both <= _AT_MOST * tried.alone.both:
             return nothing, ""
         put = _gathered_by(calls) - gathered if group.together == len(calls) else set()
         gathered |= put
@@ -335,17 +341,18 @@ class AppliedOneByOne(GraphWatcher):
             + less * sum(one.backward for one in put),
         ), ""
 
-    def _try(self, kind: Kind, rows: int, calls: int, once_s: float) -> Tried | str | None:
-        """What such calls take by themselves and at once; None where they cannot be tried, words where that is long."""
+    def _try(self, kind: Kind, rows: int, calls: int, once_s: float) -> Tried | str:
+        """What such calls take by themselves and at once, or why that is not known."""
         alike = kind, rows, calls
         if alike not in self._tried:
             often = TRIES * (BY_ITSELF + calls) * once_s <= min(_OFTEN_S, self._left_s)
             if not often and (2 + calls) * once_s > self._left_s:
                 return "trying them takes long"
             began = time.thread_time()
-            self._tried[alike] = None
-            with suppress(*FAULTS):  # what these values do not suit
+            try:
                 self._tried[alike] = tried(kind, rows, calls, often=often)
+            except FAULTS as fault:  # what these values do not suit
+                self._tried[alike] = f"trying them failed ({in_words(fault)})"
             self._left_s -= time.thread_time() - began
         return self._tried[alike]
 

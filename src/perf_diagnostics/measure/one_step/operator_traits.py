@@ -73,7 +73,7 @@ class Traits:
 @cache
 def traits_of(operator: Any) -> Traits:
     """Of an operator such as ``torch.ops.aten.mm``, without its overload."""
-    all_of_them = [getattr(operator, name) for name in operator.overloads()]
+    all_of_them = [getattr(operator, name) for name in getattr(operator, "overloads", tuple)()]
     # TorchScript's own are never dispatched, such as aten::sort's for its lists, which it sorts in place.
     overloads = [one for one in all_of_them if torch._C._dispatch_has_kernel(one.name())] or all_of_them
     name = str(operator.__name__)

@@ -19,8 +19,10 @@ from perf_diagnostics.measure.one_step import operator_graph, rows_at_once
 from perf_diagnostics.measure.one_step.applied_one_by_one import SIGNAL
 from perf_diagnostics.measure.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.measure.one_step.every_watcher import watchers_of
+from perf_diagnostics.measure.one_step.operator_graph import Operation
 from perf_diagnostics.measure.one_step.rows_at_once import Kind, Took, took_s
 from perf_diagnostics.measure.one_step.tried_again import Like
+from perf_diagnostics.measure.one_step.watcher import Ran
 from tests.measure.one_step.looking import Loss, looked_at
 from tests.measure.one_step.test_needless_operators import told, trained
 
@@ -93,6 +95,40 @@ def test_what_puts_the_results_together_is_saved_as_far_as_the_rows_are_narrower
     assert one["forward"] == pytest.approx((5 + 0.9) / 10)  # mm six times, cat, sum, and the zeros that are added
     (read_by_others,) = told(SIGNAL, lambda: loss(1))
     assert read_by_others["forward"] == pytest.approx(5 / 12)
+
+
+def test_calls_of_unlike_many_rows_are_tried_as_in_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+
+    def took(_kind: Any, rows: int, calls: int) -> Took:
+        tries.append((rows, calls))
+        return Took(1.0 * calls, 0.0)
+
+    monkeypatch.setattr(rows_at_once, "took_s", took)
+    weight = trained(8, 8)
+    rows = [torch.randn(count, 8) for count in (2, 4, 6, 8)]
+    (one,) = told(SIGNAL, lambda: torch.cat([one @ weight for one in rows]).sum())
+    assert one["rows"] == 8 and {*tries} == {(5, 4), (20, 1)}
+
+
+@pytest.mark.parametrize(("others", "tells"), [(60, True), (1000, False)])
+def test_what_takes_little_of_the_step_is_not_looked_at(others: int, tells: bool) -> None:
+    weight, rows = torch.randn(8, 8), torch.randn(4, 8)
+    other = trained(4)
+
+    def loss() -> torch.Tensor:
+        made = torch.stack([rows @ weight for _ in range(4)]).sum()
+        return made + sum((other.detach().neg().sum() for _ in range(others // 3)), other.sum())
+
+    assert len(told(SIGNAL, loss)) == tells
+
+
+def test_on_a_device_nothing_is_tried() -> None:
+    watcher = next(one for one in watchers_of([]) if isinstance(one, module.AppliedOneByOne))
+    x = torch.ones(2, 2)
+    ran = Ran(torch.ops.aten.mm, (x, x), {}, x @ x, in_backward=False, seconds=None)
+    watcher.see_operation(Operation(ran.operator, (), 4, is_view=False, forward=1.0), ran)
+    assert "on a device" in watcher.why_not
 
 
 def test_what_the_loop_needs_and_what_python_decides_by_is_not_told() -> None:

@@ -32,7 +32,7 @@ from perf_diagnostics.measure.one_step.operator_graph import Operation, Operator
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines, as_told
 from perf_diagnostics.measure.one_step.operator_traits import traits_of
 from perf_diagnostics.measure.one_step.rows_at_once import BY_ITSELF, PLACES, TRIES, Kind, Took, Tried, tried
-from perf_diagnostics.measure.one_step.watcher import ON_A_DEVICE, Ran, aten, has_one_memory, memory, version
+from perf_diagnostics.measure.one_step.watcher import ON_A_DEVICE, Ran, aten, has_one_memory, memory
 from perf_diagnostics.records import Json
 
 SIGNAL = "applied_one_by_one"
@@ -180,7 +180,7 @@ class AppliedOneByOne(GraphWatcher):
         kind = Kind.of(ran, learns=learns)
         maker = self._graph.maker(weight)
         made_by = None if maker is None else self._made_by.get(maker, maker)
-        key = kind, learns, memory(weight), int(weight.storage_offset()), version(weight), made_by, self._gaps
+        key = kind, learns, memory(weight), int(weight.storage_offset()), made_by, self._gaps
         self._kinds[key] = kind
         way, _ = self._stacks.here()
         if way not in self._in_checkpoint:
@@ -330,7 +330,7 @@ class AppliedOneByOne(GraphWatcher):
             return nothing, tried
         if not tried.at_once.both <= _AT_MOST * tried.alone.both:
             return nothing, ""
-        put = _gathered_by(calls) - gathered if group.together == len(calls) else set()
+        put = _gathered_by(calls) - gathered
         gathered |= put
         # What is put together then are the rows in its stead.
         less = max(0.0, 1 - rows * kind.numbers / max(1, calls[0].numel))

@@ -13,8 +13,6 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from perf_diagnostics.measure.one_step.watcher import version
-
 #: So many numbers of a memory that was not made in the step are compared, where it may have been written unseen.
 _COMPARED = 4
 
@@ -110,15 +108,15 @@ class Storages:
             trained = asks and storage.data_ptr() not in self.untrained
             held = self._add(storage, self.new_value(), origin, -1, fixed=not trained)
             held.compared = _some_numbers(tensor, storage)
-            held.version = version(tensor)
+            held.version = _version(tensor)
         elif held.window != self._window:
             held.window = self._window
             now = _some_numbers(tensor, storage) if held.writer < 0 else ()
-            if held.version != version(tensor) or held.compared != now:
+            if held.version != _version(tensor) or held.compared != now:
                 held.value, held.origin, held.fixed = self.new_value(), held.origin | Origin.UNKNOWN, False
                 held.is_given(-1, held.value)
                 held.compared, held.chain = now, None
-                held.version = version(tensor)
+                held.version = _version(tensor)
         return held
 
     def known(self, tensor: torch.Tensor) -> Held | None:
@@ -128,7 +126,7 @@ class Storages:
     def made(self, tensor: torch.Tensor, value: int, origin: int, writer: int, *, fixed: bool) -> Held:
         """An operator has made this tensor's memory."""
         held = self._add(tensor.untyped_storage(), value, origin, writer, fixed=fixed)
-        held.version = version(tensor)
+        held.version = _version(tensor)
         self._living.append(held)
         return held
 
@@ -138,7 +136,7 @@ class Storages:
         """An operator has written into it; autograd counts the version up after the operator has been shown."""
         held.value, held.origin, held.fixed = value, held.origin | origin, fixed
         held.is_given(0 if fixed else -1, value)
-        held.version = version(tensor) + 1
+        held.version = _version(tensor) + 1
         if held.writer >= 0:
             held.writer = writer
         else:
@@ -174,6 +172,10 @@ class Storages:
         held.size = storage.nbytes()
         self._held[storage._cdata] = held
         return held
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else int(tensor._version)
 
 
 def _some_numbers(tensor: torch.Tensor, storage: Any) -> tuple[Any, ...]:

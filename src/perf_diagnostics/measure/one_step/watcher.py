@@ -149,11 +149,6 @@ def memory(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage().data_ptr())
 
 
-def version(tensor: torch.Tensor) -> int:
-    """How often a tensor's memory was written, as autograd counts it; -1 where it does not."""
-    return -1 if tensor.is_inference() else int(tensor._version)
-
-
 def stored_numbers(tensor: torch.Tensor) -> int:
     """How many different numbers a tensor has: those that it was expanded over count once."""
     numbers = 1

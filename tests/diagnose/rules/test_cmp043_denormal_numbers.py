@@ -28,8 +28,10 @@ def line(backward: float) -> dict[str, Any]:
     }
 
 
-def states(numbers: float, before: float | None = None) -> dict[str, Any]:
-    return {"numbers": numbers, "numbers_before": numbers if before is None else before, "of": 4e6, "number_s": 5e-9}
+def states(numbers: float, before: float | None = None, **changed: float) -> dict[str, Any]:
+    first = numbers if before is None else before
+    rooted = {"roots": 0.0, "roots_before": 0.0, "root_s": 0.0}
+    return {"numbers": numbers, "numbers_before": first, "of": 4e6, "number_s": 5e-9, **rooted, **changed}
 
 
 def ask(lines: list[dict[str, Any]], kept: dict[str, Any] | None = None, *, optimizer: float = 0.2) -> Any:
@@ -61,6 +63,17 @@ def test_of_what_fades_until_the_training_ends_nothing_is_sure() -> None:
     finding = found(ask([], states(4e6, before=0.0)))
     share = number(finding, "update beyond what it takes with other numbers")
     assert share.value == pytest.approx(10) and share.low == 0.0
+
+
+def test_of_what_a_root_is_taken_the_dearer_counts() -> None:
+    """On processors that multiply such numbers as quickly as others and take roots slowly, and on others."""
+    rooted = {"roots": 2e6, "roots_before": 0.5e6}
+    finding = found(ask([], states(2e6, before=1e6, number_s=0.0, root_s=16e-9, **rooted)))
+    share = number(finding, "update beyond what it takes with other numbers")
+    # 0.5 to 2 million roots of 16 ns on two threads, of a step of 100 ms.
+    assert (share.low, share.value, share.high) == pytest.approx((4, 10, 16))
+    finding = found(ask([], states(2e6, root_s=4e-9, roots=1e6, roots_before=1e6)))
+    assert number(finding, "update beyond what it takes with other numbers").value == pytest.approx(10)
 
 
 def test_an_update_loses_no_more_than_it_takes() -> None:

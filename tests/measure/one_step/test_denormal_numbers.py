@@ -138,23 +138,32 @@ def test_of_some_columns_the_part_is_nearly_right() -> None:
     assert denormal_part(tensor) == pytest.approx(0.25, abs=0.03)
 
 
-def test_what_an_optimizer_keeps_is_counted_and_an_operation_on_it_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def once_ns(numbers: torch.Tensor, _into: torch.Tensor) -> int:
-        return numbers.numel() * (5 if denormal_part(numbers) else 1)
+@pytest.mark.parametrize(("fused", "rooted"), [(False, 1), (True, 0)])
+def test_what_an_optimizer_keeps_is_counted_and_operations_on_it_timed(
+    monkeypatch: pytest.MonkeyPatch, fused: bool, rooted: int
+) -> None:
+    def once_ns(operation: object, numbers: torch.Tensor, _into: torch.Tensor) -> int:
+        longer = 20 if operation is torch.sqrt else 5
+        return numbers.numel() * (longer if denormal_part(numbers) else 1)
 
     monkeypatch.setattr(denormal_numbers, "_once", once_ns)
     faded, lives = (torch.nn.Parameter(torch.ones(128, 128)) for _ in range(2))
-    optimizer = torch.optim.Adam([faded, lives])
+    optimizer = torch.optim.Adam([faded, lives], fused=fused)
     for one in (faded, lives):
         one.grad = torch.ones_like(one)
     optimizer.step()
+    none = {"numbers": 0.0, "numbers_before": 0.0, "roots": 0.0, "roots_before": 0.0}
     states = denormal_states([optimizer])[STATES]
-    assert states == {"numbers": 0.0, "numbers_before": 0.0, "of": 4 * 128 * 128, "number_s": 0.0}
+    assert states == {**none, "of": 4 * 128 * 128, "number_s": 0.0, "root_s": 0.0}
     optimizer.state[faded]["exp_avg"].copy_(of(1e-41, 128, 128))
     later = denormal_states([optimizer], states)[STATES]
-    assert isinstance(later, dict)
-    assert later["numbers"] == 128 * 128 and later["numbers_before"] == 0.0
-    assert later["number_s"] == pytest.approx(4e-9)
+    assert later == {**states, "numbers": 128 * 128, "number_s": pytest.approx(4e-9)}  # type: ignore[dict-item]
+    optimizer.state[faded]["exp_avg_sq"].copy_(of(1e-41, 128, 128))
+    last = denormal_states([optimizer], later)[STATES]
+    assert isinstance(last, dict)
+    assert (last["numbers_before"], last["numbers"]) == (128 * 128, 2 * 128 * 128)
+    assert (last["roots_before"], last["roots"]) == (0.0, rooted * 128 * 128)
+    assert last["root_s"] == pytest.approx(rooted * 19e-9)
 
 
 def test_looking_at_numbers_is_no_reading_of_the_scripts() -> None:

@@ -25,6 +25,9 @@ _LEAST_OPERATIONS, _OPERATIONS, _MOST_OPERATIONS = 1.0, 2.0, 3.0
 #: What goes of an update whose every number is denormal: a fused one of 13.6 ms took 0.54 with others.
 _MOST_OF_UPDATE = 0.96
 
+#: Numbers of what an optimizer keeps, and those of them that it takes the root of.
+_COUNTS = ("numbers", "roots")
+
 _FLUSH = Remedy(
     "Let such numbers count as 0: torch.set_flush_denormal(True) as the first thing that the script does, before torch "
     "computes anything (threads that compute by then stay as they are). Of all that is larger nothing changes.",
@@ -57,7 +60,9 @@ class DenormalNumbers:
         moments had faded (torch 2.13, two cores of an Intel processor). Gradients through many steps become
         so small: an nn.LSTM of 128, as torch makes it, over 400 steps of which the last one's output alone is read,
         took 250 ms a step in place of 40, a GRU 278 in place of 114. And so do the moments of rows that get no gradient
-        for a thousand steps, which then stay there: 0.9 times the least such numbers is rounded to themselves.
+        for a thousand steps, which then stay there: 0.9 times the least such numbers is rounded to themselves. Other
+        processors take as long as ever for products, and longer for roots alone: on an AMD EPYC these networks were
+        not slowed, but an Adam that is not fused took 16 ms for a million faded second moments in place of 1.6.
 
     What to try:
         ``torch.set_flush_denormal(True)`` at the start of the script, or ``flush_denormals`` here.
@@ -117,7 +122,7 @@ def _states(facts: TrialFacts) -> Mapping[str, float]:
     if not isinstance(told, dict):
         raise not_looked_for(facts, "denormal_states")
     found = {name: value for name, value in told.items() if isinstance(value, int | float)}
-    if not {"numbers", "numbers_before", "of", "number_s"} <= set(found):
+    if not {*_COUNTS, *(f"{name}_before" for name in _COUNTS), "of", "number_s", "root_s"} <= set(found):
         raise NotMeasured("denormal_states", "what is told of the optimizer's numbers is not whole")
     return {name: float(value) for name, value in found.items()}
 
@@ -128,18 +133,26 @@ def _update(facts: TrialFacts) -> Interval:
     """
     states = _states(facts)
     update = facts.share(Phase.OPTIMIZER)
-    ends = sorted((states["numbers_before"], states["numbers"]))
-    once_s = states["number_s"] / facts.number("threads")
     most = _MOST_OF_UPDATE * (update.value if update.high is None else update.high)
+    ends = {name: sorted((states[f"{name}_before"], states[name])) for name in _COUNTS}
+    threads, step_s = facts.number("threads"), facts.step_time_s.value
     low, value, high = (
-        min(times * numbers * once_s / facts.step_time_s.value, most)
-        for times, numbers in (
-            (_LEAST_OPERATIONS, ends[0]),
-            (_OPERATIONS, sum(ends) / 2),
-            (_MOST_OPERATIONS, ends[1]),
+        min(_longer_s(states, times, numbers, roots) / threads / step_s, most)
+        for times, numbers, roots in (
+            (_LEAST_OPERATIONS, ends["numbers"][0], ends["roots"][0]),
+            (_OPERATIONS, sum(ends["numbers"]) / 2, sum(ends["roots"]) / 2),
+            (_MOST_OPERATIONS, ends["numbers"][1], ends["roots"][1]),
         )
     )
     return Interval(value, low, high, update.n)
+
+
+def _longer_s(states: Mapping[str, float], times: float, numbers: float, roots: float) -> float:
+    """What an update takes longer, in s of a thread: so many multiplications of each number, or its root where that is
+    dearer; the operations that were counted hold the root.
+    """
+    operations_s = times * states["number_s"]
+    return (numbers - roots) * operations_s + roots * max(operations_s, states["root_s"])
 
 
 def _sum(one: Interval, other: Interval) -> Interval:

@@ -2,14 +2,16 @@
 
 Numbers below 1.2e-38 in float32 (2.2e-308 in float64) are kept with fewer digits, and operations on them take
 many times as long: a product of 32 by 160 by 160 took 1,400 µs in place of 16, one of 1024³ 1.9 s in place of 7 ms
-(torch 2.13, two threads of an Intel processor with AVX-512). With ``torch.set_flush_denormal`` they count as 0.
+(torch 2.13, two threads of an Intel processor with AVX-512). On an AMD EPYC products, sums and multiplications take
+as long as ever, and only roots (36 times) and divisions (2.6) longer. With ``torch.set_flush_denormal`` they count
+as 0.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -40,8 +42,12 @@ _SLOWED = 1.5
 
 _MOST_TOLD = 4
 
-#: So many numbers are multiplied to see what a denormal one costs, a few less than torch gives to a second thread.
-_NUMBERS, _TRIES = 1 << 14, 5
+#: So many numbers are tried to see what a denormal one costs, no more than torch gives to one thread: of roots a second
+#: one gets those beyond 2,048, of products those beyond 32,768.
+_NUMBERS, _TRIES = 1 << 11, 9
+
+#: What torch's optimizers take the square root of at each update, and so does whoever names it alike.
+_ROOTS = frozenset(("exp_avg_sq", "max_exp_avg_sq", "square_avg", "acc_delta", "sum"))
 
 #: Whole numbers of as many bits, and the least with an exponent.
 _BITS = {torch.float32: (torch.int32, 1 << 23), torch.float64: (torch.int64, 1 << 52)}
@@ -207,42 +213,55 @@ def _is_looked_at(tensor: torch.Tensor) -> bool:
 
 def denormal_states(optimizers: Iterable[torch.optim.Optimizer], before: Json = None) -> dict[str, Json]:
     """By ``STATES`` how many ``numbers`` of what optimizers on the CPU keep are denormal (some of each tensor were
-    looked at), ``of`` how many, and what an operation on one takes longer, ``number_s``, in s of a thread; nothing
-    where they keep nothing there.
+    looked at), ``of`` how many, and what multiplying one takes longer, ``number_s``, in s of a thread; of how many of
+    them a root is taken, ``roots``, and what that takes longer, ``root_s``. Nothing where they keep nothing there.
+
+    A fused update takes its roots among all else that it does, for less than 1 ns: they are none of ``roots``.
 
     Args:
         optimizers: those that train.
-        before: what this told earlier in the training, whose ``numbers`` are told beside it as ``numbers_before``: what
-            has had no gradient for a thousand steps has become so small meanwhile.
+        before: what this told earlier in the training, whose counts are told beside these as ``numbers_before`` and
+            ``roots_before``: what has had no gradient for a thousand steps has become so small meanwhile.
     """
-    denormal, of = 0.0, 0
+    counts = {"numbers": 0.0, "roots": 0.0}
+    of = 0
     for optimizer in optimizers:
-        for kept in optimizer.state.values():
-            for tensor in kept.values() if isinstance(kept, dict) else ():
+        fused = {id(one) for group in optimizer.param_groups if group.get("fused") for one in group["params"]}
+        for parameter, kept in optimizer.state.items():
+            for name, tensor in kept.items() if isinstance(kept, dict) else ():
                 if isinstance(tensor, torch.Tensor) and _is_looked_at(tensor):
+                    denormal = denormal_part(tensor, _OF_STATES) * tensor.numel()
                     of += tensor.numel()
-                    denormal += denormal_part(tensor, _OF_STATES) * tensor.numel()
+                    counts["numbers"] += denormal
+                    if name in _ROOTS and id(parameter) not in fused:
+                        counts["roots"] += denormal
     if not of:
         return {}
-    first = before.get("numbers", denormal) if isinstance(before, dict) else denormal
-    number_s = _number_s() if denormal else 0.0
-    return {STATES: {"numbers": denormal, "numbers_before": first, "of": of, "number_s": number_s}}
+    earlier = before if isinstance(before, dict) else {}
+    first = {f"{name}_before": earlier.get(name, count) for name, count in counts.items()}
+    number_s = _longer_s(_multiply) if counts["numbers"] else 0.0
+    root_s = _longer_s(torch.sqrt) if counts["roots"] else 0.0
+    return {STATES: {**counts, **first, "of": of, "number_s": number_s, "root_s": root_s}}
 
 
-def _number_s() -> float:
-    """What multiplying a denormal number takes longer than another one, in s of a thread."""
+def _multiply(numbers: torch.Tensor, *, out: torch.Tensor) -> None:
+    torch.mul(numbers, 0.9, out=out)
+
+
+def _longer_s(operation: Callable[..., object]) -> float:
+    """What it takes longer for a denormal number than for another one, in s of a thread."""
     took = []
     for value in (1e-40, 1.0):
         numbers = torch.full((_NUMBERS,), value)
         into = torch.empty_like(numbers)
-        best = min(_once(numbers, into) for _ in range(_TRIES))
+        best = min(_once(operation, numbers, into) for _ in range(_TRIES))
         took.append(best * 1e-9 / _NUMBERS)
     return max(0.0, took[0] - took[1])
 
 
-def _once(numbers: torch.Tensor, into: torch.Tensor) -> int:
+def _once(operation: Callable[..., object], numbers: torch.Tensor, into: torch.Tensor) -> int:
     began = time.perf_counter_ns()
-    torch.mul(numbers, 0.9, out=into)
+    operation(numbers, out=into)
     return time.perf_counter_ns() - began
 
 

@@ -170,17 +170,22 @@ def test_a_graph_that_another_optimizer_has_stepped_in_between_is_not_gone_throu
     assert [set(columns[name].tolist()) for name in names] == [{2}, {1}, {0}, {2}]
 
 
-def test_a_model_that_is_never_called_as_a_whole_is_seen_in_its_parts(tmp_path: Path) -> None:
-    model = torch.nn.ModuleDict({"body": torch.nn.Linear(4, 4), "head": torch.nn.Linear(4, 1)})
+@pytest.mark.parametrize(("callable_", "first"), [(True, 0), (False, 2)])
+def test_a_model_that_is_never_called_as_a_whole_is_seen_in_its_parts(
+    tmp_path: Path, callable_: bool, first: int
+) -> None:
+    """Once a step has shown that, where it could be called; at once where it could not."""
+    body, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+    model = torch.nn.Sequential(body, head) if callable_ else torch.nn.ModuleList([body, head])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with OwnLoop(model=model, optimizer=optimizer, results_dir=tmp_path, quiet=True) as loop:
         for _ in range(STEPS):
             with loop.step(samples=4):
-                model["head"](model["body"](torch.randn(4, 4))).mean().backward()
+                head(body(torch.randn(4, 4))).mean().backward()
                 optimizer.step()
                 optimizer.zero_grad()
-    assert table_of(loop).columns["forwards"].tolist() == [0] + [2] * (STEPS - 1)
-    assert all(stands_in(part) is None for part in model.values())
+    assert table_of(loop).columns["forwards"].tolist() == [first] + [2] * (STEPS - 1)
+    assert all(stands_in(part) is None for part in (body, head))
 
 
 def test_a_call_before_the_first_mark_begins_no_step(tmp_path: Path) -> None:

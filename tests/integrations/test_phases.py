@@ -81,6 +81,14 @@ def test_a_model_of_which_only_the_parts_are_called(watched, how: str) -> None:
     assert seen.table.get("host_data_wait_ns") is None and seen.result.gap("host_data_wait_ns") is not None
 
 
+@pytest.mark.parametrize("how", HOWS)
+def test_a_list_of_modules_beside_one_that_is_called(watched, how: str) -> None:
+    """The list itself is never called, whatever else is; its parts are forward's from the first step that is seen."""
+    seen = watched("list_of_parts", how)
+    seen.compare("forward", "backward", "optimizer", "other", slack_s=0.002, unseen={"attach": 0, "run": 1}[how])
+    seen.closes()
+
+
 def test_a_loader_of_the_users_own_class(watched) -> None:
     seen = watched("own_iterable", "attach")
     seen.compare("data_wait", "forward", "optimizer")

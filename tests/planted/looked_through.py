@@ -25,6 +25,7 @@ _COMPOSED = (
     "CMP047",
     "CMP048",
     "CMP049",
+    "CMP050",
 )
 
 #: What generates lies outside of all phases, as HST006 may say.
@@ -272,6 +273,16 @@ PLANTS = (
         "a script that projects on all words inside of the loop that makes the states",
         dose="16 calls of 4 rows in place of one, 8,000 words",
         steps=(130, 300),
+        slower_by=1.3,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP050",
+        "rows-by-index",
+        "rows-by-select",
+        "a script that reads rows by x[index], whose backward adds number by number",
+        dose="8,192 rows of 64 out of 64, four times",
+        steps=(600, 1200),
         slower_by=1.3,
     ),
     _plant(

@@ -11,6 +11,9 @@ class Whole(torch.nn.Module):
         super().__init__()
         self.parts = torch.nn.ModuleDict({"body": Net(0.004, 0.003, outputs=8), "head": Net(0.002)})
 
+    def forward(self, x):
+        return self.parts["head"](self.parts["body"](x))
+
 
 model = Whole()
 optimizer = PausedSGD(model.parameters(), lr=0.01)

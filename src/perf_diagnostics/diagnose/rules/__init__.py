@@ -48,6 +48,7 @@ from perf_diagnostics.diagnose.rules.cmp046_fft_length import FftLength
 from perf_diagnostics.diagnose.rules.cmp047_derivatives_apart import DerivativesApart
 from perf_diagnostics.diagnose.rules.cmp048_chosen_afterwards import ChosenAfterwards
 from perf_diagnostics.diagnose.rules.cmp049_applied_one_by_one import AppliedOneByOne
+from perf_diagnostics.diagnose.rules.cmp050_slow_indexing import SlowIndexing
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -236,6 +237,7 @@ RULES: tuple[Rule, ...] = (
     DerivativesApart(),
     ChosenAfterwards(),
     AppliedOneByOne(),
+    SlowIndexing(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),

@@ -282,6 +282,8 @@ def outermost(
 ) -> list[torch.nn.Module]:
     """The outermost modules around some modules or parameters: torch.compile's or DDP's wrapper, not what is in it.
 
+    What cannot be called, as a list of modules, is none: its parts are.
+
     Args:
         wanted: some modules.
         parameters: some of any modules.
@@ -307,7 +309,15 @@ def outermost(
         reached.extend(above)
         if not above:
             roots[id(module)] = module
-    return _without_graphs(list(roots.values()))
+    return [part for root in _without_graphs(list(roots.values())) for part in _callable(root)]
+
+
+def _callable(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """A module, or the outermost parts of one that has no forward and holds parameters by its parts alone."""
+    has_forward = type(module).forward is not torch.nn.Module.forward or "forward" in module.__dict__
+    if has_forward or any(one is not None for one in module.__dict__["_parameters"].values()):
+        return [module]
+    return parts_of(module) or [module]
 
 
 def beside(trained: Iterable[torch.nn.Module], everything: Sequence[torch.nn.Module]) -> list[torch.nn.Module]:

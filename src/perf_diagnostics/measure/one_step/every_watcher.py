@@ -28,6 +28,7 @@ from perf_diagnostics.measure.one_step.outside_of_torch import OutsideOfTorch
 from perf_diagnostics.measure.one_step.product_orders import ProductOrders
 from perf_diagnostics.measure.one_step.recurrent_again import RecurrentAgain
 from perf_diagnostics.measure.one_step.single_precision import SinglePrecision
+from perf_diagnostics.measure.one_step.slow_indexing import SlowIndexing
 from perf_diagnostics.measure.one_step.step_totals import StepTotals
 from perf_diagnostics.measure.one_step.unread_parts import UnreadParts
 from perf_diagnostics.measure.one_step.watcher import Watcher, memory
@@ -61,6 +62,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         DiagonalMatrices(graph, lines),
         DrawnMasks(graph, lines),
         FftLengths(graph, lines),
+        SlowIndexing(graph, lines),
         DerivativesApart(graph, lines),
         ChosenAfterwards(graph, lines),
         one_by_one,

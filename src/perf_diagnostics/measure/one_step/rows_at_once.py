@@ -8,9 +8,9 @@ from math import prod
 from typing import Any, NamedTuple
 
 import torch
-from torch.autograd.graph import saved_tensors_hooks
 
 from perf_diagnostics.measure.one_step.tried_again import Like
+from perf_diagnostics.measure.one_step.undisturbed import undisturbed
 from perf_diagnostics.measure.one_step.watcher import Ran
 
 #: Each is tried so often, or once where that would take long, and so many calls by themselves in one try.
@@ -21,8 +21,6 @@ _EMBEDDING = _ATEN.embedding
 
 #: At which places of their arguments the rows and the weight stand.
 PLACES = {_ATEN.addmm: (1, 2), _ATEN.mm: (0, 1), _ATEN.convolution: (0, 1), _EMBEDDING: (1, 0)}
-
-_INNER: Any = torch._C
 
 
 class Kind(NamedTuple):
@@ -95,14 +93,7 @@ def tried(kind: Kind, rows: int, calls: int, *, often: bool) -> Tried:
 def took_s(kind: Kind, rows: int, calls: int) -> Took:
     """How long some calls of so many rows take in forward and backward, whatever the user has under way around it."""
     learns = kind.weight_learns or kind.rows_learn
-    with (
-        _INNER._DisableTorchDispatch(),
-        _INNER.DisableTorchFunction(),
-        torch.autocast("cpu", enabled=False),
-        torch.inference_mode(mode=False),
-        torch.set_grad_enabled(learns),
-        saved_tensors_hooks(lambda one: one, lambda one: one),
-    ):
+    with undisturbed(learns=learns):
         weight = kind.weight.make({}).requires_grad_(kind.weight_learns)
         given = [_rows(kind, rows) for _ in range(calls)]
         rest = [_made(one) for one in kind.rest]

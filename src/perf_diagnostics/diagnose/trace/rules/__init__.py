@@ -12,6 +12,7 @@ from perf_diagnostics.diagnose.trace.rules.cmp011_conv_layout import LayoutChang
 from perf_diagnostics.diagnose.trace.rules.cmp014_tiny_kernels import TinyKernels
 from perf_diagnostics.diagnose.trace.rules.cmp015_kernel_variance import KernelVariance
 from perf_diagnostics.diagnose.trace.rules.cmp019_gradients_in_forward import GradientsInForward
+from perf_diagnostics.diagnose.trace.rules.cmp050_slow_indexing import IndexedBackward
 from perf_diagnostics.diagnose.trace.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.trace.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.trace.rules.com003_little_overlap import RunsAlone
@@ -62,6 +63,7 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     WrittenScores(),
     WaveQuantisation(),
     LayoutChanges(),
+    IndexedBackward(),
     TinyKernels(),
     KernelVariance(),
     GradientsInForward(),

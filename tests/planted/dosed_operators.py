@@ -29,6 +29,7 @@ _MORE: dict[str, dict[str, Json]] = {
     "more_rows": {"shape": [4096, 256], "rows": 4096, "rows_left": 256, "sums": False, "parts": 1, "copied": {}},
     "fft_lengths": {"shape": [2879], "length": 2879, "instead": 2880},
     "slow_indexing": {"shape": [3000, 64], "form": "index", "rows": 40_000},
+    "sorted_for_few": {"shape": [64, 4096], "size": 4096, "count": 10, "instead": "topk"},
     "chosen_afterwards": {"shape": [32], "part": 0.9},
     "applied_one_by_one": {"shape": [128, 8000], "together": 24.0, "rows": 16, "weights": 1},
     "derivatives_apart": {"results": 1, "inputs": 2},
@@ -89,6 +90,7 @@ DOSES: tuple[Dose, ...] = (
     *_doses("CMP048", "chosen_afterwards"),
     *_doses("CMP049", "applied_one_by_one"),
     *_doses("CMP050", "slow_indexing"),
+    *_doses("CMP051", "sorted_for_few"),
     Dose(
         code="CMP041",
         limit="info_share",

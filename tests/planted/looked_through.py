@@ -26,6 +26,7 @@ _COMPOSED = (
     "CMP048",
     "CMP049",
     "CMP050",
+    "CMP051",
 )
 
 #: What generates lies outside of all phases, as HST006 may say.
@@ -283,6 +284,16 @@ PLANTS = (
         "a script that reads rows by x[index], whose backward adds number by number",
         dose="8,192 rows of 64 out of 64, four times",
         steps=(600, 1200),
+        slower_by=1.3,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP051",
+        "nearest-by-sort",
+        "nearest-by-topk",
+        "a script that sorts all likenesses to read the eight largest",
+        dose="64 rows of 4,096 numbers",
+        steps=(250, 1200),
         slower_by=1.3,
     ),
     _plant(

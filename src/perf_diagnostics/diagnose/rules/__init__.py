@@ -49,6 +49,7 @@ from perf_diagnostics.diagnose.rules.cmp047_derivatives_apart import Derivatives
 from perf_diagnostics.diagnose.rules.cmp048_chosen_afterwards import ChosenAfterwards
 from perf_diagnostics.diagnose.rules.cmp049_applied_one_by_one import AppliedOneByOne
 from perf_diagnostics.diagnose.rules.cmp050_slow_indexing import SlowIndexing
+from perf_diagnostics.diagnose.rules.cmp051_sorted_for_few import SortedForFew
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -238,6 +239,7 @@ RULES: tuple[Rule, ...] = (
     ChosenAfterwards(),
     AppliedOneByOne(),
     SlowIndexing(),
+    SortedForFew(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),

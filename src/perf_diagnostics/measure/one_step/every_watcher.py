@@ -25,6 +25,7 @@ from perf_diagnostics.measure.one_step.more_rows import MoreRows
 from perf_diagnostics.measure.one_step.operator_graph import OperatorGraph
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
 from perf_diagnostics.measure.one_step.outside_of_torch import OutsideOfTorch
+from perf_diagnostics.measure.one_step.partly_sorted import PartlySorted
 from perf_diagnostics.measure.one_step.product_orders import ProductOrders
 from perf_diagnostics.measure.one_step.recurrent_again import RecurrentAgain
 from perf_diagnostics.measure.one_step.single_precision import SinglePrecision
@@ -46,7 +47,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
     trained = [one for one in parameters if one.requires_grad]
     graph = OperatorGraph()
     outside, unread, more_rows = OutsideOfTorch(at, lines), UnreadParts(graph, lines), MoreRows(graph, lines)
-    one_by_one = AppliedOneByOne(graph, lines)
+    one_by_one, partly_sorted = AppliedOneByOne(graph, lines), PartlySorted(graph, lines)
     return [
         StepTotals(),
         FixedWork(trained),
@@ -63,6 +64,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         DrawnMasks(graph, lines),
         FftLengths(graph, lines),
         SlowIndexing(graph, lines),
+        partly_sorted,
         DerivativesApart(graph, lines),
         ChosenAfterwards(graph, lines),
         one_by_one,
@@ -71,7 +73,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         WeightPenalties(graph, trained, lines),
         outside,
         unread,
-        StepDataflow(Storages(at, map(memory, trained)), outside, (unread, more_rows, one_by_one)),
+        StepDataflow(Storages(at, map(memory, trained)), outside, (unread, more_rows, one_by_one, partly_sorted)),
         SinglePrecision(lines),
         *([HalfPrecision()] if bfloat16_units() else []),
         RecurrentAgain(),

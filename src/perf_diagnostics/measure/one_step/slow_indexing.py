@@ -29,7 +29,7 @@ from perf_diagnostics.records import Json
 SIGNAL = "slow_indexing"
 UNTRIED = "slow_indexing_untried"
 
-#: What trying both forms may take in all, in s of the thread, and how often each is.
+#: What trying both forms may take in all, in s of the thread, and how often each is: once where that would be too long.
 _BUDGET_S, _TRIES = 0.4, 3
 
 #: Told is what takes at most this part of the time in the other form.
@@ -180,13 +180,14 @@ class SlowIndexing(GraphWatcher):
 
     def _try(self, form: _Form, *, learns: bool, once_s: float) -> tuple[_Took, _Took] | None:
         """What the form and the other one take, tried in turn; None without time to try, and where that fails."""
-        if 2 * _TRIES * once_s > self._left_s:
+        tries = _TRIES if 2 * _TRIES * once_s <= self._left_s else 1
+        if 2 * tries * once_s > self._left_s:
             return None
         began = time.thread_time()
         took: tuple[list[_Took], list[_Took]] = ([], [])
         try:
             indices = [one.remainder(size) for one, size in zip(self._indices[form], _sizes(form), strict=True)]
-            for _ in range(_TRIES):
+            for _ in range(tries):
                 for do, times in zip(_FORMS[form.name], took, strict=True):
                     times.append(_took(do, form, indices, learns=learns))
         except FAULTS:

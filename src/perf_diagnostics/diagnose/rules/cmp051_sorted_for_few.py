@@ -1,0 +1,101 @@
+"""CMP051: all numbers are sorted, and only a few from one end, or a single one, are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.code.code_words import at_line
+from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.operator_facts import OperatorsAt, operators_at
+from perf_diagnostics.diagnose.finding import Cleared, Evidence, Family, Remedy
+from perf_diagnostics.diagnose.rule import Answer, cleared, limit
+from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer
+from perf_diagnostics.diagnose.wording import and_more_lines, percent
+
+#: By what finds them which numbers are read, and what to try.
+_INSTEAD = {
+    "topk": (
+        "the first or last {count:,} are read",
+        Remedy(
+            "Find these alone: values, places = x.topk(k, dim), the smallest with largest=False, in order. Among equal "
+            "numbers it may choose others than a sort does."
+        ),
+    ),
+    "kthvalue": (
+        "{count:,} in its midst is read",
+        Remedy(
+            "Find it alone: x.kthvalue(k, dim), or x.median(dim) in the middle. A quantile q is "
+            "x.kthvalue(1 + round(q * (n - 1)), dim), without torch.quantile's mean of its two neighbours."
+        ),
+    ),
+    "amax": (
+        "the first or last one is read",
+        Remedy("Find it alone: x.max(dim) or x.min(dim), which give its place, too, and x.amax(dim) or x.amin(dim)."),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class SortedForFew:
+    """All numbers are sorted, and only a few from one end, or a single one, are read.
+
+    What it measures:
+        In a step of a loop or trial, which is none of those that count: sorts in forward and the loss (``sort``,
+        ``argsort``, ``quantile``), and which of what each made is read until it is let go: at most half, from one end
+        or a single one. Once the step is over, finding these alone (``topk``, ``kthvalue``, ``max``) is tried beside
+        the sort, with numbers by chance in the same shape, and, where backward reached it, with its backward. What
+        that saves of the time that the sort took in the step is told. On the CPU.
+
+    Why it matters:
+        A sort puts all numbers in order. Of 64 rows of 4,096 numbers, as of distances to find neighbours in or of
+        losses to keep the hardest of, it took 7.3 ms with its backward, topk of ten 0.24, kthvalue 1.7 and max 0.2
+        (torch 2.13, two cores).
+
+    What to try:
+        Find those alone that are read.
+
+    When it is wrong:
+        Among equal numbers another one may be chosen. Numbers that are nearly in order are sorted more quickly than
+        those that were tried. One step was looked at; on a device nothing is tried, and compiled models are not looked
+        at.
+    """
+
+    code: ClassVar[str] = "CMP051"
+    name: ClassVar[str] = "sorted-for-few"
+    family: ClassVar[Family] = Family.COMPUTE
+    looks_at: ClassVar[Literal["trial"]] = "trial"
+
+    info_share: float = field(default=0.05, metadata=limit("share of the step to mention", "judgement"))
+    warn_share: float = field(default=0.10, metadata=limit("share of the step to warn from", "as HST006; a judgement"))
+
+    def check(self, facts: TrialFacts) -> Answer:
+        said = self._of(facts, operators_at(facts, "sorted_for_few"))
+        untried = facts.result.facts.get("sorted_for_few_untried")
+        if isinstance(said, Cleared) and isinstance(untried, int | float) and untried >= self.info_share:
+            part = percent(untried)
+            raise NotMeasured("sorted_for_few", f"sorts that take {part} of operators' time could not be tried")
+        return said
+
+    def _of(self, facts: TrialFacts, lines: Sequence[OperatorsAt]) -> Answer:
+        """What is said of the lines whose sorts have a few read."""
+        if not lines:
+            return cleared(self, "nothing is sorted of which a few are read that are found more quickly alone")
+        first = lines[0]
+        size, count = (first.number(name) or 0.0 for name in ("size", "count"))
+        which, remedy = _INSTEAD[str(first.more["instead"])]
+        told = Told(
+            subject="sorting numbers of which a few are read",
+            metric="sorting beyond those that are read",
+            what=f"sorting {size:,.0f} numbers{at_line(first.place, with_text=True)}, of which "
+            f"{which.format(count=int(count))}, beyond what {first.more['instead']} takes{and_more_lines(len(lines))}",
+            evidence=(
+                Evidence(metric="numbers that are sorted", value=size),
+                Evidence(metric="of these those that are read", value=count),
+                Evidence(metric="sorts a step", value=sum(one.calls for one in lines)),
+            ),
+            remedies=(remedy,),
+            needless=1.0,
+        )
+        return answer(self, facts, lines, told, levels=(self.info_share, self.warn_share))

@@ -110,6 +110,14 @@ def test_few_rows_or_few_operations_are_cleared() -> None:
     found(ask(idle(rows=0.5, forward=0.1e9, backward=0.2e9)))
 
 
+def test_rows_that_a_maximum_chose_others_of_are_the_methods_own() -> None:
+    """As of a network for points, which pools what it says of each of them."""
+    assert "of which a maximum chooses others" in clear(ask(idle(chosen=1.0))).summary
+    assert "maximum" not in clear(ask(idle(rows=0.3))).summary
+    finding = found(ask(idle(chosen=1.0), idle(50, chosen=0.1)))
+    assert "lm.py:50" in finding.summary and "more" not in finding.summary
+
+
 def test_rows_that_are_padding_are_left_to_the_rule_about_padding() -> None:
     def padded(part: float) -> dict[str, object]:
         return {"columns": {"tokens": 1000, "padding_tokens": round(1000 * part)}}

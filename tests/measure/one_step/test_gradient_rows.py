@@ -190,3 +190,56 @@ def test_rows_are_not_looked_at_without_a_budget_or_where_there_are_none() -> No
     assert many.zero_rows(torch.zeros(64), 0) is None and many.zero_rows(torch.zeros(1, 64), 0) is None
     assert many.zero_rows(torch.zeros(16, 64, dtype=torch.int64), 0) is None
     assert many.zero_rows(torch.zeros(16, 0), 0) is None
+
+
+class Pooled(nn.Module):
+    """A layer for 32 points of each sample, of which what is pooled over the points is used."""
+
+    def __init__(self, pool: Any) -> None:
+        super().__init__()
+        self.first, self.inner, self.pool = nn.Linear(3, WIDTH), nn.Linear(WIDTH, WIDTH), pool
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.pool(torch.tanh(self.inner(torch.relu(self.first(x))))).square().sum()
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda h: h.amax(1),
+        lambda h: h.max(1)[0],
+        lambda h: functional.max_pool1d(h.transpose(1, 2), 32),
+        lambda h: functional.adaptive_max_pool1d(h.transpose(1, 2), 1),
+        lambda h: functional.max_pool2d(h.transpose(1, 2)[..., None], (32, 1)),
+        lambda h: h.topk(2, 1)[0],
+        lambda h: h.sort(1)[0][:, :2],
+        lambda h: h.kthvalue(9, 1)[0],
+        lambda h: h.median(1)[0],
+    ],
+)
+def test_rows_that_a_maximum_did_not_choose_are_told_as_such(pool: Any) -> None:
+    found = told(Pooled(pool), torch.randn(16, 32, 3))
+    assert found and all(one["rows"] > 0.3 and one["chosen"] == 1 for one in found)
+
+
+def test_rows_that_are_left_out_otherwise_are_not_chosen() -> None:
+    first = told(Pooled(lambda h: h[:, 0]), torch.randn(16, 32, 3))
+    larger = told(Pooled(lambda h: torch.maximum(h[:, :1], h[:, 1:2])), torch.randn(16, 32, 3))
+    found = [*first, *larger, *told(Labelled(), torch.randn(N, WIDTH), labels(48))]
+    assert found and all(one["rows"] > 0.3 and one["chosen"] == 0 for one in found)
+
+
+def test_what_lies_where_a_chosen_gradient_lay_is_not_chosen() -> None:
+    """A maximum whose gradient is let go before the labelled layer's backward begins."""
+    pooled, labelled = Pooled(lambda h: h.amax(1)), Labelled()
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pooled, self.labelled = pooled, labelled
+
+        def forward(self, x: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+            return self.labelled(x, labels(48)) + self.pooled(points)
+
+    parts = {one["chosen"] for one in told(Both(), torch.randn(N, WIDTH), torch.randn(16, 32, 3))}
+    assert parts == {0.0, 1.0}

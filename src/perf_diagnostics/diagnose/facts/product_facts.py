@@ -64,7 +64,8 @@ class IdleRows:
     ``place`` is None where no line of the user's own led to it; ``shape`` that of the largest such gradient, its rows
     first. ``forward`` and ``backward`` are the parts of all operations of the step's forward and backward that were
     for these rows, ``whole`` of both together, each in 0…1. ``library``: of whose ``forward`` the layer is, where that
-    is an installed package's; empty where it is the user's own.
+    is an installed package's; empty where it is the user's own. ``chosen``: the part of them whose gradient would come
+    by way of a choice of the largest (a maximum, a pooling), 0…1.
     """
 
     place: CodePlace | None
@@ -74,6 +75,7 @@ class IdleRows:
     backward: float
     whole: float
     library: str = ""
+    chosen: float = 0.0
 
 
 def rows_without_gradient(facts: TrialFacts) -> tuple[IdleRows, ...]:
@@ -97,6 +99,7 @@ def rows_without_gradient(facts: TrialFacts) -> tuple[IdleRows, ...]:
                     backward=back / backward if backward > 0 else 0.0,
                     whole=(ahead + back) / (forward + backward),
                     library=str(one.get("library", "")),
+                    chosen=(_numbers(one, "chosen") or (0.0,))[0],
                 )
             )
     return tuple(sorted(found, key=lambda one: -one.whole))

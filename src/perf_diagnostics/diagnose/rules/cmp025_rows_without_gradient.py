@@ -56,6 +56,9 @@ _MORE_THAN_PRODUCTS = 1.2
 #: From here on the part is told by what is left, all rows having been looked at: 128 drawn ones do not tell so much.
 _NEARLY_ALL = 0.995
 
+#: Where at least this part of such rows comes by way of a choice of the largest, this is why: a judgement.
+_CHOSEN = 0.5
+
 #: Rows of all layers of a model are at least this part of its operations, as a part of theirs.
 _IN_ALL_LAYERS = 0.5
 
@@ -119,6 +122,8 @@ class RowsWithoutGradient:
         idle = [one for one in rows_without_gradient(facts) if one.rows >= self.least_rows]
         if ask(operators_at, facts, "zero_factors"):
             idle = [one for one in idle if one.rows < 1]  # CMP037 tells what is multiplied by 0
+        chosen = [one for one in idle if one.chosen >= _CHOSEN]
+        idle = [one for one in idle if one.chosen < _CHOSEN]
         operations = share_of_operations(idle)
         numbers = [
             Evidence(
@@ -129,7 +134,8 @@ class RowsWithoutGradient:
             )
         ]
         if not idle or operations < self.info_share:
-            return cleared(self, "no considerable part of the products is for rows without a gradient", *numbers)
+            but = " but for those of which a maximum chooses others, as it can when it has seen them" if chosen else ""
+            return cleared(self, f"no considerable part of the products is for rows without a gradient{but}", *numbers)
         first = idle[0]
         numbers.append(Evidence(metric="rows without a gradient there", value=first.rows * 100, unit="%"))
         padding = ask(padding_of, facts)

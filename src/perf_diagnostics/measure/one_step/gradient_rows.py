@@ -9,13 +9,15 @@ is satisfied.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
 from perf_diagnostics.measure.one_step.operand_zeros import Operands
-from perf_diagnostics.measure.one_step.watcher import memory
+from perf_diagnostics.measure.one_step.operator_lines import backward_node_name
+from perf_diagnostics.measure.one_step.watcher import Ran, memory
 from perf_diagnostics.records import Json
 
 #: In ``TrialResult.facts``.
@@ -32,6 +34,13 @@ _ATEN = torch.ops.aten
 #: Where forward's input and weight stand among an operator's arguments.
 _FORWARD = {_ATEN.mm: (0, 1), _ATEN.addmm: (1, 2), _ATEN.convolution: (0, 1)}
 
+#: Autograd's nodes of what chooses among numbers by their size, and gives a gradient to those that it has chosen. (Of
+#: two tensors the larger numbers, MaximumBackward0, are no such choice: each number has its own.)
+_CHOICE = re.compile(
+    r"(Amax|Amin|Max|Min|Topk|Kthvalue|Sort|Median|Nanmedian|Mode|Cummax|Cummin|ScatterReduce|SegmentReduce|IndexReduce)"
+    r"Backward|(Fractional|Adaptive)?MaxPool"
+)
+
 #: What identifies a tensor as long as it lives: where its memory begins, and its size.
 _Key = tuple[int, int]
 
@@ -47,6 +56,8 @@ class _Site:
         self.forward = 0.0
         #: Of backward's products with the gradient that was looked at, and of these for rows without any.
         self.backward = self.idle = 0.0
+        #: Of the latter those whose gradient came by way of a choice of the largest.
+        self.chosen = 0.0
         self.shape: tuple[int, ...] = ()
 
     @property
@@ -83,6 +94,18 @@ class GradientRows:
         self._inputs: dict[_Key, list[_Site]] = {}
         #: The next product may be with the transpose of the gradient met last.
         self._last: _Gradient | None = None
+        #: Where gradients lie that come by way of a choice.
+        self._chosen: set[int] = set()
+
+    def follow(self, ran: Ran) -> None:
+        """An operator has run, a product or another one, before :meth:`see` is told of it."""
+        chosen = False
+        if ran.in_backward:
+            chosen = any(memory(one) in self._chosen for one in ran.given()) or (
+                _CHOICE.match(backward_node_name()) is not None
+            )
+        at = {memory(one) for one in ran.made()}
+        self._chosen = self._chosen | at if chosen else self._chosen - at
 
     def see(self, operator: Any, args: Any, flops: int, *, in_backward: bool) -> None:
         """An operator has run, with so many operations."""
@@ -136,12 +159,14 @@ class GradientRows:
         if rows is not None:
             site.backward += flops
             site.idle += rows * flops
+            site.chosen += rows * flops if memory(gradient) in self._chosen else 0.0
             site.shape = tuple(gradient.movedim(dim, 0).shape)
 
     @property
     def told(self) -> list[Json]:
         """One for each line: the part of ``rows`` without a gradient, 0…1, the ``shape`` of the largest such gradient,
-        rows first, and the operations for these rows, ``flops_forward`` and ``flops_backward``; the most first.
+        rows first, the operations for these rows, ``flops_forward`` and ``flops_backward``, and of the latter the part
+        that is ``chosen``: for rows whose gradient would come by way of a choice of the largest; the most first.
         """
         lines: dict[Any, list[_Site]] = {}
         for site in sorted(self._sites.values(), key=lambda site: -site.for_nothing):
@@ -156,6 +181,7 @@ class GradientRows:
                 "rows": sum(site.idle for site in sites) / sum(site.backward for site in sites),
                 "flops_forward": round(sum(site.rows * site.forward for site in sites)),
                 "flops_backward": round(sum(site.idle for site in sites)),
+                "chosen": sum(site.chosen for site in sites) / sum(site.idle for site in sites),
             }
             for sites in most[:_MOST_TOLD]
         ]

@@ -72,5 +72,15 @@ def forward_node() -> int:
 
 def backward_node() -> int | None:
     """In backward, the number of the node that asks for the operator: :func:`forward_node` of its forward."""
-    node = _INNER._current_autograd_node() if hasattr(_INNER, "_current_autograd_node") else None
+    node = _node()
     return None if node is None else int(node._sequence_nr())
+
+
+def backward_node_name() -> str:
+    """In backward, the name of the node that asks for the operator, as ``AmaxBackward0``; empty where there is none."""
+    node = _node()
+    return "" if node is None else str(node.name())
+
+
+def _node() -> Any:
+    return _INNER._current_autograd_node() if hasattr(_INNER, "_current_autograd_node") else None

@@ -79,6 +79,7 @@ class ZeroProducts(Watcher):
 
     def see(self, ran: Ran) -> None:
         self._on_device = self._on_device or ran.seconds is None
+        self._rows.follow(ran)
         formula = self._formulas.get(ran.operator)
         number = -1 if ran.in_backward else self._making.see(ran, product=formula is not None)
         if formula is None:

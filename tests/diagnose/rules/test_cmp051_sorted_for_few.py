@@ -40,7 +40,7 @@ def test_what_is_read_is_told_with_what_finds_it_alone(instead: str, count: int,
     finding = found(ask(sorts(instead=instead, count=count)))
     assert finding.severity is Severity.WARNING
     assert number(finding, "sorting beyond those that are read").value == pytest.approx(30)
-    assert number(finding, "of these those that are read").value == count
+    assert number(finding, "numbers among them that are read").value == count
     assert "goes into sorting 4,096 numbers at knn.py:9 in near (`i = d.argsort(1)[:, :10]`), of which" in (
         finding.summary
     )

@@ -92,7 +92,7 @@ class SortedForFew:
             f"{which.format(count=int(count))}, beyond what {first.more['instead']} takes{and_more_lines(len(lines))}",
             evidence=(
                 Evidence(metric="numbers that are sorted", value=size),
-                Evidence(metric="of these those that are read", value=count),
+                Evidence(metric="numbers among them that are read", value=count),
                 Evidence(metric="sorts a step", value=sum(one.calls for one in lines)),
             ),
             remedies=(remedy,),

@@ -76,6 +76,8 @@ SLOW = [
     ("tensor-of-a-list", "x = torch.tensor([f(v) for v in row])", {}, ""),
     ("tensor-of-a-list", "x = torch.tensor([[f(v) for v in row], other])", {}, ""),
     ("tensor-of-a-list", "return torch.tensor(rows)", {"rows": "list"}, ""),
+    ("array-of-a-list", "p = np.array(self.priorities)", {"of_priorities": "list"}, ""),
+    ("array-of-a-list", "idx = choose(np.asarray(seen, dtype=np.float32), n)", {"seen": "deque"}, ""),
     ("text-parsed-each-time", "one = json.loads(self.lines[i])", {}, "json.loads"),
     ("decomposition-each-time", "loss = loss + sum(torch.linalg.svdvals(w).sum() for w in weights)", {}, ""),
     ("decomposition-each-time", "penalty = torch.norm(w, p='nuc')", {}, ""),
@@ -107,6 +109,10 @@ def test_every_idiom_that_is_known_has_a_line_here() -> None:
     ("text", "kinds", "called"),
     [
         ("x = self.old[i]", {}, ""),  # of whatever
+        ("p = np.array(self.priorities)", {}, ""),  # of whatever
+        ("p = np.array([f(x) for x in rows])", {"rows": "list"}, ""),  # what is called may take longer
+        ("p = np.array([loss, accuracy])", {}, ""),
+        ("p = np.array(rows)", {"rows": "list"}, "shapely.geometry.Point.__array__"),  # what it is made of takes long
         ("x = self.old[i]", {"of_old": "list"}, ""),
         ("x = self.old[0] + self.old[-1]", {"of_old": "deque"}, ""),  # its ends are there at once
         ("x = self.old[i].encode()", {"of_old": "deque"}, "transformers.encode"),  # the time goes there

@@ -65,6 +65,34 @@ def test_a_layer_inside_a_librarys_forward_is_told_with_the_library() -> None:
     }
 
 
+def test_a_layer_of_ones_own_inside_a_librarys_model_is_told_with_the_library() -> None:
+    """As an adapter that is put around each layer: which rows the loss uses is the library's model's own."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 30, "dim": 8, "hidden_dim": 16, "n_layers": 1, "n_heads": 2, "max_position_embeddings": 8}
+    model = transformers.DistilBertForSequenceClassification(transformers.DistilBertConfig(num_labels=2, **sizes))
+
+    class Adapter(nn.Module):
+        def __init__(self, base: nn.Linear) -> None:
+            super().__init__()
+            self.base = base
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return functional.linear(x, self.base.weight * 2, self.base.bias)
+
+    model.distilbert.transformer.layer[0].ffn.lin1 = Adapter(model.distilbert.transformer.layer[0].ffn.lin1)
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedded, self.model = nn.Linear(3, 8), model
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.model(inputs_embeds=self.embedded(x)).logits[:1].sum()
+
+    found = {one["function"].split(".")[-2]: one.get("library") for one in told(Own(), torch.randn(4, 8, 3))}
+    assert found == {"Adapter": "transformers", "Own": "transformers"}
+
+
 def test_a_layer_of_ones_own_model_has_no_library() -> None:
     assert all("library" not in one for one in told(Labelled(), torch.randn(N, WIDTH), labels(48)))
 

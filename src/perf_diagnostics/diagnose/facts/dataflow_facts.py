@@ -241,7 +241,6 @@ def dense_products(facts: TrialFacts) -> tuple[DenseParameters, ...]:
     found = (
         DenseParameters(
             *looked.shared(one),
-            more=looked.seconds(one.get("seconds_more"), Phase.BACKWARD),
             instead=looked.of_both(one.get("seconds_instead")),
             rows=_whole(one.get("rows")),
             inner=_whole(one.get("inner")),

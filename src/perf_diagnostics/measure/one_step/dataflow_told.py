@@ -10,8 +10,8 @@ several times. ``inside``, where there is one, is the innermost line with most o
 ``constants_made``: what is made of nothing but numbers in the code.
 ``dense_products``: parameters multiplied with each other before the batch is, where the other order takes fewer
 operations: ``rows``, ``inner`` and ``columns`` of the first such product, ``batch_rows``, how many ``uses`` there are,
-``seconds_instead``, what the other order takes at the speed of the batch's products, and ``seconds_more``, what the
-gradient of a frozen weight takes that only the first order asks for.
+and ``seconds_instead``, what the other order takes at the speed of the batch's products. Half of what backward takes
+for the batch's product counts where the gradient of a frozen weight is asked for by the first order alone.
 ``never_used``: what came to nothing: no operator read it that was used itself, nor did autograd.
 ``beside_the_loss``: what was made of what the loss is made of, and is used, but by nothing that trains.
 ``repeated_calls``: small operators that a loop in Python calls, ``passes`` times for each backward, and whether each
@@ -253,8 +253,13 @@ def _dense(columns: Columns, stacks: StackTable, products: Sequence[DenseProduct
         with_gradient = 3 if any(columns.backward[row] for row in rows) else 1
         instead = with_gradient * one.instead * _SLOWER / speed if speed else float("inf")
         forward, backward = sum(columns.seconds[row] for row in rows), sum(columns.backward[row] for row in rows)
-        operations = one.operations + sum(one.multiplied(row) for row in uses)
-        if one.instead >= operations or instead >= forward + backward:
+        operations = with_gradient * (one.operations + sum(one.multiplied(row) for row in uses))
+        # Of two products in backward one is for the gradient of the sum, which a frozen weight does not need.
+        beside = 0.0
+        if one.beside_another and not one.beside_trained and with_gradient > 1:
+            beside = sum(columns.backward[row] for row in {row for row, *_ in one.uses}) / 2
+            operations += sum(one.multiplied(row) for row in {row for row, *_ in one.uses})
+        if with_gradient * one.instead >= operations or instead >= forward + backward + beside:
             continue
         site = sites.setdefault(lines[-1], Site())
         for row in rows:
@@ -266,10 +271,7 @@ def _dense(columns: Columns, stacks: StackTable, products: Sequence[DenseProduct
         more.setdefault("batch_rows", one.uses[0][1])
         more["uses"] = more.get("uses", 0) + len(one.uses)
         more["seconds_instead"] = more.get("seconds_instead", 0.0) + instead
-        # Of two products in backward one is for the gradient of the sum, which a frozen weight does not need.
-        kept = one.beside_another and not one.beside_trained
-        beside = sum(columns.backward[row] for row in {row for row, *_ in one.uses}) if kept else 0.0
-        more["seconds_more"] = more.get("seconds_more", 0.0) + beside / 2
+        site.backward += beside
     return sites
 
 

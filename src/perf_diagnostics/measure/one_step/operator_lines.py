@@ -14,6 +14,8 @@ from perf_diagnostics.records import CodePlace, Json
 
 _MOST_FRAMES = 400
 
+_FORWARD = "forward"
+
 _INNER: Any = torch._C
 
 
@@ -28,25 +30,32 @@ class OperatorLines:
 
         In backward this is the line that called it (of a device, whose backward has a thread of its own, there is
         none): see :func:`forward_node` for the one of forward. ``library`` names
-        the package whose ``forward`` the line reached the operator through, where that is not torch's.
+        the package whose ``forward`` the line reached the operator through, where that is not torch's, or which calls
+        the ``forward`` that the line stands in: a layer of the user's own put into a library's model.
         """
-        frame = sys._getframe(1)
+        frame, library = self._outwards(sys._getframe(1))
+        code, line = frame.f_code, frame.f_lineno
+        if self._own.kind_of(code.co_filename) is not Kind.OWN:
+            return None, {}
+        place = self._places.place(code, line)
+        if not library and code.co_name == _FORWARD and frame.f_back is not None:
+            _, library = self._outwards(frame.f_back)
+        return (code, line), as_told(place) | ({"library": library} if library else {})
+
+    def _outwards(self, frame: FrameType) -> tuple[FrameType, str]:
+        """From a frame on the next one of the user's own, and the library whose ``forward`` lies before it."""
         library = ""
         for _ in range(_MOST_FRAMES):
             if frame.f_back is None or self._own.kind_of(frame.f_code.co_filename) in (Kind.OWN, Kind.STARTER):
                 break
             library = library or _library_of(frame)
             frame = frame.f_back
-        code, line = frame.f_code, frame.f_lineno
-        if self._own.kind_of(code.co_filename) is not Kind.OWN:
-            return None, {}
-        place = self._places.place(code, line)
-        return (code, line), as_told(place) | ({"library": library} if library else {})
+        return frame, library
 
 
 def _library_of(frame: FrameType) -> str:
     """The package that has this ``forward``; empty for torch's and for every other function."""
-    if frame.f_code.co_name != "forward":
+    if frame.f_code.co_name != _FORWARD:
         return ""
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     return "" if package == "torch" else package

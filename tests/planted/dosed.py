@@ -158,6 +158,16 @@ def _handing_over(share: float, seed: int) -> TrialResult:
                 columns={"data_wait_cpu_ns": 0.98 * waits, "epoch": np.arange(STEPS) // 40})  # fmt: skip
 
 
+def _making_all(share: float, seed: int) -> TrialResult:
+    """Four workers on two cores make all samples, and deliver a fourth: this share of both cores is for the others."""
+    means = {Phase.DATA_WAIT: phase_s(Phase.DATA_WAIT, min(0.9, 1.2 * share))}
+    window = float(_steady(loop(seed, means)).wall_ns.sum()) / 1e9
+    used = {"workers_cpu_s": 2 * share * 4 / 3 * window, "process_cpu_s": 2 * window, "other_cpu_s": 0.0}
+    made = {"file": "log.py", "line": 7, "function": "Log.__iter__", "text": "if n % k != me:", "makes": ["parse"]}
+    stream = {"iterable_dataset": True, "splits_stream": True, "skipped_samples": made}
+    return loop(seed, means, facts={**_LOADS, "cpu_count": 2, "num_workers": 4, **stream}, quantities=used)
+
+
 # -- host, optimizer, compute
 
 
@@ -405,6 +415,7 @@ DOSES: tuple[Dose, ...] = (
     Dose(code="INP006", limit="slower", build=_cold, severity=INFO, scale="ratio"),
     Dose(code="INP006", limit="more_bytes", severity=INFO, build=lambda times, seed: _cold(2.0, seed, times=times)),
     *shares("INP008", _handing_over, info_share=INFO, warn_share=WARNING),
+    *shares("INP009", _making_all, info_share=INFO, warn_share=WARNING),
     *shares("XFR001", _of(Phase.TRANSFER, **_F16), info_share=INFO, warn_share=WARNING, critical_share=CRITICAL),
     Dose(code="XFR002", limit="info_share", build=_of(Phase.TRANSFER, **_F16), severity=INFO),
     Dose(code="HST001", limit="empty_rate", build=_launching, scale="room"),

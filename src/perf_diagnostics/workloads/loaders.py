@@ -22,6 +22,7 @@ from torch.utils.data import (
 
 from perf_diagnostics.errors import InvalidSettings
 from perf_diagnostics.records import Json, Settings
+from perf_diagnostics.workloads.skipped_samples import skipped_samples
 from perf_diagnostics.workloads.streams import splits_stream
 
 _LOADER_SETTINGS = ("batch_size", "num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
@@ -278,4 +279,7 @@ def loader_facts(loader: object) -> dict[str, Json]:
     if isinstance(loader.dataset, IterableDataset):
         facts["iterable_dataset"] = True
         facts["splits_stream"] = splits_stream(loader)
+        skips = skipped_samples(loader)
+        if skips:
+            facts["skipped_samples"] = skips
     return facts

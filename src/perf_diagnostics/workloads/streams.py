@@ -25,11 +25,15 @@ def splits_stream(loader: DataLoader[Any]) -> bool:
     names = set(_names(loader.worker_init_fn))
     if {get_worker_info.__name__, "dataset"} <= names:
         return True
-    return any(_asks(stream) for stream in _streams(loader.dataset, set()))
+    return any(_asks(stream) for stream in streams_of(loader.dataset))
+
+
+def streams_of(dataset: object) -> Iterator[object]:
+    """A stream, and those that it holds: a shuffle buffer around shards, several one after the other."""
+    yield from _streams(dataset, set())
 
 
 def _streams(dataset: object, seen: set[int]) -> Iterator[object]:
-    """A stream, and those that it holds: a shuffle buffer around shards, several one after the other."""
     if not isinstance(dataset, IterableDataset) or id(dataset) in seen:
         return
     seen.add(id(dataset))

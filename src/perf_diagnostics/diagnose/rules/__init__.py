@@ -101,6 +101,7 @@ from perf_diagnostics.diagnose.rules.inp005_epoch_restart import EpochRestart
 from perf_diagnostics.diagnose.rules.inp006_cold_cache import ColdCache
 from perf_diagnostics.diagnose.rules.inp007_preprocessing_in_the_loop import PreprocessingInTheLoop
 from perf_diagnostics.diagnose.rules.inp008_worker_hand_over import WorkerHandOver
+from perf_diagnostics.diagnose.rules.inp009_skipped_samples import SkippedSamples
 from perf_diagnostics.diagnose.rules.mem001_memory_pressure import MemoryPressure
 from perf_diagnostics.diagnose.rules.mem002_fragmentation import Fragmentation
 from perf_diagnostics.diagnose.rules.mem003_allocator_retries import AllocatorRetries
@@ -162,6 +163,7 @@ RULES: tuple[Rule, ...] = (
     ColdCache(),
     PreprocessingInTheLoop(),
     WorkerHandOver(),
+    SkippedSamples(),
     TransferBound(),
     PageableCopies(),
     ManySmallCopies(),

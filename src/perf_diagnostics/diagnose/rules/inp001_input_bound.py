@@ -129,7 +129,7 @@ class InputBound:
             confidence=confidence(tier, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.DATA_WAIT): share.value},
             lines=_drawn_at(facts, share, loading),
-            symptom_of=("INP004", "INP005", "INP008", "CPU001", "CPU003", "MEM006"),
+            symptom_of=("INP004", "INP005", "INP008", "INP009", "CPU001", "CPU003", "MEM006"),
         )
 
     def _is_cheap(self, facts: TrialFacts, loading: Loading) -> bool:

@@ -129,7 +129,7 @@ class TooFewWorkers:
             ),
             claims={str(Phase.DATA_WAIT): wait.value},
             # That it waits is the fault, and this is what mends it; where one of the others is why, not even that.
-            symptom_of=("INP001", "INP004", "INP005", "INP008", "CPU001", "CPU003", "MEM006"),
+            symptom_of=("INP001", "INP004", "INP005", "INP008", "INP009", "CPU001", "CPU003", "MEM006"),
         )
 
 

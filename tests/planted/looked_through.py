@@ -27,6 +27,7 @@ _COMPOSED = (
     "CMP049",
     "CMP050",
     "CMP051",
+    "CMP052",
 )
 
 #: What generates lies outside of all phases, as HST006 may say.
@@ -295,6 +296,17 @@ PLANTS = (
         dose="64 rows of 4,096 numbers",
         steps=(250, 1200),
         slower_by=1.3,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP052",
+        "steps-one-by-one",
+        "steps-at-once",
+        "a script that takes the places of its input one by one, each with a gradient as large as the whole",
+        dose="64 places of 64 rows of 256",
+        steps=(60, 250),
+        slower_by=1.3,
+        others=tuple(one for one in _OTHERS if one != "HST014"),
     ),
     _plant(
         _COMPOSED,

@@ -32,7 +32,8 @@ def ask(*lines: dict[str, Any], **more: Any) -> Reply:
     ("instead", "count", "read", "call"),
     [
         ("topk", 10, "the first or last 10 are read", "x.topk("),
-        ("kthvalue", 1, "1 in its midst is read", "x.kthvalue("),
+        ("kthvalue", 1, "1 in the midst is read", "x.kthvalue("),
+        ("kthvalue", 2, "2 in the midst are read", "x.kthvalue("),
         ("amax", 1, "the first or last one is read", "x.max("),
     ],
 )
@@ -51,7 +52,7 @@ def test_what_is_read_is_told_with_what_finds_it_alone(instead: str, count: int,
 def test_little_is_an_info_or_cleared() -> None:
     assert found(ask(sorts(forward=0.1, backward=0.1))).severity is Severity.INFO
     assert "little of the step" in clear(ask(sorts(forward=0.05, backward=0.05))).summary
-    assert "nothing is sorted" in clear(ask()).summary
+    assert "nothing is seen to be sorted" in clear(ask()).summary
     assert missing(ask_trial(RULE)).signal == "sorted_for_few"
 
 

@@ -186,3 +186,25 @@ def test_calls_that_cannot_be_tried_again_are_told(monkeypatch: pytest.MonkeyPat
 
 def test_an_optimizer_that_keeps_nothing_tells_nothing() -> None:
     assert denormal_states([torch.optim.SGD([torch.nn.Parameter(torch.ones(64, 64))])]) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "rooted"),
+    [
+        (torch.optim.Adam, {}, 1),
+        (torch.optim.Adam, {"amsgrad": True}, 1),
+        (torch.optim.Adadelta, {}, 0),
+        (torch.optim.RMSprop, {}, 1),
+        (torch.optim.Adagrad, {}, 1),
+    ],
+)
+def test_only_that_counts_as_rooted_of_which_a_root_is_taken(kind: Any, options: dict[str, bool], rooted: int) -> None:
+    parameter = torch.nn.Parameter(torch.ones(128, 128))
+    optimizer = kind([parameter], **options)
+    parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    for kept in optimizer.state[parameter].values():
+        if kept.numel() > 1:
+            kept.copy_(of(1e-41, 128, 128))
+    states = denormal_states([optimizer])[STATES]
+    assert isinstance(states, dict) and states["roots"] == rooted * 128 * 128

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,6 +93,41 @@ def test_a_layer_of_ones_own_inside_a_librarys_model_is_told_with_the_library() 
 
     found = {one["function"].split(".")[-2]: one.get("library") for one in told(Own(), torch.randn(4, 8, 3))}
     assert found == {"Adapter": "transformers", "Own": "transformers"}
+
+
+def test_what_wraps_a_model_up_is_no_library_of_its_layers() -> None:
+    """As accelerate does for mixed precision, by a function, and peft, by a module that has no layers beside."""
+    package = types.ModuleType("wrappers")
+    source = (
+        "import torch\n"
+        "class Wrapper(torch.nn.Module):\n"
+        "    def __init__(self, model):\n"
+        "        super().__init__()\n"
+        "        self.model = model\n"
+        "    def forward(self, *args):\n"
+        "        return self.model(*args)\n"
+        "def wrapped(model):\n"
+        "    def forward(*args):\n"
+        "        return model(*args)\n"
+        "    return forward\n"
+    )
+    file = str(Path(torch.__file__).parents[1] / "wrappers.py")  # where libraries are installed
+    exec(compile(source, file, "exec"), package.__dict__)
+    model, ignored = Labelled(), labels(48)
+    module = package.Wrapper(model)
+    by_function = package.wrapped(model)
+
+    class Own(nn.Module):
+        def __init__(self, call: Any) -> None:
+            super().__init__()
+            self.call, self.model = call, model
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.call(x, ignored)
+
+    for call in (module, by_function):
+        found = told(Own(call), torch.randn(N, WIDTH))
+        assert found and all("library" not in one for one in found)
 
 
 def test_a_layer_of_ones_own_model_has_no_library() -> None:
@@ -235,6 +272,8 @@ class Pooled(nn.Module):
     "pool",
     [
         lambda h: h.amax(1),
+        lambda h: torch.aminmax(h, dim=1)[0],
+        lambda h: h.new_zeros(4, h.shape[-1]).scatter_reduce(0, _group(h), h.flatten(0, 1), "amax"),
         lambda h: h.max(1)[0],
         lambda h: functional.max_pool1d(h.transpose(1, 2), 32),
         lambda h: functional.adaptive_max_pool1d(h.transpose(1, 2), 1),
@@ -248,6 +287,26 @@ class Pooled(nn.Module):
 def test_rows_that_a_maximum_did_not_choose_are_told_as_such(pool: Any) -> None:
     found = told(Pooled(pool), torch.randn(16, 32, 3))
     assert found and all(one["rows"] > 0.3 and one["chosen"] == 1 for one in found)
+
+
+def _group(h: torch.Tensor) -> torch.Tensor:
+    return (torch.arange(h.shape[0] * h.shape[1]) % 4)[:, None].expand(-1, h.shape[-1])
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda h: h.new_zeros(4, WIDTH).scatter_reduce(0, _group(h), h.flatten(0, 1) * _some(h).flatten(0, 1), "sum"),
+        lambda h: ((h - h.max(-1, keepdim=True)[0]).exp() * _some(h)).sum(),  # a softmax's, whose gradients are added
+    ],
+)
+def test_rows_that_are_masked_beside_a_choice_are_not_chosen(loss: Any) -> None:
+    found = told(Pooled(loss), torch.randn(16, 32, 3))
+    assert found and all(one["rows"] > 0.3 and one["chosen"] == 0 for one in found)
+
+
+def _some(h: torch.Tensor) -> torch.Tensor:
+    return (torch.arange(h.shape[1]) % 4 == 0).float()[:, None].expand_as(h)
 
 
 def test_rows_that_are_left_out_otherwise_are_not_chosen() -> None:

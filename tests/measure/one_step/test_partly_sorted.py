@@ -55,6 +55,10 @@ def _some() -> dict[str, tuple[str, int, Loss]]:
             7,
             lambda: (x.exp().sort(dim=1, stable=True)[0][:, :7] * weights).exp().sum(),
         ),
+        "of a dimension counted from the end": ("topk", 7, lambda: x.exp().sort(dim=-2)[0][:7].exp().sum()),
+        "sorted by name, of places": ("topk", 9, lambda: x.gather(1, x.argsort(dim=1)[:, :9]).exp().sum()),
+        "detached": ("kthvalue", 1, lambda: (x * (x > x.sort(1)[0].detach()[:, -9:-8])).exp().sum()),
+        "of some rows": ("topk", 5, lambda: x.exp().sort(1)[0][3:9, :5].exp().sum()),
         "along the first dimension": ("topk", 7, lambda: x.exp().sort(0)[0][:7].exp().sum()),
         "some not at the end": ("topk", 8, lambda: x.exp().sort(1)[0][:, 3:8].exp().sum()),
         "every second of the first": ("topk", 9, lambda: x.exp().sort(1)[0][:, :10:2].exp().sum()),
@@ -73,8 +77,23 @@ def test_what_finds_those_that_are_read_is_told(words: str, tried: list[Any]) ->
     assert one["size"] in {ROWS, SIZE, ROWS * SIZE} and one["line"] and len(tried) == 6
 
 
+class _SortsOnce(torch.autograd.Function):
+    """Gives the first five, and needs all of them in backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        values, _ = x.sort(1)
+        ctx.save_for_backward(values)
+        return values[:, :5].sum(1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        (values,) = ctx.saved_tensors
+        return values.softmax(1) * gradients[0][:, None]
+
+
 def _others() -> dict[str, Loss]:
-    x, held = trained(ROWS, SIZE), []
+    x, cube, held = trained(ROWS, SIZE), trained(4, SIZE, 5), []
     weights = torch.randn(ROWS, SIZE)
 
     def kept() -> torch.Tensor:
@@ -91,6 +110,12 @@ def _others() -> dict[str, Loss]:
     return {
         "all": lambda: (x.exp().sort(1)[0] * weights).exp().sum(),
         "most": lambda: x.exp().sort(1)[0][:, :250].exp().sum(),
+        "flattened whole": lambda: x.exp().sort(0)[0].flatten().exp().sum(),
+        "flattened with others": lambda: cube.exp().sort(1)[0].flatten(1).exp().sum(),
+        "a diagonal": lambda: x.exp().sort(1)[0].diagonal().exp().sum(),
+        "places in order of equals": lambda: x.gather(1, (x > 0).int().sort(dim=1, stable=True)[1][:, :9]).exp().sum(),
+        "truth values": lambda: x.gather(1, (x > 0).sort(dim=1)[1][:, :9]).exp().sum(),
+        "read in backward": lambda: _SortsOnce.apply(x.exp()).sum(),
         "flattened": lambda: x.exp().sort(1)[0].flatten()[:900].exp().sum(),
         "kept": kept,
         "written over": written_over,

@@ -53,6 +53,11 @@ def _losses() -> dict[str, tuple[str, int, Loss]]:
         "x[i, j]": ("index", READ, lambda: grid[some, some.flip(0)].square().sum()),
         "x[-i]": ("index", READ, lambda: table[-some].square().sum()),
         "gather": ("gather", READ, lambda: table.gather(0, expanded).square().sum()),
+        "gather, of the last dimension": (
+            "gather",
+            60,
+            lambda: table.gather(-1, numbers(60, below=WIDE).expand(ROWS, -1)).square().sum(),
+        ),
         "gather, repeated": ("gather", READ, lambda: table.gather(0, some[:, None].repeat(1, WIDE)).square().sum()),
         "scatter_add": ("scatter_add", READ, lambda: nothing.scatter_add(0, expanded, rows).square().sum()),
         "scatter_add_": ("scatter_add", READ, lambda: nothing.clone().scatter_add_(0, expanded, rows).square().sum()),
@@ -94,6 +99,7 @@ def _others() -> dict[str, Loss]:
         "index_add": lambda: torch.zeros(ROWS, WIDE).index_add(0, some, rows).square().sum(),
         "of each number its own": lambda: table.gather(0, numbers(READ, WIDE)).square().sum(),
         "dimensions apart": lambda: cube[some, :, some].square().sum(),
+        "sparse gradients": lambda: table.gather(0, some[:, None].expand(-1, WIDE), sparse_grad=True).exp().sum(),
         "set and not added": lambda: torch.zeros(ROWS, WIDE).index_put((some,), rows).square().sum(),
         "little": lambda: table[:5].clone()[some[:9] % 5].square().sum(),
         "whole numbers": lambda: table.sum() + numbers(ROWS, WIDE)[some].sum(),
@@ -186,16 +192,46 @@ def test_both_forms_are_really_tried(words: str, monkeypatch: pytest.MonkeyPatch
     assert one["whole"] > 0 and len(tried) == 6 and all(min(took) >= 0 for took in tried)
 
 
-def test_an_index_that_the_script_writes_over_is_tried_as_it_was(by_form: list[bool]) -> None:
-    table, some, seen = trained(ROWS, WIDE), numbers(READ), []
-    watchers = watchers_of([])
-    (watcher,) = (one for one in watchers if isinstance(one, slow_indexing.SlowIndexing))
+def test_an_index_that_the_script_writes_over_is_tried_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, some, seen = torch.randn(ROWS, WIDE), numbers(READ), []
+    first, weight = some.clone(), trained(WIDE)
+
+    def took(do: Any, form: Any, indices: Sequence[torch.Tensor], *, learns: bool) -> Any:
+        seen.extend(indices)
+        return SLOW if do is slow_indexing._FORMS[form.name][0] else QUICK
 
     def loss() -> torch.Tensor:
-        made = table[some.clone()].sum()
-        seen.extend(watcher._indices.values())
-        some.fill_(10**6)
+        made = (table[some] * weight).exp().sum()
+        some.fill_(0)
         return made
 
-    looked_at(watchers, loss)
-    assert by_form and int(seen[0][0].max()) < ROWS
+    monkeypatch.setattr(slow_indexing, "_took", took)
+    assert told(SIGNAL, loss) and all(torch.equal(one, first) for one in seen)
+
+
+@pytest.mark.usefixtures("by_form")
+def test_all_calls_of_a_line_count_and_one_that_takes_too_many_numbers_is_untried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table, some, more = trained(ROWS, WIDE), numbers(READ), numbers(2 * READ)
+
+    def loss() -> torch.Tensor:
+        return sum((table[index].exp().sum() for index in (some, more, some)), torch.tensor(0.0))
+
+    (one,) = told(SIGNAL, loss)
+    assert (one["calls"], one["rows"]) == (3, 2 * READ)
+    monkeypatch.setattr(slow_indexing, "_MOST_KEPT", READ)
+    facts, _ = looked_at(watchers_of([]), loss)
+    found: Any = facts[SIGNAL]
+    assert [few["calls"] for few in found] == [2]
+    assert 0.6 < found[0]["whole"] / one["whole"] < 0.7  # two of three
+    assert 0 < float(str(facts[UNTRIED])) < 0.5
+
+
+@pytest.mark.usefixtures("by_form")
+def test_what_is_the_same_for_rows_by_chance_is_not_told() -> None:
+    """The last step of each sample, whose lengths are equal in this batch."""
+    x, lengths = trained(20, 30, WIDE), torch.full((20,), 30)
+    assert told(SIGNAL, lambda: x.gather(1, (lengths - 1).view(-1, 1, 1).expand(-1, 1, WIDE)).exp().sum()) == []
+    table, alike = trained(ROWS, WIDE), numbers(READ)[:, None] + torch.zeros(1, WIDE, dtype=torch.int64)
+    assert told(SIGNAL, lambda: table.gather(0, alike + 0).exp().sum()) == []

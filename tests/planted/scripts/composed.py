@@ -320,7 +320,27 @@ class Nearest(torch.nn.Module):
         return self.last(near)
 
 
+class Steps(torch.nn.Module):
+    """A recurrence over 64 places of 256 numbers; ``one_by_one``: its inputs are taken by x[:, t]."""
+
+    def __init__(self, one_by_one):
+        super().__init__()
+        self.one_by_one = one_by_one
+        self.places = torch.nn.Parameter(torch.randn(64, 256))
+        self.last = torch.nn.Linear(256, 10)
+
+    def forward(self, x):
+        given = torch.relu(x[:, None] + self.places)
+        parts = None if self.one_by_one else given.unbind(1)
+        state = torch.zeros_like(x)
+        for t in range(64):
+            state = torch.tanh(state + (given[:, t] if parts is None else parts[t]))
+        return self.last(state)
+
+
 MODELS = {
+    "steps-one-by-one": lambda: Steps(one_by_one=True),
+    "steps-at-once": lambda: Steps(one_by_one=False),
     "nearest-by-sort": lambda: Nearest(sorts=True),
     "nearest-by-topk": lambda: Nearest(sorts=False),
     "rows-by-index": lambda: Neighbours(by_index=True),

@@ -657,7 +657,7 @@ _KNOWN = (
     _Known(
         "array-of-a-list",
         _array_of_a_list,
-        "{} is a list, of which an array is made number by number each time (0.02 µs a number, 0.07 of pairs)",
+        "{} is a list, of which an array is made item by item each time (0.02 µs a number, 0.07 of pairs)",
         "keep it as an array that is made large enough before, and write into it: x[at] = new; what is drawn by its "
         "weights, in a sum tree",
         inside=r"numpy\.",

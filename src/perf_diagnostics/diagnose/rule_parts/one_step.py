@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
+from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.facts.operator_facts import OperatorsAt, claims_of, operators_timed, share_of_step
-from perf_diagnostics.diagnose.finding import Evidence, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.finding import Cleared, Evidence, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, Named, cleared, grade
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.wording import percent, percent_between
@@ -84,6 +84,25 @@ def answer(
         confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
         claims=claims_of(facts, lines),
     )
+
+
+def unless_untried(said: Answer, facts: TrialFacts, signal: str, what: str, *, least: float) -> Answer:
+    """The same answer; but nothing is cleared where much of what was found could not be tried.
+
+    Args:
+        said: the answer by what was tried.
+        facts: the trial.
+        signal: what the look tells; the share of the operators' time that was not tried stands beside it.
+        what: was not tried, in the plural.
+        least: share of the operators' time to count as much.
+
+    Raises:
+        NotMeasured: so it is.
+    """
+    untried = facts.result.facts.get(f"{signal}_untried")
+    if isinstance(said, Cleared) and isinstance(untried, int | float) and untried >= least:
+        raise NotMeasured(signal, f"{what} that take {percent(untried)} of operators' time could not be tried")
+    return said
 
 
 def with_what_goes_beside(

@@ -7,28 +7,35 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.code.code_words import at_line
-from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.facts.operator_facts import OperatorsAt, operators_at
-from perf_diagnostics.diagnose.finding import Cleared, Evidence, Family, Remedy
+from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
-from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer
-from perf_diagnostics.diagnose.wording import and_more_lines, percent
+from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer, unless_untried
+from perf_diagnostics.diagnose.wording import and_more_lines
 
 SELECT = Remedy(
-    "Read them by index_select: x.index_select(0, index) in place of x[index] (of an index with more dimensions "
-    "x.index_select(0, index.flatten()).unflatten(0, index.shape)), or F.embedding(index, x). Where several indices "
-    "stand side by side, x[i, j], make these dimensions one: x.flatten(0, 1).index_select(0, i * x.shape[1] + j). "
-    "Negative numbers count from the end in x[index] only."
+    "Read them by index_select: x.index_select(0, index) in place of x[index], x.index_select(1, index) in place of "
+    "x[:, index] (of an index with more dimensions x.index_select(0, index.flatten()).unflatten(0, index.shape); of a "
+    "mask its places, mask.nonzero()[:, 0]; of a table F.embedding(index, x)). Where several indices stand side by "
+    "side, x[i, j], make these dimensions one: x.flatten(0, 1).index_select(0, i * x.shape[1] + j). Negative numbers "
+    "count from the end in x[index] only."
+)
+_ROWS = Remedy(
+    "Read them by index_select, which takes the index as it was before it was expanded: x.index_select(dim, index) in "
+    "place of x.gather(dim, index[:, None].expand(-1, x.shape[1]))."
 )
 _ADD = Remedy(
-    "Add them by index_add: out.index_add_(0, index, rows), whose index has one number for each row and is not "
-    "expanded. Sums may be made in another order, so that their last bits differ."
+    "Add them by index_add_, which takes an index of one dimension, not expanded: out.index_add_(dim, index, rows). "
+    "More dimensions are made one: out.index_add_(0, index.flatten(), rows.flatten(0, 1)), and of two indices "
+    "out.flatten(0, 1).index_add_(0, i * out.shape[1] + j, rows). Sums may be made in another order, so that their "
+    "last bits differ."
 )
 
 #: By the form what is done, in what is quicker, and what to try.
 _FORMS = {
     "index": ("reading rows by the numbers in a tensor, x[index]", "index_select", SELECT),
-    "gather": ("reading whole rows by gather", "index_select", SELECT),
+    "gather": ("reading whole rows by gather", "index_select", _ROWS),
     "index_put": ("adding up rows by index_put with accumulate=True", "index_add", _ADD),
     "scatter_add": ("adding up whole rows by scatter_add with an expanded index", "index_add", _ADD),
 }
@@ -40,17 +47,17 @@ class SlowIndexing:
 
     What it measures:
         In a step of a loop or trial, which is none of those that count: ``x[index]`` by one tensor of whole numbers or
-        several side by side, ``gather`` and ``scatter_add`` whose index is the same for whole rows, and ``index_put``
-        that accumulates, of floating-point tensors of 4,096 numbers or more. Once the step is over each is tried beside
-        ``index_select`` or ``index_add``, with the step's own index and, where backward reached it, with its backward.
-        What the other form saves, by that, of the time that it took in the step, is told. On the CPU; in a profiler's
-        trace, the device's time in the backward of x[index].
+        several side by side, ``gather`` and ``scatter_add`` whose index was expanded or repeated over whole rows, and
+        ``index_put`` that accumulates, of floating-point tensors of 4,096 numbers or more. Once the step is over each
+        is tried beside ``index_select`` or ``index_add``, with the step's own index and, where backward reached it,
+        with its backward. What the other form saves, by that, of the time that it took in the step, is told. On the
+        CPU; in a profiler's trace, the device's time in the backward of x[index].
 
     Why it matters:
         Advanced indexing computes the place of each number by itself, and its backward adds each by itself, with locks
         where several threads do; index_select and index_add move whole rows. Of a table of 2,000 rows of 128, 40,000
-        rows read and their backward took 10.9 ms by x[index] and 2.5 by index_select, and added up 6.5 by scatter_add
-        and 3.1 by index_add (torch 2.13, two cores of an AMD EPYC). On GPUs the backward of x[index] sorts the index
+        rows read and their backward took 10.9 ms by x[index] and 2.5 by index_select, and added up 11 by index_put and
+        3 by index_add (torch 2.13, two cores of an AMD EPYC). On GPUs the backward of x[index] sorts the index
         first: gather's took from 1 / 1.63 to 1 / 24 of its time
         (https://github.com/pytorch/pytorch/issues/15245, and 41162 there).
 
@@ -73,11 +80,7 @@ class SlowIndexing:
 
     def check(self, facts: TrialFacts) -> Answer:
         said = self._of(facts, operators_at(facts, "slow_indexing"))
-        untried = facts.result.facts.get("slow_indexing_untried")
-        if isinstance(said, Cleared) and isinstance(untried, int | float) and untried >= self.info_share:
-            part = percent(untried)
-            raise NotMeasured("slow_indexing", f"calls that take {part} of operators' time could not be tried")
-        return said
+        return unless_untried(said, facts, "slow_indexing", "calls", least=self.info_share)
 
     def _of(self, facts: TrialFacts, lines: Sequence[OperatorsAt]) -> Answer:
         """What is said of the lines whose calls another form would make quicker."""

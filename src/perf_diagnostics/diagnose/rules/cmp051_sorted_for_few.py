@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.code.code_words import at_line
-from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.facts.operator_facts import OperatorsAt, operators_at
-from perf_diagnostics.diagnose.finding import Cleared, Evidence, Family, Remedy
+from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
-from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer
-from perf_diagnostics.diagnose.wording import and_more_lines, percent
+from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer, unless_untried
+from perf_diagnostics.diagnose.wording import and_more_lines
 
 #: By what finds them which numbers are read, and what to try.
 _INSTEAD = {
@@ -24,7 +24,7 @@ _INSTEAD = {
         ),
     ),
     "kthvalue": (
-        "{count:,} in its midst is read",
+        "{count:,} in the midst {is_read}",
         Remedy(
             "Find it alone: x.kthvalue(k, dim), or x.median(dim) in the middle. A quantile q is "
             "x.kthvalue(1 + round(q * (n - 1)), dim), without torch.quantile's mean of its two neighbours."
@@ -57,9 +57,11 @@ class SortedForFew:
         Find those alone that are read.
 
     When it is wrong:
-        Among equal numbers another one may be chosen. Numbers that are nearly in order are sorted more quickly than
-        those that were tried. One step was looked at; on a device nothing is tried, and compiled models are not looked
-        at.
+        Among equal numbers another one may be chosen (a sort whose places are read and that is asked to keep the order
+        of equals is left alone); a NaN is the last to a sort, and max and min give it. What the script still holds when
+        the step is over may be read in another one, and is not told. Numbers that are nearly in order are sorted more
+        quickly than those that were tried. One step was looked at; on a device nothing is tried, and compiled models
+        are not looked at.
     """
 
     code: ClassVar[str] = "CMP051"
@@ -72,24 +74,23 @@ class SortedForFew:
 
     def check(self, facts: TrialFacts) -> Answer:
         said = self._of(facts, operators_at(facts, "sorted_for_few"))
-        untried = facts.result.facts.get("sorted_for_few_untried")
-        if isinstance(said, Cleared) and isinstance(untried, int | float) and untried >= self.info_share:
-            part = percent(untried)
-            raise NotMeasured("sorted_for_few", f"sorts that take {part} of operators' time could not be tried")
-        return said
+        return unless_untried(said, facts, "sorted_for_few", "sorts", least=self.info_share)
 
     def _of(self, facts: TrialFacts, lines: Sequence[OperatorsAt]) -> Answer:
         """What is said of the lines whose sorts have a few read."""
         if not lines:
-            return cleared(self, "nothing is sorted of which a few are read that are found more quickly alone")
+            return cleared(
+                self, "nothing is seen to be sorted of which a few are read that are found more quickly alone"
+            )
         first = lines[0]
         size, count = (first.number(name) or 0.0 for name in ("size", "count"))
         which, remedy = _INSTEAD[str(first.more["instead"])]
+        read = which.format(count=int(count), is_read="is read" if count == 1 else "are read")
         told = Told(
             subject="sorting numbers of which a few are read",
             metric="sorting beyond those that are read",
-            what=f"sorting {size:,.0f} numbers{at_line(first.place, with_text=True)}, of which "
-            f"{which.format(count=int(count))}, beyond what {first.more['instead']} takes{and_more_lines(len(lines))}",
+            what=f"sorting {size:,.0f} numbers{at_line(first.place, with_text=True)}, of which {read}, beyond what "
+            f"{first.more['instead']} takes{and_more_lines(len(lines))}",
             evidence=(
                 Evidence(metric="numbers that are sorted", value=size),
                 Evidence(metric="numbers among them that are read", value=count),

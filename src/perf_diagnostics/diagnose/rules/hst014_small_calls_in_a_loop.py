@@ -89,7 +89,10 @@ class SmallCallsInALoop:
             clear="no loop in Python over small operators takes a considerable part of the step",
             more=_numbers(found),
         )
-        if isinstance(said, Finding) and recurs:
+        if not isinstance(said, Finding):
+            return said
+        said = dataclasses.replace(said, symptom_of=("CMP052",))  # which knows what makes the backward of parts dear
+        if recurs:
             # Only a plain recurrence can be one call.
             gain = said.recoverable and dataclasses.replace(said.recoverable, low=0.0)
             return dataclasses.replace(said, severity=Severity.INFO, recoverable=gain)

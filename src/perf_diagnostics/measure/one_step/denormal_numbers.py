@@ -46,8 +46,10 @@ _MOST_TOLD = 4
 #: one gets those beyond 2,048, of products those beyond 32,768.
 _NUMBERS, _TRIES = 1 << 11, 9
 
-#: What torch's optimizers take the square root of at each update, and so does whoever names it alike.
-_ROOTS = frozenset(("exp_avg_sq", "max_exp_avg_sq", "square_avg", "acc_delta", "sum"))
+#: What torch's optimizers take the square root of at each update, and so does whoever names it alike; not Adadelta,
+#: which adds its epsilon before. Of Adam's that keeps the largest it is the root of these alone.
+_ROOTS = ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum")
+_NO_ROOTS_BESIDE = {"exp_avg_sq": "max_exp_avg_sq", "square_avg": "acc_delta"}
 
 #: Whole numbers of as many bits, and the least with an exponent.
 _BITS = {torch.float32: (torch.int32, 1 << 23), torch.float64: (torch.int64, 1 << 52)}
@@ -233,7 +235,8 @@ def denormal_states(optimizers: Iterable[torch.optim.Optimizer], before: Json = 
                     denormal = denormal_part(tensor, _OF_STATES) * tensor.numel()
                     of += tensor.numel()
                     counts["numbers"] += denormal
-                    if name in _ROOTS and id(parameter) not in fused:
+                    rooted = name in _ROOTS and _NO_ROOTS_BESIDE.get(name, "") not in kept
+                    if rooted and id(parameter) not in fused:
                         counts["roots"] += denormal
     if not of:
         return {}

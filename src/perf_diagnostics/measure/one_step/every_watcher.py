@@ -26,6 +26,7 @@ from perf_diagnostics.measure.one_step.operator_graph import OperatorGraph
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
 from perf_diagnostics.measure.one_step.outside_of_torch import OutsideOfTorch
 from perf_diagnostics.measure.one_step.partly_sorted import PartlySorted
+from perf_diagnostics.measure.one_step.parts_one_by_one import PartsOneByOne
 from perf_diagnostics.measure.one_step.product_orders import ProductOrders
 from perf_diagnostics.measure.one_step.recurrent_again import RecurrentAgain
 from perf_diagnostics.measure.one_step.single_precision import SinglePrecision
@@ -65,6 +66,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         FftLengths(graph, lines),
         SlowIndexing(graph, lines),
         partly_sorted,
+        PartsOneByOne(graph, lines),
         DerivativesApart(graph, lines),
         ChosenAfterwards(graph, lines),
         one_by_one,

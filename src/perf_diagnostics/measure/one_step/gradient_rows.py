@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from perf_diagnostics.measure.one_step.operand_zeros import Operands
-from perf_diagnostics.measure.one_step.operator_lines import backward_node_name
+from perf_diagnostics.measure.one_step.operator_lines import backward_node_name, current_node
 from perf_diagnostics.measure.one_step.watcher import Ran, memory
 from perf_diagnostics.records import Json
 
@@ -37,9 +37,15 @@ _FORWARD = {_ATEN.mm: (0, 1), _ATEN.addmm: (1, 2), _ATEN.convolution: (0, 1)}
 #: Autograd's nodes of what chooses among numbers by their size, and gives a gradient to those that it has chosen. (Of
 #: two tensors the larger numbers, MaximumBackward0, are no such choice: each number has its own.)
 _CHOICE = re.compile(
-    r"(Amax|Amin|Max|Min|Topk|Kthvalue|Sort|Median|Nanmedian|Mode|Cummax|Cummin|ScatterReduce|SegmentReduce|IndexReduce)"
-    r"Backward|(Fractional|Adaptive)?MaxPool"
+    r"(Amax|Amin|Aminmax|Max|Min|Topk|Kthvalue|Sort|Median|Nanmedian|Mode|Cummax|Cummin)Backward"
+    r"|(Fractional|Adaptive)?MaxPool"
 )
+
+#: Those of what chooses by groups, or adds up, as the node knows.
+_BY_GROUPS = re.compile(r"(ScatterReduce|SegmentReduce|IndexReduce)Backward")
+_CHOOSES = ("amax", "amin", "max", "min")
+
+_SUMS = (_ATEN.add, _ATEN.add_)
 
 #: What identifies a tensor as long as it lives: where its memory begins, and its size.
 _Key = tuple[int, int]
@@ -99,13 +105,21 @@ class GradientRows:
 
     def follow(self, ran: Ran) -> None:
         """An operator has run, a product or another one, before :meth:`see` is told of it."""
-        chosen = False
-        if ran.in_backward:
-            chosen = any(memory(one) in self._chosen for one in ran.given()) or (
-                _CHOICE.match(backward_node_name()) is not None
-            )
+        chosen = ran.in_backward and self._comes_by_choice(ran)
         at = {memory(one) for one in ran.made()}
-        self._chosen = self._chosen | at if chosen else self._chosen - at
+        if chosen:
+            self._chosen |= at
+        else:
+            self._chosen -= at
+
+    def _comes_by_choice(self, ran: Ran) -> bool:
+        """Whether it makes such a gradient, or goes on with one. A sum of gradients, which the engine adds up while one
+        of their nodes is under way, is one where all of them are: a row of it is 0 where it is in each of them.
+        """
+        given = [memory(one) in self._chosen for one in ran.given()]
+        if ran.operator in _SUMS:
+            return bool(given) and all(given)
+        return any(given) or _chooses()
 
     def see(self, operator: Any, args: Any, flops: int, *, in_backward: bool) -> None:
         """An operator has run, with so many operations."""
@@ -185,6 +199,13 @@ class GradientRows:
             }
             for sites in most[:_MOST_TOLD]
         ]
+
+
+def _chooses() -> bool:
+    """Whether the node of autograd's that is under way belongs to a choice."""
+    name = backward_node_name()
+    by_groups = _BY_GROUPS.match(name) is not None and getattr(current_node(), "_saved_reduce", "") in _CHOOSES
+    return by_groups or _CHOICE.match(name) is not None
 
 
 def _key(tensor: torch.Tensor) -> _Key:

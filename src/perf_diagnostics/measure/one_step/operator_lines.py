@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -24,6 +24,8 @@ class OperatorLines:
 
     def __init__(self) -> None:
         self._own, self._places = OwnCode(), CodePlaces()
+        #: Whether modules of the user's own are parts of a library's, by the code of both.
+        self._parts: dict[tuple[CodeType, CodeType], bool] = {}
 
     def line(self) -> tuple[tuple[Any, ...] | None, dict[str, Json]]:
         """A key of the line, and as facts tell it; or nothing where no line of the user's own led here.
@@ -33,24 +35,36 @@ class OperatorLines:
         the package whose ``forward`` the line reached the operator through, where that is not torch's, or which calls
         the ``forward`` that the line stands in: a layer of the user's own put into a library's model.
         """
-        frame, library = self._outwards(sys._getframe(1))
+        frame, through = self._outwards(sys._getframe(1))
         code, line = frame.f_code, frame.f_lineno
         if self._own.kind_of(code.co_filename) is not Kind.OWN:
             return None, {}
         place = self._places.place(code, line)
-        if not library and code.co_name == _FORWARD and frame.f_back is not None:
-            _, library = self._outwards(frame.f_back)
-        return (code, line), as_told(place) | ({"library": library} if library else {})
+        if through is None and code.co_name == _FORWARD and frame.f_back is not None:
+            _, through = self._outwards(frame.f_back)
+            through = through if through is not None and self._is_part_of(frame, through) else None
+        return (code, line), as_told(place) | ({"library": _library_of(through)} if through is not None else {})
 
-    def _outwards(self, frame: FrameType) -> tuple[FrameType, str]:
-        """From a frame on the next one of the user's own, and the library whose ``forward`` lies before it."""
-        library = ""
+    def _outwards(self, frame: FrameType) -> tuple[FrameType, FrameType | None]:
+        """From a frame on the next one of the user's own, and the nearest ``forward`` of a library's before it."""
+        through = None
         for _ in range(_MOST_FRAMES):
             if frame.f_back is None or self._own.kind_of(frame.f_code.co_filename) in (Kind.OWN, Kind.STARTER):
                 break
-            library = library or _library_of(frame)
+            through = frame if through is None and _library_of(frame) else through
             frame = frame.f_back
-        return frame, library
+        return frame, through
+
+    def _is_part_of(self, own: FrameType, library: FrameType) -> bool:
+        """Whether a module of the user's is one among a library's model's own; else that only wraps it up."""
+        codes = own.f_code, library.f_code
+        if codes not in self._parts:
+            part, whole = (frame.f_locals.get("self") for frame in (own, library))
+            if not isinstance(part, torch.nn.Module) or not isinstance(whole, torch.nn.Module):
+                return False
+            inside = {id(one) for one in part.parameters()}
+            self._parts[codes] = any(id(one) not in inside for one in whole.parameters())
+        return self._parts[codes]
 
 
 def _library_of(frame: FrameType) -> str:
@@ -81,15 +95,16 @@ def forward_node() -> int:
 
 def backward_node() -> int | None:
     """In backward, the number of the node that asks for the operator: :func:`forward_node` of its forward."""
-    node = _node()
+    node = current_node()
     return None if node is None else int(node._sequence_nr())
 
 
 def backward_node_name() -> str:
     """In backward, the name of the node that asks for the operator, as ``AmaxBackward0``; empty where there is none."""
-    node = _node()
+    node = current_node()
     return "" if node is None else str(node.name())
 
 
-def _node() -> Any:
+def current_node() -> Any:
+    """In backward, autograd's node that asks for the operator; None where there is none."""
     return _INNER._current_autograd_node() if hasattr(_INNER, "_current_autograd_node") else None

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.measure.one_step.graph_watcher import GraphWatcher
+from perf_diagnostics.measure.one_step.in_turn import InTurn
 from perf_diagnostics.measure.one_step.operator_graph import Operation, OperatorGraph
-from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
+from perf_diagnostics.measure.one_step.operator_lines import OperatorLines, backward_node_name
 from perf_diagnostics.measure.one_step.undisturbed import undisturbed
 from perf_diagnostics.measure.one_step.watcher import ON_A_DEVICE, Ran, has_one_memory, memory
 from perf_diagnostics.records import Json
@@ -30,13 +31,12 @@ _MOST_READ, _AT_MOST = 0.5, 0.8
 #: Fewer numbers take next to no time.
 _LEAST_NUMBERS = 1024
 
-#: What trying both may take in all, in s of the thread, and how often each is: once where that would be too long.
-_BUDGET_S, _TRIES = 0.4, 3
+#: What trying both may take in all, in s of the thread.
+_BUDGET_S = 0.4
 
 _ATEN = torch.ops.aten
 
-#: Views that are how numbers leave torch, and what picks some along a dimension.
-_READS = (_ATEN.detach, _ATEN.alias)
+#: What picks some along a dimension.
 _PICKS = (_ATEN.gather, _ATEN.index_select)
 
 #: So many that are picked at places that nobody knows are found one by one.
@@ -63,10 +63,13 @@ class _Kind(NamedTuple):
 
 
 class _Sorted:
-    """What a sort made, its numbers and their places, and which of them were read since."""
+    """What a sort made, its numbers and their places, and which of them were read since.
 
-    def __init__(self, operation: Operation, made: torch.Tensor, dim: int, *, descending: bool) -> None:
-        self.operation, self.dim, self.descending = operation, dim, descending
+    Of one that keeps the order of equal numbers (``stable``) the places are no other's.
+    """
+
+    def __init__(self, operation: Operation, made: torch.Tensor, dim: int, *, stable: bool) -> None:
+        self.operation, self.dim, self.stable = operation, dim, stable
         self.shape, self.dtype = tuple(made.shape), made.dtype
         self.stride, self.size = made.stride(dim), made.shape[dim]
         self.storages: list[Any] = []
@@ -77,12 +80,19 @@ class _Sorted:
     def is_read(self, tensor: torch.Tensor) -> None:
         if not tensor.numel():
             return
-        first = tensor.storage_offset() // self.stride % self.size
         whole = self.stride * self.size
-        steps = zip(tensor.shape, tensor.stride(), strict=True)
-        last = first + sum((n - 1) * (by // self.stride) for n, by in steps if n > 1 and self.stride <= by < whole)
+        first = last = tensor.storage_offset() // self.stride % self.size
+        within = tensor.storage_offset() % self.stride
+        for size, by in zip(tensor.shape, tensor.stride(), strict=True):
+            if by >= whole:
+                self.all_read |= size > 1 and by % whole > 0  # across
+            elif by >= self.stride:
+                last += (size - 1) * (by // self.stride)
+                self.all_read |= size > 1 and by % self.stride > 0
+            else:
+                within += (size - 1) * by
         self.first, self.last = min(self.first, first), max(self.last, last)
-        self.all_read |= last >= self.size
+        self.all_read |= within >= self.stride or last >= self.size
 
     def is_picked(self, count: int) -> None:
         self.picked += count
@@ -116,17 +126,18 @@ class PartlySorted(GraphWatcher):
 
     def __init__(self, graph: OperatorGraph, lines: OperatorLines) -> None:
         super().__init__(graph, lines)
-        #: By their memory, with what tells whether that was let go: another tensor may lie there since.
-        self._in_memory: dict[int, tuple[_Sorted, Any]] = {}
+        #: By their memory, with what tells whether that was let go (another tensor may lie there since), and whether
+        #: it holds their places.
+        self._in_memory: dict[int, tuple[_Sorted, Any, bool]] = {}
         self._sorted: list[tuple[_Sorted, Any, dict[str, Json]]] = []
         self._tried: dict[_Kind, float | None] = {}
-        self._left_s = _BUDGET_S
+        self._in_turn = InTurn(_BUDGET_S)
         self._untried_s = 0.0
         self._on_device = False
 
     def opens(self) -> None:
         """What was made before may have been read meanwhile."""
-        for found, weak in self._in_memory.values():
+        for found, weak, _ in self._in_memory.values():
             found.all_read |= not weak.expired()
         self._in_memory.clear()
 
@@ -141,10 +152,13 @@ class PartlySorted(GraphWatcher):
         kept = self._in_memory.get(memory(tensor))
         if kept is None:
             return None
-        found, weak = kept
+        found, weak, places = kept
         if leaves or weak.expired():
             del self._in_memory[memory(tensor)]
-        return None if weak.expired() else found
+        if weak.expired():
+            return None
+        found.all_read |= places and found.stable  # another one's places than topk's
+        return found
 
     def passes_over(self, ran: Ran) -> None:
         """What it reads is not known part by part."""
@@ -153,12 +167,15 @@ class PartlySorted(GraphWatcher):
             if found is not None:
                 found.all_read = True
 
+    def see(self, ran: Ran) -> None:
+        if self._graph.last is None and not backward_node_name().startswith("Sort"):
+            self._reads(ran)  # what backward needs is kept
+        super().see(ran)
+
     def see_operation(self, operation: Operation, ran: Ran) -> None:
-        if operation.is_view and ran.operator not in _READS:
-            return
-        self._reads(ran)
         if operation.is_view:
             return
+        self._reads(ran)
         for tensor in ran.made():
             written = self._lying_in(tensor, leaves=True)
             if written is not None:
@@ -184,18 +201,18 @@ class PartlySorted(GraphWatcher):
         if ran.seconds is None:
             self._on_device = True
             return
-        if not made.dim() or made.numel() < _LEAST_NUMBERS:
+        # Of truth values there is neither topk nor kthvalue.
+        if not made.dim() or made.numel() < _LEAST_NUMBERS or made.dtype is torch.bool:
             return
         # sort(x, dim, descending), or all but x by name where ties keep their order.
         dim = ran.args[1] if len(ran.args) > 1 else ran.named.get("dim", -1)
-        descending = ran.args[2] if len(ran.args) > 2 else ran.named.get("descending", False)
-        found = _Sorted(operation, made, dim % made.dim(), descending=bool(descending))
+        found = _Sorted(operation, made, dim % made.dim(), stable=bool(ran.named.get("stable")))
         if made.stride() != places.stride():
             return
         for one in (made, places):
             weak = _weak(one.untyped_storage())
             found.storages.append(weak)
-            self._in_memory[memory(one)] = found, weak
+            self._in_memory[memory(one)] = found, weak, one is places
         key, told = self._lines.line()
         if key is not None:
             self._sorted.append((found, key, told))
@@ -248,21 +265,11 @@ class PartlySorted(GraphWatcher):
         return part
 
     def _try(self, kind: _Kind, once_s: float) -> float | None:
-        tries = _TRIES if 2 * _TRIES * once_s <= self._left_s else 1
-        if 2 * tries * once_s > self._left_s:
+        gave = self._in_turn.tried([partial(_took, kind, None), partial(_took, kind, kind.few)], once_s=once_s)
+        if gave is None:
             return None
-        began = time.thread_time()
-        took: tuple[list[float], list[float]] = ([], [])
-        try:
-            for _ in range(tries):
-                for few, times in zip((None, kind.few), took, strict=True):
-                    times.append(_took(kind, few))
-        except FAULTS:
-            return None
-        finally:
-            self._left_s -= time.thread_time() - began
-        least = min(took[0])
-        return min(1.0, min(took[1]) / least) if least > 0 else None
+        whole, alone = map(min, gave)
+        return min(1.0, alone / whole) if whole > 0 else None
 
 
 def _picked(ran: Ran, found: _Sorted) -> int | None:

@@ -2,24 +2,25 @@
 
 Advanced indexing (``x[index]``) computes the place of each number by itself, and its backward (``index_put_`` that
 accumulates) adds each by itself; ``index_select`` and ``index_add`` move whole rows. Of a table of 2,000 rows of 128
-the reading of 40,000 and its backward took 10.9 ms by ``x[index]`` and 2.5 by ``index_select``; adding them up 6.5 by
-``scatter_add`` of an expanded index and 3.1 by ``index_add`` (torch 2.13, two cores of an AMD EPYC). On GPUs the
-backward sorts all numbers first: https://github.com/pytorch/pytorch/issues/41162.
+the reading of 40,000 and its backward took 10.9 ms by ``x[index]`` and 2.5 by ``index_select``; adding them up 11 by
+``index_put`` and 3 by ``index_add`` (torch 2.13, two cores of an AMD EPYC). On GPUs the backward sorts all numbers
+first: https://github.com/pytorch/pytorch/issues/41162.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 
-from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.measure.one_step.graph_watcher import GraphWatcher
-from perf_diagnostics.measure.one_step.operator_graph import Operation, OperatorGraph
+from perf_diagnostics.measure.one_step.in_turn import InTurn
+from perf_diagnostics.measure.one_step.operator_graph import Operation, OperatorGraph, through_views
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
 from perf_diagnostics.measure.one_step.tried_again import Like
 from perf_diagnostics.measure.one_step.undisturbed import undisturbed
@@ -29,8 +30,8 @@ from perf_diagnostics.records import Json
 SIGNAL = "slow_indexing"
 UNTRIED = "slow_indexing_untried"
 
-#: What trying both forms may take in all, in s of the thread, and how often each is: once where that would be too long.
-_BUDGET_S, _TRIES = 0.4, 3
+#: What trying both forms may take in all, in s of the thread.
+_BUDGET_S = 0.4
 
 #: Told is what takes at most this part of the time in the other form.
 _AT_MOST = 0.8
@@ -44,6 +45,7 @@ _MOST_KEPT = 1 << 23
 _ATEN = torch.ops.aten
 _PUT = (_ATEN.index_put, _ATEN.index_put_)
 _SCATTER = (_ATEN.scatter_add, _ATEN.scatter_add_)
+_INDEXING = frozenset((_ATEN.index, _ATEN.gather, *_PUT, *_SCATTER))
 
 _WHOLE = torch.int64, torch.int32
 
@@ -98,21 +100,22 @@ class SlowIndexing(GraphWatcher):
         self._indices: dict[_Form, Sequence[torch.Tensor]] = {}
         self._kept = 0
         self._tried: dict[Any, tuple[_Took, _Took] | None] = {}
-        self._left_s = _BUDGET_S
+        self._in_turn = InTurn(_BUDGET_S)
         self._on_device = False
 
     def see_operation(self, operation: Operation, ran: Ran) -> None:
-        found = _form(ran)
-        if found is None:
+        if ran.operator not in _INDEXING:
             return
         if ran.seconds is None:
             self._on_device = True
             return
+        found = _form(ran, self._graph)
+        if found is None:
+            return
         form, indices = found
-        if form not in self._indices:
-            self._kept += sum(one.numel() for one in indices)
-            if self._kept > _MOST_KEPT:
-                return
+        numbers = sum(one.numel() for one in indices)
+        if form not in self._indices and self._kept + numbers <= _MOST_KEPT:
+            self._kept += numbers
             self._indices[form] = [one.detach().clone() for one in indices]
         key, told = self._lines.line()
         if key is not None:
@@ -180,21 +183,17 @@ class SlowIndexing(GraphWatcher):
 
     def _try(self, form: _Form, *, learns: bool, once_s: float) -> tuple[_Took, _Took] | None:
         """What the form and the other one take, tried in turn; None without time to try, and where that fails."""
-        tries = _TRIES if 2 * _TRIES * once_s <= self._left_s else 1
-        if 2 * tries * once_s > self._left_s:
+        indices = self._indices.get(form)
+        if indices is None:
             return None
-        began = time.thread_time()
-        took: tuple[list[_Took], list[_Took]] = ([], [])
-        try:
-            indices = [one.remainder(size) for one, size in zip(self._indices[form], _sizes(form), strict=True)]
-            for _ in range(tries):
-                for do, times in zip(_FORMS[form.name], took, strict=True):
-                    times.append(_took(do, form, indices, learns=learns))
-        except FAULTS:
+        with undisturbed(learns=False):
+            # Negative numbers count from the end in x[index] alone.
+            indices = [one.remainder(size) for one, size in zip(indices, _sizes(form), strict=True)]
+        ways = [partial(_took, do, form, indices, learns=learns) for do in _FORMS[form.name]]
+        gave = self._in_turn.tried(ways, once_s=once_s)
+        if gave is None:
             return None
-        finally:
-            self._left_s -= time.thread_time() - began
-        here, instead = (_Took(*map(min, zip(*times, strict=True))) for times in took)
+        here, instead = (_Took(*map(min, zip(*times, strict=True))) for times in gave)
         return here, instead
 
 
@@ -215,13 +214,9 @@ def _sizes(form: _Form) -> tuple[int, ...]:
     return form.tensor.shape[form.dim : form.dim + len(form.indices)]
 
 
-def _form(ran: Ran) -> tuple[_Form, Sequence[torch.Tensor]] | None:
+def _form(ran: Ran, graph: OperatorGraph) -> tuple[_Form, Sequence[torch.Tensor]] | None:
     """How an operator reads or adds rows, and by which numbers; None where it does not."""
-    if ran.operator is _ATEN.index or ran.operator in _PUT:
-        return _indexed(ran)
-    if ran.operator is _ATEN.gather or ran.operator in _SCATTER:
-        return _expanded(ran)
-    return None
+    return _indexed(ran) if ran.operator is _ATEN.index or ran.operator in _PUT else _expanded(ran, graph)
 
 
 def _indexed(ran: Ran) -> tuple[_Form, Sequence[torch.Tensor]] | None:
@@ -242,8 +237,8 @@ def _indexed(ran: Ran) -> tuple[_Form, Sequence[torch.Tensor]] | None:
     return _found(_Form("index_put", _like(tensor), 0, shapes, whole), indices, source)
 
 
-def _expanded(ran: Ran) -> tuple[_Form, Sequence[torch.Tensor]] | None:
-    """``gather`` or ``scatter_add`` whose index is the same for whole rows."""
+def _expanded(ran: Ran, graph: OperatorGraph) -> tuple[_Form, Sequence[torch.Tensor]] | None:
+    """``gather`` or ``scatter_add`` whose index was expanded, or repeated, so that it is the same for whole rows."""
     tensor, dim, index = ran.args[0], ran.args[1] % max(1, ran.args[0].dim()), ran.args[2]
     others = [place for place in range(index.dim()) if place != dim and index.shape[place] > 1]
     if index.dim() != tensor.dim() or not others or not index.numel():
@@ -254,11 +249,18 @@ def _expanded(ran: Ran) -> tuple[_Form, Sequence[torch.Tensor]] | None:
     for place in range(index.dim()):
         if place != dim:
             one = one.narrow(place, 0, 1)
-    if any(index.stride(place) for place in others) and not torch.equal(index, one.expand_as(index)):
-        return None
+    if any(index.stride(place) for place in others):
+        # By chance it may be so in one step, and not in the next.
+        maker = graph.maker(index)
+        if maker is None or through_views(maker).operator is not _ATEN.repeat:
+            return None
+        if not torch.equal(index, one.expand_as(index)):
+            return None
     rows = one.reshape(-1)
     shapes = (tuple(rows.shape),)
     if ran.operator is _ATEN.gather:
+        if len(ran.args) > 3 or ran.named.get("sparse_grad"):
+            return None
         return _found(_Form("gather", _like(tensor), dim, shapes), [rows], ran.result)
     source = ran.args[3]
     if source.shape != index.shape:

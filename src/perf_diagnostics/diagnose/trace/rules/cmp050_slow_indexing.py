@@ -58,8 +58,8 @@ class IndexedBackward:
             name=self.name,
             family=self.family,
             severity=Severity.INFO,
-            summary=f"{percent(share)} of the device's work is the backward of rows that are read by x[index]: it "
-            "sorts the index, and adds up what came from the same row.",
+            summary=f"{percent(share)} of the device's work is the backward of rows that are read by x[index] (a "
+            "mask is such an index, too): it sorts the index, and adds up what came from the same row.",
             scope=facts.label,
             evidence=(number,),
             remedies=(SELECT,),

@@ -113,6 +113,7 @@ def _others() -> dict[str, Loss]:
         "flattened whole": lambda: x.exp().sort(0)[0].flatten().exp().sum(),
         "flattened with others": lambda: cube.exp().sort(1)[0].flatten(1).exp().sum(),
         "a diagonal": lambda: x.exp().sort(1)[0].diagonal().exp().sum(),
+        "the other diagonal": lambda: x.exp().sort(0)[0].diagonal().exp().sum(),
         "places in order of equals": lambda: x.gather(1, (x > 0).int().sort(dim=1, stable=True)[1][:, :9]).exp().sum(),
         "truth values": lambda: x.gather(1, (x > 0).sort(dim=1)[1][:, :9]).exp().sum(),
         "read in backward": lambda: _SortsOnce.apply(x.exp()).sum(),

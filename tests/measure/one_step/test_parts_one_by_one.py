@@ -90,8 +90,16 @@ def _others() -> dict[str, Loss]:
         return torch.stack([given[:, t] * given[:, t - 1] for t in range(1, STEPS)]).sum()
 
     def changed() -> torch.Tensor:
-        rows = [x.exp()[:, t] for t in range(STEPS)]  # of another tensor each
-        return torch.stack(rows).sum()
+        # Of another tensor each, in the memory that the one before has left.
+        return torch.stack([(x + 1.0)[:, t].sum() for t in range(STEPS)]).sum()
+
+    def overlapping() -> torch.Tensor:
+        given = x.exp()
+        return torch.stack([given[:, t : t + 2].sin().sum() for t in range(STEPS - 1)]).sum()
+
+    def every_second() -> torch.Tensor:
+        given = x.exp()
+        return torch.stack([given[:, :, 2 * t : 2 * t + 2 : 2].sin().sum() for t in range(4)]).sum()
 
     def without() -> torch.Tensor:
         with torch.no_grad():
@@ -102,11 +110,11 @@ def _others() -> dict[str, Loss]:
         "at once": lambda: torch.stack([one.sin() for one in x.exp().unbind(1)]).sum(),
         "few": lambda: (x[:, 0] + x[:, 1] * x[:, 2]).exp().sum(),
         "without a gradient": lambda: (torch.stack([fixed[:, t] for t in range(STEPS)]) * x.exp().mean()).exp().sum(),
-        "windows that overlap": lambda: torch.stack([x.exp()[:, t : t + 2].sum() for t in range(STEPS - 1)]).sum(),
+        "windows that overlap": overlapping,
         "taken twice": again,
         "of another each": changed,
         "under no_grad": without,
-        "every second": lambda: torch.stack([x[:, t::4].exp().sum() for t in range(4)]).sum(),
+        "every second": every_second,
     }
 
 

@@ -91,7 +91,7 @@ def test_of_a_call_goes_what_the_other_form_does_not_take() -> None:
 
 def _others() -> dict[str, Loss]:
     table, some, rows = trained(ROWS, WIDE), numbers(READ), trained(READ, WIDE)
-    cube = trained(ROWS, 10, ROWS)
+    cube, added = trained(ROWS, 10, ROWS), trained(20, READ, 8)
     return {
         "a slice": lambda: table[3:70].square().sum(),
         "a mask": lambda: table[torch.ones(ROWS, dtype=torch.bool)].square().sum(),
@@ -100,6 +100,9 @@ def _others() -> dict[str, Loss]:
         "of each number its own": lambda: table.gather(0, numbers(READ, WIDE)).square().sum(),
         "dimensions apart": lambda: cube[some, :, some].square().sum(),
         "sparse gradients": lambda: table.gather(0, some[:, None].expand(-1, WIDE), sparse_grad=True).exp().sum(),
+        "added behind another dimension": lambda: (
+            torch.ops.aten.index_put(torch.zeros(20, ROWS, 8), [None, some], added, True).square().sum()
+        ),
         "set and not added": lambda: torch.zeros(ROWS, WIDE).index_put((some,), rows).square().sum(),
         "little": lambda: table[:5].clone()[some[:9] % 5].square().sum(),
         "whole numbers": lambda: table.sum() + numbers(ROWS, WIDE)[some].sum(),

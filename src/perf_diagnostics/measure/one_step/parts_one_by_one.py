@@ -97,7 +97,7 @@ class PartsOneByOne(GraphWatcher):
         if ran.operator not in (_ATEN.select, _ATEN.slice):
             return
         tensor, dim, *where = ran.args
-        if not (torch.is_grad_enabled() and tensor.requires_grad):
+        if not tensor.requires_grad:
             return
         if ran.seconds is None:
             self._on_device = True

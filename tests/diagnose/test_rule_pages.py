@@ -76,7 +76,7 @@ def test_explain_of_a_rule_without_thresholds_has_no_empty_table():
     [
         ("INP01", ["INP001"]),
         ("inp1", ["INP001"]),
-        ("INP999", ["INP001", "INP002", "INP003"]),  # the family
+        ("XFR999", ["XFR001", "XFR002", "XFR003"]),  # the family
         ("input", ["INP001"]),  # input-bound
         ("slow batch", ["INP002"]),  # slow-batches
     ],

@@ -54,7 +54,7 @@ class SortedForFew:
         (torch 2.13, two cores).
 
     What to try:
-        Find those alone that are read.
+        Find those alone that are read: ``topk``, ``kthvalue``, or ``max`` and ``min``.
 
     When it is wrong:
         Among equal numbers another one may be chosen (a sort whose places are read and that is asked to keep the order

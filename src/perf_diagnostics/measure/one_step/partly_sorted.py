@@ -14,12 +14,11 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from perf_diagnostics.measure.one_step.graph_watcher import GraphWatcher
-from perf_diagnostics.measure.one_step.in_turn import InTurn
 from perf_diagnostics.measure.one_step.operator_graph import Operation, OperatorGraph
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines, backward_node_name
+from perf_diagnostics.measure.one_step.trying_watcher import TryingWatcher
 from perf_diagnostics.measure.one_step.undisturbed import undisturbed
-from perf_diagnostics.measure.one_step.watcher import ON_A_DEVICE, Ran, has_one_memory, memory
+from perf_diagnostics.measure.one_step.watcher import Ran, has_one_memory, memory
 from perf_diagnostics.records import Json
 
 SIGNAL = "sorted_for_few"
@@ -114,7 +113,7 @@ class _Sorted:
         return _Few("topk", from_end) if from_end <= _MOST_READ * self.size else None
 
 
-class PartlySorted(GraphWatcher):
+class PartlySorted(TryingWatcher):
     """Looks for sorts of whose results a few are read, until they are let go, and tries to find those alone.
 
     Args:
@@ -125,15 +124,12 @@ class PartlySorted(GraphWatcher):
     signals: ClassVar[tuple[str, ...]] = (SIGNAL, UNTRIED)
 
     def __init__(self, graph: OperatorGraph, lines: OperatorLines) -> None:
-        super().__init__(graph, lines)
+        super().__init__(graph, lines, _BUDGET_S)
         #: By their memory, with what tells whether that was let go (another tensor may lie there since), and whether
         #: it holds their places.
         self._in_memory: dict[int, tuple[_Sorted, Any, bool]] = {}
         self._sorted: list[tuple[_Sorted, Any, dict[str, Json]]] = []
         self._tried: dict[_Kind, float | None] = {}
-        self._in_turn = InTurn(_BUDGET_S)
-        self._untried_s = 0.0
-        self._on_device = False
 
     def opens(self) -> None:
         """What was made before may have been read meanwhile."""
@@ -180,7 +176,7 @@ class PartlySorted(GraphWatcher):
             written = self._lying_in(tensor, leaves=True)
             if written is not None:
                 written.all_read = True  # in part perhaps, and who reads the rest reads what was sorted
-        if ran.operator is _ATEN.sort:
+        if ran.operator is _ATEN.sort and self.is_on_cpu(ran):
             self._sorts(operation, ran)
 
     def _reads(self, ran: Ran) -> None:
@@ -198,9 +194,6 @@ class PartlySorted(GraphWatcher):
 
     def _sorts(self, operation: Operation, ran: Ran) -> None:
         made, places = ran.result
-        if ran.seconds is None:
-            self._on_device = True
-            return
         # Of truth values there is neither topk nor kthvalue.
         if not made.dim() or made.numel() < _LEAST_NUMBERS or made.dtype is torch.bool:
             return
@@ -216,17 +209,6 @@ class PartlySorted(GraphWatcher):
         key, told = self._lines.line()
         if key is not None:
             self._sorted.append((found, key, told))
-
-    @property
-    def why_not(self) -> str:
-        return ON_A_DEVICE if self._on_device else super().why_not
-
-    @property
-    def told(self) -> dict[str, Json]:
-        """The entries, and by ``UNTRIED`` the share of all operators' time of the sorts that could not be tried."""
-        lines = super().told
-        whole = self._graph.seconds
-        return {**lines, UNTRIED: self._untried_s / whole if whole else 0.0}
 
     def entries(self) -> Iterator[dict[str, Json]]:
         """For each line: the ``shape`` that is sorted, what would find those that are read (``instead``: topk, kthvalue
@@ -261,11 +243,11 @@ class PartlySorted(GraphWatcher):
             self._tried[kind] = self._try(kind, one.operation.seconds)
         part = self._tried[kind]
         if part is None:
-            self._untried_s += one.operation.seconds
+            self.was_not_tried(one.operation)
         return part
 
     def _try(self, kind: _Kind, once_s: float) -> float | None:
-        gave = self._in_turn.tried([partial(_took, kind, None), partial(_took, kind, kind.few)], once_s=once_s)
+        gave = self.in_turn.tried([partial(_took, kind, None), partial(_took, kind, kind.few)], once_s=once_s)
         if gave is None:
             return None
         whole, alone = map(min, gave)

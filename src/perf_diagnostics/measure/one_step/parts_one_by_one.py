@@ -15,13 +15,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from perf_diagnostics.measure.one_step.graph_watcher import GraphWatcher
-from perf_diagnostics.measure.one_step.in_turn import InTurn
 from perf_diagnostics.measure.one_step.operator_graph import Operation, OperatorGraph, through_views
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
 from perf_diagnostics.measure.one_step.tried_again import Like
+from perf_diagnostics.measure.one_step.trying_watcher import TryingWatcher
 from perf_diagnostics.measure.one_step.undisturbed import undisturbed
-from perf_diagnostics.measure.one_step.watcher import ON_A_DEVICE, Ran, memory
+from perf_diagnostics.measure.one_step.watcher import Ran, memory
 from perf_diagnostics.records import Json
 
 SIGNAL = "parts_one_by_one"
@@ -75,7 +74,7 @@ class _Whole:
         return None if few or not apart else _Kind(self.whole, self.dim, self.single, tuple(parts))
 
 
-class PartsOneByOne(GraphWatcher):
+class PartsOneByOne(TryingWatcher):
     """Looks for tensors with a gradient of which many parts are taken one by one, and tries to take all at once.
 
     Args:
@@ -86,21 +85,15 @@ class PartsOneByOne(GraphWatcher):
     signals: ClassVar[tuple[str, ...]] = (SIGNAL, UNTRIED)
 
     def __init__(self, graph: OperatorGraph, lines: OperatorLines) -> None:
-        super().__init__(graph, lines)
+        super().__init__(graph, lines, _BUDGET_S)
         self._wholes: dict[Any, _Whole] = {}
         self._tried: dict[_Kind, tuple[_Took, _Took] | None] = {}
-        self._in_turn = InTurn(_BUDGET_S)
-        self._untried_s = 0.0
-        self._on_device = False
 
     def see_operation(self, operation: Operation, ran: Ran) -> None:
         if ran.operator not in (_ATEN.select, _ATEN.slice):
             return
         tensor, dim, *where = ran.args
-        if not tensor.requires_grad:
-            return
-        if ran.seconds is None:
-            self._on_device = True
+        if not tensor.requires_grad or not self.is_on_cpu(ran):
             return
         dim %= max(1, tensor.dim())
         single = ran.operator is _ATEN.select
@@ -115,17 +108,6 @@ class PartsOneByOne(GraphWatcher):
             self._wholes[key] = _Whole(whole, dim, single=single, line=self._lines.line())
         self._wholes[key].parts.append(part)
         self._wholes[key].calls.append(operation)
-
-    @property
-    def why_not(self) -> str:
-        return ON_A_DEVICE if self._on_device else super().why_not
-
-    @property
-    def told(self) -> dict[str, Json]:
-        """The entries, and by ``UNTRIED`` the share of all operators' time of the parts that could not be tried."""
-        lines = super().told
-        whole = self._graph.seconds
-        return {**lines, UNTRIED: self._untried_s / whole if whole else 0.0}
 
     def entries(self) -> Iterator[dict[str, Json]]:
         """For each line: the ``shape`` of what is taken apart, along which ``dim``, into how many ``parts``, whether
@@ -160,7 +142,7 @@ class PartsOneByOne(GraphWatcher):
             self._tried[kind] = self._try(kind, took.forward + 2 * took.backward)
         tried = self._tried[kind]
         if tried is None:
-            self._untried_s += took.forward + took.backward
+            self.was_not_tried(*one.calls)
             return None
         here, at_once = tried
         if not at_once.backward <= _AT_MOST * here.backward:
@@ -173,7 +155,7 @@ class PartsOneByOne(GraphWatcher):
 
     def _try(self, kind: _Kind, once_s: float) -> tuple[_Took, _Took] | None:
         """What taking the parts one by one and at once takes; None without time, or where that fails."""
-        gave = self._in_turn.tried([partial(_took, _one_by_one, kind), partial(_took, _at_once, kind)], once_s=once_s)
+        gave = self.in_turn.tried([partial(_took, _one_by_one, kind), partial(_took, _at_once, kind)], once_s=once_s)
         if gave is None:
             return None
         here, at_once = (_Took(*map(min, zip(*times, strict=True))) for times in gave)

@@ -18,13 +18,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 
-from perf_diagnostics.measure.one_step.graph_watcher import GraphWatcher
-from perf_diagnostics.measure.one_step.in_turn import InTurn
 from perf_diagnostics.measure.one_step.operator_graph import Operation, OperatorGraph, through_views
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
 from perf_diagnostics.measure.one_step.tried_again import Like
+from perf_diagnostics.measure.one_step.trying_watcher import TryingWatcher
 from perf_diagnostics.measure.one_step.undisturbed import undisturbed
-from perf_diagnostics.measure.one_step.watcher import ON_A_DEVICE, Ran
+from perf_diagnostics.measure.one_step.watcher import Ran
 from perf_diagnostics.records import Json
 
 SIGNAL = "slow_indexing"
@@ -83,7 +82,7 @@ class _Site:
         self.calls: list[tuple[Operation, _Form]] = []
 
 
-class SlowIndexing(GraphWatcher):
+class SlowIndexing(TryingWatcher):
     """Looks for rows that are read or added by the numbers of a tensor, and tries each form beside the quicker one.
 
     Args:
@@ -94,20 +93,15 @@ class SlowIndexing(GraphWatcher):
     signals: ClassVar[tuple[str, ...]] = (SIGNAL, UNTRIED)
 
     def __init__(self, graph: OperatorGraph, lines: OperatorLines) -> None:
-        super().__init__(graph, lines)
+        super().__init__(graph, lines, _BUDGET_S)
         self._sites: dict[Any, _Site] = {}
         #: Copies of the first call's index of each form.
         self._indices: dict[_Form, Sequence[torch.Tensor]] = {}
         self._kept = 0
         self._tried: dict[Any, tuple[_Took, _Took] | None] = {}
-        self._in_turn = InTurn(_BUDGET_S)
-        self._on_device = False
 
     def see_operation(self, operation: Operation, ran: Ran) -> None:
-        if ran.operator not in _INDEXING:
-            return
-        if ran.seconds is None:
-            self._on_device = True
+        if ran.operator not in _INDEXING or not self.is_on_cpu(ran):
             return
         found = _form(ran, self._graph)
         if found is None:
@@ -120,23 +114,6 @@ class SlowIndexing(GraphWatcher):
         key, told = self._lines.line()
         if key is not None:
             self._sites.setdefault((key, form.name), _Site(told)).calls.append((operation, form))
-
-    @property
-    def why_not(self) -> str:
-        return ON_A_DEVICE if self._on_device else super().why_not
-
-    @property
-    def told(self) -> dict[str, Json]:
-        """The entries, and by ``UNTRIED`` the share of all operators' time of the calls that could not be tried."""
-        lines = super().told
-        untried = sum(
-            one.seconds
-            for site in self._sites.values()
-            for one, form in site.calls
-            if self._tried.get((form, one.reached)) is None
-        )
-        whole = self._graph.seconds
-        return {**lines, UNTRIED: untried / whole if whole else 0.0}
 
     def entries(self) -> Iterator[dict[str, Json]]:
         """For each line and ``form``: how often (``calls``), the ``shape`` that is indexed, how many ``rows`` a call
@@ -169,6 +146,7 @@ class SlowIndexing(GraphWatcher):
             self._tried[alike] = self._try(form, learns=operation.reached, once_s=operation.seconds)
         tried = self._tried[alike]
         if tried is None:
+            self.was_not_tried(operation)
             return None
         here, instead = tried
         saved = _Took(
@@ -190,7 +168,7 @@ class SlowIndexing(GraphWatcher):
             # Negative numbers count from the end in x[index] alone.
             indices = [one.remainder(size) for one, size in zip(indices, _sizes(form), strict=True)]
         ways = [partial(_took, do, form, indices, learns=learns) for do in _FORMS[form.name]]
-        gave = self._in_turn.tried(ways, once_s=once_s)
+        gave = self.in_turn.tried(ways, once_s=once_s)
         if gave is None:
             return None
         here, instead = (_Took(*map(min, zip(*times, strict=True))) for times in gave)

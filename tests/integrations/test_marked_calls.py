@@ -188,6 +188,17 @@ def test_a_model_that_is_never_called_as_a_whole_is_seen_in_its_parts(
     assert all(stands_in(part) is None for part in (body, head))
 
 
+def test_a_module_that_a_list_holds_twice_is_called_as_often_as_it_is(tmp_path: Path) -> None:
+    shared = torch.nn.Linear(4, 4)
+    model = torch.nn.ModuleList([shared, shared])
+    with OwnLoop(model=model, results_dir=tmp_path, quiet=True) as loop:
+        for _ in range(STEPS):
+            with loop.step(samples=4):
+                shared(torch.randn(4, 4)).mean().backward()
+    assert table_of(loop).columns["forwards"].tolist() == [1] * STEPS
+    assert stands_in(shared) is None
+
+
 def test_a_call_before_the_first_mark_begins_no_step(tmp_path: Path) -> None:
     host = HostClock()
     model = torch.nn.Linear(4, 1)

@@ -309,7 +309,8 @@ def outermost(
         reached.extend(above)
         if not above:
             roots[id(module)] = module
-    return [part for root in _without_graphs(list(roots.values())) for part in _callable(root)]
+    found = (part for root in _without_graphs(list(roots.values())) for part in _callable(root))
+    return list({id(part): part for part in found}.values())  # one that two lists hold comes once
 
 
 def _callable(module: torch.nn.Module) -> list[torch.nn.Module]:

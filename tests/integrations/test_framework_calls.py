@@ -207,7 +207,7 @@ def test_two_views_of_a_batch_are_no_calls_for_nothing(tmp_path: Path, how: How)
 
 @HOWS
 def test_a_backward_twice_through_one_graph_is_found(tmp_path: Path, how: How) -> None:
-    run = how(Net(layers=100), tmp_path, "two backwards", 1)
+    run = how(Net(layers=200), tmp_path, "two backwards", 1)
     assert counts(run, *CALLS, "backwards_again") == [1, 0, 2, 1, 1, 1]
     assert run.results[0].facts["backwards_add_up"] is True
     assert (run.results[0].steps[0].columns["backwards_again_ns"][3:] > 0).all()
@@ -217,7 +217,7 @@ def test_a_backward_twice_through_one_graph_is_found(tmp_path: Path, how: How) -
 @HOWS
 @pytest.mark.parametrize("accumulated", [1, 4])
 def test_a_batch_that_is_asked_again_is_found(tmp_path: Path, how: How, accumulated: int) -> None:
-    run = how(Net(layers=100), tmp_path, "asked again", accumulated)
+    run = how(Net(layers=200), tmp_path, "asked again", accumulated)
     assert counts(run, *CALLS, "forwards_again") == [accumulated, accumulated, accumulated, 0, 1, accumulated]
     assert (run.results[0].steps[0].columns["forwards_again_ns"][3:] > 0).all()
     assert "CMP021" in codes(run)

@@ -90,6 +90,24 @@ class ItsOwnFiles(Lines):
                     yield row
 
 
+class SomeOfThem(Lines):
+    """Each worker has its own files, of which every so manieth line is kept, and told of."""
+
+    every = 10
+
+    def __iter__(self) -> Any:
+        me, workers = worker()
+        for path in self.paths[me::workers]:
+            with path.open(encoding="utf-8") as file:
+                for n, line in enumerate(file):
+                    row = parse(line)
+                    if n % self.every == 0:
+                        continue
+                    yield row
+                    if n % self.every == me:
+                        print(n)
+
+
 class Islice(Lines):
     def __iter__(self) -> Any:
         me, workers = worker()
@@ -127,7 +145,7 @@ def test_samples_that_each_worker_makes_are_told_with_the_line_that_leaves_them_
         assert file.readlines()[told["line"] - 1].strip() == text
 
 
-@pytest.mark.parametrize("kind", [ParsesItsOwn, ItsOwnFiles, Islice])
+@pytest.mark.parametrize("kind", [ParsesItsOwn, ItsOwnFiles, SomeOfThem, Islice])
 def test_workers_that_make_their_own_are_not(kind: type[Lines]) -> None:
     assert "skipped_samples" not in loader_facts(DataLoader(kind([Path("a")]), num_workers=2))
 

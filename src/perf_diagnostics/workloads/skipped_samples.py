@@ -73,23 +73,27 @@ def _left_out(loop: ast.For, methods: Mapping[str, ast.FunctionDef]) -> tuple[as
     """The line of a loop that goes by the remainder of a number, and what was called for a sample before it."""
     before: list[ast.AST] = [loop.iter]
     for one in loop.body:
-        if isinstance(one, ast.If) and _by_remainder(one.test) and _leaves_out(one, last=one is loop.body[-1]):
+        if isinstance(one, ast.If) and _by_remainder(one.test) and _leaves_out(one):
             return one, [*_called(before, methods, {*methods})]
         before.append(one)
     return None, []
 
 
 def _by_remainder(test: ast.expr) -> bool:
-    """``n % workers != worker``, of a number of workers that is not written there."""
-    return isinstance(test, ast.Compare) and any(
-        isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) and not isinstance(one.right, ast.Constant)
-        for one in ast.walk(test)
+    """``n % workers != worker``: neither is a number that is written there, as where every tenth sample is kept."""
+    if not isinstance(test, ast.Compare):
+        return False
+    sides = [test.left, *test.comparators]
+    parts = [one for one in sides if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod)]
+    written = [*sides, *(one.right for one in parts)]
+    return bool(parts) and not any(isinstance(one, ast.Constant) for one in written)
+
+
+def _leaves_out(branch: ast.If) -> bool:
+    """Whether it decides which samples are delivered: the others are passed over, or these delivered in it."""
+    return isinstance(branch.body[-1], ast.Continue) or any(
+        isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(branch)
     )
-
-
-def _leaves_out(branch: ast.If, *, last: bool) -> bool:
-    """Whether what comes behind is for some samples only: ``continue``, or all of it lies in the branch."""
-    return isinstance(branch.body[-1], ast.Continue) or (last and not branch.orelse)
 
 
 def _called(nodes: Iterable[ast.AST], methods: Mapping[str, ast.FunctionDef], left: set[str]) -> Iterator[str]:

@@ -90,9 +90,9 @@ def test_both_add_up() -> None:
 def test_calls_that_could_not_be_tried_are_not_cleared() -> None:
     facts = {**TIMED, "denormal_numbers": [], "threads": 2}
     step = {"forward": 0.05, "backward": 0.05}
-    gap = missing(ask_trial(RULE, facts={**facts, "denormal_untried": 0.3}, **step))
+    gap = missing(ask_trial(RULE, facts={**facts, "denormal_numbers_untried": 0.3}, **step))
     assert gap.signal == "denormal_numbers" and "30 % of operators' time" in gap.why
-    clear(ask_trial(RULE, facts={**facts, "denormal_untried": 0.01}, **step))
+    clear(ask_trial(RULE, facts={**facts, "denormal_numbers_untried": 0.01}, **step))
 
 
 def test_none_are_none_and_nobody_who_looked_is_told() -> None:

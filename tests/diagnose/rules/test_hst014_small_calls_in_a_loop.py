@@ -67,6 +67,10 @@ def test_a_loop_in_a_recurrence_is_told_with_how_many_of_its_passes_can_be_one()
     assert "at a time" not in found(ask({**loop(), "together": 64.0})).summary
 
 
+def test_parts_whose_gradients_are_dear_explain_it() -> None:
+    assert found(ask(loop())).symptom_of == found(ask({**loop(), "recurs": True})).symptom_of == ("CMP052",)
+
+
 def test_what_the_operators_take_beside_their_calls_may_go_as_well() -> None:
     finding = found(ask({**loop(), "seconds_more": 3.0}))
     # 3 of 6 s: with a quarter of the step for the calls, three quarters of it, and what lies beside them.

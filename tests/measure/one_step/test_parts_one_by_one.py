@@ -11,6 +11,7 @@ from perf_diagnostics.measure.one_step import parts_one_by_one
 from perf_diagnostics.measure.one_step.every_watcher import watchers_of
 from perf_diagnostics.measure.one_step.parts_one_by_one import SIGNAL, UNTRIED
 from perf_diagnostics.measure.one_step.tried_again import Like
+from perf_diagnostics.measure.one_step.watcher import Ran
 from tests.measure.one_step.looking import Loss, looked_at
 from tests.measure.one_step.test_needless_operators import told, trained
 
@@ -75,11 +76,18 @@ def test_parts_that_a_loop_takes_are_told_with_the_first_line(words: str, tried:
     assert one["forward"] == 0 < one["backward"] < 1 and len(tried) == 6
 
 
-def test_it_is_seven_of_eight_of_what_their_backward_takes(tried: list[Any]) -> None:
-    x = trained(4, STEPS, 8)
+def test_it_is_seven_of_eight_of_what_their_backward_takes(tried: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    x, backward = trained(4, STEPS, 8), []
+
+    def counted(ran: Ran) -> float:
+        backward.extend([ran.operator] if ran.in_backward else [])
+        return 1e-3
+
+    monkeypatch.setattr("perf_diagnostics.measure.one_step.operator_graph.seconds_or_bytes", counted)
     (one,) = told(SIGNAL, lambda: torch.stack([x[:, t] for t in range(STEPS)]).square().exp().sum())
-    # Zeros, the place in them and the copy of each part, of as many with what adds them up and what comes before.
-    assert tried and 0.3 < one["backward"] / (7 / 8) < 0.6
+    # One for each part, which makes it as large as all, and one for each that is added, of as many as there are.
+    assert tried and one["parts"] == STEPS
+    assert one["backward"] == pytest.approx(7 / 8 * (2 * STEPS - 1) / len(backward))
 
 
 def _others() -> dict[str, Loss]:
@@ -122,6 +130,12 @@ def _others() -> dict[str, Loss]:
 @pytest.mark.parametrize("words", [one for one in _others() if one != "taken twice"])
 def test_other_taking_is_not(words: str) -> None:
     assert told(SIGNAL, _others()[words]) == []
+
+
+@pytest.mark.usefixtures("tried")
+def test_tensors_in_the_same_memory_one_after_the_other_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts_one_by_one, "memory", lambda _tensor: 0)
+    assert told(SIGNAL, _others()["of another each"]) == []
 
 
 @pytest.mark.usefixtures("tried")

@@ -32,8 +32,8 @@ class PartsOneByOne:
         In a step of a loop or trial, which is none of those that count: tensors with a gradient of which four parts or
         more are taken by indexing along one dimension (``x[:, t]``, slices that do not overlap). Once the step is
         over, taking these and taking all at once (``unbind``, ``split``) is tried in turn on a tensor that lies alike,
-        with the backward. What that saves, by that, of what backward took for the parts in the step is told, without
-        what adding them up takes beside. On the CPU.
+        with the backward. What that saves, by that, of what backward took for the parts in the step, and for adding
+        them up, is told. On the CPU.
 
     Why it matters:
         Backward makes for each part a tensor of zeros as large as the whole, writes the part's gradient into it, and

@@ -35,8 +35,8 @@ class SkippedSamples:
         By the source of a stream (``IterableDataset``) with two workers or more: a loop that leaves samples out by the
         remainder of a number, as of ``n % workers != worker``, after it, or a generator of the same class that it goes
         through, has called other functions for them. Of k workers' CPU time (k - 1) / k is then needless. It costs the
-        step what it takes of the cores, no more than the loop waits for data or for a core of its own; where cores are
-        free, the wait, of which more workers take none away.
+        step what it takes of the cores, no more than the loop waits for data or for a core of its own. Where cores are
+        free, it is the wait: of a worker's time the part that it computes, and of that as much as is needless.
 
     Why it matters:
         However many workers there are, each works through all of the data: a batch takes as long as with one, and the
@@ -114,7 +114,8 @@ def _share(facts: TrialFacts, needless_s: float, workers: float) -> Interval:
     step_s, cores = facts.step_time_s.value, processor.cores(facts)
     idle = ask(processor.idle_share, facts)
     if idle is not None and idle * cores >= _FREE_CORES:
-        value = min(wait, 1 - 1 / workers)
+        # Of each worker's time this goes, and of the step, which waits for them, as much; no more than it waits.
+        value = min(wait, needless_s / workers / step_s)
         return Interval(value, _SURE * value, value, facts.steps)
     value = min(max(wait, own), needless_s / cores / step_s)
     return Interval(value, _SURE * value, max(value, min(1.0, wait + own, needless_s / step_s)), facts.steps)

@@ -259,7 +259,7 @@ def _picked(ran: Ran, found: _Sorted) -> int | None:
     if ran.operator not in _PICKS:
         return None
     tensor, dim, index = ran.args[:3]
-    if (tensor.stride(dim), tensor.shape[dim]) != (found.stride, found.size):
+    if not tensor.dim() or (tensor.stride(dim), tensor.shape[dim]) != (found.stride, found.size):
         return None
     return int(index.shape[dim] if ran.operator is _ATEN.gather else index.numel())
 

@@ -90,8 +90,8 @@ class PartsOneByOne(TryingWatcher):
         self._tried: dict[_Kind, tuple[_Took, _Took] | None] = {}
 
     def see_operation(self, operation: Operation, ran: Ran) -> None:
-        if ran.operator not in (_ATEN.select, _ATEN.slice):
-            return
+        if ran.operator not in (_ATEN.select, _ATEN.slice) or len(ran.args) < 2:
+            return  # of a slice without places that is all
         tensor, dim, *where = ran.args
         if not tensor.requires_grad or not self.is_on_cpu(ran):
             return
@@ -100,7 +100,8 @@ class PartsOneByOne(TryingWatcher):
         part = _part(tensor.shape[dim], where, single=single)
         if part is None:
             return
-        maker = id(through_views(operation.inputs[0])) if operation.inputs else None
+        root = through_views(operation)
+        maker = None if root.is_view else id(root)  # of what was there before the step
         lies = tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset(), tensor.dtype
         key = memory(tensor), maker, lies, dim, single
         if key not in self._wholes:
@@ -172,7 +173,7 @@ def _part(size: int, where: Sequence[Any], *, single: bool) -> tuple[int, int] |
 
 
 def _seconds(one: _Whole) -> _Took:
-    """What taking the parts took in the step; what adds their gradients up is nobody's."""
+    """What taking the parts took in the step, and adding their gradients up, which autograd does in their name."""
     return _Took(sum(each.forward for each in one.calls), sum(each.backward for each in one.calls))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from perf_diagnostics.diagnose.loaders.preparation import prepared_ns
 from perf_diagnostics.diagnose.ranks.rank_facts import RankFacts
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com012_collectives_in_the_loop import CollectivesInTheLoop
+from perf_diagnostics.diagnose.rules.hst006_time_outside_phases import TimeOutsidePhases
 from perf_diagnostics.records import ALL_PHASES, Phase, StepTable, TrialResult
 from perf_diagnostics.testing import run_of, trial_of
 from tests.diagnose.rules.rank_trials import of_ranks
@@ -125,3 +127,40 @@ def test_where_nobody_looked_or_a_device_waits_nothing_is_said() -> None:
     assert not RankFacts.of(on_device).collective_ns(Phase.FORWARD).any()
     with pytest.raises(NotApplicable):
         check(CollectivesInTheLoop(), dataclasses.replace(trial_of(), facts={}))
+
+
+def crowded(waits_s: Sequence[float], *, waiting: float = 0.4) -> TrialResult:
+    """Two ranks that wait like this outside of the phases, step by step in turn, while something waits for a core."""
+    columns = rank({}, {})
+    columns |= {"collective_other_ns": 1e9 * np.resize(waits_s, 60)}
+    return of_ranks(columns, columns, quantities={"cpu_pressure_s": waiting * 6.0, "measured_wall_s": 6.0})
+
+
+def test_where_cores_are_lacking_only_what_most_steps_wait_is_the_collectives() -> None:
+    now_and_then = [0.003, 0.003, 0.003, 0.08]
+    crowding = check(CollectivesInTheLoop(), crowded(now_and_then))
+    assert isinstance(crowding, Finding) and crowding.severity is Severity.INFO
+    assert "so the ranks may wait for cores instead. Most steps wait 3.0 %." in crowding.summary
+    assert crowding.recoverable is not None and crowding.recoverable.low < 0.03
+    roomy = check(CollectivesInTheLoop(), crowded(now_and_then, waiting=0.1))
+    assert isinstance(roomy, Finding) and roomy.severity is Severity.WARNING and "cores" not in roomy.summary
+    always = check(CollectivesInTheLoop(), crowded([0.03, 0.04]))
+    assert isinstance(always, Finding) and always.severity is Severity.CRITICAL
+
+
+def test_what_is_waited_for_ranks_is_no_time_that_the_loop_spends_otherwise() -> None:
+    # Rank 0 waits 30 of 100 ms for the other one, and its loop does something else for 5 or 15.
+    def outside(own_s: float) -> TrialResult:
+        waiting = rank({Phase.FORWARD: 0.01 - own_s}, {})
+        waiting["collective_other_ns"] = 3e7
+        return of_ranks(waiting, rank({Phase.DATA_WAIT: 0.03}, {}))
+
+    little, much = (check(TimeOutsidePhases(), outside(own_s)) for own_s in (0.005, 0.015))
+    assert isinstance(little, Finding) and isinstance(much, Finding)
+    assert (little.severity, much.severity) == (Severity.INFO, Severity.WARNING)
+    assert "Of it 86 % is waiting for other ranks." in little.summary
+    assert much.recoverable is not None and much.recoverable.high == pytest.approx(0.15)
+    # Of a rank that was recorded alone no other rule tells what it waits for.
+    both = outside(0.005)
+    alone = check(TimeOutsidePhases(), dataclasses.replace(both, steps=both.steps[:1]))
+    assert isinstance(alone, Finding) and alone.severity is Severity.CRITICAL and "ranks" not in alone.summary

@@ -12,6 +12,11 @@ PROFILER_WINDOW = (
     "is attached)"
 )
 
+#: Of what ranks on a CPU wait for each other, where :func:`.processor.ranks_lack_cores`.
+RANKS_MAY_WAIT_FOR_CORES = (
+    " Something waited for a processor much of the time, so the ranks may wait for cores instead."
+)
+
 #: Of a loop whose passes need each other.
 WHOLE_SEQUENCE = Remedy(
     "If it is a plain recurrence, call torch.nn.LSTM, torch.nn.GRU or torch.nn.RNN once on the whole sequence. Of any "

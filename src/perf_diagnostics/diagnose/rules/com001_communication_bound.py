@@ -10,14 +10,13 @@ from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.ranks.exchange_facts import ExchangeFacts
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule_parts.advice import RANKS_MAY_WAIT_FOR_CORES
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.tiny_buckets import larger_buckets
 from perf_diagnostics.diagnose.wording import percent, percent_between
 from perf_diagnostics.records import Phase
 
 #: What ranks on a CPU can be compared with.
-_CROWDED = " Something waited for a processor much of the time, so the ranks may wait for cores instead."
-
 _ONE_PROCESS = Remedy(
     "If the ranks share a machine: train with one process and all its cores, which exchanges nothing. Its throughput "
     "over that of all ranks tells whether the ranks win anything (COM005)."
@@ -90,7 +89,7 @@ class CommunicationBound:
             severity=Severity.INFO if crowded else graded.severity,
             summary=f"For {percent_between(share)} of each step gradients are exchanged and nothing is computed "
             f"meanwhile{f'; {_wait(exchange)}' if waits else ''}. {percent(overlap.value)} of the exchange overlaps "
-            f"with the backward pass.{_CROWDED if crowded else ''}",
+            f"with the backward pass.{RANKS_MAY_WAIT_FOR_CORES if crowded else ''}",
             scope=facts.label,
             evidence=numbers,
             remedies=(

@@ -10,8 +10,9 @@ import numpy as np
 from perf_diagnostics.diagnose.code.code_shares import code_shares
 from perf_diagnostics.diagnose.facts import processor, run_delay
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
-from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.loaders.preparation import as_it_should_be, prepared_ns
+from perf_diagnostics.diagnose.ranks.rank_facts import RankFacts
 from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.advice import PROFILER_WINDOW
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
@@ -61,7 +62,7 @@ class TimeOutsidePhases:
         it has to take so long. Where no backward pass stands in the user's own text, nothing is known of this.
         In a loop without a loader, making the batches lies here, and nothing of it is surely won.
         What a framework's own loop does in each step is only mentioned, and so is work on whole batches that INP007
-        knows nothing to make cheaper.
+        knows nothing to make cheaper, and what a rank waits there for others, of which COM002, COM004 and COM012 tell.
         Where the thread's stack was not looked at, what the time is spent on is not told: preprocessing after
         ``next()`` (INP007) looks like logging. Where it was, a kind of work is named by the libraries' functions that
         it calls, if it has at least half of this time; of other work the user's own function that has as much.
@@ -99,8 +100,9 @@ class TimeOutsidePhases:
         number = evidence("outside of all phases", share, "%", limit=self.warn_share)
         moved = facts.share(Phase.TRANSFER).value if Phase.TRANSFER in phases else 0.0
         method = method_work(facts) if moved < share.value / 2 else None
-        of_method = _of_all(method, share.value, moved)
-        left, left_at_most = without(own, of_method), outside_of_all.own_at_most * (1 - (of_method.low or 0.0))
+        of_method, waits = _of_all(method, share.value, moved), _waits_for_ranks(facts, phases)
+        none_of_its = _and(of_method, waits)
+        left, left_at_most = without(own, none_of_its), outside_of_all.own_at_most * (1 - (none_of_its.low or 0.0))
         limits = ((Severity.WARNING, self.warn_share), (Severity.CRITICAL, self.critical_share))
         found = grade(left, limits)
         if found is None and left_at_most >= self.warn_share:
@@ -124,6 +126,8 @@ class TimeOutsidePhases:
         whose = whose_work(facts, Phase.OTHER, known) if work is None and by_line and rest else None
         if method is not None:
             numbers.append(evidence("of it the method's own", of_method, "%"))
+        if waits:
+            numbers.append(Evidence(metric="of it waiting for other ranks", value=100 * waits, unit="%"))
         frameworks = isinstance(whose, Framework)
         wanted = frameworks or _on_whole_batches(facts, phases)
         return Finding(
@@ -136,6 +140,7 @@ class TimeOutsidePhases:
             + ("" if method is None else f" {method.says[:1].upper()}{method.says[1:]}.")
             + (" No loader was seen: making the batches is part of that." if batches and rest else "")
             + _in_transfer(moved, share.value)
+            + (f" Of it {percent(waits)} is waiting for other ranks." if waits >= _WORTH_SAYING else "")
             + outside_of_all.says,
             scope=facts.label,
             evidence=tuple(numbers),
@@ -179,6 +184,30 @@ def _of_all(method: MethodWork | None, share: float, moved: float) -> Interval:
     if method is None or not share > 0:
         return Interval(0.0, 0.0, 0.0, 0)
     return method.part.scaled(max(0.0, share - moved) / share)
+
+
+def _waits_for_ranks(facts: TrialFacts, phases: tuple[Phase, ...]) -> float:
+    """The part of the time outside of the phases in which the rank waits in collectives; 0 where nobody looked.
+
+    Whose fault that is what all ranks wait tells (COM002, COM004, COM012); of a rank whose others were not recorded
+    nobody knows.
+    """
+    if ask(RankFacts.of, facts.result) is None:
+        return 0.0
+    waits, outside = facts.table.get(f"collective_{Phase.OTHER}_ns"), sum(facts.host_column(phase) for phase in phases)
+    if waits is None or facts.on_accelerator or not np.sum(outside) > 0:
+        return 0.0
+    return min(1.0, float(np.sum(waits) / np.sum(outside)))
+
+
+def _and(part: Interval, another: float) -> Interval:
+    """Both parts together, of which the second is known."""
+
+    def both(end: float) -> float:
+        return min(1.0, end + another)
+
+    low, high = (None if end is None else both(end) for end in (part.low, part.high))
+    return Interval(both(part.value), low, high, part.n)
 
 
 def _outside(facts: TrialFacts) -> tuple[Phase, ...]:

@@ -13,13 +13,21 @@ import methods
 import taught
 import torch
 from needless import MODELS
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    TensorDataset,
+    get_worker_info,
+)
 
 FAULTS = (
     *("none", "sleeping-loader", "short-epochs", "collector", "stall", "save", "anomaly", "single-optimizer"),
     *("dense-table", "sparse-table", "waits", "asks-again", "one-by-one", "body-not-frozen"),
     *("text", "carried-state", "cut-state", "grows", "searching-sampler", "indexed-sampler"),
-    *("kept-graph", "kept-numbers"),
+    *("kept-graph", "kept-numbers", "parsed-by-all", "parsed-in-turn"),
     *MODELS,
     *composed.MODELS,
     *methods.TRAININGS,
@@ -78,6 +86,39 @@ class Table(torch.nn.Module):
         return self.top(self.rows((x[:, 0].abs() * 30_000).long()))
 
 
+class Lines(IterableDataset):
+    """Lines of text that the loader's workers share."""
+
+    def __init__(self):
+        self.lines = [" ".join(str(random.gauss(0, 1)) for _ in range(640)) for _ in range(512)]
+
+    def parse(self, number):
+        row = [float(part) for part in self.lines[number % 512].split()]
+        mean = sum(row) / len(row)
+        spread = sum((one - mean) ** 2 for one in row) ** 0.5
+        return torch.tensor([(one - mean) / spread for one in row[:256]]), number % 10
+
+
+class ParsedByAll(Lines):
+    def parsed(self):
+        for number in range(args.steps * BATCH):
+            yield number, self.parse(number)
+
+    def __iter__(self):
+        worker = get_worker_info()
+        for number, sample in self.parsed():
+            if number % worker.num_workers != worker.id:
+                continue
+            yield sample
+
+
+class ParsedInTurn(Lines):
+    def __iter__(self):
+        worker = get_worker_info()
+        for number in range(worker.id, args.steps * BATCH, worker.num_workers):
+            yield self.parse(number)
+
+
 class Asks(torch.nn.Sequential):
     """Layers that ask a service first, which answers after 20 ms."""
 
@@ -111,6 +152,8 @@ short = args.fault == "short-epochs"
 rows = Vectors(10 * BATCH if short else 4096)
 if args.fault.endswith("-sampler"):
     loader = DataLoader(rows, batch_sampler=Balanced(rows.labels))
+elif args.fault.startswith("parsed-"):
+    loader = DataLoader(ParsedByAll() if args.fault == "parsed-by-all" else ParsedInTurn(), BATCH, num_workers=2)
 elif args.fault in MODELS or args.fault in composed.MODELS or args.fault.endswith("-table"):
     # Steps are short: batches are cut out whole.
     whole = TensorDataset(rows.rows, rows.labels)

@@ -113,6 +113,19 @@ def test_what_attach_gives_is_entered_once(tmp_path: Path) -> None:
     assert gone() is None  # what it was given is not held any more
 
 
+def test_an_interactive_session_is_told_how_far_it_is_and_where_the_rest_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, optimizer, loader = parts()
+    with attach(model, optimizer, loader, results_dir=tmp_path, quiet=True) as seen:
+        train(model, optimizer, loader)
+        assert repr(seen) == "<Attached: steps so far: 8; .run has the records once it ended>"
+    assert repr(seen) == f"<Attached: steps: 8 in {seen.folder}; BottleneckReport.of(….run) reports on them>"
+    monkeypatch.setenv("PERF_DIAGNOSTICS_DISABLED", "1")
+    with attach(model, optimizer, loader, results_dir=tmp_path) as off:
+        assert repr(off) == "<Attached: PERF_DIAGNOSTICS_DISABLED is set, nothing is measured>"
+
+
 def test_as_a_decorator_attach_measures_each_call(tmp_path: Path) -> None:
     model, optimizer, loader = parts()
 

@@ -53,6 +53,16 @@ class Attached:
         """The records, in the form that rules and reports read; None inside the block, or where no step was seen."""
         return None if self._watch is None else self._watch.recording.run
 
+    def __repr__(self) -> str:
+        """What an interactive session shows of it: how far it is, and where the rest is."""
+        what = type(self).__name__
+        if self._watch is None:
+            return f"<{what}: PERF_DIAGNOSTICS_DISABLED is set, nothing is measured>"
+        if self._watch.recording.result is None:
+            return f"<{what}: steps so far: {self.steps}; .run has the records once it ended>"
+        where = "" if self.folder is None else f" in {self.folder}"
+        return f"<{what}: steps: {self.steps}{where}; BottleneckReport.of(….run) reports on them>"
+
 
 class Attaching(contextlib.ContextDecorator, contextlib.AbstractContextManager[Attached]):
     """What :func:`attach` gives: the block of one ``with``, or, as a decorator, of each call of a function."""

@@ -64,6 +64,66 @@ class ParsesAllByMap(Lines):
                 yield row
 
 
+class ParsesAllWhereThereAreWorkers(Lines):
+    def __iter__(self) -> Any:
+        info, kept = get_worker_info(), []
+        with self.paths[0].open(encoding="utf-8") as file:
+            if info is None:
+                yield from map(parse, file)
+                return
+            for n, row in enumerate(map(parse, file)):
+                if n % info.num_workers != info.id:
+                    continue
+                kept.append(row)
+                if len(kept) == 100:
+                    yield kept.pop()
+        if self.paths:
+            yield from kept
+
+
+class OneWayOrAnother(Lines):
+    by_file = True
+
+    def __iter__(self) -> Any:
+        me, workers = worker()
+        if self.by_file:
+            for path in self.paths[me::workers]:
+                yield from map(parse, path.open(encoding="utf-8"))
+            return
+        for n, row in enumerate(map(parse, self.paths[0].open(encoding="utf-8"))):
+            if n % workers != me:
+                continue
+            yield row
+
+
+class OneWayElseAnother(Lines):
+    by_file = True
+
+    def __iter__(self) -> Any:
+        me, workers = worker()
+        if not self.by_file:
+            for n, row in enumerate(map(parse, self.paths[0].open(encoding="utf-8"))):
+                if n % workers == me:
+                    yield row
+        else:
+            for path in self.paths[me::workers]:
+                yield from map(parse, path.open(encoding="utf-8"))
+
+
+class AnotherWayElseOne(Lines):
+    by_file = True
+
+    def __iter__(self) -> Any:
+        me, workers = worker()
+        if self.by_file:
+            for path in self.paths[me::workers]:
+                yield from map(parse, path.open(encoding="utf-8"))
+        else:
+            for n, row in enumerate(map(parse, self.paths[0].open(encoding="utf-8"))):
+                if n % workers == me:
+                    yield row
+
+
 class ParsesItsOwn(Lines):
     def rows(self) -> Any:
         for path in self.paths:
@@ -132,6 +192,7 @@ class Shuffled(IterableDataset[Any]):
         (ParsesAll, "if n % workers != me:"),
         (ParsesAllInAGenerator, "if n % info.num_workers == info.id:"),
         (ParsesAllByMap, "if me != n % workers:"),
+        (ParsesAllWhereThereAreWorkers, "if n % info.num_workers != info.id:"),
     ],
 )
 @pytest.mark.parametrize("inside", [False, True])
@@ -145,7 +206,10 @@ def test_samples_that_each_worker_makes_are_told_with_the_line_that_leaves_them_
         assert file.readlines()[told["line"] - 1].strip() == text
 
 
-@pytest.mark.parametrize("kind", [ParsesItsOwn, ItsOwnFiles, SomeOfThem, Islice])
+@pytest.mark.parametrize(
+    "kind",
+    [ParsesItsOwn, ItsOwnFiles, SomeOfThem, Islice, OneWayOrAnother, OneWayElseAnother, AnotherWayElseOne],
+)
 def test_workers_that_make_their_own_are_not(kind: type[Lines]) -> None:
     assert "skipped_samples" not in loader_facts(DataLoader(kind([Path("a")]), num_workers=2))
 

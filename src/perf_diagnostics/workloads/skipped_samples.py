@@ -58,7 +58,7 @@ def _skips(kind: type) -> dict[str, Json]:
             if not isinstance(loop, ast.For):
                 continue
             at, made_by = _left_out(loop, methods)
-            if at is not None and made_by:
+            if at is not None and made_by and not _has_another_way(method, loop):
                 return {
                     "file": file,
                     "line": first + at.lineno - 1,
@@ -77,6 +77,33 @@ def _left_out(loop: ast.For, methods: Mapping[str, ast.FunctionDef]) -> tuple[as
             return one, [*_called(before, methods, {*methods})]
         before.append(one)
     return None, []
+
+
+def _has_another_way(method: ast.FunctionDef, loop: ast.For) -> bool:
+    """Whether a setting decides if samples come out of this loop, or by another way that leaves none out.
+
+    Whether there are workers at all (``info is None``) is no such setting: there are.
+    """
+    for branch in ast.walk(method):
+        if not isinstance(branch, ast.If) or _asks_for_none(branch.test):
+            continue
+        if any(_holds(one, loop) for one in branch.body):
+            others = branch.orelse
+        elif any(_holds(one, loop) for one in branch.orelse) or (
+            branch.lineno < loop.lineno and isinstance(branch.body[-1], ast.Return)
+        ):
+            others = branch.body
+        else:
+            continue
+        if any(isinstance(one, ast.Yield | ast.YieldFrom) for other in others for one in ast.walk(other)):
+            return True
+    return False
+
+
+def _asks_for_none(test: ast.expr) -> bool:
+    return any(isinstance(one, ast.Constant) and one.value is None for one in ast.walk(test)) or (
+        isinstance(test, ast.Name) or (isinstance(test, ast.UnaryOp) and isinstance(test.operand, ast.Name))
+    )
 
 
 def _by_remainder(test: ast.expr) -> bool:

@@ -48,7 +48,8 @@ class SkippedSamples:
 
     When it is wrong:
         Functions are known by their names alone: what is called before may be cheap. What reads the stream itself (a
-        line of a compressed file) has to be done by each worker in any case.
+        line of a compressed file) has to be done by each worker in any case. Where a setting decides between this way
+        and another one, nothing is told, for only the text is read.
     """
 
     code: ClassVar[str] = "INP009"

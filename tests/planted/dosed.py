@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.finding import Severity
-from perf_diagnostics.records import Phase, Series, StepTable, TrialResult
+from perf_diagnostics.records import CodePath, CodePlace, CodeSamples, Phase, Series, StepTable, TrialResult
 from tests.planted.doses import Dose, shares
 from tests.planted.made_up import GPU, HEALTHY_S, calm, drifting, loop
 
@@ -166,6 +167,18 @@ def _making_all(share: float, seed: int) -> TrialResult:
     made = {"file": "log.py", "line": 7, "function": "Log.__iter__", "text": "if n % k != me:", "makes": ["parse"]}
     stream = {"iterable_dataset": True, "splits_stream": True, "skipped_samples": made}
     return loop(seed, means, facts={**_LOADS, "cpu_count": 2, "num_workers": 4, **stream}, quantities=used)
+
+
+def _busy(share: float, seed: int) -> TrialResult:
+    """Two workers on two cores compute for this part of both, and the loop's thread lacks a core as long."""
+    window = float(_steady(loop(seed)).wall_ns.sum()) / 1e9
+    used = {"workers_cpu_s": 2.1 * share * window, "process_cpu_s": (1 - share) * window, "other_cpu_s": 0.0}
+    seen = {"loop_run_delay_share": share, "loop_cpu_share": 1 - share, "measured_wall_s": window}
+    place = CodePlace(file="data.py", line=7, function="Data.__getitem__", text="return rng.choice(9, p=self.p)")
+    path = CodePath(phase="loading", places=(0,), looks=200)
+    seen_at = CodeSamples(places=(place,), paths=(path,), interval_s=0.025, rare_interval_s=0.1, cpu_s=0.0)
+    result = loop(seed, facts={**_LOADS, "cpu_count": 2, "num_workers": 2}, quantities=used | seen)
+    return dataclasses.replace(result, worker_code=seen_at)
 
 
 # -- host, optimizer, compute
@@ -416,6 +429,7 @@ DOSES: tuple[Dose, ...] = (
     Dose(code="INP006", limit="more_bytes", severity=INFO, build=lambda times, seed: _cold(2.0, seed, times=times)),
     *shares("INP008", _handing_over, info_share=INFO, warn_share=WARNING),
     *shares("INP009", _making_all, info_share=INFO, warn_share=WARNING),
+    *shares("INP010", _busy, info_share=INFO, warn_share=WARNING),
     *shares("XFR001", _of(Phase.TRANSFER, **_F16), info_share=INFO, warn_share=WARNING, critical_share=CRITICAL),
     Dose(code="XFR002", limit="info_share", build=_of(Phase.TRANSFER, **_F16), severity=INFO),
     Dose(code="HST001", limit="empty_rate", build=_launching, scale="room"),

@@ -61,6 +61,7 @@ WITHOUT: Mapping[str, str] = {
     "INP007 robbed_share": _LOOK,
     "INP007 crowded_share": _LOOK,
     "INP008 timed_share": "names the cause; its shares are dosed",
+    "INP010 waits": "from there on another rule speaks; its shares are dosed",
     "HST001 lead_share": _SECOND,
     "HST001 agreement": _SECOND,
     "HST001 waits_share": "makes a remark of a warning: another cause of the same",

@@ -68,7 +68,8 @@ def _texts(line: CodeShare, width: int) -> list[str]:
 def _numbers(line: CodeShare) -> tuple[str, str, str]:
     low, high = line.share.low, line.share.high
     ends = "" if low is None or high is None else f"{percent(low)} to {percent(high)}"
-    return percent(line.share.value), ends, line.phase.replace("_", " ")
+    phase = line.phase.replace("_", " ")
+    return percent(line.share.value), ends, f"{phase}, in workers" if line.in_workers else phase
 
 
 def _where(line: CodeShare, diagnosis: Diagnosis) -> str:

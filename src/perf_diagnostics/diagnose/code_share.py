@@ -32,6 +32,9 @@ class CodeShare:
     Where the time is spread over several lines of one function, ``share``, ``looks`` and ``called`` are those of all
     of them, ``within`` has each one, in the order of the file, and ``place`` is the one with the most.
 
+    Of lines that loader workers load at (``in_workers``) the share is that of the loop's wait for them, divided as the
+    workers' time on batches is; the training's thread was at none of them.
+
     ``below`` are the lines that were at work where this one had called functions of the user's own, the one with the
     most first.
     """
@@ -47,6 +50,7 @@ class CodeShare:
     entry: CodePlace | None = None
     entry_share: float | None = None
     below: tuple[LineShare, ...] = ()
+    in_workers: bool = False
 
     @property
     def below_entry(self) -> float:

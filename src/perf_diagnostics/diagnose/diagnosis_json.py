@@ -93,6 +93,7 @@ def _line(line: CodeShare) -> dict[str, Json]:
         "called": line.called,
         "callers": [_place(caller) for caller in line.callers],
         "phase": line.phase,
+        "in_workers": line.in_workers,
         "share": line.share.value,
         "low": line.share.low,
         "high": line.share.high,

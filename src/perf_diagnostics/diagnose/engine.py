@@ -8,6 +8,7 @@ from pathlib import Path
 
 from perf_diagnostics.diagnose.asking import Placed, answered, ask_all, void_trials
 from perf_diagnostics.diagnose.code.code_shares import all_code_shares, claimed_lines
+from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.deep import (
     WINDOWS_ALONE,
     Window,
@@ -102,7 +103,7 @@ def diagnose(
         would_decide=would_decide(ordered, primary) if unsaid else "",
         tried=tried,
         waterfall=opened,
-        lines=() if about is None else all_code_shares(about),
+        lines=() if about is None else all_code_shares(about, _lines_named(ordered, primary)),
         looks=0 if about is None or about.result.code is None else about.result.code.looks,
         takes_settings=not run.of_own_training,
         framework=framework_of(run),
@@ -148,6 +149,11 @@ def _with_lines(placed: Sequence[Placed], sound: SweepFacts) -> list[Placed]:
         lines = () if about is None else claimed_lines(item.finding, about)
         told.append(dataclasses.replace(item, finding=dataclasses.replace(item.finding, lines=lines)))
     return told
+
+
+def _lines_named(placed: Sequence[Placed], label: str | None) -> list[CodeShare]:
+    """All lines that findings about this group name."""
+    return [line for item in placed if item.group in (None, label) for line in item.finding.lines]
 
 
 def _trial_about(sound: SweepFacts, label: str | None) -> TrialFacts | None:

@@ -48,12 +48,17 @@ def explain(code: str, rules: Sequence[Rule | AnyTraceRule] = PAGES) -> str:
 
 
 def nearest(code: str, rules: Sequence[Rule | AnyTraceRule] = PAGES) -> tuple[Rule | AnyTraceRule, ...]:
-    """The rules that ``code`` may mean: three of a like code at most, else its family, else three of a like name."""
+    """The rules that ``code`` may mean: three of a like code at most (first INP001 for ``INP1``), else its family, else
+    three of a like name.
+    """
     wanted = code.strip().lower()
     by_code, by_name = {rule.code.lower(): rule for rule in rules}, {rule.name: rule for rule in rules}
     family = wanted.rstrip("0123456789")
+    number = wanted[len(family) :].lstrip("0")
+    same = [word for word in by_code if number and word.rstrip("0123456789") == family and word.endswith(f"0{number}")]
+    close = [*dict.fromkeys((*same, *difflib.get_close_matches(wanted, by_code, n=3)))]
     for words, alike in (
-        (by_code, difflib.get_close_matches(wanted, by_code, n=3)),
+        (by_code, close[:3]),
         (by_code, [word for word in by_code if family and word.rstrip("0123456789") == family]),
         (by_name, difflib.get_close_matches(wanted, by_name, n=3)),
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -117,6 +117,8 @@ class MarkedLoop:
         #: Whether torch.utils.checkpoint was called, and what that is seen by.
         self._checkpoints = False
         self._patches = ExitStack()
+        #: Looks in the workers that a framework starts for a pass, until their first batch comes.
+        self._workers_start: AbstractContextManager[None] | None = None
         #: What a framework knows about its training: facts, and the type its mixed precision computes in.
         self.more_facts: dict[str, Json] = {}
         self.autocast: torch.dtype | None = None
@@ -236,8 +238,17 @@ class MarkedLoop:
         try:
             self.probe.epoch = epoch
             self._loader_begins(loader)
+            self._workers_started()
+            self._workers_start = self.recording.worker_looks.in_workers_of(loader)
+            self._workers_start.__enter__()
         except FAULTS as fault:
             self._shield.take(fault)
+
+    def _workers_started(self) -> None:
+        """Those of the pass are there."""
+        if self._workers_start is not None:
+            begun, self._workers_start = self._workers_start, None
+            begun.__exit__(None, None, None)
 
     def pass_ended(self) -> None:
         """The wait that has just ended brought no batch."""
@@ -257,7 +268,8 @@ class MarkedLoop:
                 self._loader_begins(loader)
             except FAULTS as fault:
                 self._shield.take(fault)
-            iterator = iter(loader)
+            with self.recording.worker_looks.in_workers_of(loader):
+                iterator = iter(loader)
         finally:
             self.ends(DATA_WAIT, raised=False)
         return Timed(iterator, self)
@@ -272,6 +284,8 @@ class MarkedLoop:
         if self._off:
             return
         try:
+            if self._workers_start is not None:
+                self._workers_started()
             probe = self.probe
             if probe._running:
                 probe._mark(probe._clock() + AT[NEXT_BATCH])
@@ -291,6 +305,7 @@ class MarkedLoop:
         self._ended = self._off = True
         self.probe.state.active = False
         self.recording.break_off(outcome, reason)
+        self._workers_started()
         self._patches.close()
         self.gradients.stop()
         self._describe()

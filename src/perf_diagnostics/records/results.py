@@ -79,7 +79,7 @@ class TrialResult:
     are gone, or the outcome); ``steady`` is false where the warm-up could not be shown to be over. ``facts`` holds
     plain values about the workload (parameters, optimizer class, loader settings), ``provenance`` names the clock or
     counter behind each family of numbers. ``code`` says where in the user's own code the time went, where that was
-    looked at.
+    looked at, and ``worker_code`` where the loader's workers spent their time on batches.
     """
 
     trial: Trial
@@ -97,6 +97,7 @@ class TrialResult:
     stop_reason: str = ""
     steady: bool = True
     code: CodeSamples | None = None
+    worker_code: CodeSamples | None = None
 
     def quantity(self, name: str) -> Quantity | None:
         """The quantity of that name, or None if it was not measured."""

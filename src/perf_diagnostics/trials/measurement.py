@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from perf_diagnostics.measure.code.code_watch import CodeWatch
+from perf_diagnostics.measure.code.worker_looks import WorkerLooks
 from perf_diagnostics.measure.environment import with_threads_of_now
 from perf_diagnostics.measure.host import memory
 from perf_diagnostics.measure.host.processor_units import bfloat16_units
@@ -183,12 +184,16 @@ class _Measuring:
         between_blocks()
         self.measured = loop.measured
         code = CodeWatch(_CLOCK, notes.observations) if self.own_code else None
+        worker_looks = WorkerLooks(notes.observations)
+        if self.own_code:
+            training_step.look_in_workers(worker_looks.in_workers_of)
         counters = Counters(loop, device, training_step, peaks, probe=probe, code=code, observations=notes.observations)
         try:
             loop.run()
         finally:
             step_memory.close()
             counters.finish(notes)
+            notes.worker_code = worker_looks.samples()
             notes.facts |= gradients.facts
             _clocks(probe, notes)
         if self.measured.outcome is Outcome.COMPLETED and self.measured.steady_steps and not trial.role:
@@ -269,6 +274,7 @@ class _Measuring:
             stop_reason=measured.stop_reason or str(self.outcome),
             steady=measured.steady,
             code=notes.code,
+            worker_code=notes.worker_code,
         )
         return Measurement(result, measured.parts, measured.window_ns, measured.window_steps, self.idle_window_ns)
 

@@ -17,6 +17,7 @@ class Notes:
     provenance: dict[str, str] = field(default_factory=dict)
     observations: Observations = field(default_factory=Observations)
     code: CodeSamples | None = None
+    worker_code: CodeSamples | None = None
 
     def quantity(self, name: str, value: float | None, unit: str, source: str) -> None:
         if value is not None:

@@ -46,6 +46,7 @@ from perf_diagnostics.workloads.workload import Training
 _NAME = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)", re.ASCII)
 _KEYWORDS = ("settings", "options", "seed")
 _PARTS = ("model", "optimizer", "loader", "loss_fn")
+_ORDER = f"The order is {', '.join(_PARTS)}; or give a mapping with these keys."
 
 
 @dataclass(frozen=True)
@@ -130,11 +131,17 @@ class CustomWorkload:
             ("optimizer", optimizer, torch.optim.Optimizer),
         ):
             if not isinstance(value, kind):
-                raise WorkloadError(f"{self.name} returned as {part} a {type(value).__name__}, not a {kind.__name__}.")
+                raise WorkloadError(
+                    f"{self.name} returned as {part} a {type(value).__name__}, not a {kind.__name__}. {_ORDER}"
+                )
         if not hasattr(loader, "__iter__"):
-            raise WorkloadError(f"{self.name} returned as loader a {type(loader).__name__}, which has no batches.")
+            raise WorkloadError(
+                f"{self.name} returned as loader a {type(loader).__name__}, which has no batches. {_ORDER}"
+            )
         if loss_fn is not None and not callable(loss_fn):
-            raise WorkloadError(f"{self.name} returned as loss_fn a {type(loss_fn).__name__}, which cannot be called.")
+            raise WorkloadError(
+                f"{self.name} returned as loss_fn a {type(loss_fn).__name__}, which cannot be called. {_ORDER}"
+            )
         return model, optimizer, loader, loss_fn
 
 

@@ -38,9 +38,9 @@ CODE = CodeSamples(
 
 
 def test_a_result_keeps_where_its_time_went() -> None:
-    result = dataclasses.replace(trial_of(), code=CODE)
+    result = dataclasses.replace(trial_of(), code=CODE, worker_code=dataclasses.replace(CODE, cpu_s=0.5))
     again = codec.decode(TrialResult, codec.encode(result), where="result.json")
-    assert again.code == CODE
+    assert again.code == CODE and again.worker_code == result.worker_code
     assert again.code.looks == 10
     assert [again.code.seconds(path) for path in again.code.paths] == pytest.approx([0.375, 0.025])
 

@@ -81,12 +81,20 @@ def code_shares(
     share = None if looks is None else ask(host_share, facts, phase)
     if looks is None or share is None:
         return ()
-    code, whole_s = looks.code, looks.whole_s
-    loop = Loop.of(code)
-    least_s = _PART_OF_PHASE * whole_s
-    chosen = [
-        Way.of(path, code) for path in looks.paths if path.places and (not part or path.part == part) and seen_so(path)
+    ways = [
+        Way.of(path, looks.code)
+        for path in looks.paths
+        if path.places and (not part or path.part == part) and seen_so(path)
     ]
+    return divided_looks(looks, ways, phase, share, by_function=deep and phase in _TOLD_INSIDE)
+
+
+def divided_looks(
+    looks: PhaseLooks, chosen: Sequence[Way], phase: str, share: float, *, by_function: bool
+) -> tuple[CodeShare, ...]:
+    """A share of the step, divided among the lines of these looks; ``by_function`` as :func:`.divided` has it."""
+    whole_s, loop = looks.whole_s, Loop.of(looks.code)
+    least_s = _PART_OF_PHASE * whole_s
     found: list[CodeShare] = []
 
     def of_step(ways: Sequence[Way]) -> Interval:
@@ -94,7 +102,7 @@ def code_shares(
         least = looks.proportion(seconds_of(way for way in ways if not way.late))
         return Interval(most.value, least.low, most.high, most.n).scaled(share)
 
-    for part_of in divided(chosen, 0, loop, least_s, by_function=deep and phase in _TOLD_INSIDE):
+    for part_of in divided(chosen, 0, loop, least_s, by_function=by_function):
         for called, inside in loop.called(part_of.ways, least_s):
             interval = of_step(inside)
             if interval.high is not None and interval.high >= LEAST_SHARE:
@@ -148,9 +156,18 @@ def _looks(ways: Sequence[Way]) -> int:
     return sum(way.looks for way in ways)
 
 
-def all_code_shares(facts: TrialFacts) -> tuple[CodeShare, ...]:
-    """The lines that the step's time goes to, over all phases, the one with most of it first."""
-    found = [one for phase in ALL_PHASES for one in code_shares(facts, phase)]
+def all_code_shares(facts: TrialFacts, named: Sequence[CodeShare] = ()) -> tuple[CodeShare, ...]:
+    """The lines that the step's time goes to, over all phases, the one with most of it first.
+
+    Where findings have ``named`` lines of loader workers, and the loop waits for what these do, they stand for the line
+    at which it does.
+    """
+    theirs = [*dict.fromkeys(one for one in named if one.in_workers)]
+    if theirs:
+        waits = ask(host_share, facts, Phase.DATA_WAIT) or 0.0
+        theirs = [one for one in theirs if one.share.value <= waits]
+    phases = [phase for phase in ALL_PHASES if not (theirs and phase is Phase.DATA_WAIT)]
+    found = [*theirs, *(one for phase in phases for one in code_shares(facts, phase))]
     return tuple(sorted(found, key=lambda one: -one.share.value))
 
 

@@ -169,7 +169,8 @@ def called_from(line: CodeShare, diagnosis: Diagnosis) -> str:
 
 def _beside(line: CodeShare, diagnosis: Diagnosis) -> str:
     callers, called = called_from(line, diagnosis), called_unsaid(line)
-    return "".join(f", {part}" for part in (callers, f"calls {called}" if called else "") if part)
+    told = ("in the loader's workers" if line.in_workers else "", callers, f"calls {called}" if called else "")
+    return "".join(f", {part}" for part in told if part)
 
 
 def places(of: CodeShare, letters: int = _PLACE_LETTERS) -> str:
@@ -241,6 +242,8 @@ def callers_in_loop(line: CodeShare, diagnosis: Diagnosis) -> tuple[CodePlace, .
     Where the line of the loop is not known, the loop stands in the innermost of the functions that all lines of the
     diagnosis have in common: how it was called says nothing. Where there is one line only, the nearest caller is told.
     """
+    if line.in_workers:
+        return tuple(reversed(line.callers))
     if line.entry is not None:
         begins = line.callers.index(line.entry) if line.entry in line.callers else len(line.callers)
         return tuple(reversed(line.callers[begins:]))

@@ -103,6 +103,7 @@ from perf_diagnostics.diagnose.rules.inp006_cold_cache import ColdCache
 from perf_diagnostics.diagnose.rules.inp007_preprocessing_in_the_loop import PreprocessingInTheLoop
 from perf_diagnostics.diagnose.rules.inp008_worker_hand_over import WorkerHandOver
 from perf_diagnostics.diagnose.rules.inp009_skipped_samples import SkippedSamples
+from perf_diagnostics.diagnose.rules.inp010_busy_workers import BusyWorkers
 from perf_diagnostics.diagnose.rules.mem001_memory_pressure import MemoryPressure
 from perf_diagnostics.diagnose.rules.mem002_fragmentation import Fragmentation
 from perf_diagnostics.diagnose.rules.mem003_allocator_retries import AllocatorRetries
@@ -165,6 +166,7 @@ RULES: tuple[Rule, ...] = (
     PreprocessingInTheLoop(),
     WorkerHandOver(),
     SkippedSamples(),
+    BusyWorkers(),
     TransferBound(),
     PageableCopies(),
     ManySmallCopies(),

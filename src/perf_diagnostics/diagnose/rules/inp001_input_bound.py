@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.code.code_shares import code_shares
+from perf_diagnostics.diagnose.code.worker_lines import worker_library, worker_shares
 from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.facts import processor, run_delay
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
@@ -118,7 +119,7 @@ class InputBound:
             name=self.name,
             family=self.family,
             severity=found.severity,
-            summary=_summary(share, loading) + says,
+            summary=_summary(share, loading) + _in_a_library(facts, loading) + says,
             scope=facts.label,
             evidence=(
                 evidence("exposed data wait", share, "%", limit=found.limit),
@@ -128,7 +129,7 @@ class InputBound:
             recoverable=_gain(facts, left, loading),
             confidence=confidence(tier, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.DATA_WAIT): share.value},
-            lines=_drawn_at(facts, share, loading),
+            lines=_drawn_at(facts, share, loading) or _loaded_at(facts, share, loading),
             symptom_of=("INP004", "INP005", "INP008", "INP009", "CPU001", "CPU003", "MEM006"),
         )
 
@@ -282,6 +283,23 @@ def _drawn_at(facts: TrialFacts, share: Interval, loading: Loading) -> tuple[Cod
             of_phase=draws.draws.value,
         ),
     )
+
+
+def _loaded_at(facts: TrialFacts, share: Interval, loading: Loading) -> tuple[CodeShare, ...]:
+    """The lines at which workers make the batches that the loop waits for; none where these were there in time."""
+    return worker_shares(facts, share.value) if _made_late(loading) else ()
+
+
+def _in_a_library(facts: TrialFacts, loading: Loading) -> str:
+    """The library's function in which they do, where most of it is in no line of the user's own."""
+    found = worker_library(facts) if _made_late(loading) else None
+    return "" if found is None else f" For {percent(found[1])} of it the workers are in {found[0]}."
+
+
+def _made_late(loading: Loading) -> bool:
+    """Whether workers make the batches that the loop waits for too slowly."""
+    in_time = loading.starts or loading.draws or loading.lay_ready or loading.hands_over or loading.rushed
+    return bool(loading.workers) and not in_time
 
 
 def _numbers(facts: TrialFacts, loading: Loading, *, computing_share: float) -> tuple[Evidence, ...]:

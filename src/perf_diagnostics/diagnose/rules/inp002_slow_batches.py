@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.code.worker_lines import worker_shares
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.loaders.loading import Loading
@@ -91,6 +92,7 @@ class SlowBatches:
             remedies=_remedies(facts, loading),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.DATA_WAIT): wait.value},
+            lines=worker_shares(facts, wait.value) if loading.workers else (),
             symptom_of=("INP001",),
         )
 

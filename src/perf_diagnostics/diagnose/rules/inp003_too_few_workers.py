@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.code.worker_lines import worker_shares
 from perf_diagnostics.diagnose.facts import run_delay
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity, Share
@@ -128,6 +129,7 @@ class TooFewWorkers:
                 thin=facts.thin,
             ),
             claims={str(Phase.DATA_WAIT): wait.value},
+            lines=worker_shares(facts, wait.value) if loading.workers else (),
             # That it waits is the fault, and this is what mends it; where one of the others is why, not even that.
             symptom_of=("INP001", "INP004", "INP005", "INP008", "INP009", "CPU001", "CPU003", "MEM006"),
         )

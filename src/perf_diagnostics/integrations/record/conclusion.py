@@ -15,6 +15,7 @@ from perf_diagnostics.integrations.record import not_shown
 from perf_diagnostics.integrations.record.training_folder import TrainingFolder
 from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
 from perf_diagnostics.measure.code.code_watch import CodeWatch
+from perf_diagnostics.measure.code.worker_looks import WorkerLooks
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Gap, Json, Outcome, Quantity, StepTable, Trial, TrialResult
 from perf_diagnostics.records.energies import RankEnergy
@@ -45,6 +46,7 @@ class Conclusion:
     disk: TrainingFolder
     readings: SteadyReadings
     code: CodeWatch
+    worker_looks: WorkerLooks
     exchanges: Exchanges
     observations: Observations
     course: Course
@@ -74,6 +76,7 @@ class Conclusion:
             stop_reason=stop_reason,
             steady=steady,
             code=self.code.samples(),
+            worker_code=self.worker_looks.samples(),
         )
 
     def so_far(self, trial: Trial) -> TrialResult:
@@ -94,6 +97,7 @@ class Conclusion:
             started_at=self.disk.started_at.isoformat(timespec="milliseconds"),
             steady=False,
             code=self.code.samples(),
+            worker_code=self.worker_looks.samples(),
         )
 
     def rank_energy(self) -> RankEnergy | None:

@@ -20,6 +20,7 @@ from perf_diagnostics.integrations.record.flush_times import FlushTimes
 from perf_diagnostics.integrations.record.training_folder import WARM_UP_STEPS, TrainingFolder, nobody
 from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
 from perf_diagnostics.measure.code.code_watch import CodeWatch
+from perf_diagnostics.measure.code.worker_looks import WorkerLooks
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.steps.device_clock import EventSource
 from perf_diagnostics.records import Outcome, Run, TrialResult
@@ -100,6 +101,8 @@ class Recording:
         self._disk = TrainingFolder(results_dir, name, about, describe=describe, observations=observations)
         self._readings = SteadyReadings(about, observations, clock)
         self._code = CodeWatch(clock, observations)
+        #: Looks in the loader's workers; whoever starts them asks for it.
+        self.worker_looks = WorkerLooks(observations)
         self._pid = os.getpid()
         self._began_ns = self._ended_ns = 0
         self._times = FlushTimes()
@@ -110,6 +113,7 @@ class Recording:
             disk=self._disk,
             readings=self._readings,
             code=self._code,
+            worker_looks=self.worker_looks,
             exchanges=self.exchanges,
             observations=observations,
             course=self._course,

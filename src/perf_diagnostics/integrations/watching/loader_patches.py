@@ -253,6 +253,9 @@ def _timed_pass(watch: Watch, loader: Any, make: Callable[[Any], Any]) -> Any:
     except FAULTS as fault:
         watch.fails(fault)
     try:
+        if watch.pass_trains:
+            with watch.recording.worker_looks.in_workers_of(loader):
+                return make(loader)
         return make(loader)
     finally:
         try:

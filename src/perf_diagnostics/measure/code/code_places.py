@@ -30,20 +30,22 @@ class CodePlaces:
 
     def place(self, code: CodeType, line: int) -> CodePlace:
         """A line of this code."""
+        return self.named(code.co_filename, code.co_qualname, line)
+
+    def named(self, file_name: str, function: str, line: int) -> CodePlace:
+        """The same, by the names that the code has."""
         person = self._person = self._person or Person.here()
-        file = Path(code.co_filename)
-        shown = _cell(code.co_filename) or (
-            file.relative_to(self._folder) if file.is_relative_to(self._folder) else file
-        )
-        at = (code.co_filename, line)
+        file = Path(file_name)
+        shown = _cell(file_name) or (file.relative_to(self._folder) if file.is_relative_to(self._folder) else file)
+        at = (file_name, line)
         if at not in self._texts:
             self._texts[at] = masked_text(linecache.getline(*at).strip(), person)[:_MOST_TEXT]
         return CodePlace(
             file=person.removed_from(str(shown)),
             line=line,
-            function=code.co_qualname,
+            function=function,
             text=self._texts[at],
-            kinds=kinds_in(self._texts[at], self._kinds_of(code.co_filename)),
+            kinds=kinds_in(self._texts[at], self._kinds_of(file_name)),
         )
 
     def _kinds_of(self, file: str) -> dict[str, str]:

@@ -93,6 +93,7 @@ class CodeSampling:
         thread: whose stack, by ``threading.get_ident()``.
         thread_cpu: CPU time of the thread that looks, in ns.
         lock: how Python's lock is asked for; None: as any thread does.
+        part_of: gives the frames of a walk that count, or None where that look sees nothing; default: all count.
     """
 
     def __init__(
@@ -103,7 +104,9 @@ class CodeSampling:
         *,
         thread_cpu: Callable[[], int] = time.thread_time_ns,
         lock: PromptLock | None = None,
+        part_of: Callable[[Walk], Walk | None] | None = None,
     ) -> None:
+        self._part_of = part_of
         self._clock = clock
         self._watched = thread
         self._thread_cpu = thread_cpu
@@ -174,7 +177,11 @@ class CodeSampling:
         if self._lock is not None:
             self._lock.saw(threads)
         at_ns, late = self._moment(now)
-        seen = _Seen(at_ns, now, (codes, places), self._rare, late, weight)
+        walk = (codes, places) if self._part_of is None else self._part_of((codes, places))
+        if walk is None:
+            self._looks += 1
+            return
+        seen = _Seen(at_ns, now, walk, self._rare, late, weight)
         self._seen.append(seen)  # in one go: the loop's thread may take the list at any moment before
         self._looks += 1
 

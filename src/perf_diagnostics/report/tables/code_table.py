@@ -73,7 +73,7 @@ def _row(line: CodeShare, diagnosis: Diagnosis, longest: float) -> CodeRow:
     callers = [place(caller) for caller in callers_in_loop(line, diagnosis)]
     return CodeRow(
         line=line,
-        phase=PHASE_NAMES[Phase(line.phase)],
+        phase=f"{PHASE_NAMES[Phase(line.phase)]}{', in workers' if line.in_workers else ''}",
         share=percent(line.share.value),
         ends="" if low is None or high is None else f"{100 * low:.1f} to {100 * high:.1f}",
         length=line.share.value / longest if longest > 0 else 0.0,

@@ -93,6 +93,7 @@ def _encode_result(result: TrialResult) -> dict[str, Json]:
         "provenance": plain(dict(result.provenance), "provenance"),
         "environment": encode(result.environment),
         **({} if result.code is None else {"code": encode_code(result.code)}),
+        **({} if result.worker_code is None else {"worker_code": encode_code(result.worker_code)}),
     }
 
 
@@ -209,6 +210,7 @@ def _decode_result(fields: Fields) -> TrialResult:
         stop_reason=fields.text("stop_reason", ""),
         steady=fields.flag("steady", default=True),
         code=decode_code(fields.part("code")) if "code" in fields.values else None,
+        worker_code=decode_code(fields.part("worker_code")) if "worker_code" in fields.values else None,
     )
 
 

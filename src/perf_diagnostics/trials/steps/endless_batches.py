@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from perf_diagnostics.errors import WorkloadError
@@ -18,18 +19,20 @@ class EndlessBatches:
         self._source = source
         self._on_epoch = on_epoch
         self._epoch = 0
+        #: Around the begin of each pass, in which a loader starts its workers.
+        self.around_start: Callable[[Iterable[Any]], AbstractContextManager[None]] = lambda _: nullcontext()
         self._iterator: Iterator[Any] | None = None
 
     def __next__(self) -> Any:
         if self._iterator is None:
-            self._iterator = iter(self._source)
+            self._iterator = self._begun()
         try:
             return next(self._iterator)
         except StopIteration:
             pass
         self._epoch += 1
         self._on_epoch(self._epoch)
-        restarted = iter(self._source)
+        restarted = self._begun()
         # Not "the same iterator as before": a DataLoader with persistent workers resets and returns the one it has.
         if restarted is self._source:
             raise WorkloadError(
@@ -43,3 +46,7 @@ class EndlessBatches:
             raise WorkloadError(
                 "The data gave no batch: is the dataset smaller than the batch size, with drop_last=True?"
             ) from None
+
+    def _begun(self) -> Iterator[Any]:
+        with self.around_start(self._source):
+            return iter(self._source)

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -66,6 +67,10 @@ class TrainingStep:
         self._never_cleared = [parameter for parameter in self._graphed if id(parameter) not in cleared]
         #: Parameters whose gradients lie in memory of their own.
         self._taken: set[int] = set()
+
+    def look_in_workers(self, around_start: Callable[[object], AbstractContextManager[None]]) -> None:
+        """Have this around the start of the loader's workers."""
+        self._batches.around_start = around_start
 
     def __call__(self) -> None:
         """One optimizer step: ``accumulation_steps`` batches forward and backward, then the update."""

@@ -1,0 +1,223 @@
+"""Where loader workers spend their time on batches: looks at each worker's stack, from a thread of its own in it.
+
+A worker is a process that was forked off the training's; what it saw it leaves in memory that both share
+(:mod:`.shared_notes`). A look counts while the worker fetches a batch; one that waits for something to do is not at
+work. The frames below that, which a forked process has from its parent, are none of its own. Workers that are started
+in another way (``spawn``, ``forkserver``) know nothing of this, and load as they always do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import Any
+
+from torch.utils.data._utils import fetch
+from torch.utils.data._utils import worker as torchs
+
+from perf_diagnostics.measure.code.code_places import CodePlaces
+from perf_diagnostics.measure.code.code_sampling import INTERVAL_NS, RARE_INTERVAL_NS, CodeSampling
+from perf_diagnostics.measure.code.code_watch import wanted
+from perf_diagnostics.measure.code.own_code import OwnCode
+from perf_diagnostics.measure.code.shared_notes import SharedNotes
+from perf_diagnostics.measure.code.stacks import Stack, Walk
+from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.measure.pausing_thread import PausingThread
+from perf_diagnostics.records import CodePath, CodePlace, CodeSamples
+
+SIGNAL = "worker_lines"
+
+#: The phase of what a worker does for a batch.
+LOADING = "loading"
+
+#: Workers with a place of their own; of more than these some share one, where the later one's note stands.
+_MOST_WORKERS = 64
+
+#: Bytes of a worker's note; ways to stand that do not fit are left out, the rarest first.
+_NOTE_BYTES = 48 * 1024
+
+#: How long a worker looks before it first tells what it saw; each time twice as long, up to the second one.
+_TELLS_FIRST_NS = 100_000_000
+_TELLS_EVERY_NS = 1_000_000_000
+
+#: A way to stand: whether the look was late, the lines (file, function, line; the outermost first), and what they call.
+_Way = tuple[bool, tuple[tuple[str, str, int], ...], tuple[str, ...], tuple[str, ...]]
+
+#: Of each way how many looks, and rare ones.
+_Seen = dict[_Way, tuple[int, int]]
+
+_FETCHES = frozenset(kind.fetch.__code__ for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher))
+
+
+def of_a_batch(walk: Walk, loop: CodeType) -> Walk | None:
+    """The frames of a worker that have to do with the batch that it makes; None while it makes none.
+
+    Args:
+        walk: all frames, the innermost first.
+        loop: the code of torch's own loop in a worker, below which all frames are those of the process that forked.
+    """
+    codes, places = walk
+    end = codes.index(loop) if loop in codes else len(codes)
+    begins = next((at for at in range(end - 1, -1, -1) if codes[at] in _FETCHES), None)
+    return None if begins is None else (codes[: begins + 1], places[: begins + 1])
+
+
+class WorkerLooks:
+    """Looks in the workers that are started for a training; see the module.
+
+    Args:
+        observations: where it is noted why there is nothing.
+    """
+
+    def __init__(self, observations: Observations) -> None:
+        self._observations = observations
+        self._notes: SharedNotes | None = None
+        self._places = CodePlaces(with_kinds=True)
+
+    @contextlib.contextmanager
+    def in_workers_of(self, loader: object) -> Iterator[None]:
+        """Workers that are started within look, until they end, where this loader has any. Torch finds their loop by
+        its name, which is that of the plain one again afterwards, and in processes that are not forked.
+        """
+        with contextlib.ExitStack() as patched:
+            with self._observations.guard(SIGNAL):
+                if getattr(loader, "num_workers", 0) and wanted():
+                    self._notes = self._notes or SharedNotes(_MOST_WORKERS, _NOTE_BYTES)
+                    plain = torchs._worker_loop
+                    torchs._worker_loop = _looked_at(plain, self._notes)
+                    patched.callback(setattr, torchs, "_worker_loop", plain)
+            yield
+
+    def samples(self) -> CodeSamples | None:
+        """What all workers have seen so far; None where that is nothing."""
+        found: CodeSamples | None = None
+        if self._notes is not None:
+            with self._observations.guard(SIGNAL):
+                found = self._named(self._notes)
+        return found
+
+    def _named(self, notes: SharedNotes) -> CodeSamples | None:
+        seen: _Seen = {}
+        for place in range(notes.places):
+            for way, looks in _told(notes.read(place)).items():
+                _add(seen, way, *looks)
+        if not seen:
+            return None
+        numbers: dict[CodePlace, int] = {}
+        paths = []
+        for (late, lines, calls, via), (often, rare) in sorted(seen.items(), key=lambda one: -sum(one[1])):
+            places = tuple(
+                numbers.setdefault(self._places.named(file, function, line), len(numbers))
+                for file, function, line in lines
+            )
+            paths.append(
+                CodePath(phase=LOADING, late=late, places=places, calls=calls, via=via, looks=often, rare=rare)
+            )
+        return CodeSamples(
+            places=tuple(numbers),
+            paths=tuple(paths),
+            interval_s=INTERVAL_NS / 1e9,
+            rare_interval_s=RARE_INTERVAL_NS / 1e9,
+            cpu_s=0.0,
+        )
+
+
+def _looked_at(loop: Callable[..., Any], notes: SharedNotes) -> Callable[..., Any]:
+    """A worker's loop that is looked at."""
+    signature, code, parent = inspect.signature(loop), inspect.unwrap(loop).__code__, os.getpid()
+
+    @functools.wraps(loop)
+    def looked_at(*args: Any, **kwargs: Any) -> Any:
+        telling: _Telling | None = None
+        if os.getpid() != parent:
+            with Observations().guard(SIGNAL):
+                number = signature.bind(*args, **kwargs).arguments["worker_id"]
+                telling = _Telling(notes, number % notes.places, code)
+                telling.start()
+        try:
+            return loop(*args, **kwargs)
+        finally:
+            if telling is not None:
+                telling.stop()
+
+    return looked_at
+
+
+class _Telling:
+    """Looks at the thread that makes this, in a worker, and tells now and then what it saw."""
+
+    def __init__(self, notes: SharedNotes, place: int, loop: CodeType) -> None:
+        self._notes = notes
+        self._place = place
+        self._seen = _told(notes.read(place))  # by the worker of the pass before
+        self._sampling = CodeSampling(
+            time.perf_counter_ns, OwnCode(), threading.get_ident(), part_of=lambda walk: of_a_batch(walk, loop)
+        )
+        self._after_ns = _TELLS_FIRST_NS
+        self._tells_ns = time.perf_counter_ns() + self._after_ns
+        self._thread = PausingThread(self._tick, Observations(), SIGNAL)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The worker ends."""
+        with Observations().guard(SIGNAL):
+            if self._thread.stop():
+                self._tell()
+
+    def _tick(self) -> int:
+        wait_ns = self._sampling.tick()
+        if time.perf_counter_ns() >= self._tells_ns:
+            self._tell()
+            self._after_ns = min(2 * self._after_ns, _TELLS_EVERY_NS)
+            self._tells_ns = time.perf_counter_ns() + self._after_ns
+        return wait_ns
+
+    def _tell(self) -> None:
+        looks = self._sampling.take()
+        stacks = self._sampling.stacks
+        for look in looks:
+            way = _way(stacks[look.stack], late=look.late)
+            _add(self._seen, way, *((0, look.weight) if look.rare else (look.weight, 0)))
+        if looks:
+            self._notes.write(self._place, _note(self._seen))
+
+
+def _add(seen: _Seen, way: _Way, looks: int, rare: int) -> None:
+    before = seen.get(way, (0, 0))
+    seen[way] = before[0] + looks, before[1] + rare
+
+
+def _way(stack: Stack, *, late: bool) -> _Way:
+    lines = tuple((code.co_filename, code.co_qualname, line) for code, line in reversed(stack.lines))
+    return late, lines, stack.calls, stack.via
+
+
+def _note(seen: _Seen) -> bytes:
+    """What was seen, as far as it fits."""
+    told, left = [], _NOTE_BYTES - 2
+    for way, looks in sorted(seen.items(), key=lambda one: -sum(one[1])):
+        one = json.dumps([way, looks])
+        left -= len(one) + 2
+        if left < 0:
+            break
+        told.append(one)
+    return f"[{', '.join(told)}]".encode()
+
+
+def _told(note: bytes) -> _Seen:
+    if not note:
+        return {}
+    seen: _Seen = {}
+    for (late, lines, calls, via), (looks, rare) in json.loads(note):
+        way = bool(late), tuple((file, function, line) for file, function, line in lines), tuple(calls), tuple(via)
+        seen[way] = looks, rare
+    return seen

@@ -1,0 +1,46 @@
+"""Notes in memory that forked processes share."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from perf_diagnostics.measure.code.shared_notes import SharedNotes
+
+
+def test_a_note_is_the_latest_one_of_its_place() -> None:
+    notes = SharedNotes(3, 10)
+    notes.write(1, b"longer one")
+    notes.write(1, b"short")
+    notes.write(2, b"")
+    assert [notes.read(place) for place in range(3)] == [b"", b"short", b""]
+
+
+def test_what_a_forked_process_writes_is_there_when_it_is_gone() -> None:
+    notes = SharedNotes(2, 100)
+    child = os.fork()
+    if child == 0:
+        notes.write(1, b"from the child")
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert notes.read(1) == b"from the child" and notes.read(0) == b""
+
+
+@pytest.mark.parametrize(("place", "note"), [(2, b"x"), (-1, b"x"), (0, b"12345678901")])
+def test_what_has_no_room_is_refused(place: int, note: bytes) -> None:
+    notes = SharedNotes(2, 10)
+    notes.write(0, b"before")
+    with pytest.raises(ValueError, match=f"a note of {len(note)} bytes for place {place} of 2"):
+        notes.write(place, note)
+    assert notes.read(0) == b"before" and notes.read(1) == b""
+
+
+def test_a_torn_note_is_none() -> None:
+    notes = SharedNotes(1, 10)
+    notes.write(0, b"whole")
+    notes._memory[8:9] = b"W"  # the next one, of which only this was written
+    assert notes.read(0) == b""
+    notes._memory[0:4] = b"\xff\xff\xff\xff"
+    assert notes.read(0) == b""

@@ -1,0 +1,156 @@
+"""Looks at the stacks of loader workers: which frames count, what they tell, and that nobody else is touched."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data._utils import fetch, worker
+
+from perf_diagnostics.measure.code import worker_looks
+from perf_diagnostics.measure.code.worker_looks import WorkerLooks, of_a_batch
+from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.records import CodeSamples
+
+
+def rests(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+class Rows(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 120
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        rests(0.004)
+        rests(0.001)
+        return torch.zeros(3)
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for _ in range(120):
+            rests(0.004)
+            yield torch.zeros(3)
+
+
+def looked_at(data: Any, *, passes: int = 1, **how: Any) -> tuple[CodeSamples | None, Observations]:
+    observations = Observations()
+    looks = WorkerLooks(observations)
+    loader = DataLoader(data, batch_size=4, **how)
+    for _ in range(passes):
+        with looks.in_workers_of(loader):
+            batches = iter(loader)
+        assert len(list(batches)) == 30
+    return looks.samples(), observations
+
+
+def by_line(code: CodeSamples) -> dict[tuple[str, ...], int]:
+    """Looks by the texts of the lines on the way."""
+    found: dict[tuple[str, ...], int] = {}
+    for path in code.paths:
+        way = tuple(code.places[number].text for number in path.places)
+        found[way] = found.get(way, 0) + path.looks + path.rare
+    return found
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+def test_a_workers_lines_are_told_without_those_of_the_process_that_it_was_forked_from(passes: int) -> None:
+    code, observations = looked_at(Rows(), num_workers=1, passes=passes)
+    assert code is not None and not observations.gaps
+    seen = by_line(code)
+    long, short = ("rests(0.004)", "time.sleep(seconds)"), ("rests(0.001)", "time.sleep(seconds)")
+    # 120 times 5 ms, looked at every 25 ms on average, are 24 looks a pass; what ended workers saw is kept.
+    assert seen[long] >= 8 * passes and seen[long] > seen.get(short, 0)
+    assert all(way[:1] in ((), ("rests(0.004)",), ("rests(0.001)",), ("return torch.zeros(3)",)) for way in seen)
+    assert {place.function for place in code.places} <= {"Rows.__getitem__", "rests"}
+    assert {path.phase for path in code.paths} == {"loading"}
+
+
+def test_of_a_stream_the_lines_of_its_generator_are_told() -> None:
+    code, _ = looked_at(Stream(), num_workers=1)
+    assert code is not None
+    assert by_line(code)["rests(0.004)", "time.sleep(seconds)"] >= 8
+
+
+def test_each_worker_has_its_say() -> None:
+    code, _ = looked_at(Rows(), num_workers=2)
+    assert code is not None and code.looks >= 16
+
+
+def test_a_loader_without_workers_and_workers_that_idle_tell_nothing() -> None:
+    assert looked_at(TensorDataset(torch.zeros(120)), num_workers=0)[0] is None
+    looks = WorkerLooks(Observations())
+    loader = DataLoader(TensorDataset(torch.zeros(120)), batch_size=4, num_workers=1, persistent_workers=True)
+    with looks.in_workers_of(loader):
+        batches = iter(loader)
+    list(batches)
+    time.sleep(1.2)
+    code = looks.samples()
+    assert code is None or code.looks <= 3  # of some 40
+
+
+def test_turned_off_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERF_DIAGNOSTICS_CODE", "0")
+    assert looked_at(Rows(), num_workers=1)[0] is None
+
+
+def test_torchs_loop_is_its_own_again_and_is_found_by_its_name_meanwhile() -> None:
+    plain: Callable[..., Any] = worker._worker_loop
+    looks = WorkerLooks(Observations())
+    loader = DataLoader(Rows(), num_workers=1)
+    with pytest.raises(KeyError), looks.in_workers_of(loader):
+        assert worker._worker_loop is not plain
+        # As for a process that is spawned, which has torch's own under this name.
+        named = pickle.dumps(worker._worker_loop)
+        raise KeyError
+    assert worker._worker_loop is plain and pickle.loads(named) is plain
+
+
+def test_samples_come_and_errors_are_raised_as_without_looks() -> None:
+    class Broken(Rows):
+        def __getitem__(self, index: int) -> torch.Tensor:
+            if index == 6:
+                raise LookupError("row 6")
+            return torch.full((1,), index)
+
+    looks = WorkerLooks(Observations())
+    loader = DataLoader(Broken(), batch_size=4, num_workers=1)
+    with looks.in_workers_of(loader):
+        batches = iter(loader)
+    assert next(batches).flatten().tolist() == [0, 1, 2, 3]
+    with pytest.raises(LookupError, match="row 6"):
+        next(batches)
+
+
+def test_what_fails_in_a_worker_costs_its_lines_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_looks, "_way", lambda *_given, **_more: 1 / 0)
+    code, observations = looked_at(Rows(), num_workers=1)
+    assert code is None and not observations.gaps
+
+
+def test_a_note_that_is_too_long_loses_its_rarest_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_looks, "_NOTE_BYTES", 400)
+    seen: Any = {(False, (("a.py", "f", line),), ("torch.stack",), ()): (line, 1) for line in range(1, 30)}
+    note = worker_looks._note(seen)
+    told = worker_looks._told(note)
+    assert len(note) <= 400 and len(json.loads(note)) == len(told) >= 4
+    assert sorted(told.values(), reverse=True) == [(line, 1) for line in range(29, 29 - len(told), -1)]
+    assert all(seen[way] == looks for way, looks in told.items())
+
+
+def test_frames_count_from_the_fetch_of_a_batch_inwards() -> None:
+    loop, get = worker._worker_loop.__code__, fetch._MapDatasetFetcher.fetch.__code__
+    own, main = rests.__code__, test_frames_count_from_the_fetch_of_a_batch_inwards.__code__
+    assert of_a_batch(([own, get, loop, main], [1, 2, 3, 4]), loop) == ([own, get], [1, 2])
+    assert of_a_batch(([own, loop, main], [1, 2, 3]), loop) is None
+    # A worker that was forked within a fetch of the main process waits for something to do.
+    assert of_a_batch(([own, loop, get, main], [1, 2, 3, 4]), loop) is None
+    # A data set that reads another one by a loader: all of it is for the outer batch.
+    assert of_a_batch(([own, get, own, get, loop], [1, 2, 3, 4, 5]), loop) == ([own, get, own, get], [1, 2, 3, 4])

@@ -30,6 +30,7 @@ _MORE: dict[str, dict[str, Json]] = {
     "fft_lengths": {"shape": [2879], "length": 2879, "instead": 2880},
     "slow_indexing": {"shape": [3000, 64], "form": "index", "rows": 40_000},
     "sorted_for_few": {"shape": [64, 4096], "size": 4096, "count": 10, "instead": "topk"},
+    "inverted_matrices": {"shape": [480, 480], "columns": 1},
     "parts_one_by_one": {"shape": [256, 48, 128], "dim": 1, "parts": 48, "single": True},
     "chosen_afterwards": {"shape": [32], "part": 0.9},
     "applied_one_by_one": {"shape": [128, 8000], "together": 24.0, "rows": 16, "weights": 1},
@@ -92,6 +93,7 @@ DOSES: tuple[Dose, ...] = (
     *_doses("CMP049", "applied_one_by_one"),
     *_doses("CMP050", "slow_indexing"),
     *_doses("CMP051", "sorted_for_few"),
+    *_doses("CMP053", "inverted_matrices"),
     *_doses("CMP052", "parts_one_by_one"),
     Dose(
         code="CMP041",

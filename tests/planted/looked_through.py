@@ -28,6 +28,7 @@ _COMPOSED = (
     "CMP050",
     "CMP051",
     "CMP052",
+    "CMP053",
 )
 
 #: What generates lies outside of all phases, as HST006 may say.
@@ -295,6 +296,16 @@ PLANTS = (
         "a script that sorts all likenesses to read the eight largest",
         dose="64 rows of 4,096 numbers",
         steps=(250, 1200),
+        slower_by=1.3,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP053",
+        "whitened-by-inverse",
+        "whitened-by-solve",
+        "a script that inverts a covariance to multiply 64 rows by it",
+        dose="320 by 320 numbers",
+        steps=(200, 400),
         slower_by=1.3,
     ),
     _plant(

@@ -160,6 +160,14 @@ def test_a_recurrence_is_told_as_one() -> None:
     assert one["passes"] == 24 and one["recurs"] is True and one["together"] == 1
 
 
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+def test_torchs_own_recurrence_is_called_once(kind: type[nn.Module]) -> None:
+    model, head, x = kind(WIDTH, WIDTH, batch_first=True), nn.Linear(WIDTH, 1), torch.randn(4, 40, WIDTH)
+    assert told(lambda: head(model(x)[0]).mean(), model, head) == []
+    (one,) = told(lambda: by_sample(head(model(x)[0])[0], 40), model, head)
+    assert one["passes"] == 40 and one["function"] == "by_sample"
+
+
 def test_a_loop_in_a_recurrence_is_one_of_which_some_passes_can_be_one() -> None:
     """A conditional random field's forward algorithm, tag by tag: those of a position need nothing of each other."""
     tags, positions = 6, 24

@@ -320,6 +320,23 @@ class Nearest(torch.nn.Module):
         return self.last(near)
 
 
+class Whitened(torch.nn.Module):
+    """Classes by features whose covariance is taken out: it is inverted, or (``solves``) solved for the features."""
+
+    def __init__(self, solves):
+        super().__init__()
+        self.solves = solves
+        self.inner, self.last = torch.nn.Linear(256, 320), torch.nn.Linear(320, 10)
+        self.root = torch.nn.Parameter(torch.randn(320, 320) / 18)
+
+    def forward(self, x):
+        features = self.inner(x)
+        covariance = self.root @ self.root.T + torch.eye(320)
+        if self.solves:
+            return self.last(torch.linalg.solve(covariance, features.T).T)
+        return self.last(features @ torch.inverse(covariance))
+
+
 class Steps(torch.nn.Module):
     """A recurrence over 64 places of 256 numbers; ``one_by_one``: its inputs are taken by x[:, t]."""
 
@@ -339,6 +356,8 @@ class Steps(torch.nn.Module):
 
 
 MODELS = {
+    "whitened-by-inverse": lambda: Whitened(solves=False),
+    "whitened-by-solve": lambda: Whitened(solves=True),
     "steps-one-by-one": lambda: Steps(one_by_one=True),
     "steps-at-once": lambda: Steps(one_by_one=False),
     "nearest-by-sort": lambda: Nearest(sorts=True),

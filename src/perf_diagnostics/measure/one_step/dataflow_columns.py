@@ -21,6 +21,10 @@ _BEGINS_BACKWARD = torch.autograd.__file__
 
 _MOST_FRAMES = 400
 
+#: What calls one operator of torch's for a whole sequence, of which each step is operators of its own.
+_SEQUENCES = frozenset(kind.forward.__code__ for kind in (torch.nn.RNN, torch.nn.LSTM, torch.nn.GRU))
+_IN_A_SEQUENCE = -2
+
 Line = tuple[CodeType, int]
 
 
@@ -34,22 +38,26 @@ class Stacks:
         self.stacks: list[tuple[tuple[Line, ...], bool]] = []
 
     def here(self) -> tuple[int, int]:
-        """The number of the way that led to where this is called, and which instruction of its last line did; or -1."""
+        """The number of the way that led to where this is called, and which instruction of its last line did; -1 where
+        none did, and less for one whose call goes through a sequence inside of torch (:data:`_SEQUENCES`).
+        """
         frame: FrameType | None = sys._getframe(1)
         lines: list[Line] = []
-        direct, instruction = True, -1
+        direct, instruction, sequence = True, -1, False
         for _ in range(_MOST_FRAMES):
             if frame is None:
                 break
             code = frame.f_code
             kind = self._own.kind_of(code.co_filename)
             if kind is Kind.OWN:
-                instruction = instruction if lines else frame.f_lasti
+                if not lines:
+                    instruction = _IN_A_SEQUENCE - frame.f_lasti if sequence else frame.f_lasti
                 lines.append((code, frame.f_lineno))
             elif kind is Kind.STARTER:
                 break
             elif not lines and kind is Kind.LIBRARY:
                 direct &= code.co_filename.startswith(_TORCH) and code.co_filename != _BEGINS_BACKWARD
+                sequence |= code in _SEQUENCES
             frame = frame.f_back
         way = tuple(reversed(lines)), direct
         number = self._numbers.get(way)
@@ -174,7 +182,7 @@ class Columns:
     def of_one_call(self, row: int, other: int) -> bool:
         """Whether one call in the user's own code asked for both: who wrote it has nothing of what lies between."""
         same = self.stack[row] == self.stack[other] and self.instruction[row] == self.instruction[other]
-        return same and self.instruction[row] >= 0
+        return same and self.instruction[row] != -1
 
     def used(self) -> array[int]:
         """For each row whether what it gave reached anything: a root, or a row that is used itself."""

@@ -21,6 +21,7 @@ from perf_diagnostics.measure.one_step.earlier_graph import EarlierGraph
 from perf_diagnostics.measure.one_step.fft_lengths import FftLengths
 from perf_diagnostics.measure.one_step.fixed_work import FixedWork
 from perf_diagnostics.measure.one_step.half_precision import HalfPrecision
+from perf_diagnostics.measure.one_step.inverted_matrices import InvertedMatrices
 from perf_diagnostics.measure.one_step.more_rows import MoreRows
 from perf_diagnostics.measure.one_step.operator_graph import OperatorGraph
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
@@ -49,6 +50,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
     graph = OperatorGraph()
     outside, unread, more_rows = OutsideOfTorch(at, lines), UnreadParts(graph, lines), MoreRows(graph, lines)
     one_by_one, partly_sorted = AppliedOneByOne(graph, lines), PartlySorted(graph, lines)
+    inverted = InvertedMatrices(graph, lines)
     return [
         StepTotals(),
         FixedWork(trained),
@@ -66,6 +68,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         FftLengths(graph, lines),
         SlowIndexing(graph, lines),
         partly_sorted,
+        inverted,
         PartsOneByOne(graph, lines),
         DerivativesApart(graph, lines),
         ChosenAfterwards(graph, lines),
@@ -75,7 +78,9 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         WeightPenalties(graph, trained, lines),
         outside,
         unread,
-        StepDataflow(Storages(at, map(memory, trained)), outside, (unread, more_rows, one_by_one, partly_sorted)),
+        StepDataflow(
+            Storages(at, map(memory, trained)), outside, (unread, more_rows, one_by_one, partly_sorted, inverted)
+        ),
         SinglePrecision(lines),
         *([HalfPrecision()] if bfloat16_units() else []),
         RecurrentAgain(),

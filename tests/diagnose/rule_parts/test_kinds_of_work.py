@@ -113,6 +113,18 @@ def test_outputs_that_a_trainer_puts_together_are_told_where_they_take_most(kept
     assert work is not None and work.kind.name == kind
     assert ("preprocess_logits_for_metrics" in work.kind.remedy.says) is (kept > 50)
     assert work.kind.asks_a_model is (kept < 50)
+    told = work.kind.remedy if kept > 50 else work.against_keeping[0]
+    assert "preprocess_logits_for_metrics" in told.says
+    assert work.says == (kind if kept > 50 else "evaluation, 45 % of it keeping its outputs")
+    answer = TimeOutsidePhases().check(facts(seen(7, kept, EVALUATE, KEEP), forward, seen(7, 4)))
+    assert isinstance(answer, Finding) and "preprocess_logits_for_metrics" in answer.remedies[0].says
+    assert len(answer.remedies) == (1 if kept > 50 else 2)
+
+
+@pytest.mark.parametrize(("kept", "told"), [(10, False), (20, True)])
+def test_what_an_evaluation_keeps_is_told_from_a_fifth_of_it_on(kept: int, told: bool) -> None:
+    work = kind_of_work(facts(seen(7, kept, EVALUATE, KEEP), seen(7, 80, EVALUATE, MODULE)), "other")
+    assert work is not None and ("keeping its outputs" in work.says) is told and len(work.against_keeping) == told
 
 
 def test_several_lines_add_up_and_half_of_the_phase_is_needed() -> None:

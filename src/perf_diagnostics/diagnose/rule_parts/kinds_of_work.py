@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perf_diagnostics.diagnose.code.code_ways import OURS, Loop, Way, seconds_of
 from perf_diagnostics.diagnose.code.phase_looks import PhaseLooks
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Remedy
+from perf_diagnostics.diagnose.wording import percent
 from perf_diagnostics.records import CodePath, CodePlace, CodeSamples, Phase
 
 #: The part of ``other`` between a batch and its forward.
@@ -187,17 +188,36 @@ _TAKES_IN = re.compile(r"(?:torchmetrics|torcheval|ignite\.metrics)\..*\.update$
 #: What no loss is computed with.
 _CHORES = (_SAVING, _LOGGING, _PICTURES, _IMAGES, _TEXT)
 
+#: From this part of an evaluation on what it keeps is told. A judgement.
+_WORTH_SAYING = 0.2
+
 #: In their order: what an evaluation logs or saves is that first.
 KINDS = (_READING, _SAVING, _LOGGING, _PICTURES, _IMAGES, _METRICS, _NETWORK, _COPYING, _KEEPING, _EVALUATING)
 
 
 @dataclass(frozen=True)
 class Work:
-    """The kind of most of a phase's time: the part of it, and the line of the loop with most of that."""
+    """The kind of most of a phase's time: the part of it, and the line of the loop with most of that.
+
+    Of an evaluation ``keeping`` is the part of that in which its outputs are kept.
+    """
 
     kind: KindOfWork
     part: float
     line: CodePlace
+    keeping: float = 0.0
+
+    @property
+    def says(self) -> str:
+        """``evaluation``, or ``evaluation, 45 % of it keeping its outputs``."""
+        return (
+            f"{self.kind.name}{f', {percent(self.keeping)} of it keeping its outputs' if self.against_keeping else ''}"
+        )
+
+    @property
+    def against_keeping(self) -> tuple[Remedy, ...]:
+        """What to try beside what is tried against the kind."""
+        return (_KEEPING.remedy,) if self.keeping >= _WORTH_SAYING else ()
 
 
 def kind_inside(path: CodePath, code: CodeSamples) -> KindOfWork | None:
@@ -269,8 +289,15 @@ def kind_of_work(
         found = by_kind.get(kind.name, [])
         seconds = sum(one for one, _ in found)
         if found and seconds >= LEAST_PART * left_s:
-            return Work(kind, seconds / looks.whole_s, max(found, key=lambda one: one[0])[1])
+            most = max(found, key=lambda one: one[0])[1]
+            keeping = _kept_s(by_line, [line for _, line in found]) if kind is _EVALUATING else 0.0
+            return Work(kind, seconds / looks.whole_s, most, keeping / seconds)
     return None
+
+
+def _kept_s(by_line: Mapping[CodePlace, Sequence[Way]], lines: Sequence[CodePlace]) -> float:
+    """The time at these lines in which an evaluation's outputs are kept."""
+    return seconds_of(way for line in lines for way in by_line[line] if _does(way, _KEEPING))
 
 
 def _kind_of(ways: Sequence[Way], kinds: Sequence[KindOfWork]) -> KindOfWork | None:

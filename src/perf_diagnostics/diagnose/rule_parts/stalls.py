@@ -186,7 +186,7 @@ def against(facts: TrialFacts, phase: Phase | None, lost_ns: Float64) -> tuple[R
     seen, whose = kind_of_work(facts, Phase.OTHER), whose_work(facts, Phase.OTHER)
     if seen is not None:
         asked = model_asked(facts) if seen.kind.asks_a_model else None
-        return _with_calls(asked, lost_ns, (seen.kind.remedy,))
+        return (*seen.against_keeping, *_with_calls(asked, lost_ns, (seen.kind.remedy,)))
     return _with_calls(model_asked(facts), lost_ns, _by_function(facts) if whose is None else whose.remedies)
 
 

@@ -145,6 +145,7 @@ class TimeOutsidePhases:
             scope=facts.label,
             evidence=tuple(numbers),
             remedies=(
+                *(work.against_keeping if rest and work is not None else ()),
                 *(_remedies(facts, work, whose, busy=busy, on_batches=not by_line) if rest else ()),
                 *(() if method is None else method.remedies),
             ),
@@ -285,7 +286,7 @@ def _kind(
     robbed: bool,
 ) -> str:
     if work is not None:
-        return f"; {percent(work.part)} of that is {work.kind.name} ({work.line.file}:{work.line.line})"
+        return f"; {percent(work.part)} of that is {work.says} ({work.line.file}:{work.line.line})"
     if whose is not None:
         return f"; {whose.says}"
     if computing is None:

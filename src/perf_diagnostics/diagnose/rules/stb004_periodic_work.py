@@ -114,7 +114,7 @@ class PeriodicWork:
             outside = outside and not wanted
             work = kind_of_work(facts, phase, known) if outside else None
             if work is not None:
-                where += f", mostly {work.kind.name}"
+                where += f", mostly {work.says}"
             whose = whose_work(facts, phase, known) if outside and work is None else None
             if whose is not None:
                 where += f"; {whose.says.replace(' of that ', ' of what is outside ', 1)}"

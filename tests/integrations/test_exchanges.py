@@ -63,6 +63,23 @@ def test_so_many_that_the_count_stops_at_ten_have_a_lower_end_at_least() -> None
 
 
 @pytest.mark.usefixtures("group")
+@pytest.mark.parametrize("sends", [True, False])
+def test_buffers_are_told_that_are_sent_before_each_forward(sends: bool) -> None:
+    norm = torch.nn.BatchNorm1d(4)
+    norm.register_buffer("table", torch.zeros(10, 4))
+    ddp = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(4, 4), norm))
+    ddp.broadcast_buffers = sends  # by that name in all versions
+    exchanges = Exchanges(Observations())
+    exchanges.modules = lambda: [ddp]
+    for step in range(3):
+        ddp(torch.ones(2, 4)).sum().backward()
+        exchanges.look(step + 1)
+    told = {name: value for name, value in exchanges.facts().items() if "buffer" in name}
+    sent = {"ddp_buffer_bytes": 160 + 2 * 16 + 8, "ddp_largest_buffer": "1.table", "ddp_largest_buffer_bytes": 160}
+    assert told == (sent if sends else {})
+
+
+@pytest.mark.usefixtures("group")
 def test_one_that_was_in_use_before_is_counted_from_here_on() -> None:
     facts = trained(5, before=3).facts()
     assert facts["exchanges_per_step_least"] == facts["exchanges_per_step_most"] == 1

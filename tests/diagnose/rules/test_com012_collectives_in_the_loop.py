@@ -108,6 +108,10 @@ def test_buffers_are_advised_against_only_where_forward_waits() -> None:
         found = check(CollectivesInTheLoop(), of_ranks(*[rank({}, {phase: 0.03})] * 2))
         assert isinstance(found, Finding)
         assert any("broadcast_buffers=False" in remedy.says for remedy in found.remedies) is advised
+    known = {"ddp_buffer_bytes": 31e6, "ddp_largest_buffer": "items.table", "ddp_largest_buffer_bytes": 30e6}
+    found = check(CollectivesInTheLoop(), of_ranks(*[rank({}, {Phase.FORWARD: 0.03})] * 2, facts=known))
+    assert isinstance(found, Finding)
+    assert found.remedies[0].says.endswith("Here that is 31 MB, 30 MB of it items.table.")
 
 
 def test_a_barrier_between_a_batch_and_its_forward_prepares_nothing() -> None:

@@ -19,7 +19,7 @@ from perf_diagnostics.diagnose.statistics.intervals import Interval, ratio_inter
 from perf_diagnostics.diagnose.wording import percent, percent_between
 from perf_diagnostics.records import ALL_PHASES, Float64, Phase
 
-_BUFFERS = Remedy(
+_BUFFERS = (
     "DistributedDataParallel(…, broadcast_buffers=False) (in a newer torch forward_sync_buffers=False), where the "
     "ranks' buffers need not be alike in each step: otherwise all of them (tables, masks, batch normalisation's "
     "statistics) are sent before each forward."
@@ -106,7 +106,7 @@ class CollectivesInTheLoop:
             + (f"{RANKS_MAY_WAIT_FOR_CORES} Most steps wait {percent(surely.value)}." if crowded else ""),
             scope=facts.label,
             evidence=numbers,
-            remedies=(_BUFFERS, _METRICS, _BARRIER) if mostly is Phase.FORWARD else (_METRICS, _BARRIER),
+            remedies=(_against_buffers(facts), _METRICS, _BARRIER) if mostly is Phase.FORWARD else (_METRICS, _BARRIER),
             recoverable=recoverable(dataclasses.replace(share, low=surely.low), self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
             claims={str(phase): part for phase, part in by_phase.items()},
@@ -115,6 +115,16 @@ class CollectivesInTheLoop:
 
 
 _PHASES = tuple(phase for phase in ALL_PHASES if phase is not Phase.BACKWARD)
+
+
+def _against_buffers(facts: TrialFacts) -> Remedy:
+    """Not to send them, with how much they are where that is known."""
+    size, largest = ask(facts.number, "ddp_buffer_bytes"), ask(facts.number, "ddp_largest_buffer_bytes")
+    name = facts.result.facts.get("ddp_largest_buffer")
+    if size is None or largest is None or not isinstance(name, str):
+        return Remedy(_BUFFERS)
+    most = f", {largest / 1e6:.3g} MB of it {name}" if largest < size else f", {name}"
+    return Remedy(f"{_BUFFERS} Here that is {size / 1e6:.3g} MB{most}.")
 
 
 def _in_most_steps(waits_ns: Float64, ranks: RankFacts) -> Interval:

@@ -38,6 +38,22 @@ _COLUMNS = ("exchange_ns", "exchange_hidden_ns")
 _NEVER = 2**62
 
 
+def _sent_buffers(ddp: Any) -> dict[str, Json]:
+    """The buffers that DDP broadcasts before each forward: their bytes, and the largest one; empty without any."""
+    left_out = getattr(ddp, "parameters_to_ignore", ())
+    if not ddp.broadcast_buffers:
+        return {}
+    sizes = {name: one.numel() * one.element_size() for name, one in ddp.module.named_buffers() if name not in left_out}
+    if not sum(sizes.values()):
+        return {}
+    largest = max(sizes, key=lambda name: sizes[name])
+    return {
+        "ddp_buffer_bytes": sum(sizes.values()),
+        "ddp_largest_buffer": largest,
+        "ddp_largest_buffer_bytes": sizes[largest],
+    }
+
+
 def _nobody() -> Iterable[torch.nn.Module]:
     return ()
 
@@ -63,6 +79,7 @@ class Exchanges:
         self._timed_any = False
         self._beside_buckets: int | None = None
         self._same_graph: bool | None = None
+        self._buffers: dict[str, Json] = {}
 
     def look(self, steps: int) -> None:
         """After so many steps: what has DDP written down? It tells of an exchange when the next one begins."""
@@ -97,6 +114,7 @@ class Exchanges:
         ddp = None if self._ddp is None else self._ddp()
         if ddp is None or steps <= _FIRST:
             return
+        self._buffers = self._buffers or _sent_buffers(ddp)
         if self._beside_buckets is None and not self._log.get("gradient_as_bucket_view"):
             self._beside_buckets = gradient_memory(ddp)
         if self._log.get("find_unused_parameters"):
@@ -169,7 +187,7 @@ class Exchanges:
             if value is not None:
                 found[fact] = value
         found["ddp_buckets_rebuilt"] = bool(log.get("has_rebuilt_buckets") or log.get("rebuilt_bucket_sizes"))
-        return found | self._exchanges_per_step()
+        return found | self._buffers | self._exchanges_per_step()
 
     def _exchanges_per_step(self) -> dict[str, Json]:
         """How many exchanges a step makes, between two ends: DDP writes its count down only where it also times."""

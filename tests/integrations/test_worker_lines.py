@@ -12,11 +12,17 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from perf_diagnostics import BottleneckReport, OwnLoop, attach
+from perf_diagnostics.measure.code import worker_looks
 from perf_diagnostics.records import CodeSamples, Run, TrialResult
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the frameworks, about themselves
 
 BATCH, BATCHES = 4, 50
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_looks, "INTERVALS_NS", (25_000_000, 100_000_000))
 
 
 class Trained(Dataset[dict[str, torch.Tensor]]):

@@ -23,6 +23,11 @@ def rests(seconds: float) -> None:
     time.sleep(seconds)
 
 
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_looks, "INTERVALS_NS", (25_000_000, 100_000_000))
+
+
 class Rows(Dataset[torch.Tensor]):
     def __len__(self) -> int:
         return 120

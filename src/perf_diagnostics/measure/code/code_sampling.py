@@ -94,6 +94,7 @@ class CodeSampling:
         thread_cpu: CPU time of the thread that looks, in ns.
         lock: how Python's lock is asked for; None: as any thread does.
         part_of: gives the frames of a walk that count, or None where that look sees nothing; default: all count.
+        intervals_ns: the mean time between two looks, first and after :data:`OFTEN_LOOKS`.
     """
 
     def __init__(
@@ -105,7 +106,9 @@ class CodeSampling:
         thread_cpu: Callable[[], int] = time.thread_time_ns,
         lock: PromptLock | None = None,
         part_of: Callable[[Walk], Walk | None] | None = None,
+        intervals_ns: tuple[int, int] = (INTERVAL_NS, RARE_INTERVAL_NS),
     ) -> None:
+        self._intervals_ns = intervals_ns
         self._part_of = part_of
         self._clock = clock
         self._watched = thread
@@ -141,7 +144,7 @@ class CodeSampling:
         if cpu_ns < self._last_cpu_ns:  # another thread looks now
             self._threads_before_ns += self._last_cpu_ns
         self._last_cpu_ns = cpu_ns
-        mean_ns = RARE_INTERVAL_NS if self._rare else INTERVAL_NS
+        mean_ns = self._intervals_ns[self._rare]
         if not self._draws:
             self._draws = [self._random.uniform(_LEAST, 2 - _LEAST) for _ in range(_DRAWS)]
         wait_ns = int(self._draws.pop() * mean_ns)

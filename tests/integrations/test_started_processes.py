@@ -442,7 +442,10 @@ UNTOUCHED = """
 
         def __getitem__(self, index):
             ours = sys.modules.get("perf_diagnostics.integrations.run_script")
-            return torch.tensor([ours is not None, len(__import__("threading").enumerate())])
+            threads = __import__("threading").enumerate()
+            # One looks at the lines of the others.
+            of_script = [one for one in threads if one.name != "perf_diagnostics readings"]
+            return torch.tensor([ours is not None, len(of_script)])
 
     if __name__ == "__main__":
         seen = torch.cat(list(DataLoader(Loaded(), batch_size=4, num_workers=2, multiprocessing_context=sys.argv[1])))

@@ -19,9 +19,6 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
-from torch.utils.data._utils import fetch
-from torch.utils.data._utils import worker as torchs
-
 from perf_diagnostics.measure.code.code_places import CodePlaces
 from perf_diagnostics.measure.code.code_sampling import CodeSampling
 from perf_diagnostics.measure.code.code_watch import wanted
@@ -57,7 +54,13 @@ _Way = tuple[bool, tuple[tuple[str, str, int], ...], tuple[str, ...], tuple[str,
 #: Of each way how many looks, and rare ones.
 _Seen = dict[_Way, tuple[int, int]]
 
-_FETCHES = frozenset(kind.fetch.__code__ for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher))
+
+@functools.cache
+def _fetches() -> frozenset[CodeType]:
+    """The code of torch's functions that make a batch."""
+    from torch.utils.data._utils import fetch
+
+    return frozenset(kind.fetch.__code__ for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher))
 
 
 def of_a_batch(walk: Walk, loop: CodeType) -> Walk | None:
@@ -69,7 +72,8 @@ def of_a_batch(walk: Walk, loop: CodeType) -> Walk | None:
     """
     codes, places = walk
     end = codes.index(loop) if loop in codes else len(codes)
-    begins = next((at for at in range(end - 1, -1, -1) if codes[at] in _FETCHES), None)
+    fetches = _fetches()
+    begins = next((at for at in range(end - 1, -1, -1) if codes[at] in fetches), None)
     return None if begins is None else (codes[: begins + 1], places[: begins + 1])
 
 
@@ -93,6 +97,8 @@ class WorkerLooks:
         with contextlib.ExitStack() as patched:
             with self._observations.guard(SIGNAL):
                 if getattr(loader, "num_workers", 0) and wanted():
+                    from torch.utils.data._utils import worker as torchs
+
                     self._notes = self._notes or SharedNotes(_MOST_WORKERS, _NOTE_BYTES)
                     plain = torchs._worker_loop
                     torchs._worker_loop = _looked_at(plain, self._notes)

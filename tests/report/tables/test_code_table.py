@@ -79,6 +79,15 @@ def test_the_note_says_what_was_looked_at_and_how_much_of_a_step_the_lines_hold(
     assert "What the host waits for on the device is seen at the line that waits; a short stretch of pure" in on_device
 
 
+def test_lines_of_workers_are_told_as_such() -> None:
+    theirs = dataclasses.replace(READ, in_workers=True, entry=None, entry_share=None)
+    told = report_of(diagnosis_of(waiting(theirs), theirs))
+    assert [row[0] for row in code_table(told).rows] == ["data wait, in workers"]
+    assert "the loop's wait for them stands, divided as samples of their own call stacks are." in code_table(told).note
+    assert "in the loader's workers" in render_markdown(told) and "in the loader's workers" in render_html(told)
+    assert "workers" not in code_table(report_of(WAITING)).note
+
+
 def test_the_note_says_why_an_interval_reaches_far_below_its_share() -> None:
     late = share(value=0.59, low=0.14, high=0.60)  # 45 points below, 1 above
     few = share(value=0.10, low=0.06, high=0.16)

@@ -163,6 +163,9 @@ def _note(arms: Sequence[Arm], diagnosis: Diagnosis) -> str:
         "length of each phase is measured, and the samples say which lines it was spent at. "
         + ("What the host waits for on the device is seen at the line that waits; a" if waits else "A")
         + " short stretch of pure Python is seen at the operation after it.",
+        "At lines of workers the loop's wait for them stands, divided as samples of their own call stacks are."
+        if any(line.in_workers for line in diagnosis.lines)
+        else "",
         why_far_below(diagnosis.lines),
         f"These lines hold {percent(told)} of a step; smaller ones are left out.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import io
 import json
 import re
@@ -84,7 +85,9 @@ def test_lines_of_workers_are_told_as_such() -> None:
     told = report_of(diagnosis_of(waiting(theirs), theirs))
     assert [row[0] for row in code_table(told).rows] == ["data wait, in workers"]
     assert "the loop's wait for them stands, divided as samples of their own call stacks are." in code_table(told).note
-    assert "in the loader's workers" in render_markdown(told) and "in the loader's workers" in render_html(told)
+    assert "in the loader's workers" in render_markdown(told) and "in the loader's workers" in html.unescape(
+        render_html(told)
+    )
     assert "workers" not in code_table(report_of(WAITING)).note
 
 

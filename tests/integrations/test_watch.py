@@ -120,7 +120,7 @@ def test_an_interactive_session_is_told_how_far_it_is_and_where_the_rest_is(
     with attach(model, optimizer, loader, results_dir=tmp_path, quiet=True) as seen:
         train(model, optimizer, loader)
         assert repr(seen) == "<Attached: steps so far: 8; .run has the records once it ended>"
-    assert repr(seen) == f"<Attached: steps: 8 in {seen.folder}; BottleneckReport.of(….run) reports on them>"
+    assert repr(seen) == f"<Attached: steps: 8 in {seen.folder}; BottleneckReport.of(its.run) is the report>"
     monkeypatch.setenv("PERF_DIAGNOSTICS_DISABLED", "1")
     with attach(model, optimizer, loader, results_dir=tmp_path) as off:
         assert repr(off) == "<Attached: PERF_DIAGNOSTICS_DISABLED is set, nothing is measured>"

@@ -124,6 +124,35 @@ class AnotherWayElseOne(Lines):
                     yield row
 
 
+class OneWayByAName(Lines):
+    by_file = True
+
+    def __iter__(self) -> Any:
+        (me, workers), by_file = worker(), self.by_file
+        if by_file:
+            for path in self.paths[me::workers]:
+                yield from map(parse, path.open(encoding="utf-8"))
+        else:
+            for n, row in enumerate(map(parse, self.paths[0].open(encoding="utf-8"))):
+                if n % workers == me:
+                    yield row
+
+
+class ParsesAllBothWays(Lines):
+    epoch = 0
+
+    def __iter__(self) -> Any:
+        me, workers = worker()
+        if self.epoch > 0:
+            for n, row in enumerate(map(parse, reversed([*self.paths[0].open(encoding="utf-8")]))):
+                if n % workers == me:
+                    yield row
+        else:
+            for n, row in enumerate(map(parse, self.paths[0].open(encoding="utf-8"))):
+                if n % workers == me:
+                    yield row
+
+
 class ParsesItsOwn(Lines):
     def rows(self) -> Any:
         for path in self.paths:
@@ -192,6 +221,7 @@ class Shuffled(IterableDataset[Any]):
         (ParsesAll, "if n % workers != me:"),
         (ParsesAllInAGenerator, "if n % info.num_workers == info.id:"),
         (ParsesAllByMap, "if me != n % workers:"),
+        (ParsesAllBothWays, "if n % workers == me:"),
         (ParsesAllWhereThereAreWorkers, "if n % info.num_workers != info.id:"),
     ],
 )
@@ -208,7 +238,16 @@ def test_samples_that_each_worker_makes_are_told_with_the_line_that_leaves_them_
 
 @pytest.mark.parametrize(
     "kind",
-    [ParsesItsOwn, ItsOwnFiles, SomeOfThem, Islice, OneWayOrAnother, OneWayElseAnother, AnotherWayElseOne],
+    [
+        ParsesItsOwn,
+        ItsOwnFiles,
+        SomeOfThem,
+        Islice,
+        OneWayOrAnother,
+        OneWayElseAnother,
+        AnotherWayElseOne,
+        OneWayByAName,
+    ],
 )
 def test_workers_that_make_their_own_are_not(kind: type[Lines]) -> None:
     assert "skipped_samples" not in loader_facts(DataLoader(kind([Path("a")]), num_workers=2))

@@ -61,7 +61,7 @@ class Attached:
         if self._watch.recording.result is None:
             return f"<{what}: steps so far: {self.steps}; .run has the records once it ended>"
         where = "" if self.folder is None else f" in {self.folder}"
-        return f"<{what}: steps: {self.steps}{where}; BottleneckReport.of(….run) reports on them>"
+        return f"<{what}: steps: {self.steps}{where}; BottleneckReport.of(its.run) is the report>"
 
 
 class Attaching(contextlib.ContextDecorator, contextlib.AbstractContextManager[Attached]):

@@ -58,7 +58,7 @@ def _skips(kind: type) -> dict[str, Json]:
             if not isinstance(loop, ast.For):
                 continue
             at, made_by = _left_out(loop, methods)
-            if at is not None and made_by and not _has_another_way(method, loop):
+            if at is not None and made_by and not _has_another_way(method, loop, methods):
                 return {
                     "file": file,
                     "line": first + at.lineno - 1,
@@ -79,7 +79,7 @@ def _left_out(loop: ast.For, methods: Mapping[str, ast.FunctionDef]) -> tuple[as
     return None, []
 
 
-def _has_another_way(method: ast.FunctionDef, loop: ast.For) -> bool:
+def _has_another_way(method: ast.FunctionDef, loop: ast.For, methods: Mapping[str, ast.FunctionDef]) -> bool:
     """Whether a setting decides if samples come out of this loop, or by another way that leaves none out.
 
     Whether there are workers at all (``info is None``) is no such setting: there are.
@@ -95,15 +95,18 @@ def _has_another_way(method: ast.FunctionDef, loop: ast.For) -> bool:
             others = branch.body
         else:
             continue
-        if any(isinstance(one, ast.Yield | ast.YieldFrom) for other in others for one in ast.walk(other)):
+        inside = [one for other in others for one in ast.walk(other)]
+        skips = any(isinstance(one, ast.For) and _left_out(one, methods)[0] is not None for one in inside)
+        if not skips and any(isinstance(one, ast.Yield | ast.YieldFrom) for one in inside):
             return True
     return False
 
 
 def _asks_for_none(test: ast.expr) -> bool:
-    return any(isinstance(one, ast.Constant) and one.value is None for one in ast.walk(test)) or (
-        isinstance(test, ast.Name) or (isinstance(test, ast.UnaryOp) and isinstance(test.operand, ast.Name))
-    )
+    """``info is None``, ``not worker_info``."""
+    asked = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else test
+    named = isinstance(asked, ast.Name) and ("info" in asked.id or "worker" in asked.id)
+    return named or any(isinstance(one, ast.Constant) and one.value is None for one in ast.walk(test))
 
 
 def _by_remainder(test: ast.expr) -> bool:

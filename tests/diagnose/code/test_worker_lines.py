@@ -68,6 +68,8 @@ def test_a_library_is_named_by_its_innermost_function_with_most_of_the_time() ->
     spread = samples(((), 40, LIBRARY), ((), 40, blur), ((GET,), 20, ("images.folder.Folder.__getitem__",)))
     assert worker_library(facts(spread)) == ("images.folder.Folder.__getitem__", pytest.approx(0.8))
     assert worker_library(facts(samples(((), 40, (FETCH,)), ((GET,), 60, LIBRARY)))) is None
+    late = dataclasses.replace(code, paths=(dataclasses.replace(code.paths[0], late=True), *code.paths[1:]))
+    assert worker_library(facts(late)) is None
 
 
 def test_they_stand_for_the_loops_line_where_it_waits_for_them() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -65,6 +66,17 @@ def by_line(code: CodeSamples) -> dict[tuple[str, ...], int]:
     return found
 
 
+class Computed(Rows):
+    """2 ms of Python, and a call that gives its lock away; handed over through files."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        number = 0
+        for one in range(40_000):
+            number += one % 7
+        time.sleep(0)
+        return torch.tensor(number)
+
+
 @pytest.mark.parametrize("passes", [1, 3])
 def test_a_workers_lines_are_told_without_those_of_the_process_that_it_was_forked_from(passes: int) -> None:
     code, observations = looked_at(Rows(), num_workers=1, passes=passes)
@@ -82,6 +94,59 @@ def test_of_a_stream_the_lines_of_its_generator_are_told() -> None:
     code, _ = looked_at(Stream(), num_workers=1)
     assert code is not None
     assert by_line(code)["rests(0.004)", "time.sleep(seconds)"] >= 8
+
+
+def test_plain_python_is_seen_where_it_stands_and_not_at_the_call_after_it() -> None:
+    code, _ = looked_at(Computed(), num_workers=1, passes=2)
+    assert code is not None
+    seen = {way[-1]: looks for way, looks in by_line(code).items() if way}
+    assert sum(seen.values()) >= 8
+    assert seen.get("time.sleep(0)", 0) + seen.get("return torch.tensor(number)", 0) <= sum(seen.values()) / 4
+
+
+def test_of_two_loaders_both_are_told() -> None:
+    looks = WorkerLooks(Observations())
+    loaders = [DataLoader(data, batch_size=4, num_workers=1) for data in (Rows(), Stream())]
+    begun = []
+    for loader in loaders:
+        with looks.in_workers_of(loader):
+            begun.append(iter(loader))
+    assert len(list(zip(*begun, strict=True))) == 30
+    code = looks.samples()
+    assert code is not None and {"Rows.__getitem__", "Stream.__iter__"} <= {place.function for place in code.places}
+
+
+def test_threads_that_start_workers_at_once_leave_torchs_loop_as_it_was() -> None:
+    plain, told = worker._worker_loop, list[int]()
+    both_in = threading.Barrier(2)
+
+    def starts(first: bool) -> None:
+        looks, loader = WorkerLooks(Observations()), DataLoader(Rows(), batch_size=4, num_workers=1)
+        with looks.in_workers_of(loader):
+            both_in.wait(30)
+            batches = iter(loader)
+            if first:
+                both_in.wait(30)
+        if not first:
+            both_in.wait(30)
+        list(batches)
+        code = looks.samples()
+        told.append(0 if code is None else code.looks)
+
+    threads = [threading.Thread(target=starts, args=(first,)) for first in (True, False)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(told) == 2 and min(told) >= 4
+    assert worker._worker_loop is plain
+
+
+def test_another_loaders_workers_that_start_meanwhile_are_left_alone() -> None:
+    looks, watched = WorkerLooks(Observations()), DataLoader(Rows(), batch_size=4, num_workers=1)
+    with looks.in_workers_of(watched):
+        assert len(list(DataLoader(Rows(), batch_size=4, num_workers=1))) == 30
+    assert looks.samples() is None
 
 
 def test_each_worker_has_its_say() -> None:

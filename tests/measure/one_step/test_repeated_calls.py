@@ -168,6 +168,21 @@ def test_torchs_own_recurrence_is_called_once(kind: type[nn.Module]) -> None:
     assert one["passes"] == 40 and one["function"] == "by_sample"
 
 
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+def test_torchs_own_recurrence_that_is_called_step_by_step_is_a_loop(kind: type[nn.Module]) -> None:
+    model, head, x = kind(WIDTH, WIDTH, batch_first=True), nn.Linear(WIDTH, 1), torch.randn(4, 40, WIDTH)
+
+    def step_by_step() -> torch.Tensor:
+        state, outs = None, []
+        for at in range(40):
+            out, state = model(x[:, at : at + 1], state)
+            outs.append(out)
+        return head(torch.cat(outs, 1)).mean()
+
+    (one,) = told(step_by_step, model, head)
+    assert one["function"].endswith("step_by_step") and one["passes"] >= 39
+
+
 def test_a_loop_in_a_recurrence_is_one_of_which_some_passes_can_be_one() -> None:
     """A conditional random field's forward algorithm, tag by tag: those of a position need nothing of each other."""
     tags, positions = 6, 24

@@ -48,6 +48,8 @@ def worker_library(facts: TrialFacts) -> tuple[str, float] | None:
     seconds: dict[str, float] = defaultdict(float)
     depths: dict[str, int] = {}
     for path in looks.paths:
+        if path.late:
+            continue  # it may have been at work outside of it until a moment before
         calls = [] if path.places else [name for name in path.calls if not name.startswith(_WAY)]
         for depth, name in enumerate(dict.fromkeys(calls)):
             seconds[name] += looks.code.seconds(path)

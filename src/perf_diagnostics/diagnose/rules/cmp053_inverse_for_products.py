@@ -33,8 +33,8 @@ class InverseForProducts:
         In a step of a loop or trial, which is none of those that count: inverses in forward and the loss
         (``torch.inverse``, ``torch.linalg.inv``) of which nothing is read but by matrix products, until they are let
         go. Once the step is over, inverting and multiplying by as many columns is tried beside
-        ``torch.linalg.solve``, with numbers by chance in the same shape, and, where backward reached it, with its
-        backward. What that saves of the time that both took in the step is told. On the CPU.
+        ``torch.linalg.solve`` in place of each product, with numbers by chance in the same shape, and, where backward
+        reached it, with its backward. What that saves of the time that both took in the step is told. On the CPU.
 
     Why it matters:
         An inverse is as much as solving for all columns of the identity, and its backward two products of whole
@@ -45,9 +45,10 @@ class InverseForProducts:
         ``torch.linalg.solve``, or one Cholesky factor for products and determinant.
 
     When it is wrong:
-        Where the product with the same inverse comes in several places, solve once for all columns, or keep a
-        factorisation (``torch.linalg.lu_factor``, ``lu_solve``): solving anew in each place is dearer. One step was
-        looked at; on a device nothing is tried, and compiled models are not looked at.
+        An inverse that is expanded over a batch of vectors is left alone; one product with all of them as rows is
+        cheaper than either. What no gradient goes through and the script still holds when the step is over may be read
+        in another one, and is not told. One step was looked at; on a device nothing is tried, and compiled models are
+        not looked at.
     """
 
     code: ClassVar[str] = "CMP053"

@@ -41,7 +41,7 @@ _NEVER = 2**62
 def _sent_buffers(ddp: Any) -> dict[str, Json]:
     """The buffers that DDP broadcasts before each forward: their bytes, and the largest one; empty without any."""
     left_out = getattr(ddp, "parameters_to_ignore", ())
-    if not ddp.broadcast_buffers:
+    if not getattr(ddp, "broadcast_buffers", False):
         return {}
     sizes = {name: one.numel() * one.element_size() for name, one in ddp.module.named_buffers() if name not in left_out}
     if not sum(sizes.values()):
@@ -89,6 +89,10 @@ class Exchanges:
                 self._note(steps, int(log.get("iteration", 0)), log)
         with self._observations.guard("ddp_gradients_beside_bytes"):
             self._look_at_options(steps)
+        with self._observations.guard("ddp_buffer_bytes"):
+            ddp = None if self._ddp is None else self._ddp()
+            if ddp is not None and not self._buffers:
+                self._buffers = _sent_buffers(ddp)
         self.next_look = self._when(steps)
 
     def _note(self, steps: int, iteration: int, log: Mapping[str, Any]) -> None:
@@ -114,7 +118,6 @@ class Exchanges:
         ddp = None if self._ddp is None else self._ddp()
         if ddp is None or steps <= _FIRST:
             return
-        self._buffers = self._buffers or _sent_buffers(ddp)
         if self._beside_buckets is None and not self._log.get("gradient_as_bucket_view"):
             self._beside_buckets = gradient_memory(ddp)
         if self._log.get("find_unused_parameters"):

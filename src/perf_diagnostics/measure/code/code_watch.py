@@ -43,7 +43,7 @@ def wanted() -> bool:
     return os.environ.get(OFF_VARIABLE, "").strip().lower() not in ("0", "false", "no")
 
 
-def _one_at_a_time() -> bool:
+def one_at_a_time() -> bool:
     """Whether Python has a lock; builds without one have been there since 3.13."""
     enabled: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
     return enabled
@@ -78,7 +78,7 @@ class CodeWatch:
             return
         with self._observations.guard(SIGNAL):
             watched, waits = threading.get_ident(), WaitLooks.of_this_thread(self._clock)
-            lock = PromptLock(watched) if _one_at_a_time() else None
+            lock = PromptLock(watched) if one_at_a_time() else None
             self._waits = waits
             self._sampling = CodeSampling(self._clock, OwnCode(), watched, lock=lock)
             tick = self._sampling.tick if waits is None else waits.before(self._sampling.tick)

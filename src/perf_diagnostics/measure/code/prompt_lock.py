@@ -13,6 +13,7 @@ only while there is none but the one that is looked at and our own, and only whe
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -44,10 +45,12 @@ class PromptLock:
 
     Args:
         watched: the thread that is looked at, by ``threading.get_ident()``.
+        unharmed: names of other threads that lose nothing if they get the lock sooner, as a regular expression.
     """
 
-    def __init__(self, watched: int) -> None:
+    def __init__(self, watched: int, *, unharmed: str = "(?!)") -> None:
         self._watched = watched
+        self._unharmed = re.compile(unharmed)
         self._threads: frozenset[int] = frozenset()
         self._alone = False
         self._shortened_s: float | None = None
@@ -70,8 +73,12 @@ class PromptLock:
         found = frozenset(threads)
         if found != self._threads:
             self._threads = found
-            unharmed = {one.ident for one in threading.enumerate() if not _may_notice(one)}
+            unharmed = {one.ident for one in threading.enumerate() if not self._may_notice(one)}
             self._alone = found <= {self._watched, threading.get_ident(), *unharmed}
+
+    def _may_notice(self, thread: threading.Thread) -> bool:
+        ours = thread.name.startswith(_OUR_THREADS) or type(thread).__name__ in _IDLE_THREADS
+        return not ours and self._unharmed.fullmatch(thread.name) is None
 
     def had(self) -> None:
         """We have the lock: the interval is again what it was, unless somebody else has set it meanwhile."""
@@ -97,10 +104,6 @@ class PromptLock:
             self._sleeps = _sleeps()
             sys.setswitchinterval(SHORT_S)
             self._shortened_s = sys.getswitchinterval()  # whole microseconds, as Python keeps it
-
-
-def _may_notice(thread: threading.Thread) -> bool:
-    return not thread.name.startswith(_OUR_THREADS) and type(thread).__name__ not in _IDLE_THREADS
 
 
 def _sleeps() -> int:

@@ -16,13 +16,15 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 from perf_diagnostics.measure.code.code_places import CodePlaces
 from perf_diagnostics.measure.code.code_sampling import CodeSampling
-from perf_diagnostics.measure.code.code_watch import wanted
+from perf_diagnostics.measure.code.code_watch import one_at_a_time, wanted
 from perf_diagnostics.measure.code.own_code import OwnCode
+from perf_diagnostics.measure.code.prompt_lock import PromptLock
 from perf_diagnostics.measure.code.shared_notes import SharedNotes
 from perf_diagnostics.measure.code.stacks import Stack, Walk
 from perf_diagnostics.measure.observation import Observations
@@ -38,7 +40,11 @@ LOADING = "loading"
 #: for each of them, takes 0.5 ms longer with each (CPython 3.11): 1 % of its time, and 0.3 after 20 s.
 INTERVALS_NS = 50_000_000, 200_000_000
 
-#: Workers with a place of their own; of more than these some share one, where the later one's note stands.
+#: Threads of a worker that hand batches over, and may do so sooner.
+_HANDING_OVER = r"QueueFeederThread|Thread-\d+ \(_serve\)"
+
+#: Workers with a place of their own. What is started later goes on with the notes of those that have long ended; of
+#: more at a time some share a place, where the later one's note stands.
 _MOST_WORKERS = 64
 
 #: Bytes of a worker's note; ways to stand that do not fit are left out, the rarest first.
@@ -88,21 +94,24 @@ class WorkerLooks:
         self._observations = observations
         self._notes: SharedNotes | None = None
         self._places = CodePlaces(with_kinds=True)
+        #: The loader whose workers were started last, by identity, and the first of their places.
+        self._last, self._first, self._next = 0, 0, 0
 
     @contextlib.contextmanager
     def in_workers_of(self, loader: object) -> Iterator[None]:
-        """Workers that are started within look, until they end, where this loader has any. Torch finds their loop by
+        """Workers that this thread starts for the loader's data within look, until they end. Torch finds their loop by
         its name, which is that of the plain one again afterwards, and in processes that are not forked.
         """
-        with contextlib.ExitStack() as patched:
+        with contextlib.ExitStack() as looking:
             with self._observations.guard(SIGNAL):
-                if getattr(loader, "num_workers", 0) and wanted():
-                    from torch.utils.data._utils import worker as torchs
-
+                workers = getattr(loader, "num_workers", 0)
+                if workers and wanted():
                     self._notes = self._notes or SharedNotes(_MOST_WORKERS, _NOTE_BYTES)
-                    plain = torchs._worker_loop
-                    torchs._worker_loop = _looked_at(plain, self._notes)
-                    patched.callback(setattr, torchs, "_worker_loop", plain)
+                    if self._last != id(loader):
+                        self._last, self._first = id(loader), self._next
+                        self._next += workers
+                    start = _Start(self._notes, self._first, getattr(loader, "dataset", None))
+                    looking.enter_context(_STARTING.of(start))
             yield
 
     def samples(self) -> CodeSamples | None:
@@ -139,25 +148,69 @@ class WorkerLooks:
         )
 
 
-def _looked_at(loop: Callable[..., Any], notes: SharedNotes) -> Callable[..., Any]:
-    """A worker's loop that is looked at."""
-    signature, code, parent = inspect.signature(loop), inspect.unwrap(loop).__code__, os.getpid()
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """Workers that are being started: where they leave their notes, from which place on, and what they load from."""
 
-    @functools.wraps(loop)
-    def looked_at(*args: Any, **kwargs: Any) -> Any:
-        telling: _Telling | None = None
-        if os.getpid() != parent:
-            with Observations().guard(SIGNAL):
-                number = signature.bind(*args, **kwargs).arguments["worker_id"]
-                telling = _Telling(notes, number % notes.places, code)
-                telling.start()
+    notes: SharedNotes
+    first: int
+    data: object
+
+
+class _Starting:
+    """Which threads are starting workers that look; while there is any torch's loop of a worker is replaced."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_thread: dict[int, list[_Start]] = {}
+        self._plain: Callable[..., Any] | None = None
+
+    @contextlib.contextmanager
+    def of(self, start: _Start) -> Iterator[None]:
+        """This thread is starting some."""
+        from torch.utils.data._utils import worker as torchs
+
+        thread = threading.get_ident()
+        with self._lock:
+            if self._plain is None:
+                self._plain = torchs._worker_loop
+                torchs._worker_loop = self._looked_at(self._plain)
+            self._by_thread.setdefault(thread, []).append(start)
         try:
-            return loop(*args, **kwargs)
+            yield
         finally:
-            if telling is not None:
-                telling.stop()
+            with self._lock:
+                left = [one for one in self._by_thread.pop(thread) if one is not start]
+                if left:
+                    self._by_thread[thread] = left
+                if not self._by_thread:
+                    torchs._worker_loop, self._plain = self._plain, None
 
-    return looked_at
+    def _looked_at(self, loop: Callable[..., Any]) -> Callable[..., Any]:
+        """A worker's loop that is looked at where it was forked by a thread that starts some."""
+        signature, code, parent = inspect.signature(loop), inspect.unwrap(loop).__code__, os.getpid()
+
+        @functools.wraps(loop)
+        def looked_at(*args: Any, **kwargs: Any) -> Any:
+            telling: _Telling | None = None
+            if os.getpid() != parent:
+                with Observations().guard(SIGNAL):
+                    given = signature.bind(*args, **kwargs).arguments
+                    for start in self._by_thread.get(threading.get_ident(), ())[-1:]:
+                        if start.data is None or start.data is given["dataset"]:
+                            place = (start.first + given["worker_id"]) % start.notes.places
+                            telling = _Telling(start.notes, place, code)
+                            telling.start()
+            try:
+                return loop(*args, **kwargs)
+            finally:
+                if telling is not None:
+                    telling.stop()
+
+        return looked_at
+
+
+_STARTING = _Starting()
 
 
 class _Telling:
@@ -167,16 +220,22 @@ class _Telling:
         self._notes = notes
         self._place = place
         self._seen = _told(notes.read(place))  # by the worker of the pass before
+        watched = threading.get_ident()
+        lock = PromptLock(watched, unharmed=_HANDING_OVER) if one_at_a_time() else None
         self._sampling = CodeSampling(
             time.perf_counter_ns,
             OwnCode(),
-            threading.get_ident(),
+            watched,
             part_of=lambda walk: of_a_batch(walk, loop),
             intervals_ns=INTERVALS_NS,
+            lock=lock,
         )
         self._after_ns = _TELLS_FIRST_NS
         self._tells_ns = time.perf_counter_ns() + self._after_ns
-        self._thread = PausingThread(self._tick, Observations(), SIGNAL)
+        if lock is None:
+            self._thread = PausingThread(self._tick, Observations(), SIGNAL)
+        else:
+            self._thread = PausingThread(lock.around(self._tick), Observations(), SIGNAL, after=lock.had)
 
     def start(self) -> None:
         self._thread.start()

@@ -6,6 +6,7 @@ The inverse of 480 by 480 numbers, times one column, took 7.0 ms with its backwa
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -50,7 +51,7 @@ class _Kind(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: torch.dtype
-    columns: int
+    columns: tuple[int, ...]
     learns: bool
 
 
@@ -62,14 +63,17 @@ class _Inverse:
         self.shape, self.dtype = tuple(made.shape), made.dtype
         self.storage: Any = _weak(made.untyped_storage())
         self.products: list[Operation] = []
-        #: Of each matrix.
-        self.columns = 0
+        #: Of each product, for each matrix.
+        self.columns: list[int] = []
         self.read_otherwise = False
 
     @property
     def is_for_products(self) -> bool:
-        """Whether it was multiplied, and nothing else; what is still held may be read later."""
-        return self.columns > 0 and not self.read_otherwise and bool(self.storage.expired())
+        """Whether it was multiplied, and nothing else. What is still held may be read later, unless it was learnt by:
+        then another step's backward is through another one.
+        """
+        let_go = self.operation.reached or bool(self.storage.expired())
+        return bool(self.columns) and not self.read_otherwise and let_go
 
     @property
     def seconds(self) -> float:
@@ -138,11 +142,11 @@ class InvertedMatrices(TryingWatcher):
             self._inverts(operation, ran)
 
     def _is_given(self, found: _Inverse, operation: Operation, ran: Ran, place: int) -> None:
-        columns = _columns(ran, place, found.shape[-1])
+        columns = _columns(ran, place, found.shape)
         if columns is None:
             found.read_otherwise = True
         elif operation not in found.products:
-            found.columns += columns
+            found.columns.append(columns)
             found.products.append(operation)
         else:
             found.read_otherwise = True  # by itself
@@ -157,8 +161,9 @@ class InvertedMatrices(TryingWatcher):
         self._inverses.append((found, key, told))
 
     def entries(self) -> Iterator[dict[str, Json]]:
-        """For each line: the ``shape`` that is inverted, how many ``columns`` each matrix is multiplied by, how often
-        (``calls``), and of all operators' time the share that solving for these would save.
+        """For each line: the ``shape`` that is inverted, in how many ``products`` each matrix is multiplied by how many
+        ``columns`` in all, how often it is inverted (``calls``), and of all operators' time the share that solving for
+        each product would save.
         """
         lines: dict[Any, list[tuple[_Inverse, dict[str, Json], float]]] = {}
         for one, key, told in self._inverses:
@@ -170,7 +175,8 @@ class InvertedMatrices(TryingWatcher):
             yield {
                 **told,
                 "shape": [*most.shape],
-                "columns": most.columns,
+                "columns": sum(most.columns),
+                "products": len(most.columns),
                 "calls": len(found),
                 **self._graph.share_of(
                     sum(saved * of.forward for one, _, saved in found for of in (one.operation, *one.products)),
@@ -180,7 +186,7 @@ class InvertedMatrices(TryingWatcher):
 
     def _part(self, one: _Inverse) -> float | None:
         """Which part of its time solving takes; None where that was not tried."""
-        kind = _Kind(one.shape, one.dtype, one.columns, one.operation.reached)
+        kind = _Kind(one.shape, one.dtype, (*one.columns,), one.operation.reached)
         if kind not in self._tried:
             self._tried[kind] = self._try(kind, one.seconds)
         part = self._tried[kind]
@@ -197,13 +203,14 @@ class InvertedMatrices(TryingWatcher):
         return min(1.0, solving / inverting) if inverting > 0 else None
 
 
-def _columns(ran: Ran, place: int, size: int) -> int | None:
+def _columns(ran: Ran, place: int, shape: tuple[int, ...]) -> int | None:
     """How many columns (or rows) an operator multiplies each of its matrices by; None where it does something else."""
     factors = _PRODUCTS.get(ran.operator)
     if factors is None or place not in factors:
         return None
     inverse, other = ran.args[place], ran.args[sum(factors) - place]
-    if inverse.shape[-2:] != (size, size):
+    # Expanded, it is many products with the same matrix, which are one.
+    if inverse.shape[-2:] != shape[-2:] or inverse.numel() != math.prod(shape):
         return None
     return 1 if other.dim() < 2 else int(other.shape[-1] if place == factors[0] else other.shape[-2])
 
@@ -216,10 +223,16 @@ def _took(kind: _Kind, *, solves: bool) -> float:
         # Not from the stream that the script draws from; the diagonal is the largest, so that all can be inverted.
         drawn = torch.randn(kind.shape, generator=chance, device="cpu", dtype=torch.float32) / size**0.5
         matrix = (drawn + 4 * torch.eye(size)).to(kind.dtype).requires_grad_(kind.learns)
-        shape = (*kind.shape[:-1], kind.columns)
-        columns = torch.randn(shape, generator=chance, device="cpu", dtype=torch.float32).to(kind.dtype)
+        each = [
+            torch.randn((*kind.shape[:-1], count), generator=chance, device="cpu", dtype=torch.float32).to(kind.dtype)
+            for count in kind.columns
+        ]
         began = time.thread_time()
-        made = torch.linalg.solve(matrix, columns) if solves else torch.linalg.inv(matrix) @ columns
+        if solves:
+            made = [torch.linalg.solve(matrix, columns) for columns in each]
+        else:
+            inverse = torch.linalg.inv(matrix)
+            made = [inverse @ columns for columns in each]
         if kind.learns:
-            torch.autograd.grad(made, matrix, torch.ones_like(made))
+            torch.autograd.grad(made, matrix, [torch.ones_like(one) for one in made])
         return time.thread_time() - began

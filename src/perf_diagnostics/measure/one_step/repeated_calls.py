@@ -140,12 +140,15 @@ def _groups(columns: Columns, stacks: StackTable) -> list[Group]:
     rows: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
     for row in range(len(columns)):
         elsewhere = columns.beside[row] or columns.again_of[row] >= 0 or columns.origin[row] == Origin.CONSTANT
-        if not elsewhere and columns.instruction[row] >= 0:
+        if not elsewhere and columns.instruction[row] != -1:
             rows[columns.stack[row], columns.instruction[row]].append(row)
     found = [Group(group, stacks[stack][0]) for (stack, _), group in rows.items() if len(group) >= LEAST_PASSES]
     backwards = max(1, len(columns.backward_begins))
     for group in found:
-        group.passes = median(Counter(columns.names[row] for row in group.rows).values()) / backwards
+        often = Counter(columns.names[row] for row in group.rows).values()
+        # Of one call for a sequence some operators come once, and others for each of its steps.
+        in_a_sequence = columns.instruction[group.rows[0]] < -1
+        group.passes = (min(often) if in_a_sequence else median(often)) / backwards
         read = (held for row in group.rows for held in columns.from_before.get(row, ()))
         group.parameters = len({id(held) for held in read if held.origin & Origin.PARAMETER})
     return found

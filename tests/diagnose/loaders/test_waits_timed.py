@@ -51,12 +51,12 @@ def test_nothing_is_told_of_too_little(told: Any) -> None:
     assert loader_parts(TrialFacts.of(trial_of(data_wait=0.4, forward=0.6, facts={"loader_parts": told}))) is None
 
 
-def taking_over(part: float, *, tensors: float = 40.0) -> TrialFacts:
+def taking_over(part: float, *, tensors: float = 40.0, workers_cpu_s: float = 5.0) -> TrialFacts:
     """Two workers; of the wait of 0.4 of a step so much is taking over batches, none of it the loop's computing."""
     rows = [[4, 400, 0, 0, round(400 * part)] for _ in range(8)]
     known = {"num_workers": 2, "cpu_count": 8, "threads": 1, "loader_parts": {"rows": rows}, "cpu_window_s": 100.0}
     batch = {"batch_tensors": tensors, "batch_bytes": 1e4}
-    counted = {"workers_cpu_s": 5.0, "process_cpu_s": 60.0, "other_cpu_s": 0.0}
+    counted = {"workers_cpu_s": workers_cpu_s, "process_cpu_s": 60.0, "other_cpu_s": 0.0}
     columns = {"data_wait_cpu_ns": 0.0, "epoch": 0}
     trial = trial_of(data_wait=0.4, forward=0.6, facts=known | batch, columns=columns, quantities=counted)
     return TrialFacts.of(trial)
@@ -89,6 +89,15 @@ def test_workers_that_are_waited_for_are_told_from_those_that_hand_over() -> Non
     # 2 workers have 2 steps for a batch; the loop needs 0.6 + 0.1 s.
     assert isinstance(fewer, Finding) and "at best instead of 1.00 s" in fewer.summary
     assert fewer.recoverable is not None and fewer.recoverable.high == pytest.approx(0.3, abs=0.01)
+
+
+def test_workers_that_compute_all_the_time_hand_over_late_because_they_make_the_next_batch() -> None:
+    """One of plain Python answers for its tensors when it gives its lock away; the loop computes nothing meanwhile."""
+    about = taking_over(0.9, workers_cpu_s=198.0)
+    assert not isinstance(WorkerHandOver().check(about), Finding)
+    waits = asked(about)
+    assert "takes it over" not in waits.summary and "nearly all of it computing" in waits.summary
+    assert all(remedy.change.get("num_workers") != 0 for remedy in waits.remedies)
 
 
 def test_few_tensors_are_as_few_as_a_batch_can_have() -> None:

@@ -58,9 +58,12 @@ def loading_of(facts: TrialFacts, share: Interval, *, computing_share: float, wa
     taking_over_s = None if computed_s is None else max(0.0, computed_s - drawn_s)
     hands_over = taking_over_s is not None and taking_over_s >= _MOST_OF_IT * (step - rest)
     if parts is not None and parts.takes_over is not None:
-        # What was timed holds its waits, too: for the worker's thread that answers for each tensor, and for a core.
-        taking_over_s = parts.takes_over.value * between.wait_share * step
-        hands_over = parts.takes_over_most
+        # What was timed holds its waits, too: for the worker's thread that answers for each tensor, and for a core. One
+        # that computes all the time, in Python, answers when it gives its lock away: it makes the next batch meanwhile.
+        answers_late = kind == "computing" and not hands_over and taking_over_s is not None
+        if not answers_late:
+            taking_over_s = parts.takes_over.value * between.wait_share * step
+        hands_over = parts.takes_over_most and not answers_late
     free_cores, batch = ask(cores_left, facts), HandedOver.of(facts)
     if kind == "waiting" and (may_idle or hands_over or rushed(step, batches * batch.calls_s, workers, free_cores)):
         kind = "mixed"  # workers whose batches lie ready, or are being handed over, wait for the loop, or for cores

@@ -10,7 +10,7 @@ import numpy as np
 from perf_diagnostics.diagnose.facts.facts import LEAST_STEPS, NotApplicable, NotMeasured, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.loaders.hand_over import HandedOver
-from perf_diagnostics.diagnose.loaders.loading_cost import epoch_begins
+from perf_diagnostics.diagnose.loaders.loading_cost import epoch_begins, loading_of
 from perf_diagnostics.diagnose.loaders.waits_timed import loader_parts
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
@@ -25,7 +25,8 @@ class WorkerHandOver:
     What it measures:
         Of batches of more than eight tensors, where it was timed in waits: from when the workers' queue has something
         until the loop has rebuilt it, tensor by tensor. From half of the wait on it is the hand-over that takes the
-        time, and not the loading. Else CPU time of the loop's own thread inside the wait for data, although workers
+        time, and not the loading; not where the workers compute all the time, for these answer when they have made the
+        next batch. Else CPU time of the loop's own thread inside the wait for data, although workers
         make the batches, without what it takes to draw their indices; from 70 % of the wait on. First batches of a
         pass, in which workers are started, are left out.
 
@@ -67,6 +68,8 @@ class WorkerHandOver:
             raise NotMeasured("data_wait_cpu_ns", "on a device, only the wait as a whole is known to be exposed or not")
         parts, batch = loader_parts(facts), HandedOver.of(facts)
         timed = None if parts is None or not batch.many else parts.takes_over
+        if timed is not None and ask(self._answer_late, facts):
+            timed = None
         wait = facts.host_column(Phase.DATA_WAIT).astype(np.float64)
         # The loop draws the indices as well, and that is no hand-over.
         drawn = 0.0 if parts is None else parts.draws.value
@@ -107,3 +110,9 @@ class WorkerHandOver:
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=found.sure, coverage=facts.coverage, thin=facts.thin),
             claims={str(Phase.DATA_WAIT): share.value},
         )
+
+    def _answer_late(self, facts: TrialFacts) -> bool:
+        """Whether what was timed is waiting for workers that make the next batch meanwhile."""
+        share = self.computing_share
+        loading = loading_of(facts, facts.exposed_data_wait_share, computing_share=share, waiting_share=share)
+        return loading.kind == "computing" and not loading.hands_over

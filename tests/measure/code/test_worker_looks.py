@@ -183,6 +183,20 @@ def test_torchs_loop_is_its_own_again_and_is_found_by_its_name_meanwhile() -> No
     assert worker._worker_loop is plain and pickle.loads(named) is plain
 
 
+def test_what_somebody_patches_over_it_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "_worker_loop", worker._worker_loop)  # put back at the end of the test
+    looks, loader = WorkerLooks(Observations()), DataLoader(Rows(), batch_size=4, num_workers=1)
+    with looks.in_workers_of(loader):
+        ours = worker._worker_loop
+
+        def another(*given: Any) -> Any:
+            return ours(*given)
+
+        worker._worker_loop = another
+    assert worker._worker_loop is another
+    assert len(list(loader)) == 30 and looks.samples() is None
+
+
 def test_samples_come_and_errors_are_raised_as_without_looks() -> None:
     class Broken(Rows):
         def __getitem__(self, index: int) -> torch.Tensor:

@@ -43,6 +43,9 @@ _TOLD_INSIDE = (Phase.DATA_WAIT, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 #: These speak of calls that forward makes, and of those in backward that follow from them.
 _OF_FORWARD = ("HST011",)
 
+#: What a finding says of the wait may differ from the mean of it by so much. A judgement.
+_ABOUT = 1.05
+
 #: Rules that speak about a part of a phase.
 _PARTS = {"INP007": "prepare", "OPT006": "before_update", "CMP021": "again"}
 
@@ -165,7 +168,7 @@ def all_code_shares(facts: TrialFacts, named: Sequence[CodeShare] = ()) -> tuple
     theirs = [*dict.fromkeys(one for one in named if one.in_workers)]
     if theirs:
         waits = ask(host_share, facts, Phase.DATA_WAIT) or 0.0
-        theirs = [one for one in theirs if one.share.value <= waits]
+        theirs = [one for one in theirs if one.share.value <= _ABOUT * waits]
     phases = [phase for phase in ALL_PHASES if not (theirs and phase is Phase.DATA_WAIT)]
     found = [*theirs, *(one for phase in phases for one in code_shares(facts, phase))]
     return tuple(sorted(found, key=lambda one: -one.share.value))

@@ -79,7 +79,7 @@ class Exchanges:
         self._timed_any = False
         self._beside_buckets: int | None = None
         self._same_graph: bool | None = None
-        self._buffers: dict[str, Json] = {}
+        self._buffers: dict[str, Json] | None = None
 
     def look(self, steps: int) -> None:
         """After so many steps: what has DDP written down? It tells of an exchange when the next one begins."""
@@ -91,7 +91,7 @@ class Exchanges:
             self._look_at_options(steps)
         with self._observations.guard("ddp_buffer_bytes"):
             ddp = None if self._ddp is None else self._ddp()
-            if ddp is not None and not self._buffers:
+            if ddp is not None and self._buffers is None:
                 self._buffers = _sent_buffers(ddp)
         self.next_look = self._when(steps)
 
@@ -190,7 +190,7 @@ class Exchanges:
             if value is not None:
                 found[fact] = value
         found["ddp_buckets_rebuilt"] = bool(log.get("has_rebuilt_buckets") or log.get("rebuilt_bucket_sizes"))
-        return found | self._buffers | self._exchanges_per_step()
+        return found | (self._buffers or {}) | self._exchanges_per_step()
 
     def _exchanges_per_step(self) -> dict[str, Json]:
         """How many exchanges a step makes, between two ends: DDP writes its count down only where it also times."""

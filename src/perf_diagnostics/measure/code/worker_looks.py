@@ -163,7 +163,10 @@ class _Starting:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_thread: dict[int, list[_Start]] = {}
+        #: What torch has by that name, and what stands for it; where somebody has patched over ours it stays there, and
+        #: passes calls through.
         self._plain: Callable[..., Any] | None = None
+        self._ours: Callable[..., Any] | None = None
 
     @contextlib.contextmanager
     def of(self, start: _Start) -> Iterator[None]:
@@ -174,7 +177,7 @@ class _Starting:
         with self._lock:
             if self._plain is None:
                 self._plain = torchs._worker_loop
-                torchs._worker_loop = self._looked_at(self._plain)
+                torchs._worker_loop = self._ours = self._looked_at(self._plain)
             self._by_thread.setdefault(thread, []).append(start)
         try:
             yield
@@ -184,7 +187,9 @@ class _Starting:
                 if left:
                     self._by_thread[thread] = left
                 if not self._by_thread:
-                    torchs._worker_loop, self._plain = self._plain, None
+                    if torchs._worker_loop is self._ours:
+                        torchs._worker_loop = self._plain
+                    self._plain = self._ours = None
 
     def _looked_at(self, loop: Callable[..., Any]) -> Callable[..., Any]:
         """A worker's loop that is looked at where it was forked by a thread that starts some."""

@@ -7,6 +7,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,9 @@ from perf_diagnostics.measure.code import worker_looks
 from perf_diagnostics.measure.code.worker_looks import WorkerLooks, of_a_batch
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import CodeSamples
+
+#: Asking for it gives Python's lock away, and no core.
+ROOT = Path("/")
 
 
 def rests(seconds: float) -> None:
@@ -73,7 +77,7 @@ class Computed(Rows):
         number = 0
         for one in range(40_000):
             number += one % 7
-        time.sleep(0)
+        ROOT.stat()
         return torch.tensor(number)
 
 
@@ -101,7 +105,7 @@ def test_plain_python_is_seen_where_it_stands_and_not_at_the_call_after_it() -> 
     assert code is not None
     seen = {way[-1]: looks for way, looks in by_line(code).items() if way}
     assert sum(seen.values()) >= 8
-    assert seen.get("time.sleep(0)", 0) + seen.get("return torch.tensor(number)", 0) <= sum(seen.values()) / 4
+    assert seen.get("ROOT.stat()", 0) + seen.get("return torch.tensor(number)", 0) <= sum(seen.values()) / 4
 
 
 def test_of_two_loaders_both_are_told() -> None:

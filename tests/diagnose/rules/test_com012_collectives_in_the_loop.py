@@ -112,6 +112,9 @@ def test_buffers_are_advised_against_only_where_forward_waits() -> None:
     found = check(CollectivesInTheLoop(), of_ranks(*[rank({}, {Phase.FORWARD: 0.03})] * 2, facts=known))
     assert isinstance(found, Finding)
     assert found.remedies[0].says.endswith("Here that is 31 MB, 30 MB of it items.table.")
+    tiny = {"ddp_buffer_bytes": 40, "ddp_largest_buffer": "norm.running_mean", "ddp_largest_buffer_bytes": 16}
+    found = check(CollectivesInTheLoop(), of_ranks(*[rank({}, {Phase.FORWARD: 0.03})] * 2, facts=tiny))
+    assert isinstance(found, Finding) and "MB" not in found.remedies[0].says
 
 
 def test_a_barrier_between_a_batch_and_its_forward_prepares_nothing() -> None:

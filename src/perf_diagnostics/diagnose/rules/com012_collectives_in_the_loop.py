@@ -24,6 +24,9 @@ _BUFFERS = (
     "ranks' buffers need not be alike in each step: otherwise all of them (tables, masks, batch normalisation's "
     "statistics) are sent before each forward."
 )
+#: Buffers of less are told without their size: what each of them costs is its latency. A judgement.
+_LARGE_BYTES = 1e5
+
 _METRICS = Remedy(
     "Reduce and gather metrics every so many steps, as one tensor; or start them with async_op=True and wait for them "
     "a step later."
@@ -121,7 +124,7 @@ def _against_buffers(facts: TrialFacts) -> Remedy:
     """Not to send them, with how much they are where that is known."""
     size, largest = ask(facts.number, "ddp_buffer_bytes"), ask(facts.number, "ddp_largest_buffer_bytes")
     name = facts.result.facts.get("ddp_largest_buffer")
-    if size is None or largest is None or not isinstance(name, str):
+    if size is None or largest is None or not isinstance(name, str) or size < _LARGE_BYTES:
         return Remedy(_BUFFERS)
     most = f", {largest / 1e6:.3g} MB of it {name}" if largest < size else f", {name}"
     return Remedy(f"{_BUFFERS} Here that is {size / 1e6:.3g} MB{most}.")

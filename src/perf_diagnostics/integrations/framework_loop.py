@@ -21,6 +21,22 @@ if TYPE_CHECKING:
 _ABSENT = object()
 
 
+def stand_in(patches: ExitStack, owner: Any, method: str, new: Callable[..., Any]) -> None:
+    """Set an attribute of one object until the patches are taken off."""
+    before = vars(owner).get(method, _ABSENT)
+    setattr(owner, method, new)
+
+    def undo() -> None:
+        if vars(owner).get(method) is not new:
+            return  # somebody has patched over it; ours passes calls through from now on
+        if before is _ABSENT:
+            delattr(owner, method)
+        else:
+            setattr(owner, method, before)
+
+    patches.callback(undo)
+
+
 class FrameworkLoop:
     """Marks on one training, put around methods of the framework's objects, and taken off again at its end.
 
@@ -109,18 +125,7 @@ class FrameworkLoop:
 
     def stand_in(self, owner: Any, method: str, new: Callable[..., Any]) -> None:
         """Set an attribute of one object until the training ends."""
-        before = vars(owner).get(method, _ABSENT)
-        setattr(owner, method, new)
-
-        def undo() -> None:
-            if vars(owner).get(method) is not new:
-                return  # somebody has patched over it; ours passes calls through from now on
-            if before is _ABSENT:
-                delattr(owner, method)
-            else:
-                setattr(owner, method, before)
-
-        self.patches.callback(undo)
+        stand_in(self.patches, owner, method, new)
 
     def step_ends(self) -> None:
         """A step ends, and the next one begins."""

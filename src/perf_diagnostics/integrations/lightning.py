@@ -18,9 +18,17 @@ from typing import Any
 
 from perf_diagnostics.integrations.ends.endings import ending_of
 from perf_diagnostics.integrations.framework_loop import FrameworkLoop
-from perf_diagnostics.integrations.lightning_loop import count_batches, describe_fit, new_loop, phase_of, time_fetches
+from perf_diagnostics.integrations.lightning_loop import (
+    FirstWorkers,
+    count_batches,
+    describe_fit,
+    new_loop,
+    phase_of,
+    time_fetches,
+)
 from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, OTHER, TRANSFER
 from perf_diagnostics.integrations.trainings import OfTrainings
+from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.records import Outcome
 
 #: The two names under which the same library is installed, each with classes of its own.
@@ -64,6 +72,16 @@ def _steps_of(trainer: Any) -> int | None:
     return epochs * max(1, batches // each)
 
 
+def _first_workers(before: FirstWorkers | None, trainer: Any, stage: str) -> FirstWorkers | None:
+    """Those of a fit that is being set up, in place of those of the fit before."""
+    if before is not None:
+        before.end()
+    try:
+        return FirstWorkers(trainer) if stage == "fit" else None
+    except FAULTS:
+        return None  # their lines are missing then; what else is, the training's own marks find
+
+
 class PerformanceDiagnosticsCallback(OfTrainings, _Callback):  # type: ignore[misc]
     """Measures each fit into a run of its own, and says at its end what limits it.
 
@@ -77,6 +95,10 @@ class PerformanceDiagnosticsCallback(OfTrainings, _Callback):  # type: ignore[mi
     """
 
     _stepped = False
+    _workers: FirstWorkers | None = None
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self._workers = _first_workers(self._workers, trainer, stage)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._stepped = False
@@ -102,6 +124,8 @@ class PerformanceDiagnosticsCallback(OfTrainings, _Callback):  # type: ignore[mi
 
     def _equip(self, trainer: Any, loop: FrameworkLoop) -> None:
         """Stand in for the parts of a Trainer that are phases."""
+        if self._workers is not None:
+            self._workers.belong_to(loop)
         describe_fit(loop, trainer)
         loop.training_steps = _steps_of(trainer)
         strategy, epochs = trainer.strategy, trainer.fit_loop.epoch_loop
@@ -134,6 +158,12 @@ class PerformanceDiagnosticsProfiler(OfTrainings, _Profiler):  # type: ignore[mi
     _stepped = False
     _handled: BaseException | None = None
     _phases: dict[str, int | None]
+    _workers: FirstWorkers | None = None
+
+    def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
+        """Before anything else of a fit."""
+        super().setup(stage, local_rank, log_dir)
+        self._workers = _first_workers(self._workers, self._lightning_module.trainer, stage)
 
     def start(self, action_name: str) -> None:
         """An action begins."""
@@ -186,6 +216,8 @@ class PerformanceDiagnosticsProfiler(OfTrainings, _Profiler):  # type: ignore[mi
 
     def _equip(self, loop: FrameworkLoop) -> None:
         trainer = self._lightning_module.trainer
+        if self._workers is not None:
+            self._workers.belong_to(loop)
         describe_fit(loop, trainer)
         loop.training_steps = _steps_of(trainer)
         count_batches(loop, trainer)

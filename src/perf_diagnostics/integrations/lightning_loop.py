@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from perf_diagnostics.integrations.framework_loop import FrameworkLoop
+from perf_diagnostics.integrations.framework_loop import FrameworkLoop, stand_in
 from perf_diagnostics.integrations.frameworks import of_lightning
 from perf_diagnostics.integrations.model.mixed_precision import autocast_named
+from perf_diagnostics.integrations.record.recording import disabled
 from perf_diagnostics.integrations.steps.loop_probe import DATA_WAIT, FORWARD, OPTIMIZER, TRANSFER
+from perf_diagnostics.measure.code.worker_looks import WorkerLooks
+from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.workloads.loaders import loader_facts
 
 
@@ -39,6 +43,38 @@ def new_loop(trainer: Any, module: Any, name: str | None, results_dir: Path) -> 
         model=module,
         optimizer=next(iter(trainer.optimizers), None),
     )
+
+
+class FirstWorkers:
+    """Looks in the workers that a fit starts before it tells anybody that its training begins, or for a loader that it
+    makes anew.
+
+    Args:
+        trainer: one that is about to fit, and has not set its loader up.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._looks = WorkerLooks(Observations())
+        self._off = ExitStack()
+        if disabled():
+            return
+        setup_data = trainer.fit_loop.setup_data
+
+        @functools.wraps(setup_data)
+        def looked_at() -> None:
+            with self._looks.in_workers():
+                setup_data()
+
+        stand_in(self._off, trainer.fit_loop, "setup_data", looked_at)
+
+    def belong_to(self, loop: FrameworkLoop) -> None:
+        """The training has begun."""
+        loop.marked.recording.worker_looks.go_on_from(self._looks)
+        loop.patches.callback(self.end)
+
+    def end(self) -> None:
+        """No more are started."""
+        self._off.close()
 
 
 def describe_fit(loop: FrameworkLoop, trainer: Any) -> None:

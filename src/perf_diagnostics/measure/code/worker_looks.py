@@ -48,6 +48,9 @@ _HANDING_OVER = r"QueueFeederThread|Thread-\d+ \(_serve\)"
 #: more at a time some share a place, where the later one's note stands.
 _MOST_WORKERS = 64
 
+#: How many of these are kept for a loader that is not known yet.
+_OF_A_LOADER = 16
+
 #: Bytes of a worker's note; ways to stand that do not fit are left out, the rarest first.
 _NOTE_BYTES = 48 * 1024
 
@@ -96,7 +99,7 @@ class WorkerLooks:
         self._notes: SharedNotes | None = None
         self._places = CodePlaces(with_kinds=True)
         #: The loader whose workers were started last, by identity, and the first of their places.
-        self._last, self._first, self._next = 0, 0, 0
+        self._last, self._first, self._next = -1, 0, 0
 
     @contextlib.contextmanager
     def in_workers_of(self, loader: object) -> Iterator[None]:
@@ -106,14 +109,30 @@ class WorkerLooks:
         with contextlib.ExitStack() as looking:
             with self._observations.guard(SIGNAL):
                 workers = getattr(loader, "num_workers", 0)
-                if workers and wanted():
-                    self._notes = self._notes or SharedNotes(_MOST_WORKERS, _NOTE_BYTES)
-                    if self._last != id(loader):
-                        self._last, self._first = id(loader), self._next
-                        self._next += workers
-                    start = _Start(self._notes, self._first, getattr(loader, "dataset", None))
-                    looking.enter_context(_STARTING.of(start))
+                if workers:
+                    self._begin(looking, id(loader), workers, getattr(loader, "dataset", None))
             yield
+
+    @contextlib.contextmanager
+    def in_workers(self) -> Iterator[None]:
+        """Those that this thread starts within, of whatever loader."""
+        with contextlib.ExitStack() as looking:
+            with self._observations.guard(SIGNAL):
+                self._begin(looking, 0, _OF_A_LOADER, None)
+            yield
+
+    def _begin(self, looking: contextlib.ExitStack, loader: int, workers: int, data: object) -> None:
+        if not wanted():
+            return
+        self._notes = self._notes or SharedNotes(_MOST_WORKERS, _NOTE_BYTES)
+        if self._last != loader:
+            self._last, self._first = loader, self._next
+            self._next += workers
+        looking.enter_context(_STARTING.of(_Start(self._notes, self._first, data)))
+
+    def go_on_from(self, earlier: WorkerLooks) -> None:
+        """What these have seen counts as well: of workers that were started before the training was known."""
+        self._notes, self._next = earlier._notes, earlier._next
 
     def samples(self) -> CodeSamples | None:
         """What all workers have seen so far; None where that is nothing."""

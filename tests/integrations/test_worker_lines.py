@@ -182,6 +182,8 @@ def test_what_is_waited_for_is_told_by_the_workers_lines(tmp_path: Path) -> None
     assert "in the loader's workers" in report.to_markdown()
 
 
-def test_of_workers_that_are_not_forked_nothing_is_seen(tmp_path: Path) -> None:
-    result = result_of(attached(tmp_path, multiprocessing_context="spawn"))
-    assert result.worker_code is None and result.gap("worker_lines") is None
+@pytest.mark.slow
+def test_the_lines_of_workers_that_are_not_forked_are_seen_as_well(tmp_path: Path) -> None:
+    seen = texts(result_of(attached(tmp_path, multiprocessing_context="spawn")).worker_code)
+    assert seen["time.sleep(0.005)  # for training"] >= 10
+    assert not any("evaluation" in text for text in seen)

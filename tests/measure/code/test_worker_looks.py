@@ -7,6 +7,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.context import set_spawning_popen
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,32 @@ def test_threads_that_start_workers_at_once_leave_torchs_loop_as_it_was() -> Non
     assert worker._worker_loop is plain
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_workers_that_are_spawned_are_looked_at_as_well(start: str) -> None:
+    code, observations = looked_at(Rows(), num_workers=1, passes=2, multiprocessing_context=start)
+    assert code is not None and not observations.gaps
+    assert by_line(code)["rests(0.004)", "time.sleep(seconds)"] >= 16
+
+
+def test_what_is_spawned_by_another_thread_meanwhile_has_torchs_own_loop() -> None:
+    looks, loader, pickled = WorkerLooks(Observations()), DataLoader(Rows(), num_workers=1), list[bytes]()
+
+    def spawn() -> None:
+        starting: Any = object()
+        set_spawning_popen(starting)  # as while a process is being started
+        try:
+            pickled.append(pickle.dumps(worker._worker_loop))
+        finally:
+            set_spawning_popen(None)
+
+    with looks.in_workers_of(loader):
+        other = threading.Thread(target=spawn)
+        other.start()
+        other.join(30)
+    assert [pickle.loads(one) for one in pickled] == [worker._worker_loop]
+
+
 def test_another_loaders_workers_that_start_meanwhile_are_left_alone() -> None:
     looks, watched = WorkerLooks(Observations()), DataLoader(Rows(), batch_size=4, num_workers=1)
     with looks.in_workers_of(watched):
@@ -181,7 +208,6 @@ def test_torchs_loop_is_its_own_again_and_is_found_by_its_name_meanwhile() -> No
     loader = DataLoader(Rows(), num_workers=1)
     with pytest.raises(KeyError), looks.in_workers_of(loader):
         assert worker._worker_loop is not plain
-        # As for a process that is spawned, which has torch's own under this name.
         named = pickle.dumps(worker._worker_loop)
         raise KeyError
     assert worker._worker_loop is plain and pickle.loads(named) is plain

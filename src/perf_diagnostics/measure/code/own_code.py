@@ -7,9 +7,8 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
-
-import psutil
 
 #: What installers call the folders that they put libraries into.
 _INSTALLED = ("site-packages", "dist-packages")
@@ -28,8 +27,11 @@ _STARTERS = tuple(
 )
 
 #: Libraries that we read the machine with, and that no training calls in its steps.
-_SENSORS = (str(Path(psutil.__file__).parent) + os.sep,)
-
+_SENSORS = tuple(
+    folder + os.sep
+    for spec in (find_spec("psutil"),)  # importing it can take 0.1 s, which each spawned worker would pay
+    for folder in (spec and spec.submodule_search_locations) or ()
+)
 
 #: Files of which it is remembered whose they are. Code that is made while a training runs has a name of its own each
 #: time (``<eval_with_key>.7`` of torch.fx), so there is no end of them.

@@ -1,9 +1,8 @@
 """Where loader workers spend their time on batches: looks at each worker's stack, from a thread of its own in it.
 
-A worker is a process that was forked off the training's; what it saw it leaves in memory that both share
-(:mod:`.shared_notes`). A look counts while the worker fetches a batch; one that waits for something to do is not at
-work. The frames below that, which a forked process has from its parent, are none of its own. Workers that are started
-in another way (``spawn``, ``forkserver``) know nothing of this, and load as they always do.
+A worker is a process that was forked off the training's, or spawned by it; what it saw it leaves in memory that both
+share (:mod:`.shared_notes`). A look counts while the worker fetches a batch; one that waits for something to do is not
+at work. The frames below that, which a forked process has from its parent, are none of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing import reduction
+from multiprocessing.context import get_spawning_popen
 from types import CodeType
 from typing import Any
 
@@ -104,7 +105,7 @@ class WorkerLooks:
     @contextlib.contextmanager
     def in_workers_of(self, loader: object) -> Iterator[None]:
         """Workers that this thread starts for the loader's data within look, until they end. Torch finds their loop by
-        its name, which is that of the plain one again afterwards, and in processes that are not forked.
+        its name, which is that of the plain one again afterwards.
         """
         with contextlib.ExitStack() as looking:
             with self._observations.guard(SIGNAL):
@@ -197,7 +198,7 @@ class _Starting:
         with self._lock:
             if self._plain is None:
                 self._plain = torchs._worker_loop
-                torchs._worker_loop = self._ours = self._looked_at(self._plain)
+                torchs._worker_loop = self._ours = _LookedAt(self._plain, self)
             self._by_thread.setdefault(thread, []).append(start)
         try:
             yield
@@ -211,28 +212,66 @@ class _Starting:
                         torchs._worker_loop = self._plain
                     self._plain = self._ours = None
 
-    def _looked_at(self, loop: Callable[..., Any]) -> Callable[..., Any]:
-        """A worker's loop that is looked at where it was forked by a thread that starts some."""
-        signature, code, parent = inspect.signature(loop), inspect.unwrap(loop).__code__, os.getpid()
+    def here(self) -> _Start | None:
+        """What this thread is starting, the latest of them."""
+        return next(iter(self._by_thread.get(threading.get_ident(), ())[-1:]), None)
 
-        @functools.wraps(loop)
-        def looked_at(*args: Any, **kwargs: Any) -> Any:
-            telling: _Telling | None = None
-            if os.getpid() != parent:
-                with Observations().guard(SIGNAL):
-                    given = signature.bind(*args, **kwargs).arguments
-                    for start in self._by_thread.get(threading.get_ident(), ())[-1:]:
-                        if start.data is None or start.data is given["dataset"]:
-                            place = (start.first + given["worker_id"]) % start.notes.places
-                            telling = _Telling(start.notes, place, code)
-                            telling.start()
-            try:
-                return loop(*args, **kwargs)
-            finally:
-                if telling is not None:
-                    telling.stop()
 
-        return looked_at
+class _LookedAt:
+    """Torch's loop of a worker; looked at where it was forked by a thread that starts some, or is pickled by one for a
+    process that it spawns.
+    """
+
+    def __init__(self, loop: Callable[..., Any], starting: _Starting) -> None:
+        self._loop = loop
+        self._starting = starting
+        self._parent = os.getpid()
+        functools.update_wrapper(self, loop)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        start = None if os.getpid() == self._parent else self._starting.here()
+        return _run(self._loop, start, *args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        start = self._starting.here()
+        if start is None or get_spawning_popen() is None or not hasattr(reduction, "DupFd"):
+            return _torchs_loop, ()
+        return _Spawned, (start.notes, start.first)
+
+
+class _Spawned:
+    """Torch's loop in a worker that was spawned, looked at."""
+
+    def __init__(self, notes: SharedNotes, first: int) -> None:
+        self._start = _Start(notes, first, None)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _run(_torchs_loop(), self._start, *args, **kwargs)
+
+
+def _torchs_loop() -> Callable[..., Any]:
+    """The one that this process finds by its name."""
+    from torch.utils.data._utils import worker
+
+    loop: Callable[..., Any] = worker._worker_loop
+    return loop
+
+
+def _run(loop: Callable[..., Any], start: _Start | None, *args: Any, **kwargs: Any) -> Any:
+    """The loop of a worker; looks at it where it is among those that are started."""
+    telling: _Telling | None = None
+    if start is not None:
+        with Observations().guard(SIGNAL):
+            given = inspect.signature(loop).bind(*args, **kwargs).arguments
+            if start.data is None or start.data is given["dataset"]:
+                place = (start.first + given["worker_id"]) % start.notes.places
+                telling = _Telling(start.notes, place, inspect.unwrap(loop).__code__)
+                telling.start()
+    try:
+        return loop(*args, **kwargs)
+    finally:
+        if telling is not None:
+            telling.stop()
 
 
 _STARTING = _Starting()

@@ -40,6 +40,14 @@ class Evaluated(Trained):
         return super().__getitem__(index)
 
 
+class Slower(Trained):
+    """So slow that the loop waits for it on a crowded machine, too."""
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        time.sleep(0.02)  # far too long
+        return super().__getitem__(index)
+
+
 class Net(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -54,11 +62,11 @@ def loader(data: type[Trained] = Trained, **how: Any) -> DataLoader[dict[str, to
     return DataLoader(data(), batch_size=BATCH, **({"num_workers": 1} | how))
 
 
-def attached(folder: Path, **how: Any) -> Run | None:
+def attached(folder: Path, data: type[Trained] = Trained, **how: Any) -> Run | None:
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with attach(model, optimizer, results_dir=folder, quiet=True) as seen:
-        for batch in loader(**how):
+        for batch in loader(data, **how):
             model(**batch)["loss"].backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -175,10 +183,10 @@ def test_each_way_sees_the_lines_at_which_workers_load_for_the_training(
 
 
 def test_what_is_waited_for_is_told_by_the_workers_lines(tmp_path: Path) -> None:
-    run = attached(tmp_path)
+    run = attached(tmp_path, Slower)
     report = BottleneckReport.of(run)
     finding = next(one for one in report.findings if one.code == "INP001")
-    assert finding.lines[0].place.text.startswith("time.sleep(0.005)") and finding.lines[0].in_workers
+    assert finding.lines[0].place.text.startswith("time.sleep(0.02)") and finding.lines[0].in_workers
     assert "in the loader's workers" in report.to_markdown()
 
 

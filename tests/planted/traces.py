@@ -11,6 +11,8 @@ from tests.planted.plant import Plant, Trace
 
 STEP = 10_000
 _PINNED = "Memcpy HtoD (Pinned -> Device)"
+_FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float> >"
+_A100 = {"name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "computeMinor": 0}
 _HALF = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
 
 Fill = Callable[[TraceBuilder, float], None]
@@ -38,6 +40,47 @@ def _eager(busy_us: float, name: str = POINTWISE) -> Fill:
     def fill(builder: TraceBuilder, start: float) -> None:
         for at in range(0, STEP, 100):
             builder.kernel(start + at, start + at + 10, start + at + 10 + busy_us, name=name)
+
+    return fill
+
+
+def _partly(part: float, name: str) -> Fill:
+    """A busy device that spends a part on these products, and the rest on others in bfloat16."""
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        border = start + STEP * part
+        if part:
+            queued(builder, start, border, name=name)
+        queued(builder, border, start + STEP, name=_HALF)
+
+    return fill
+
+
+def _updating(part: float, operator: str) -> Fill:
+    """A busy device that spends a part on AdamW's update."""
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        border = start + STEP * (1 - part)
+        queued(builder, start, border)
+        builder.note("Optimizer.step#AdamW.step", border - 300, border - 200)
+        builder.operator(operator, border - 290, border - 280)
+        builder.kernel(border - 288, border, start + STEP, name=POINTWISE)
+
+    return fill
+
+
+def _table(zeros_us: float, update_us: float) -> Fill:
+    """A busy device that fills a table's gradient for so long, and updates for so long."""
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        filled = start + STEP - update_us
+        told = {"Input Dims": [[100_000, 64], [10_000]], "Input type": ["float", "long int"]}
+        builder.operator("aten::embedding", start + 1, start + 3, **told)
+        queued(builder, start, filled - zeros_us)
+        builder.operator("aten::embedding_dense_backward", filled - zeros_us - 300, filled - zeros_us - 280)
+        builder.kernel(filled - zeros_us - 299, filled - zeros_us, filled, name=_FILL)
+        builder.note("Optimizer.step#SGD.step", filled - zeros_us - 200, filled - zeros_us - 100)
+        builder.kernel(filled - zeros_us - 190, filled, start + STEP, name=POINTWISE)
 
     return fill
 
@@ -285,6 +328,40 @@ PLANTS = (
         noted=("CMP003",),
         top=("CMP003", "CMP002", "CMP007"),
         must_not=("HST001",),
+    ),
+    Plant(
+        name="trace-head-outside-of-autocast",
+        number="-",
+        says="a busy device that computes a part of its products in float32, and the others in bfloat16",
+        dose="45 % of the device's work",
+        faulty=_trace(_partly(0.45, MATRIX), deviceProperties=[_A100]),
+        control=_trace(_partly(0.45, _HALF), deviceProperties=[_A100]),
+        fix=_trace(_partly(0.0, MATRIX), deviceProperties=[_A100]),
+        expected=("CMP003",),
+        top=("CMP003",),
+        must_not=("HST001", "CMP002"),
+    ),
+    Plant(
+        name="trace-optimizer-in-passes",
+        number="-",
+        says="a busy device that updates many parameters by AdamW in several passes over memory",
+        dose="30 % of the device's work",
+        faulty=_trace(_updating(0.3, "aten::_foreach_mul_")),
+        control=_trace(_updating(0.3, "aten::_fused_adamw_")),
+        expected=("OPT001",),
+        top=("OPT001",),
+        must_not=("HST001", "OPT007", "CMP002"),
+    ),
+    Plant(
+        name="trace-zeros-of-a-table",
+        number="-",
+        says="a busy device that fills the gradient of a table of which a batch looks up a tenth, and updates all of it",
+        dose="10 % of the step in zeros, 40 % in the update",
+        faulty=_trace(_table(1000, 4000)),
+        control=_trace(_table(20, 4000)),
+        expected=("OPT007",),
+        top=("OPT007",),
+        must_not=("HST001", "CMP002"),
     ),
     Plant(
         name="trace-single-precision-launch-bound",

@@ -34,15 +34,18 @@ def indexing(part: float, *, node: str = NODE, adds: str = ADDS) -> Any:
     return fill
 
 
-@pytest.mark.parametrize(("part", "fires"), [(0, False), (0.048, False), (0.052, True), (0.4, True)])
-def test_all_that_the_node_launches_counts(part: float, fires: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("part", "severity"),
+    [(0, None), (0.048, None), (0.052, Severity.INFO), (0.098, Severity.INFO), (0.102, Severity.WARNING)],
+)
+def test_all_that_the_node_launches_counts(part: float, severity: Severity | None, tmp_path: Path) -> None:
     answer = IndexedBackward().check(repeated(STEP, 5, indexing(part, adds=POINTWISE)).facts(tmp_path))
     assert number(answer, "device's work in the backward of x[index]").value == pytest.approx(100 * part, rel=0.01)
-    if not fires:
+    if severity is None:
         clear(answer)
         return
     finding = found(answer)
-    assert finding.severity is Severity.INFO and "index_select" in finding.remedies[0].says
+    assert finding.severity is severity and "index_select" in finding.remedies[0].says
     gain = finding.recoverable
     assert gain is not None and gain.high is not None
     assert 0 < gain.low < 0.7 * part < gain.high < part

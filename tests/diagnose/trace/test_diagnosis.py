@@ -113,7 +113,53 @@ def test_a_device_that_computes_has_no_fault(tmp_path):
     assert result.diagnosis.verdict.summary.startswith("No rule found a fault. 100 %")
     assert of(result, "CMP003") == Severity.INFO
     assert finding(result, "CMP003").remedies[0].change == {"precision": "float16"}  # Volta has no bfloat16
-    assert finding(result, "CMP003").recoverable is None  # not measured, so not promised
+    assert finding(result, "CMP003").recoverable is None  # without its name there is no sheet, and no promise
+
+
+A100 = {"name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "computeMinor": 0}
+HALF = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
+
+
+def products_of(float32, half, *, device=A100):
+    """Steps of 10 ms: so many µs of products in float32, and in bfloat16, and float32 that only moves."""
+
+    def fill(builder, start):
+        a, b = start + float32, start + float32 + half
+        builder.product(start, start + 30, a, [[512, 256], [256, 4096]], kind="float")
+        if half:
+            builder.kernel(start + 20, a, b, name=HALF)
+        builder.kernel(start + 40, b, start + 10_000, name=POINTWISE)
+
+    return repeated(10_000, 5, fill, deviceProperties=[device])
+
+
+def test_products_in_float32_are_a_warning_where_the_sheet_says_what_others_win(tmp_path):
+    result = diagnosis_of(tmp_path, products_of(6000, 0))
+
+    found = finding(result, "CMP003")
+    assert of(result, "CMP003") == Severity.WARNING and result.diagnosis.verdict.code == "CMP003"
+    assert "512 x 256 by 256 x 4096" in found.summary and "a lower precision may pay" in found.summary
+    assert [dict(remedy.change) for remedy in found.remedies] == [{"precision": "bfloat16"}, {"precision": "tf32"}]
+    # 16 times as fast by the sheet, and at best half of what other kernels move in float32.
+    assert found.recoverable.low == pytest.approx(0.3 * 0.6 * 15 / 16, abs=2e-3)
+    assert found.recoverable.high == pytest.approx(0.6 * 15 / 16 + 0.4 / 2, abs=5e-3)
+
+
+def test_products_left_out_of_autocast_are_named_as_such(tmp_path):
+    result = diagnosis_of(tmp_path, products_of(4000, 3000))
+
+    found = finding(result, "CMP003")
+    assert of(result, "CMP003") == Severity.WARNING
+    assert "left out of the lower precision in which others run (30 %)" in found.summary
+    assert not any(remedy.change for remedy in found.remedies)  # it trains in bfloat16 already
+    assert "inside of torch.autocast" in found.remedies[0].says and "TF32" in found.remedies[1].says
+
+
+def test_without_a_sheet_precision_is_a_remark(tmp_path):
+    card = {"name": "NVIDIA GeForce GTX 1660", "computeMajor": 7, "computeMinor": 5}
+    result = diagnosis_of(tmp_path, products_of(6000, 0, device=card))
+
+    assert of(result, "CMP003") == Severity.INFO  # no sheet of it: tensor cores cannot be told
 
 
 def test_precision_is_not_advised_where_the_products_are_not_float32(tmp_path):

@@ -30,7 +30,8 @@ class SinglePrecision:
         convolutions; the share of products in the operations. On a CPU with units for bfloat16 (AVX-512 BF16, AMX,
         Arm's BF16) the products of a step of a loop or trial, which is none of those that count, are tried in both
         types afterwards, for half a second at most; in a sweep the fastest products in both are measured after the
-        steps.
+        steps. In a profiler window or trace of a device: its time in kernels that say float32, where it computes for
+        nearly all of the step, and whether others beside them run in lower precision.
 
     Why it matters:
         Published for BERT on an H100: 5.1 times the throughput from float32 to float16 at large batches, and nothing

@@ -28,7 +28,9 @@ class DenseEmbeddingGradients:
         rows they were not zero, and the part of the optimizer's numbers that the tables are. Tables of which at least
         half of the rows were left alone are taken together, from 131,072 numbers on. The share of the step that the
         update takes, times that part, times the rows that were not touched, is for nothing; on a device the optimizer's
-        phase stands for the update.
+        phase stands for the update. In a profiler window or trace of a device: its time on the zeros, and, by the
+        numbers that an update moves for each of these, on their update; of the rows that were not looked up, where the
+        trace tells sizes.
 
     Why it matters:
         The backward makes a tensor as large as the table and fills it with zeros, and the optimizer reads and writes
@@ -182,14 +184,19 @@ def _with_backward(facts: TrialFacts, lost: Interval) -> Interval:
     return lost if backward is None else lost.reaching(min(1.0, most + backward.value))
 
 
+def takes_sparse(kind: str, tables: str) -> str:
+    """What updates from sparse gradients where an optimizer of that class does now."""
+    if kind in ("SGD", "Adagrad"):
+        return f"{kind} takes such gradients as they are"
+    return f"torch.optim.SparseAdam for {tables}, today's optimizer for the rest"
+
+
 def _remedies(facts: TrialFacts, part: float, tables: _Tables) -> tuple[Remedy, ...]:
     kind, implementation = facts.word("optimizer") or "", facts.word("optimizer_implementation")
     if optimizers_in_turn(facts.result):
         kind, implementation = _holder(facts).kind, _holder(facts).implementation
     names = tables.largest if tables.count == 1 else f"{tables.largest} and the other tables that are hardly touched"
-    takes = {"SGD": "SGD takes such gradients as they are", "Adagrad": "Adagrad takes such gradients as they are"}
-    which = "the table" if tables.count == 1 else "the tables"
-    how = takes.get(kind, f"torch.optim.SparseAdam for {which}, today's optimizer for the rest")
+    how = takes_sparse(kind, "the table" if tables.count == 1 else "the tables")
     found = [Remedy(f"Make {names} with sparse=True: {how}. {CHANGES_TRAINING}"), _TELLS]
     if kind in ("Adam", "AdamW") and implementation != "fused":
         found.append(

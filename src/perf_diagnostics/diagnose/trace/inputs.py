@@ -1,4 +1,4 @@
-"""What a trace says about the inputs of matrix products and of attention, and about the messages of collectives."""
+"""What a trace says about the inputs of products, attention and embedding tables, and of collectives' messages."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ PRODUCTS: Mapping[str, int] = MappingProxyType(
 
 SOFTMAX = ("aten::_softmax", "aten::_softmax_backward_data")
 
+#: Looking rows up in a table, which comes first, by numbers, which come second.
+LOOK_UPS = ("aten::embedding", "aten::embedding_bag", "aten::_embedding_bag")
+
 #: Collectives as torch.distributed notes them on the host, where their kernels do not say it themselves.
 COMMUNICATION = "record_param_comms"
 
 #: The operators whose arguments are kept; those of the others would fill the memory and answer nothing.
-SHAPED = frozenset((*PRODUCTS, *SOFTMAX, COMMUNICATION))
+SHAPED = frozenset((*PRODUCTS, *SOFTMAX, *LOOK_UPS, COMMUNICATION))
 
 #: Bytes of an element, by the names that torch gives its types in traces.
 _ELEMENT_BYTES: Mapping[str, int] = MappingProxyType(

@@ -70,10 +70,16 @@ def phases(launches: Launches, windows: Times) -> tuple[Row, ...]:
             ranges = Times.union(rows.start_ns, rows.end_ns, bridging=_SAME_PASS_NS)
         ranges = ranges & windows
         if len(ranges):
-            launched = ranges.containing(launches.call_start_ns) >= 0
-            device_ns = int(trace.device.duration_ns[launches.linked][launched].sum())
+            device_ns = int(trace.device.duration_ns[launched_in(launches, ranges)].sum())
             found.append(Row(phase, len(ranges), device_ns, ranges.total_ns))
     return tuple(found)
+
+
+def launched_in(launches: Launches, times: Times) -> Bool:
+    """Which of the device's events were launched in some set of the host's time."""
+    found = np.zeros(len(launches.trace.device), np.bool_)
+    found[launches.linked] = times.containing(launches.call_start_ns) >= 0
+    return found
 
 
 def share_of_busy(launches: Launches, windows: Times, chosen: Bool) -> float | None:

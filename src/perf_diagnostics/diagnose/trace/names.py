@@ -74,6 +74,16 @@ _FLOAT32 = re.compile(
     r"|(engine|convolve_sgemm|winograd\w*|gemmSN_\w+|gemv\w*)<float|fft2d_\w+<float"
 )
 
+#: Among them those that say a lower precision: 16 or 8 bits by their type, or TF32.
+_LOWER = re.compile(
+    r"bf16|[fh]16|16816|s884|1688|h884|hgemm|hcudnn|tf32|nvjet_[thq]|e4m3|e5m2|__half|BFloat16|_(HHS?|BBS?|HBH|BBH)_B?H?_?|_HB_|_BB_",
+    re.IGNORECASE,
+)
+
+#: Kernels that name float32 as the type that they work on, and no 16 bits.
+_NAMES_FLOAT = re.compile(r"<float|\bfloat\b(?! const\*, c10)|, float")
+_NAMES_HALF = re.compile(r"Half|BFloat16|__half|bf16|_f16|double")
+
 #: Kernels that only turn images from one memory format into the other: cuDNN's, and MIOpen's.
 _LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw|batched_transpose", re.IGNORECASE)
 
@@ -150,6 +160,14 @@ class Names:
 
     def single_precision(self, events: Events) -> Bool:
         return self._single[events.name]
+
+    def lower_precision(self, events: Events) -> Bool:
+        """Products and convolutions in 16 bits or less, or in TF32."""
+        return (self._matmul & ~self._single & self._matching(_LOWER.search))[events.name]
+
+    def in_float32(self, events: Events) -> Bool:
+        """Whatever says that it works on float32, and on nothing of 16 bits."""
+        return (self._matching(_NAMES_FLOAT.search) & ~self._matching(_NAMES_HALF.search))[events.name]
 
     def layout_change(self, events: Events) -> Bool:
         return self._matching(_LAYOUT.search)[events.name]

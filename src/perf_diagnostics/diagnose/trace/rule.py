@@ -46,12 +46,17 @@ def found(
     more: tuple[Evidence, ...] = (),
     host_is_fixed: bool = False,
     removable: Interval | None = None,
+    follows: float = 0.0,
 ) -> Finding:
     """A finding about one part of the waterfall, with the gain that the next bottleneck leaves.
 
-    ``host_is_fixed``: the remedy is about the host's own work, so that this is no floor under the gain.
+    ``host_is_fixed``: the remedy is about the host's own work, so that this is no floor under the gain. ``follows`` is
+    the share of the step that may go with the part at best.
     """
     least = 0.0 if removable is not None else facts.busy_share
+    goes = removable or share
+    if follows:
+        goes = goes.reaching((goes.value if goes.high is None else goes.high) + follows)
     cautious = least if host_is_fixed else max(least, facts.host_share)
     return Finding(
         code=rule.code,
@@ -62,10 +67,23 @@ def found(
         scope=facts.label,
         evidence=(evidence(metric, share, "%", limit=grade.limit), *more),
         remedies=remedies,
-        recoverable=recoverable(removable or share, rule.family, floor=least, cautious_floor=cautious),
+        recoverable=recoverable(goes, rule.family, floor=least, cautious_floor=cautious),
         confidence=confidence(Tier.DEEP_WINDOW, sure=grade.sure, coverage=facts.coverage, thin=facts.thin),
         claims={str(part): share.value},
     )
+
+
+def of_the_step(facts: TraceFacts, work: float) -> Interval:
+    """The share of the step that some of the device's work takes while the device computes; with it may go the short
+    pauses between kernels, which are in the upper end.
+
+    Args:
+        facts: of the trace.
+        work: the part of the device's work, 0…1.
+    """
+    computing = facts.share(Part.COMPUTE).value
+    with_pauses = computing + facts.share(Part.SWITCHING).value
+    return Interval(work * computing, work * computing, work * with_pauses, len(facts.steps))
 
 
 def claims_of(facts: TraceFacts, times: Times) -> dict[str, float]:

@@ -30,6 +30,7 @@ from perf_diagnostics.diagnose.trace.rules.inp001_input_bound import WaitingForI
 from perf_diagnostics.diagnose.trace.rules.inp007_preprocessing_in_the_loop import Preprocessing
 from perf_diagnostics.diagnose.trace.rules.opt001_optimizer_heavy import LaunchesInOptimizer
 from perf_diagnostics.diagnose.trace.rules.opt003_optimizer_synchronises import WaitsInOptimizer
+from perf_diagnostics.diagnose.trace.rules.opt007_dense_embedding_gradients import ZerosOfTables
 from perf_diagnostics.diagnose.trace.rules.xfr001_transfer_bound import ExposedCopies
 from perf_diagnostics.diagnose.trace.rules.xfr002_pageable_copies import PageableCopies
 from perf_diagnostics.diagnose.trace.rules.xfr003_many_small_copies import SmallCopies
@@ -52,6 +53,7 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     UnexplainedGap(),
     LaunchesInOptimizer(),
     WaitsInOptimizer(),
+    ZerosOfTables(),
     CommunicationBound(),
     Straggler(),
     RunsAlone(),

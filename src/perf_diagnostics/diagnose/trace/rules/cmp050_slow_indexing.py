@@ -12,11 +12,11 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severit
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.cmp050_slow_indexing import SELECT, SlowIndexing
-from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.events import Bool, Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.kernels import of_device, outermost
 from perf_diagnostics.diagnose.trace.operators import ENGINE
+from perf_diagnostics.diagnose.trace.rule import of_the_step
 from perf_diagnostics.diagnose.wording import percent
 
 #: The part of such a backward that goes where rows are read otherwise: gather's backward took from 1 / 1.63 of the time
@@ -40,6 +40,8 @@ class IndexedBackward:
         default=0.05, metadata=limit("part of the device's work in such a backward to mention", "judgement")
     )
 
+    warn_share: float = field(default=0.10, metadata=limit("… to warn from", "judgement"))
+
     def check(self, facts: TraceFacts) -> Answer:
         facts.require_device("kernels")
         share = facts.kernel_share(_backward_of_indexing(facts))
@@ -51,20 +53,20 @@ class IndexedBackward:
         )
         if share < self.work_share:
             return cleared(self, f"{percent(share)} of the device's work is the backward of x[index]", number)
-        # Of the step it is at most its part of the time in which the device computes.
-        step = share * facts.share(Part.COMPUTE).value
+        step = of_the_step(facts, share)
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=Severity.INFO,
+            severity=Severity.WARNING if share >= self.warn_share else Severity.INFO,
             summary=f"{percent(share)} of the device's work is the backward of rows that are read by x[index] (a "
             "mask is such an index, too): it sorts the index, and adds up what came from the same row.",
             scope=facts.label,
             evidence=(number,),
             remedies=(SELECT,),
             recoverable=recoverable(
-                Interval(step * _USUAL, step * _LEAST, step * _MOST, len(facts.steps)), self.family
+                Interval(step.value * _USUAL, step.value * _LEAST, (step.high or step.value) * _MOST, step.n),
+                self.family,
             ),
             confidence=confidence(Tier.DEEP_WINDOW, sure=True, thin=facts.thin),
         )

@@ -47,5 +47,6 @@ class Waits:
             f"({significant(float(waits.mean()), 2)} waiting calls a step) and has to launch anew.",
             more=(count,),
             remedies=REMEDIES,
+            follows=facts.share(Part.LAUNCH).value,  # the host had no lead left
         )
         return dataclasses.replace(finding, symptom_of=("XFR003", "XFR005", "OPT003"))

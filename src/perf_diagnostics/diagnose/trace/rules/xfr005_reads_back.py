@@ -50,4 +50,5 @@ class CopiesBack:
             f"{percent_between(share)} of each step.",
             more=(count,),
             remedies=REMEDIES,
+            follows=facts.share(Part.LAUNCH).value,  # the host had no lead left
         )

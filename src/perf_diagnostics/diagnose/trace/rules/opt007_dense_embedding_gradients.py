@@ -1,0 +1,144 @@
+"""OPT007 for traces: the device writes zeros as large as embedding tables, and updates all of their rows."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, grade
+from perf_diagnostics.diagnose.rule_parts.gain import KAPPA_UNMEASURED, Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rules.opt007_dense_embedding_gradients import DenseEmbeddingGradients, takes_sparse
+from perf_diagnostics.diagnose.trace.events import Kind
+from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.inputs import LOOK_UPS, PRODUCTS
+from perf_diagnostics.diagnose.trace.kernels import of_device, outermost
+from perf_diagnostics.diagnose.trace.rule import of_the_step
+from perf_diagnostics.diagnose.trace.updates import Update
+from perf_diagnostics.diagnose.wording import percent
+
+#: The backward of tables, which makes a gradient for all of their rows.
+_BACKWARD = re.compile(r"^aten::(_embedding_bag_dense_backward|embedding_dense_backward)$")
+
+#: What fills it with zeros on the device.
+_ZEROS = re.compile(r"Fill|memset", re.IGNORECASE)
+
+#: Numbers that an update reads and writes for each one that a fill writes. SGD: parameter and gradient read, parameter
+#: written; Adam: two moments read and written as well (as OPT001). Where it is another one, the least of them.
+_MOVED: Mapping[str, float] = MappingProxyType({"SGD": 3.0, "Adam": 7.0, "AdamW": 7.0, "Adagrad": 5.0})
+
+
+@dataclass(frozen=True)
+class ZerosOfTables:
+    """Gradients of embedding tables are mostly zeros, which the device writes, and reads in the update."""
+
+    code: ClassVar[str] = DenseEmbeddingGradients.code
+    name: ClassVar[str] = DenseEmbeddingGradients.name
+    family: ClassVar[Family] = DenseEmbeddingGradients.family
+    looks_at: ClassVar[Literal["trace"]] = "trace"
+
+    limits: DenseEmbeddingGradients = field(default_factory=DenseEmbeddingGradients)
+
+    def check(self, facts: TraceFacts) -> Answer:
+        facts.require_device("kernels")
+        trace = facts.trace
+        chosen = np.fromiter((_BACKWARD.match(name) is not None for name in trace.names), np.bool_, len(trace.names))
+        operators = trace.of(Kind.OPERATOR)
+        operators = operators.where(chosen[operators.name])
+        if not len(operators):
+            raise NotApplicable("embedding_rows", "no backward of an embedding table is in the trace")
+        _, owner = outermost(facts.launches, operators)
+        zeros = np.fromiter((_ZEROS.search(name) is not None for name in trace.names), np.bool_, len(trace.names))
+        filling = facts.kernel_share((of_device(facts.launches, owner) >= 0) & zeros[trace.device.name])
+        update = Update.of(facts)
+        updating = 0.0 if update is None else min(update.work, _moved(update) * filling)
+        untouched = _untouched(facts)
+        part = 1.0 if untouched is None else untouched
+        share, lost = of_the_step(facts, filling * part), of_the_step(facts, (filling + updating) * part)
+        most = of_the_step(facts, filling + updating).high
+        # That the update takes as long as the numbers that it moves is a guess.
+        least = of_the_step(facts, (filling + updating / 2) * part).value
+        numbers = (
+            Evidence(
+                metric="zeros and their update",
+                value=lost.value * 100,
+                unit="%",
+                limit=self.limits.info_share * 100,
+            ),
+            Evidence(metric="filling tables' gradients with zeros", value=share.value * 100, unit="%"),
+            *(
+                ()
+                if untouched is None
+                else (Evidence(metric="rows that a step did not touch, at least", value=untouched * 100, unit="%"),)
+            ),
+            Evidence(
+                metric="backward of embedding tables, a step",
+                value=float(facts.calls_in_steps(operators).mean()),
+                n=len(facts.steps),
+            ),
+        )
+        warns = () if untouched is None else ((Severity.WARNING, self.limits.warn_share),)
+        level = grade(Interval(lost.value, least, None, lost.n), ((Severity.INFO, self.limits.info_share), *warns))
+        if level is None:
+            says = f"zeros for the rows of embedding tables, and their update, take {percent(lost.value)} of a step"
+            return cleared(self, says, *numbers)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=level.severity,
+            summary=f"The gradients of embedding tables are as large as the tables: zeros for rows that "
+            f"{'may not have been' if untouched is None else 'were not'} looked up take the device "
+            f"{percent(share.value)} of each step, and their update some {percent(lost.value - share.value)} more.",
+            scope=facts.label,
+            evidence=numbers,
+            remedies=(
+                Remedy(
+                    "Make tables of which a batch looks up few rows with sparse=True: "
+                    f"{takes_sparse('' if update is None else update.kind, 'these tables')}. {CHANGES_TRAINING}"
+                ),
+            ),
+            recoverable=recoverable(
+                Interval(lost.value, 0.0 if untouched is None else least, most, lost.n),
+                self.family,
+                realised=KAPPA_UNMEASURED,
+            ),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+        )
+
+
+def _untouched(facts: TraceFacts) -> float | None:
+    """At least this part of the numbers in tables is in rows that a step does not look up; None where the trace does
+    not tell sizes. Tables of which a product takes part, too (as those of tied heads), are touched everywhere.
+    """
+    trace = facts.trace
+    operators = trace.of(Kind.OPERATOR)
+    looks = np.fromiter((name in LOOK_UPS for name in trace.names), np.bool_, len(trace.names))
+    looked, _ = outermost(facts.launches, operators.where(looks[operators.name] & (operators.told >= 0)))
+    products = np.fromiter((name in PRODUCTS for name in trace.names), np.bool_, len(trace.names))
+    multiplied = operators.where(products[operators.name] & (operators.told >= 0))
+    factors = {
+        frozenset(size) for kind in np.unique(multiplied.told).tolist() for size in trace.inputs[kind].sizes if size
+    }
+    whole = left = 0.0
+    kinds, often = np.unique(looked.told, return_counts=True)
+    for kind, count in zip(kinds.tolist(), often.tolist(), strict=True):
+        table, numbers = (*trace.inputs[kind].sizes, (), ())[:2]
+        if len(table) != 2:
+            continue
+        rows, width = table
+        tied = frozenset(table) in factors
+        whole += rows * width * count
+        left += 0 if tied else max(0, rows - math.prod(numbers)) * width * count
+    return left / whole if whole else None
+
+
+def _moved(update: Update) -> float:
+    return _MOVED.get(update.kind, min(_MOVED.values()))

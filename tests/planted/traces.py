@@ -355,7 +355,7 @@ PLANTS = (
     Plant(
         name="trace-zeros-of-a-table",
         number="-",
-        says="a busy device that fills the gradient of a table of which a batch looks up a tenth, and updates all of it",
+        says="a busy device that fills the gradient of a table of which a tenth is looked up, and updates all of it",
         dose="10 % of the step in zeros, 40 % in the update",
         faulty=_trace(_table(1000, 4000)),
         control=_trace(_table(20, 4000)),

@@ -22,6 +22,9 @@ class MemoryBandwidthBound:
         The bytes that the operators of a step read and write (each operand once an operator, counted on an uncompiled
         copy) over its time, against the fastest large copy of the same run; and the operations for each byte, against
         the ridge: the measured ceiling of products over that of copies. Below the ridge memory is the lower ceiling.
+        In a profiler window or trace of a device that is kept fed: its time in kernels of torch's own that go over
+        memory and compute little (activations, norms, dropout, sums), and what of it would go if each row of them, one
+        after another, were its longest kernel.
 
     Why it matters:
         More or faster arithmetic does not help then. Fewer bytes do.

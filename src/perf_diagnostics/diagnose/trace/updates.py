@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.trace.events import Kind
+from perf_diagnostics.diagnose.trace.events import Bool, Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import launched_in
@@ -19,17 +19,19 @@ _STEP = re.compile(r"^Optimizer\.step#(\w+)\.step$")
 _FUSED = re.compile(r"^aten::_fused_|Fused(Adam|Sgd|SGD|Adagrad)|multi_tensor_(adam|sgd)|fused_adam", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Update:
     """The update of the steps.
 
     ``times`` are its ranges on the host, ``kind`` its class in torch ("" where it is not told, or there are several),
-    ``fused`` whether anything in it updates in one pass, ``work`` the part of the device's work that it launched, 0…1.
+    ``fused`` whether anything in it updates in one pass, ``launched`` which of the device's events it launched (no
+    collectives), and ``work`` the part of the device's work that these are, 0…1.
     """
 
     times: Times
     kind: str
     fused: bool
+    launched: Bool
     work: float
 
     @classmethod
@@ -56,5 +58,6 @@ class Update:
             times=times,
             kind=kinds.pop() if len(kinds) == 1 else "",
             fused=any(_FUSED.search(trace.names[name]) for name in names),
+            launched=mine,
             work=facts.kernel_share(mine),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from perf_diagnostics.diagnose.trace.rule import AnyTraceRule
 from perf_diagnostics.diagnose.trace.rules.cmp002_compute_bound import Computing
 from perf_diagnostics.diagnose.trace.rules.cmp003_single_precision import SinglePrecision
+from perf_diagnostics.diagnose.trace.rules.cmp006_memory_bandwidth_bound import PassesInARow
 from perf_diagnostics.diagnose.trace.rules.cmp008_misaligned_dimensions import OddProducts
 from perf_diagnostics.diagnose.trace.rules.cmp009_unfused_attention import WrittenScores
 from perf_diagnostics.diagnose.trace.rules.cmp010_wave_quantisation import WaveQuantisation
@@ -61,6 +62,7 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     DevicesTakeTurns(),
     Computing(),
     SinglePrecision(),
+    PassesInARow(),
     OddProducts(),
     WrittenScores(),
     WaveQuantisation(),

@@ -14,7 +14,7 @@ from tests.diagnose.trace.builder import MATRIX, POINTWISE, TraceBuilder, ask, r
 STEP = 10_000
 NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>"
 INDEX = "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<float> >"
-SAVED = "saved if each row of passes were its longest"
+SAVED = "share that one kernel for each row of passes saves"
 PART = "passes over memory, of the device's work"
 
 

@@ -132,7 +132,7 @@ class Guided(torch.nn.Module):
             made = torch.where(drop, self.body(nothing), self.body(x))
         else:
             made = self.body(torch.where(drop, nothing, x))
-        return self.last(made)
+        return self.last(torch.relu(made))
 
 
 class Topics(torch.nn.Module):

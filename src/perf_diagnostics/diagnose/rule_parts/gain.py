@@ -34,6 +34,11 @@ KAPPA_GUESS = min(KAPPA_UNMEASURED, *KAPPA.values())
 AFTER_A_PAUSE = 0.08
 AFTER_A_CALL = 0.05
 
+#: What the rest of a step on the CPU takes less for each part of it that is left out, at most: memory that is not gone
+#: over leaves the caches to the others. Of 81 to 87 % that should have gone at most, 84 to 88 % went, and of 73 % 75
+#: (five plants, torch 2.13, 28 Nov 2026).
+LIGHTER = 0.15
+
 
 class Tier(enum.Enum):
     """What kind of evidence a finding rests on; the value is its confidence before anything is taken off.
@@ -99,6 +104,16 @@ def with_warm_rest(removable: Interval, rest: float) -> Interval:
     """
     most = removable.value if removable.high is None else removable.high
     return removable.reaching(most + rest * (1 - most))
+
+
+def with_lighter_rest(removable: Interval) -> Interval:
+    """The same share, with an upper end that holds what the rest of a step on the CPU takes less beside less work.
+
+    Args:
+        removable: share of the step that operators take for nothing.
+    """
+    most = removable.value if removable.high is None else removable.high
+    return with_warm_rest(removable, LIGHTER * min(1.0, most))
 
 
 def measured_gain(relative_speed: Interval) -> Share:

@@ -14,7 +14,7 @@ from tests.diagnose.trace.builder import MATRIX, POINTWISE, TraceBuilder, ask, r
 STEP = 10_000
 NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>"
 INDEX = "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<float> >"
-SAVED = "share that one kernel for each row of passes saves"
+SAVED = "part of the step that would go with one kernel for each row"
 PART = "passes over memory, of the device's work"
 
 
@@ -54,8 +54,15 @@ def test_a_row_could_be_its_longest_kernel(each: float, fires: bool, tmp_path: P
 
 @pytest.mark.parametrize(
     "names",
-    [(POINTWISE,), (POINTWISE, MATRIX, POINTWISE, MATRIX), (INDEX,) * 4, ("triton_poi_fused_0",) * 4],
-    ids=["alone", "between products", "by index", "fused already"],
+    [
+        (POINTWISE,),
+        (POINTWISE, MATRIX, POINTWISE, MATRIX),
+        (INDEX,) * 4,
+        ("triton_per_fused_native_layer_norm_2",) * 4,
+        ("void cublasLt::splitKreduce_kernel<32, 16, int, float>",) * 4,
+        ("two_shot_all_reduce_kernel<c10::BFloat16>",) * 4,
+    ],
+    ids=["alone", "between products", "by index", "fused already", "parts of products", "collectives"],
 )
 def test_what_is_no_row_of_passes_saves_nothing(names: tuple[str, ...], tmp_path: Path) -> None:
     answer = clear(ask(PassesInARow(), in_rows(*names, each=300).facts(tmp_path)))
@@ -69,6 +76,16 @@ def test_kernels_with_a_pause_between_are_no_row(tmp_path: Path) -> None:
 
 def test_the_update_is_the_optimizers(tmp_path: Path) -> None:
     clear(ask(PassesInARow(), in_rows(*[POINTWISE] * 4, each=200, update=True).facts(tmp_path)))
+
+
+def test_what_comes_after_the_backward_is_no_part_of_the_model(tmp_path: Path) -> None:
+    """As an average of the weights, or clipping by hand."""
+    rows = in_rows(*[POINTWISE] * 4, each=200)
+    before = number(found(ask(PassesInARow(), rows.facts(tmp_path))), SAVED).value
+    for number_ in range(5):  # two of the four rows are launched by then
+        start = number_ * STEP
+        rows.operator("autograd::engine::evaluate_function: AddmmBackward0", start, start + 39)
+    assert number(ask(PassesInARow(), rows.facts(tmp_path)), SAVED).value == pytest.approx(before / 2, rel=0.01)
 
 
 def test_where_the_host_sets_the_pace_kernels_do_not(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tests.diagnose.trace.builder import (
     MATRIX,
     NCCL,
     POINTWISE,
+    TO_HOST,
     TO_DEVICE,
     TraceBuilder,
     repeated,
@@ -120,14 +121,18 @@ A100 = {"name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "computeMinor": 0}
 HALF = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
 
 
-def products_of(float32, half, *, device=A100):
+def products_of(float32, half, *, device=A100, other=HALF, name=MATRIX, trains=True, updating=False):
     """Steps of 10 ms: so many µs of products in float32, and in bfloat16, and float32 that only moves."""
 
     def fill(builder, start):
         a, b = start + float32, start + float32 + half
-        builder.product(start, start + 30, a, [[512, 256], [256, 4096]], kind="float")
+        builder.product(start, start + 30, a, [[512, 256], [256, 4096]], kind="float", name=name)
         if half:
-            builder.kernel(start + 20, a, b, name=HALF)
+            builder.kernel(start + 20, a, b, name=other)
+        if trains:
+            builder.operator("torch::autograd::AccumulateGrad", start + 30, start + 32)
+        if updating:
+            builder.note("Optimizer.step#SGD.step", start + 38, start + 60)
         builder.kernel(start + 40, b, start + 10_000, name=POINTWISE)
 
     return repeated(10_000, 5, fill, deviceProperties=[device])
@@ -153,6 +158,91 @@ def test_products_left_out_of_autocast_are_named_as_such(tmp_path):
     assert "left out of the lower precision in which others run (30 %)" in found.summary
     assert not any(remedy.change for remedy in found.remedies)  # it trains in bfloat16 already
     assert "inside of torch.autocast" in found.remedies[0].says and "TF32" in found.remedies[1].says
+
+
+def test_what_the_optimizer_moves_stays_in_float32(tmp_path):
+    found = finding(diagnosis_of(tmp_path, products_of(6000, 0, updating=True)), "CMP003")
+
+    assert found.recoverable.high == pytest.approx(0.6 * 15 / 16, abs=5e-3)
+
+
+TF32_CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16_cudnn"
+
+
+def test_convolutions_in_tf32_are_no_autocast(tmp_path):
+    """Torch lets them use it, and products not."""
+    found = finding(diagnosis_of(tmp_path, products_of(5000, 4000, other=TF32_CONVOLUTION)), "CMP003")
+
+    assert "a lower precision may pay" in found.summary
+    assert {"precision": "bfloat16"} in [dict(remedy.change) for remedy in found.remedies]
+    assert 'torch.set_float32_matmul_precision("high")' in found.remedies[1].says
+
+
+def test_convolutions_in_float32_have_a_setting_of_their_own(tmp_path):
+    name = "implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, false, false, true>"
+    found = finding(diagnosis_of(tmp_path, products_of(6000, 0, name=name)), "CMP003")
+
+    assert "torch.backends.cudnn.allow_tf32 = True" in found.remedies[1].says
+
+
+def test_inference_is_not_told_to_train_otherwise(tmp_path):
+    result = diagnosis_of(tmp_path, products_of(6000, 0, trains=False))
+
+    assert of(result, "CMP003") == Severity.INFO
+    says = finding(result, "CMP003").remedies[0].says
+    assert says.startswith("Run in bfloat16") and "learning rate" not in says
+
+
+@pytest.mark.parametrize(
+    ("name", "lower"),
+    [
+        (HALF, True),
+        ("nvjet_tst_128x256_64x4_2x1_v_bz_coopA_NNT", True),
+        ("nvjet_sm100_hsh_256x256_64x4_2x1_2cta_v_bz_TNT", True),
+        ("void cutlass::Kernel2<cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x2_tn_align8>", True),
+        ("Cijk_Ailk_Bljk_BBS_BH_MT128x128x32_MI32x32x8x1_SN", True),
+        ("cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4", False),
+        (TF32_CONVOLUTION, False),
+        ("cutlass_90_tensorop_d1688gemm_64x64_16x4_tn_align1", False),
+        ("Cijk_Ailk_Bljk_SB_MT64x64x16", False),
+        (POINTWISE, False),
+    ],
+)
+def test_lower_precision_is_known_by_names(tmp_path, name, lower):
+    facts = repeated(1000, 3, lambda b, start: b.kernel(start, start + 30, start + 900, name=name)).facts(tmp_path)
+
+    assert facts.launches.names.lower_precision(facts.trace.device).all() == lower
+
+
+def test_what_runs_beside_the_computing_takes_nothing_from_its_share(tmp_path):
+    """Collectives are hidden all the time: 60 % of the computing is 60 % of the step."""
+
+    def fill(builder, start):
+        builder.kernel(start, start + 30, start + 6000)
+        builder.kernel(start + 10, start + 6000, start + 10_000, name=POINTWISE)
+        builder.kernel(start + 20, start + 60, start + 9_990, name=NCCL, stream=20)
+        builder.operator("torch::autograd::AccumulateGrad", start + 30, start + 32)
+
+    found = finding(diagnosis_of(tmp_path, repeated(10_000, 5, fill, deviceProperties=[A100])), "CMP003")
+    assert found.evidence[0].value == pytest.approx(60, abs=0.5)
+    assert found.recoverable.high == pytest.approx(0.6 * 15 / 16 + 0.4 / 2, abs=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("until", "reaches"),
+    [(8800, 0.11), (2000, 0.255)],  # launching for 88 % of the step, and for 20 % in which the device is short of work
+)
+def test_a_wait_may_have_cost_the_hosts_lead_where_it_has_time_for_one(tmp_path, until, reaches):
+    def fill(builder, start):
+        for at in range(0, until, 100):
+            builder.kernel(start + at, start + at + 7, start + at + 27, name=POINTWISE)
+        builder.kernel(start + until, start + until + 7, start + 8900, name=POINTWISE)
+        builder.copy(start + until + 10, start + 8900, start + 8902, name=TO_HOST, call_length=8)
+        builder.call("cudaStreamSynchronize", start + until + 20, start + 9600)
+        builder.kernel(start + 9990, start + 9997, start + 9999, name=POINTWISE)
+
+    result = diagnosis_of(tmp_path, repeated(10_000, 5, fill))
+    assert finding(result, "HST002").recoverable.high == pytest.approx(reaches, abs=0.03)
 
 
 def test_without_a_sheet_precision_is_a_remark(tmp_path):

@@ -66,17 +66,29 @@ def test_without_gradients_an_operator_on_many_tensors_tells(operator: str, tmp_
     assert missing(ask(LaunchesInOptimizer(), updating(20, 0).facts(tmp_path))).signal == "optimizer_tensors"
 
 
-def in_passes(part: float, *, kind: str = "AdamW", operator: str = "aten::_foreach_mul_") -> TraceBuilder:
-    """Steps of 10 ms in which a fed device spends this part on the update."""
+def in_passes(
+    part: float,
+    *,
+    kind: str = "AdamW",
+    operator: str = "aten::_foreach_mul_",
+    closure: bool = False,
+    name: str = POINTWISE,
+) -> TraceBuilder:
+    """Steps of 10 ms in which a fed device spends this part on the update; ``closure``: all of it is launched within
+    ``step()``, as Lightning does.
+    """
 
     def fill(builder: TraceBuilder, start: float) -> None:
         border = start + STEP * (1 - part)
         for n in range(40):
-            builder.operator("torch::autograd::AccumulateGrad", start + n, start + n + 0.5, tid=BACKWARD)
-        builder.kernel(start + 60, start + 70, border, name=POINTWISE)
-        builder.note(f"Optimizer.step#{kind}.step", start + 100, start + 200)
+            node = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+            builder.operator(node, start + n, start + n + 0.5, tid=BACKWARD)
+            builder.operator("torch::autograd::AccumulateGrad", start + n, start + n + 0.4, tid=BACKWARD)
+        builder.operator("aten::_fused_sdp_choice", start + 2, start + 3)
+        builder.kernel(start + 6, start + 70, border, name=POINTWISE)
+        builder.note(f"Optimizer.step#{kind}.step", start if closure else start + 100, start + 200)
         builder.operator(operator, start + 110, start + 120)
-        builder.kernel(start + 112, border, start + STEP, name=POINTWISE)
+        builder.kernel(start + 112, border, start + STEP, name=name)
 
     return repeated(STEP, 5, fill)
 
@@ -95,6 +107,29 @@ def test_passes_over_memory_that_one_could_do_are_told(part: float, severity: Se
     gain = finding.recoverable
     assert gain.low == pytest.approx(0.3 * part * 13 / 20, rel=0.02)
     assert gain.high == pytest.approx(part * 13 / 20, rel=0.02)
+
+
+def test_what_a_closure_does_within_the_step_is_no_update(tmp_path: Path) -> None:
+    clear(ask(LaunchesInOptimizer(), in_passes(0.05, closure=True).facts(tmp_path)))
+    finding = found(ask(LaunchesInOptimizer(), in_passes(0.3, closure=True).facts(tmp_path)))
+    assert number(finding, "the optimizer, of the device's work").value == pytest.approx(30, abs=1)
+    assert number(finding, "launches of the optimizer a step").value == 1
+
+
+def test_clipping_and_zeroing_beside_the_step_are_no_update(tmp_path: Path) -> None:
+    builder = in_passes(0.05)
+    for number_ in range(5):
+        start = number_ * STEP
+        builder.note("optimizer", start + 50, start + 250)
+        builder.note("Optimizer.zero_grad#AdamW.zero_grad", start + 4, start + 99)
+    clear(ask(LaunchesInOptimizer(), builder.facts(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    "name", ["void kOptimizer32bit2State<float, 1>(float*, float*)", "multi_tensor_apply_kernel<AdamFunctor<float>>"]
+)
+def test_other_libraries_kernels_that_update_at_once_are_clear(name: str, tmp_path: Path) -> None:
+    clear(ask(LaunchesInOptimizer(), in_passes(0.3, name=name, operator="aten::empty").facts(tmp_path)))
 
 
 @pytest.mark.parametrize(("kind", "operator"), [("AdamW", "aten::_fused_adamw_"), ("SGD", "aten::_foreach_add_")])

@@ -84,9 +84,21 @@ def test_without_sizes_it_is_a_remark_of_which_nothing_is_sure(tmp_path: Path) -
     assert finding.recoverable.high == pytest.approx(0.4, rel=0.02)
 
 
-def test_a_table_whose_rows_are_all_looked_up_or_multiplied_is_clear(tmp_path: Path) -> None:
+def test_a_table_whose_rows_may_all_be_looked_up_is_clear(tmp_path: Path) -> None:
     clear(ask(ZerosOfTables(), tables(1000, 4000, looked_up=200_000).facts(tmp_path)))
-    clear(ask(ZerosOfTables(), tables(1000, 4000, tied=True).facts(tmp_path)))
+
+
+def test_whether_a_head_of_the_tables_size_is_the_table_is_not_known(tmp_path: Path) -> None:
+    finding = found(ask(ZerosOfTables(), tables(1000, 4000, tied=True).facts(tmp_path)))
+    assert finding.severity is Severity.INFO and finding.recoverable is not None and finding.recoverable.low == 0
+
+
+def test_without_a_range_of_the_optimizer_the_zeros_alone_are_told(tmp_path: Path) -> None:
+    builder = tables(2000, 1000)
+    builder.events = [event for event in builder.events if not event["name"].startswith("Optimizer.step")]
+    finding = found(ask(ZerosOfTables(), builder.facts(tmp_path)))
+    assert number(finding, "zeros and their update").value == pytest.approx(18, rel=0.01)
+    assert finding.summary.endswith("take the device 18 % of each step.")
 
 
 def test_memory_that_the_driver_sets_counts_as_well(tmp_path: Path) -> None:

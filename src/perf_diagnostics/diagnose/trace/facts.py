@@ -158,6 +158,28 @@ class TraceFacts:
             )
         return loading
 
+    @cached_property
+    def computing(self) -> Bool:
+        """Which of the device's events within the steps compute: neither collectives nor copies, which run beside the
+        others.
+        """
+        device = self.trace.device
+        computing: Bool = (device.kind != Kind.COPY) & ~self.launches.names.communication(device)
+        return computing & (self.steps.windows.containing(device.start_ns) >= 0)
+
+    def part_of_computing(self, chosen: Bool) -> float:
+        """The part of what the device computes within the steps that some of its events take, 0…1."""
+        return self.part_of_computing_ns(int(self.trace.device.duration_ns[self.computing & chosen].sum()))
+
+    def part_of_computing_ns(self, part_ns: int) -> float:
+        """The same of so many ns of these events."""
+        self.require_device("kernels")
+        self.require_steady()
+        whole = int(self.trace.device.duration_ns[self.computing].sum())
+        if not whole:
+            raise NotMeasured("kernels", "nothing was computed on the device within the steps")
+        return part_ns / whole
+
     def kernel_share(self, chosen: Bool) -> float:
         """The share of the device's busy time that some of its events take."""
         self.require_device("kernels")

@@ -74,15 +74,19 @@ _FLOAT32 = re.compile(
     r"|(engine|convolve_sgemm|winograd\w*|gemmSN_\w+|gemv\w*)<float|fft2d_\w+<float"
 )
 
-#: Among them those that say a lower precision: 16 or 8 bits by their type, or TF32.
+#: Among them those that say 16 or 8 bits by their type. A bare "s1688" of CUTLASS is TF32, and "d1688" 64 bits.
 _LOWER = re.compile(
-    r"bf16|[fh]16|16816|s884|1688|h884|hgemm|hcudnn|tf32|nvjet_[thq]|e4m3|e5m2|__half|BFloat16|_(HHS?|BBS?|HBH|BBH)_B?H?_?|_HB_|_BB_",
+    r"bf16|bfloat16|[fh]16|half|(?<!d)16816|s884|h884|hgemm|hcudnn|nvjet_(sm\d+_)?[thq]|e4m3|e5m2"
+    r"|_(HHS|BBS|HSS|BSS|HH|BB|HB)_(B?H|MT)",
     re.IGNORECASE,
 )
 
-#: Kernels that name float32 as the type that they work on, and no 16 bits.
-_NAMES_FLOAT = re.compile(r"<float|\bfloat\b(?! const\*, c10)|, float")
-_NAMES_HALF = re.compile(r"Half|BFloat16|__half|bf16|_f16|double")
+#: Among them convolutions, whose use of TF32 is a setting of cuDNN's.
+_CONVOLUTION = re.compile(r"conv|wgrad|dgrad|fprop|cudnn|winograd", re.IGNORECASE)
+
+#: Kernels that name float32 as the type that they work on, and none of 16 or 64 bits.
+_NAMES_FLOAT = re.compile(r"\bfloat\b")
+_NAMES_OTHER = re.compile(r"half|bfloat16|bf16|_f16|\bdouble\b", re.IGNORECASE)
 
 #: Kernels that only turn images from one memory format into the other: cuDNN's, and MIOpen's.
 _LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw|batched_transpose", re.IGNORECASE)
@@ -162,12 +166,15 @@ class Names:
         return self._single[events.name]
 
     def lower_precision(self, events: Events) -> Bool:
-        """Products and convolutions in 16 bits or less, or in TF32."""
+        """Products and convolutions in 16 bits or less."""
         return (self._matmul & ~self._single & self._matching(_LOWER.search))[events.name]
 
+    def convolution(self, events: Events) -> Bool:
+        return (self._matmul & self._matching(_CONVOLUTION.search))[events.name]
+
     def in_float32(self, events: Events) -> Bool:
-        """Whatever says that it works on float32, and on nothing of 16 bits."""
-        return (self._matching(_NAMES_FLOAT.search) & ~self._matching(_NAMES_HALF.search))[events.name]
+        """Whatever says that it works on float32, and on nothing of 16 or 64 bits."""
+        return (self._matching(_NAMES_FLOAT.search) & ~self._matching(_NAMES_OTHER.search))[events.name]
 
     def layout_change(self, events: Events) -> Bool:
         return self._matching(_LAYOUT.search)[events.name]

@@ -73,13 +73,20 @@ def found(
     )
 
 
+def lead_at_most(facts: TraceFacts, share: Interval) -> float:
+    """What the host's lead would win at best of the waits for its launches, once it does not wait for the device any
+    more (``share`` of the step): none where it is at work itself all the rest of the time.
+    """
+    return max(0.0, min(facts.share(Part.LAUNCH).value, 1 - facts.host_share - share.value))
+
+
 def of_the_step(facts: TraceFacts, work: float) -> Interval:
-    """The share of the step that some of the device's work takes while the device computes; with it may go the short
-    pauses between kernels, which are in the upper end.
+    """The share of the step that some of what the device computes takes; with it may go the short pauses between
+    kernels, which are in the upper end.
 
     Args:
         facts: of the trace.
-        work: the part of the device's work, 0…1.
+        work: the part of what the device computes, 0…1.
     """
     computing = facts.share(Part.COMPUTE).value
     with_pauses = computing + facts.share(Part.SWITCHING).value

@@ -7,25 +7,36 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.trace.events import Bool, Kind
+from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import launched_in
+from perf_diagnostics.diagnose.trace.operators import ENGINE
+from perf_diagnostics.records import Int64
 
-#: Torch's own range around ``step()``.
+#: Torch's own range around ``step()``; and around ``zero_grad()``, which a closure calls inside of it.
 _STEP = re.compile(r"^Optimizer\.step#(\w+)\.step$")
+_ZERO_GRAD = re.compile(r"^Optimizer\.zero_grad#")
 
-#: An operator, or a kernel, that updates parameters and moments in one pass.
-_FUSED = re.compile(r"^aten::_fused_|Fused(Adam|Sgd|SGD|Adagrad)|multi_tensor_(adam|sgd)|fused_adam", re.IGNORECASE)
+#: Operators and kernels that update parameters and what is kept of them in one pass: torch's, apex', bitsandbytes', and
+#: what a compiler makes.
+_FUSED = re.compile(
+    r"^aten::_fused_(adam|adamw|sgd|adagrad)_?$|Fused(Adam|Sgd|Adagrad)|AdamFunctor|fused_adam|kOptimizer|^triton_",
+    re.IGNORECASE,
+)
+
+#: Kernels of torch's that go over memory once for each operation of an update.
+_PASSES = re.compile(r"multi_tensor_apply_kernel|elementwise_kernel")
 
 
 @dataclass(frozen=True, eq=False)
 class Update:
     """The update of the steps.
 
-    ``times`` are its ranges on the host, ``kind`` its class in torch ("" where it is not told, or there are several),
-    ``fused`` whether anything in it updates in one pass, ``launched`` which of the device's events it launched (no
-    collectives), and ``work`` the part of the device's work that these are, 0…1.
+    ``times`` are its ranges on the host, without a closure's forward and backward, with which Lightning calls
+    ``step()``; ``kind`` its class in torch ("" where it is not told, or there are several), ``fused`` whether anything
+    in it updates in one pass, ``launched`` which of the device's events it launched (no collectives), ``work`` the part
+    of what the device computes that these are, and ``passes`` that of torch's kernels that go over memory once, 0…1.
     """
 
     times: Times
@@ -33,6 +44,7 @@ class Update:
     fused: bool
     launched: Bool
     work: float
+    passes: float
 
     @classmethod
     def of(cls, facts: TraceFacts) -> Update | None:
@@ -44,20 +56,47 @@ class Update:
         """
         launches, trace = facts.launches, facts.trace
         annotations = trace.of(Kind.ANNOTATION)
-        ranges = annotations.where(launches.names.phase("optimizer", annotations))
+        told = np.fromiter((_STEP.match(name) is not None for name in trace.names), np.bool_, len(trace.names))
+        ranges = annotations.where(told[annotations.name])
+        if not len(ranges):
+            ranges = annotations.where(launches.names.phase("optimizer", annotations))
         if not len(ranges):
             return None
-        times = Times.union(ranges.start_ns, ranges.end_ns)
+        times = Times.union(_without_closure(facts, ranges), ranges.end_ns)
         steps = (_STEP.match(trace.names[name]) for name in np.unique(ranges.name).tolist())
         kinds = {step[1] for step in steps if step is not None}
-        mine = launched_in(launches, times) & ~launches.names.communication(trace.device)
+        mine = launched_in(launches, times) & facts.computing
         operators = trace.of(Kind.OPERATOR)
         inside = operators.where(times.containing(operators.start_ns) >= 0)
         names = {*np.unique(inside.name).tolist(), *np.unique(trace.device.name[mine]).tolist()}
+        once = np.fromiter((_PASSES.search(name) is not None for name in trace.names), np.bool_, len(trace.names))
         return cls(
             times=times,
             kind=kinds.pop() if len(kinds) == 1 else "",
             fused=any(_FUSED.search(trace.names[name]) for name in names),
             launched=mine,
-            work=facts.kernel_share(mine),
+            work=facts.part_of_computing(mine),
+            # Without operators nobody knows whether a closure lies inside.
+            passes=facts.part_of_computing(mine & once[trace.device.name]) if len(operators) else 0.0,
         )
+
+
+def _without_closure(facts: TraceFacts, ranges: Events) -> Int64:
+    """Where each range begins once its backward, and its zeroing of gradients, are over."""
+    trace = facts.trace
+    annotations, operators = trace.of(Kind.ANNOTATION), trace.of(Kind.OPERATOR)
+    engine = np.fromiter((name.startswith(ENGINE) for name in trace.names), np.bool_, len(trace.names))
+    zeroing = np.fromiter((_ZERO_GRAD.match(name) is not None for name in trace.names), np.bool_, len(trace.names))
+    backward = operators.where(engine[operators.name])
+    beside = annotations.where(zeroing[annotations.name] | facts.launches.names.phase("backward", annotations))
+    start = np.concatenate((backward.start_ns, beside.start_ns))
+    end = np.concatenate((backward.end_ns, beside.end_ns))
+    order = np.argsort(end)
+    start, end = start[order], end[order]
+    begins = ranges.start_ns.copy()
+    for place, (first, last) in enumerate(zip(ranges.start_ns.tolist(), ranges.end_ns.tolist(), strict=True)):
+        # The last one that ends inside; a backward in which the update lies ends after it.
+        at = int(np.searchsorted(end, last, side="right")) - 1
+        if at >= 0 and end[at] > first and start[at] >= first:
+            begins[place] = end[at]
+    return begins

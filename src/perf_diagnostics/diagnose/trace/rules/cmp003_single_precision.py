@@ -16,6 +16,7 @@ from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.products import products
 from perf_diagnostics.diagnose.trace.rule import of_the_step
+from perf_diagnostics.diagnose.trace.updates import Update
 from perf_diagnostics.diagnose.wording import percent, significant
 
 _AMD = re.compile(r"AMD|Radeon|Instinct|\bMI\d{3}", re.IGNORECASE)
@@ -70,7 +71,7 @@ class SinglePrecision:
     def check(self, facts: TraceFacts) -> Answer:
         facts.require_device("precision")
         computing, trace_device = facts.share(Part.COMPUTE), facts.trace.device
-        share = facts.kernel_share(facts.launches.names.single_precision(trace_device))
+        share = facts.part_of_computing(facts.launches.names.single_precision(trace_device))
         numbers: tuple[Evidence, ...] = (
             Evidence(
                 metric="float32 products, of the device's work",
@@ -100,7 +101,7 @@ class SinglePrecision:
             if faster < self.least_speedup:
                 says = f"by its sheet this device does {half} products {significant(faster, 2)} times as fast"
                 return cleared(self, says, *numbers)
-        lower = facts.kernel_share(facts.launches.names.lower_precision(trace_device))
+        lower = facts.part_of_computing(facts.launches.names.lower_precision(trace_device))
         mixed = lower >= self.mixed_share
         if mixed:
             said = Evidence(metric="products in lower precision, of the device's work", value=lower * 100, unit="%")
@@ -109,7 +110,7 @@ class SinglePrecision:
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=Severity.INFO if faster is None else Severity.WARNING,
+            severity=Severity.INFO if faster is None or facts.forward_only else Severity.WARNING,
             summary=f"{percent(share)} of the device's work is matrix products and convolutions in float32 on "
             f"ordinary cores{_largest(facts)}, and the device computes for {percent(computing.value)} of the step: "
             + (
@@ -119,29 +120,33 @@ class SinglePrecision:
             ),
             scope=facts.label,
             evidence=numbers,
-            remedies=_remedies(half, tf32=tf32, mixed=mixed),
+            remedies=_remedies(facts, half, tf32=tf32, mixed=mixed),
             recoverable=None if faster is None else recoverable(_removable(facts, share, faster), self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, thin=facts.thin),
         )
 
 
-def _remedies(half: str, *, tf32: bool, mixed: bool) -> tuple[Remedy, ...]:
+def _remedies(facts: TraceFacts, half: str, *, tf32: bool, mixed: bool) -> tuple[Remedy, ...]:
+    changes = "Results differ in their digits." if facts.forward_only else CHANGES_TRAINING
+    names, device = facts.launches.names, facts.trace.device
+    single = names.single_precision(device)
+    convolves = facts.part_of_computing(single & names.convolution(device)) > facts.part_of_computing(single) / 2
+    allow = "torch.backends.cudnn.allow_tf32 = True" if convolves else 'torch.set_float32_matmul_precision("high")'
     if mixed:
         found = [
             Remedy(
                 f"Have these products in {half}, too: inside of torch.autocast, without autocast(enabled=False) or "
-                f".float() before them. {CHANGES_TRAINING}"
+                f".float() before them. {changes}"
             )
         ]
         if tf32:
-            found.append(
-                Remedy('Let float32 products use TF32: torch.set_float32_matmul_precision("high"), beside autocast.')
-            )
+            found.append(Remedy(f"Let float32 products use TF32, beside autocast: {allow}."))
         return tuple(found)
-    with_scaler = " with gradient scaling" if half == "float16" else ""
-    found = [Remedy(f"Train in {half}{with_scaler}. {CHANGES_TRAINING}", {"precision": half})]
+    with_scaler = " with gradient scaling" if half == "float16" and not facts.forward_only else ""
+    do = "Run" if facts.forward_only else "Train"
+    found = [Remedy(f"{do} in {half}{with_scaler}. {changes}", {"precision": half})]
     if tf32:
-        found.append(Remedy("Let float32 products use TF32.", {"precision": "tf32"}))
+        found.append(Remedy(f"Let float32 products use TF32: {allow}.", {"precision": "tf32"}))
     return tuple(found)
 
 
@@ -150,7 +155,10 @@ def _removable(facts: TraceFacts, share: float, faster: float) -> Interval:
     what other kernels move in float32.
     """
     names, device = facts.launches.names, facts.trace.device
-    others = facts.kernel_share(names.in_float32(device) & ~names.single_precision(device))
+    update = Update.of(facts)
+    moves = names.in_float32(device) & ~names.single_precision(device)
+    # Autocast leaves parameters, and what the optimizer keeps, in float32.
+    others = facts.part_of_computing(moves if update is None else moves & ~update.launched)
     products, moved = of_the_step(facts, share * (1 - 1 / faster)), of_the_step(facts, others / 2)
     return products.reaching((products.high or 0.0) + (moved.high or 0.0)).within(0.0, 1.0)
 

@@ -16,15 +16,17 @@ from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.trace.breakdown import SWITCHING_NS, Part
 from perf_diagnostics.diagnose.trace.events import Bool, Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.operators import ENGINE
 from perf_diagnostics.diagnose.trace.rule import of_the_step
 from perf_diagnostics.diagnose.trace.updates import Update
 from perf_diagnostics.diagnose.wording import percent
 from perf_diagnostics.records import Int64
 
 #: Kernels of torch's own that go over their inputs once, and compute little on each number: what a compiler fuses.
-#: Reading and writing by index is not among them.
+#: Reading and writing by index is not among them, nor what a compiler has made.
 _PASSES = re.compile(
-    r"(?<!index_)(?<!gather_)elementwise_kernel|reduce_kernel|layer_?norm|batch_norm|rms_?norm|group_?norm|GammaBeta|softmax|dropout|CatArrayBatchedCopy",
+    r"^(?!triton_).*((?<!index_)(?<!gather_)elementwise_kernel|(?<!splitK)(?<!all_)reduce_kernel|layer_?norm|batch_norm"
+    r"|rms_?norm|group_?norm|GammaBeta|softmax|dropout|CatArrayBatchedCopy)",
     re.IGNORECASE,
 )
 
@@ -53,11 +55,11 @@ class PassesInARow:
         facts.require_device("kernels")
         computing = facts.share(Part.COMPUTE)
         passes = _passes(facts)
-        share = facts.kernel_share(passes)
-        most = of_the_step(facts, _saved_ns(facts, passes) / facts.device_work_ns)
+        share = facts.part_of_computing(passes)
+        most = of_the_step(facts, facts.part_of_computing_ns(_saved_ns(facts, passes)))
         numbers = (
             Evidence(
-                metric="share that one kernel for each row of passes saves",
+                metric="part of the step that would go with one kernel for each row",
                 value=most.value * 100,
                 unit="%",
                 limit=self.saved_share * 100,
@@ -90,10 +92,21 @@ class PassesInARow:
 
 
 def _passes(facts: TraceFacts) -> Bool:
-    """Which of the device's events go over memory once; without those of the update, which OPT001 tells."""
-    trace = facts.trace
+    """Which of the device's events go over memory once; of a step whose backward is seen no more than what was launched
+    until its end, for what comes then is no part of the model.
+    """
+    trace, launches = facts.trace, facts.launches
     named = np.fromiter((_PASSES.search(name) is not None for name in trace.names), np.bool_, len(trace.names))
-    found: Bool = named[trace.device.name] & (trace.device.kind == Kind.KERNEL)
+    found: Bool = named[trace.device.name] & (trace.device.kind == Kind.KERNEL) & facts.computing
+    found &= ~launches.names.matrix_product(trace.device)
+    operators = trace.of(Kind.OPERATOR)
+    engine = np.fromiter((name.startswith(ENGINE) for name in trace.names), np.bool_, len(trace.names))
+    backward = operators.where(engine[operators.name])
+    step = facts.steps.on_host.containing(backward.start_ns)
+    ends = np.zeros(len(facts.steps) + 1, np.int64)  # the last for launches in no step
+    np.maximum.at(ends, step[step >= 0], backward.end_ns[step >= 0])
+    end = ends[facts.steps.on_host.containing(launches.call_start_ns)]
+    found[launches.linked] &= (end == 0) | (launches.call_start_ns <= end)
     update = Update.of(facts)
     return found if update is None else found & ~update.launched
 

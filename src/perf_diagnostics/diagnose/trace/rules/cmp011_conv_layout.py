@@ -31,7 +31,7 @@ class LayoutChanges:
 
     def check(self, facts: TraceFacts) -> Answer:
         facts.require_device("kernels")
-        share = facts.kernel_share(facts.launches.names.layout_change(facts.trace.device))
+        share = facts.part_of_computing(facts.launches.names.layout_change(facts.trace.device))
         number = Evidence(
             metric="device's work in changes of memory format",
             value=share * 100,

@@ -44,7 +44,7 @@ class IndexedBackward:
 
     def check(self, facts: TraceFacts) -> Answer:
         facts.require_device("kernels")
-        share = facts.kernel_share(_backward_of_indexing(facts))
+        share = facts.part_of_computing(_backward_of_indexing(facts))
         number = Evidence(
             metric="device's work in the backward of x[index]",
             value=share * 100,

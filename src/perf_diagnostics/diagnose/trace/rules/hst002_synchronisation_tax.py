@@ -11,7 +11,7 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
 from perf_diagnostics.diagnose.rules.hst002_synchronisation_tax import REMEDIES, SynchronisationTax
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.rule import found, warn_and_critical
+from perf_diagnostics.diagnose.trace.rule import found, lead_at_most, warn_and_critical
 from perf_diagnostics.diagnose.wording import percent_between, significant
 
 
@@ -47,6 +47,6 @@ class Waits:
             f"({significant(float(waits.mean()), 2)} waiting calls a step) and has to launch anew.",
             more=(count,),
             remedies=REMEDIES,
-            follows=facts.share(Part.LAUNCH).value,  # the host had no lead left
+            follows=lead_at_most(facts, share),
         )
         return dataclasses.replace(finding, symptom_of=("XFR003", "XFR005", "OPT003"))

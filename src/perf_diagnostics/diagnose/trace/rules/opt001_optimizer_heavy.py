@@ -127,7 +127,7 @@ class LaunchesInOptimizer:
 def _passes_for_nothing(facts: TraceFacts, update: Update) -> Interval:
     """The share of the step in which the device goes over the optimizer's memory more often than a fused one does."""
     saved = 0.0 if update.fused else _SAVED.get(update.kind, 0.0)
-    return of_the_step(facts, update.work * saved)
+    return of_the_step(facts, update.passes * saved)
 
 
 def _bundled(facts: TraceFacts, updating: Times) -> bool:

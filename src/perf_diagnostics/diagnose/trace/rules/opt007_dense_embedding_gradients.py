@@ -56,7 +56,7 @@ class ZerosOfTables:
             raise NotApplicable("embedding_rows", "no backward of an embedding table is in the trace")
         _, owner = outermost(facts.launches, operators)
         zeros = np.fromiter((_ZEROS.search(name) is not None for name in trace.names), np.bool_, len(trace.names))
-        filling = facts.kernel_share((of_device(facts.launches, owner) >= 0) & zeros[trace.device.name])
+        filling = facts.part_of_computing((of_device(facts.launches, owner) >= 0) & zeros[trace.device.name])
         update = Update.of(facts)
         updating = 0.0 if update is None else min(update.work, _moved(update) * filling)
         untouched = _untouched(facts)
@@ -96,7 +96,8 @@ class ZerosOfTables:
             severity=level.severity,
             summary=f"The gradients of embedding tables are as large as the tables: zeros for rows that "
             f"{'may not have been' if untouched is None else 'were not'} looked up take the device "
-            f"{percent(share.value)} of each step, and their update some {percent(lost.value - share.value)} more.",
+            f"{percent(share.value)} of each step"
+            + (f", and their update some {percent(lost.value - share.value)} more." if update is not None else "."),
             scope=facts.label,
             evidence=numbers,
             remedies=(
@@ -116,7 +117,7 @@ class ZerosOfTables:
 
 def _untouched(facts: TraceFacts) -> float | None:
     """At least this part of the numbers in tables is in rows that a step does not look up; None where the trace does
-    not tell sizes. Tables of which a product takes part, too (as those of tied heads), are touched everywhere.
+    not tell sizes, or of none but tables of which a product of their size may take all rows (as of tied heads).
     """
     trace = facts.trace
     operators = trace.of(Kind.OPERATOR)
@@ -134,9 +135,10 @@ def _untouched(facts: TraceFacts) -> float | None:
         if len(table) != 2:
             continue
         rows, width = table
-        tied = frozenset(table) in factors
+        if frozenset(table) in factors:  # whether it is this one, or a head of its size, is not told
+            continue
         whole += rows * width * count
-        left += 0 if tied else max(0, rows - math.prod(numbers)) * width * count
+        left += max(0, rows - math.prod(numbers)) * width * count
     return left / whole if whole else None
 
 

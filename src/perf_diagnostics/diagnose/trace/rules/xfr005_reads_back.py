@@ -13,7 +13,7 @@ from perf_diagnostics.diagnose.rules.xfr005_reads_back import REMEDIES, ReadsBac
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.crossings import copies, gaps_after, per_step
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.rule import found, warn_and_critical
+from perf_diagnostics.diagnose.trace.rule import found, lead_at_most, warn_and_critical
 from perf_diagnostics.diagnose.wording import percent_between, times
 
 
@@ -50,5 +50,5 @@ class CopiesBack:
             f"{percent_between(share)} of each step.",
             more=(count,),
             remedies=REMEDIES,
-            follows=facts.share(Part.LAUNCH).value,  # the host had no lead left
+            follows=lead_at_most(facts, share),
         )

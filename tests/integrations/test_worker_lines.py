@@ -195,3 +195,33 @@ def test_the_lines_of_workers_that_are_not_forked_are_seen_as_well(tmp_path: Pat
     seen = texts(result_of(attached(tmp_path, multiprocessing_context="spawn")).worker_code)
     assert seen["time.sleep(0.005)  # for training"] >= 10
     assert not any("evaluation" in text for text in seen)
+
+
+def test_a_training_that_is_over_holds_no_file_open(tmp_path: Path) -> None:
+    files = Path("/proc/self/fd")
+    kept = [attached(tmp_path / "first", num_workers=0)]
+    before = set(files.iterdir())
+    kept += [attached(tmp_path / "second", num_workers=1), attached(tmp_path / "third", num_workers=1)]
+    assert all(kept) and not set(files.iterdir()) - before
+
+
+@pytest.mark.slow
+def test_lightnings_own_set_up_is_as_it_was_where_a_fit_fails(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
+    from perf_diagnostics.integrations import lightning as ours
+
+    class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def training_step(self, batch: dict[str, torch.Tensor], _index: int) -> None:
+            pass
+
+        def configure_optimizers(self) -> None:
+            raise LookupError("no optimizer")
+
+    callback = ours.PerformanceDiagnosticsCallback(results_dir=tmp_path, quiet=True)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = lightning.Trainer(
+        accelerator="cpu", max_epochs=1, enable_model_summary=False, **quiet, callbacks=[callback]
+    )
+    with pytest.raises(LookupError, match="no optimizer"):
+        trainer.fit(Module(), loader())
+    assert "setup_data" not in vars(trainer.fit_loop)

@@ -72,10 +72,15 @@ def _steps_of(trainer: Any) -> int | None:
     return epochs * max(1, batches // each)
 
 
+def _no_more(workers: FirstWorkers | None) -> None:
+    """The fit is over, or was never begun."""
+    if workers is not None:
+        workers.end()
+
+
 def _first_workers(before: FirstWorkers | None, trainer: Any, stage: str) -> FirstWorkers | None:
     """Those of a fit that is being set up, in place of those of the fit before."""
-    if before is not None:
-        before.end()
+    _no_more(before)
     try:
         return FirstWorkers(trainer) if stage == "fit" else None
     except FAULTS:
@@ -118,9 +123,11 @@ class PerformanceDiagnosticsCallback(OfTrainings, _Callback):  # type: ignore[mi
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self._trainings.end(ending_of(exception))
+        _no_more(self._workers)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self._trainings.end(_OVER)
+        _no_more(self._workers)
 
     def _equip(self, trainer: Any, loop: FrameworkLoop) -> None:
         """Stand in for the parts of a Trainer that are phases."""
@@ -163,7 +170,7 @@ class PerformanceDiagnosticsProfiler(OfTrainings, _Profiler):  # type: ignore[mi
     def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
         """Before anything else of a fit."""
         super().setup(stage, local_rank, log_dir)
-        self._workers = _first_workers(self._workers, self._lightning_module.trainer, stage)
+        self._workers = _first_workers(self._workers, getattr(self._lightning_module, "trainer", None), stage)
 
     def start(self, action_name: str) -> None:
         """An action begins."""
@@ -206,6 +213,7 @@ class PerformanceDiagnosticsProfiler(OfTrainings, _Profiler):  # type: ignore[mi
         super().teardown(stage)
         if "_trainings" in vars(self):  # also called when an object goes that was never made
             self._trainings.end(_OVER)
+            _no_more(self._workers)
 
     def _begin(self) -> None:
         self._stepped = False

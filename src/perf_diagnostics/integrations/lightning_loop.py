@@ -61,20 +61,22 @@ class FirstWorkers:
         setup_data = trainer.fit_loop.setup_data
 
         @functools.wraps(setup_data)
-        def looked_at() -> None:
+        def looked_at(*args: Any, **kwargs: Any) -> Any:
             with self._looks.in_workers():
-                setup_data()
+                return setup_data(*args, **kwargs)
 
         stand_in(self._off, trainer.fit_loop, "setup_data", looked_at)
 
     def belong_to(self, loop: FrameworkLoop) -> None:
         """The training has begun."""
-        loop.marked.recording.worker_looks.go_on_from(self._looks)
+        earlier, self._looks = self._looks, loop.marked.recording.worker_looks
+        self._looks.go_on_from(earlier)
         loop.patches.callback(self.end)
 
     def end(self) -> None:
         """No more are started."""
         self._off.close()
+        self._looks = WorkerLooks(Observations())
 
 
 def describe_fit(loop: FrameworkLoop, trainer: Any) -> None:

@@ -194,6 +194,7 @@ class _Measuring:
             step_memory.close()
             counters.finish(notes)
             notes.worker_code = worker_looks.samples()
+            worker_looks.close()
             notes.facts |= gradients.facts
             _clocks(probe, notes)
         if self.measured.outcome is Outcome.COMPLETED and self.measured.steady_steps and not trial.role:

@@ -14,8 +14,8 @@ from tests.diagnose.trace.builder import (
     MATRIX,
     NCCL,
     POINTWISE,
-    TO_HOST,
     TO_DEVICE,
+    TO_HOST,
     TraceBuilder,
     repeated,
 )  # fmt: skip

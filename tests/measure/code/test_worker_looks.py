@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, dataloader
 from torch.utils.data._utils import fetch, worker
 
 from perf_diagnostics.measure.code import worker_looks
+from perf_diagnostics.measure.code.shared_notes import SharedNotes
 from perf_diagnostics.measure.code.worker_looks import WorkerLooks, of_a_batch
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import CodeSamples
@@ -180,6 +181,47 @@ def test_another_loaders_workers_that_start_meanwhile_are_left_alone() -> None:
     assert looks.samples() is None
 
 
+@pytest.mark.slow
+def test_so_they_are_where_workers_are_spawned() -> None:
+    looks, watched = WorkerLooks(Observations()), DataLoader(Rows(), batch_size=4, num_workers=1)
+    with looks.in_workers_of(watched):
+        assert len(list(DataLoader(Rows(), batch_size=4, num_workers=1, multiprocessing_context="spawn"))) == 30
+    assert looks.samples() is None
+
+
+def test_workers_of_whatever_loaders_are_all_told() -> None:
+    looks = WorkerLooks(Observations())
+    with looks.in_workers():
+        begun = [iter(DataLoader(data, batch_size=4, num_workers=1)) for data in (Rows(), Stream())]
+    assert len(list(zip(*begun, strict=True))) == 30
+    code = looks.samples()
+    assert code is not None and {"Rows.__getitem__", "Stream.__iter__"} <= {place.function for place in code.places}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["before the start", "in the worker"])
+def test_where_notes_cannot_be_handed_on_workers_load_as_ever(closed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(notes: SharedNotes) -> tuple[Any, int, int]:
+        if closed == "before the start":
+            raise OSError("closed")
+        return None, notes.places, notes.size  # of which nothing can be opened
+
+    monkeypatch.setattr(SharedNotes, "handed_on", gone)
+    code, observations = looked_at(Rows(), num_workers=1, multiprocessing_context="spawn")
+    assert code is None and not observations.gaps
+
+
+def test_closed_nothing_is_told_and_what_starts_later_is() -> None:
+    looks, loader = WorkerLooks(Observations()), DataLoader(Rows(), batch_size=4, num_workers=1)
+    for _ in range(2):
+        with looks.in_workers_of(loader):
+            batches = iter(loader)
+        list(batches)
+        assert looks.samples() is not None
+        looks.close()
+        assert looks.samples() is None
+
+
 def test_each_worker_has_its_say() -> None:
     code, _ = looked_at(Rows(), num_workers=2)
     assert code is not None and code.looks >= 16
@@ -204,6 +246,7 @@ def test_turned_off_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_torchs_loop_is_its_own_again_and_is_found_by_its_name_meanwhile() -> None:
     plain: Callable[..., Any] = worker._worker_loop
+    init = dataloader._MultiProcessingDataLoaderIter.__init__
     looks = WorkerLooks(Observations())
     loader = DataLoader(Rows(), num_workers=1)
     with pytest.raises(KeyError), looks.in_workers_of(loader):
@@ -211,6 +254,7 @@ def test_torchs_loop_is_its_own_again_and_is_found_by_its_name_meanwhile() -> No
         named = pickle.dumps(worker._worker_loop)
         raise KeyError
     assert worker._worker_loop is plain and pickle.loads(named) is plain
+    assert dataloader._MultiProcessingDataLoaderIter.__init__ is init
 
 
 def test_what_somebody_patches_over_it_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:

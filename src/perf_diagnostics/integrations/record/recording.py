@@ -460,6 +460,7 @@ class Recording:
                         self._finish_trial(self._conclusion.result(disk.trial, (outcome, reason, stop_reason)))
         finally:
             disk.close()
+            self.worker_looks.close()
         return self.result
 
     def _finish_trial(self, result: TrialResult) -> None:

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
 from types import CodeType
 from typing import Any
@@ -26,7 +25,7 @@ from perf_diagnostics.measure.code.code_sampling import CodeSampling
 from perf_diagnostics.measure.code.code_watch import one_at_a_time, wanted
 from perf_diagnostics.measure.code.own_code import OwnCode
 from perf_diagnostics.measure.code.prompt_lock import PromptLock
-from perf_diagnostics.measure.code.shared_notes import SharedNotes
+from perf_diagnostics.measure.code.shared_notes import SharedNotes, opened
 from perf_diagnostics.measure.code.stacks import Stack, Walk
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.pausing_thread import PausingThread
@@ -48,9 +47,6 @@ _HANDING_OVER = r"QueueFeederThread|Thread-\d+ \(_serve\)"
 #: Workers with a place of their own. What is started later goes on with the notes of those that have long ended; of
 #: more at a time some share a place, where the later one's note stands.
 _MOST_WORKERS = 64
-
-#: How many of these are kept for a loader that is not known yet.
-_OF_A_LOADER = 16
 
 #: Bytes of a worker's note; ways to stand that do not fit are left out, the rarest first.
 _NOTE_BYTES = 48 * 1024
@@ -97,10 +93,13 @@ class WorkerLooks:
 
     def __init__(self, observations: Observations) -> None:
         self._observations = observations
-        self._notes: SharedNotes | None = None
+        #: Memory of forked workers, and what others have.
+        self._forked: SharedNotes | None = None
+        self._handed_on: SharedNotes | None = None
         self._places = CodePlaces(with_kinds=True)
-        #: The loader whose workers were started last, by identity, and the first of their places.
-        self._last, self._first, self._next = -1, 0, 0
+        #: The first place of each loader's workers, by the identities of the loader and of its data.
+        self._firsts: dict[tuple[int, int], int] = {}
+        self._next = 0
 
     @contextlib.contextmanager
     def in_workers_of(self, loader: object) -> Iterator[None]:
@@ -109,45 +108,68 @@ class WorkerLooks:
         """
         with contextlib.ExitStack() as looking:
             with self._observations.guard(SIGNAL):
-                workers = getattr(loader, "num_workers", 0)
-                if workers:
-                    self._begin(looking, id(loader), workers, getattr(loader, "dataset", None))
+                if getattr(loader, "num_workers", 0) and wanted():
+                    looking.enter_context(_STARTING.of(_Start(self, getattr(loader, "dataset", None))))
             yield
 
     @contextlib.contextmanager
     def in_workers(self) -> Iterator[None]:
-        """Those that this thread starts within, of whatever loader."""
+        """Those that this thread starts within, of whatever loaders."""
         with contextlib.ExitStack() as looking:
             with self._observations.guard(SIGNAL):
-                self._begin(looking, 0, _OF_A_LOADER, None)
+                if wanted():
+                    looking.enter_context(_STARTING.of(_Start(self, None)))
             yield
 
-    def _begin(self, looking: contextlib.ExitStack, loader: int, workers: int, data: object) -> None:
-        if not wanted():
-            return
-        self._notes = self._notes or SharedNotes(_MOST_WORKERS, _NOTE_BYTES)
-        if self._last != loader:
-            self._last, self._first = loader, self._next
-            self._next += workers
-        looking.enter_context(_STARTING.of(_Start(self._notes, self._first, data)))
+    def first_of(self, loader: object) -> int:
+        """The first place of the loader's workers, where those of its last pass wrote. Before they start."""
+        self._forked = self._forked or SharedNotes(_MOST_WORKERS, _NOTE_BYTES)
+        which = id(loader), id(getattr(loader, "dataset", None))
+        if which not in self._firsts:
+            if len(self._firsts) >= _MOST_WORKERS:
+                self._firsts.clear()
+            self._firsts[which] = self._next
+            self._next += getattr(loader, "num_workers", 0)
+        return self._firsts[which]
+
+    @property
+    def forked(self) -> SharedNotes | None:
+        """Where forked workers leave their notes."""
+        return self._forked
+
+    def handed_on(self) -> tuple[Any, int, int]:
+        """Where others do, for a process that is being started (:meth:`.SharedNotes.handed_on`)."""
+        self._handed_on = self._handed_on or SharedNotes.to_hand_on(_MOST_WORKERS, _NOTE_BYTES)
+        return self._handed_on.handed_on()
 
     def go_on_from(self, earlier: WorkerLooks) -> None:
         """What these have seen counts as well: of workers that were started before the training was known."""
-        self._notes, self._next = earlier._notes, earlier._next
+        self._forked, self._handed_on, self._next = earlier._forked, earlier._handed_on, earlier._next
+
+    def close(self) -> None:
+        """Nobody asks any more; what was seen is forgotten."""
+        with self._observations.guard(SIGNAL):
+            for notes in (self._forked, self._handed_on):
+                if notes is not None:
+                    notes.close()
+            self._forked = self._handed_on = None
+            self._firsts.clear()
 
     def samples(self) -> CodeSamples | None:
         """What all workers have seen so far; None where that is nothing."""
+        left = [notes for notes in (self._forked, self._handed_on) if notes is not None]
         found: CodeSamples | None = None
-        if self._notes is not None:
+        if left:
             with self._observations.guard(SIGNAL):
-                found = self._named(self._notes)
+                found = self._named(left)
         return found
 
-    def _named(self, notes: SharedNotes) -> CodeSamples | None:
+    def _named(self, left: list[SharedNotes]) -> CodeSamples | None:
         seen: _Seen = {}
-        for place in range(notes.places):
-            for way, looks in _told(notes.read(place)).items():
-                _add(seen, way, *looks)
+        for notes in left:
+            for place in range(notes.places):
+                for way, looks in _told(notes.read(place)).items():
+                    _add(seen, way, *looks)
         if not seen:
             return None
         numbers: dict[CodePlace, int] = {}
@@ -171,50 +193,92 @@ class WorkerLooks:
 
 @dataclass(frozen=True, eq=False)
 class _Start:
-    """Workers that are being started: where they leave their notes, from which place on, and what they load from."""
+    """Workers that are being started: for whom they look, and what they load from (None: whatever it is)."""
 
-    notes: SharedNotes
-    first: int
+    looks: WorkerLooks
     data: object
 
 
+@dataclass(frozen=True, eq=False)
+class _Making:
+    """An iterator over a loader that is being made: for whom its workers look, and the first of their places."""
+
+    looks: WorkerLooks
+    first: int
+
+
 class _Starting:
-    """Which threads are starting workers that look; while there is any torch's loop of a worker is replaced."""
+    """Which threads are starting workers that look; while there is any torch's loop of a worker, and how an iterator
+    with workers is made, are replaced.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_thread: dict[int, list[_Start]] = {}
-        #: What torch has by that name, and what stands for it; where somebody has patched over ours it stays there, and
-        #: passes calls through.
-        self._plain: Callable[..., Any] | None = None
-        self._ours: Callable[..., Any] | None = None
+        self._starts: dict[int, list[_Start]] = {}
+        self._making: dict[int, list[_Making | None]] = {}
+        #: What torch has by these names, and what stands for it; where somebody has patched over ours it stays there,
+        #: and passes calls through.
+        self._patches: list[tuple[Any, str, Any, Any]] = []
 
     @contextlib.contextmanager
     def of(self, start: _Start) -> Iterator[None]:
         """This thread is starting some."""
-        from torch.utils.data._utils import worker as torchs
+        from torch.utils.data import dataloader
+        from torch.utils.data._utils import worker
 
         thread = threading.get_ident()
         with self._lock:
-            if self._plain is None:
-                self._plain = torchs._worker_loop
-                torchs._worker_loop = self._ours = _LookedAt(self._plain, self)
-            self._by_thread.setdefault(thread, []).append(start)
+            if not self._patches:
+                iterator = dataloader._MultiProcessingDataLoaderIter
+                self._patch(iterator, "__init__", self._noting(iterator.__init__))
+                self._patch(worker, "_worker_loop", _LookedAt(worker._worker_loop, self))
+            self._starts.setdefault(thread, []).append(start)
         try:
             yield
         finally:
             with self._lock:
-                left = [one for one in self._by_thread.pop(thread) if one is not start]
+                left = [one for one in self._starts.pop(thread) if one is not start]
                 if left:
-                    self._by_thread[thread] = left
-                if not self._by_thread:
-                    if torchs._worker_loop is self._ours:
-                        torchs._worker_loop = self._plain
-                    self._plain = self._ours = None
+                    self._starts[thread] = left
+                if not self._starts:
+                    patches, self._patches = self._patches, []
+                    for owner, name, plain, ours in patches:
+                        if getattr(owner, name) is ours:
+                            setattr(owner, name, plain)
 
-    def here(self) -> _Start | None:
-        """What this thread is starting, the latest of them."""
-        return next(iter(self._by_thread.get(threading.get_ident(), ())[-1:]), None)
+    def _patch(self, owner: Any, name: str, ours: Any) -> None:
+        self._patches.append((owner, name, getattr(owner, name), ours))
+        setattr(owner, name, ours)
+
+    def _noting(self, init: Callable[..., None]) -> Callable[..., None]:
+        """How an iterator is made, which starts its workers: of which loader is noted meanwhile."""
+
+        @functools.wraps(init)
+        def made(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+            making = self._making.setdefault(threading.get_ident(), [])
+            making.append(self._of(loader))
+            try:
+                init(iterator, loader, *args, **kwargs)
+            finally:
+                making.pop()
+                if not making:
+                    self._making.pop(threading.get_ident(), None)
+
+        return made
+
+    def _of(self, loader: Any) -> _Making | None:
+        """What this thread makes: an iterator whose workers look, or another one."""
+        making: _Making | None = None
+        with Observations().guard(SIGNAL):
+            for start in self._starts.get(threading.get_ident(), ())[-1:]:
+                if start.data is None or start.data is loader.dataset:
+                    making = _Making(start.looks, start.looks.first_of(loader))
+        return making
+
+    def here(self) -> _Making | None:
+        """What this thread is making; None where its workers do not look."""
+        making = self._making.get(threading.get_ident())
+        return making[-1] if making else None
 
 
 class _LookedAt:
@@ -229,24 +293,32 @@ class _LookedAt:
         functools.update_wrapper(self, loop)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        start = None if os.getpid() == self._parent else self._starting.here()
-        return _run(self._loop, start, *args, **kwargs)
+        making = None if os.getpid() == self._parent else self._starting.here()
+        if making is None:
+            return self._loop(*args, **kwargs)
+        return _run(self._loop, making.looks.forked, making.first, *args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        start = self._starting.here()
-        if start is None or get_spawning_popen() is None or not hasattr(reduction, "DupFd"):
-            return _torchs_loop, ()
-        return _Spawned, (start.notes, start.first)
+        spawned: _Spawned | None = None
+        making = self._starting.here()
+        if making is not None and get_spawning_popen() is not None:
+            with Observations().guard(SIGNAL):
+                spawned = _Spawned(making.looks.handed_on(), making.first)
+        return (_torchs_loop, ()) if spawned is None else (_Spawned, (spawned.notes, spawned.first))
 
 
 class _Spawned:
     """Torch's loop in a worker that was spawned, looked at."""
 
-    def __init__(self, notes: SharedNotes, first: int) -> None:
-        self._start = _Start(notes, first, None)
+    def __init__(self, notes: tuple[Any, int, int], first: int) -> None:
+        self.notes = notes
+        self.first = first
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _run(_torchs_loop(), self._start, *args, **kwargs)
+        notes: SharedNotes | None = None
+        with Observations().guard(SIGNAL):
+            notes = opened(self.notes)
+        return _run(_torchs_loop(), notes, self.first, *args, **kwargs)
 
 
 def _torchs_loop() -> Callable[..., Any]:
@@ -257,16 +329,14 @@ def _torchs_loop() -> Callable[..., Any]:
     return loop
 
 
-def _run(loop: Callable[..., Any], start: _Start | None, *args: Any, **kwargs: Any) -> Any:
-    """The loop of a worker; looks at it where it is among those that are started."""
+def _run(loop: Callable[..., Any], notes: SharedNotes | None, first: int, *args: Any, **kwargs: Any) -> Any:
+    """The loop of a worker, which looks where there are notes for it."""
     telling: _Telling | None = None
-    if start is not None:
+    if notes is not None:
         with Observations().guard(SIGNAL):
-            given = inspect.signature(loop).bind(*args, **kwargs).arguments
-            if start.data is None or start.data is given["dataset"]:
-                place = (start.first + given["worker_id"]) % start.notes.places
-                telling = _Telling(start.notes, place, inspect.unwrap(loop).__code__)
-                telling.start()
+            number = inspect.signature(loop).bind(*args, **kwargs).arguments["worker_id"]
+            telling = _Telling(notes, (first + number) % notes.places, inspect.unwrap(loop).__code__)
+            telling.start()
     try:
         return loop(*args, **kwargs)
     finally:

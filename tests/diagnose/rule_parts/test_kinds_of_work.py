@@ -91,6 +91,13 @@ def test_an_evaluation_is_known_by_what_called_the_users_own_model() -> None:
     assert (work.kind.name, work.part) == ("evaluation", 1.0)  # the line's rest is the evaluation's, too
 
 
+def test_norms_that_are_estimated_for_an_average_are_no_evaluation() -> None:
+    calls = ("torch.optim.swa_utils.update_bn", "torch.optim.swa_utils.AveragedModel.forward", MODULE)
+    work = kind_of_work(facts(seen(7, 60, via=calls), seen(8, 40)), "other")
+    assert work is not None and work.says == "estimating the batch norms' statistics of averaged weights"
+    assert "Estimate them once" in work.kind.remedy.says
+
+
 def test_what_an_evaluation_saves_is_saving() -> None:
     save = "torch.serialization.save"
     work = kind_of_work(facts(seen(7, 60, save, via=("transformers.trainer.Trainer.evaluate",)), seen(8, 40)), "other")

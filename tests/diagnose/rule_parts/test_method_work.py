@@ -65,6 +65,11 @@ def test_a_librarys_average_is_known_by_its_name() -> None:
     assert found(looks(LOGS, n=100, calls=calls)).severity is Severity.INFO
 
 
+def test_batch_norms_that_are_estimated_for_an_average_are_no_average() -> None:
+    calls = ("torch.optim.swa_utils.update_bn", "torch.optim.swa_utils.AveragedModel.forward", MODULE)
+    assert found(looks(LOGS, n=100, calls=calls)).severity is Severity.CRITICAL
+
+
 @pytest.mark.parametrize("line", [LOGS, PREPARES, UNKNOWN])
 def test_what_nothing_reads_or_only_prepares_stays_a_fault(line: int) -> None:
     assert method_work(facts(looks(line, n=100))) is None

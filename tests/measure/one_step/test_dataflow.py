@@ -206,6 +206,30 @@ def test_what_a_backward_has_let_go_of_is_no_computation_to_keep() -> None:
     quiet(looked(step, model), "computed_again")
 
 
+def test_what_derivatives_were_taken_of_with_a_graph_is_there_to_be_used_again() -> None:
+    """As the residual of an equation does that asks for its function and for each of its derivatives."""
+    model, x = Encoder(), torch.randn(ROWS, WIDTH)
+
+    def step(*, again: bool) -> torch.Tensor:
+        at = x.detach().requires_grad_()
+        first = model(at)
+        (slope,) = torch.autograd.grad(first.sum(), at, create_graph=True)
+        loss = (slope.mean() + (model(at) if again else first)).square().mean()
+        loss.backward()
+        return loss
+
+    (entry,) = looked(lambda: step(again=True), model)["computed_again"]
+    assert entry["operators"] >= 3 and "if again else first" in entry["text"]
+    quiet(looked(lambda: step(again=False), model), "computed_again", "beside_the_loss", "never_used")
+
+
+def test_a_parametrization_is_of_parameters_also_where_a_buffer_is_part_of_it() -> None:
+    layer = nn.utils.parametrizations.orthogonal(nn.Linear(WIDTH, WIDTH, bias=False))
+    x = torch.randn(ROWS, WIDTH)
+    (entry,) = looked(trained(lambda: layer(torch.tanh(layer(x))).square().mean()), layer)["computed_again"]
+    assert entry["of_parameters"] is True and entry["operators"] >= 3
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_checkpoint_is_no_second_computation(reentrant: bool) -> None:
     model, x = Encoder(), torch.randn(ROWS, WIDTH, requires_grad=True)

@@ -155,6 +155,16 @@ _KEEPING = KindOfWork(
     ),
 )
 
+_STATISTICS = KindOfWork(
+    "estimating the batch norms' statistics of averaged weights",
+    _below("torch.optim.swa_utils.update_bn"),
+    Remedy(
+        "Estimate them once, before the averaged model is used: update_bn goes through all batches, and each call "
+        "starts anew. During the training a few batches do for a look at it, as update_bn(itertools.islice(loader, "
+        "10), model); an average with use_buffers=True keeps running statistics of its own."
+    ),
+)
+
 _TEXT = KindOfWork(
     "turning tensors into text",
     _below("torch._tensor_str", "torch._tensor.Tensor.__repr__", "torch._tensor.Tensor.__format__"),
@@ -192,7 +202,10 @@ _CHORES = (_SAVING, _LOGGING, _PICTURES, _IMAGES, _TEXT)
 _WORTH_SAYING = 0.2
 
 #: In their order: what an evaluation logs or saves is that first.
-KINDS = (_READING, _SAVING, _LOGGING, _PICTURES, _IMAGES, _METRICS, _NETWORK, _COPYING, _KEEPING, _EVALUATING)
+KINDS = (
+    *(_READING, _SAVING, _LOGGING, _PICTURES, _IMAGES, _METRICS, _NETWORK, _COPYING, _STATISTICS, _KEEPING),
+    _EVALUATING,
+)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def beside_the_loss(columns: Columns, memories: Sequence[Held]) -> Iterator[int]
         memories: those that were met in it.
     """
     rows = range(len(columns))
-    visited = [row for row in rows if columns.freed_at[row] >= 0 or row in columns.backward_begins]
+    visited = [row for row in rows if columns.backward[row] > 0 or row in columns.backward_begins]
     of_the_loss = _made_of(columns, visited)
     drawn = _made_of(columns, (row for row in rows if of_the_loss[row] and columns.draws[row]))
     needed = _needed(columns, memories, chain(visited, (row for row in rows if drawn[row])))

@@ -264,7 +264,8 @@ class StepDataflow(Watcher):
         if row is not None:
             columns.backward[row] += seconds
             columns.root[row] = 1
-            if columns.freed_at[row] < 0:
+            # A backward of which a graph is made (create_graph) keeps the one that it goes through.
+            if columns.freed_at[row] < 0 and not torch.is_grad_enabled():
                 columns.freed_at[row] = len(columns)
         if self._in_backward >= self._sweep_at:
             # Seldom enough that a step of very many operators is not looked through for longer than it takes.

@@ -206,7 +206,9 @@ def _again(columns: Columns, stacks: StackTable, used: Sequence[int]) -> dict[An
         inside: dict[Line, float] = site.more.setdefault("inside", {})
         inside[lines[-1]] = inside.get(lines[-1], 0.0) + columns.seconds[row]
         site.more["first"] = earlier[depth]
-        site.more["of_parameters"] = site.more.get("of_parameters", True) and not columns.origin[row] & _CHANGING
+        changes = bool(columns.origin[row] & _CHANGING)
+        of_parameters: list[float] = site.more.setdefault("of_parameters", [0.0, 0.0])
+        of_parameters[changes] += columns.seconds[row]
         ways.setdefault(earlier[depth], set()).add(lines[: depth + 1])
     return {key: site for key, site in sites.items() if not _draws_in(ways[key], columns, stacks)}
 
@@ -233,7 +235,8 @@ def _first_lines(told: Telling) -> Callable[[Site], dict[str, Json]]:
         innermost = max(inside, key=lambda line: inside[line])
         return {
             "first": told.place(site.more["first"]),
-            "of_parameters": bool(site.more["of_parameters"]),
+            # A constant that is kept as a buffer, beside them, is not known to be one.
+            "of_parameters": site.more["of_parameters"][False] >= site.more["of_parameters"][True],
             **({"inside": told.place(innermost)} if innermost != site.line else {}),
         }
 

@@ -87,8 +87,9 @@ class LaunchesInOptimizer:
         if idle is None and moved is None:
             says = f"{significant(launches)} launches a step for {tensors:g} tensors keep the device waiting for"
             return cleared(self, f"the optimizer's {says} {percent_between(share)} of a step", *numbers)
-        lost = Interval(share.value + passes.value, share.value if idle else passes.value, None, len(facts.steps))
         one_by_one = idle is not None and tensors is not None
+        least = share.value if one_by_one else passes.value
+        lost = Interval(share.value + passes.value, least, None, len(facts.steps))
         level = max((one for one in (idle, moved) if one is not None), key=lambda one: SEVERITIES.index(one.severity))
         return Finding(
             code=self.code,

@@ -284,8 +284,8 @@ PLANTS = (
         "rows-by-index",
         "rows-by-select",
         "a script that reads rows by x[index], whose backward adds number by number",
-        dose="8,192 rows of 64 out of 64, four times",
-        steps=(600, 1200),
+        dose="8,192 rows of 32 out of 64, four times",
+        steps=(800, 1600),
         slower_by=1.3,
     ),
     _plant(

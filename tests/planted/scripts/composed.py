@@ -294,14 +294,14 @@ class Neighbours(torch.nn.Module):
     def __init__(self, by_index):
         super().__init__()
         self.by_index = by_index
-        self.inner, self.last = torch.nn.Linear(256, 64), torch.nn.Linear(64, 10)
+        self.inner, self.last = torch.nn.Linear(256, 32), torch.nn.Linear(32, 10)
         self.register_buffer("near", torch.randint(64, (64 * 128,), generator=torch.Generator().manual_seed(7)))
 
     def forward(self, x):
         x = self.inner(x)
         for _ in range(4):
             near = x[self.near] if self.by_index else x.index_select(0, self.near)
-            x = x + near.view(64, 128, 64).mean(1)
+            x = x + near.view(64, 128, 32).mean(1)
         return self.last(x)
 
 

@@ -20,6 +20,7 @@ from perf_diagnostics.measure.code import worker_looks
 from perf_diagnostics.measure.code.shared_notes import SharedNotes
 from perf_diagnostics.measure.code.worker_looks import WorkerLooks, of_a_batch
 from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.measure.pausing_thread import PausingThread
 from perf_diagnostics.records import CodeSamples
 
 #: Asking for it gives Python's lock away, and no core.
@@ -122,7 +123,6 @@ def test_of_two_loaders_both_are_told() -> None:
     assert code is not None and {"Rows.__getitem__", "Stream.__iter__"} <= {place.function for place in code.places}
 
 
-@pytest.mark.flaky(reruns=1)  # in one of 260 runs, beside other load, one worker's looks were missing
 def test_threads_that_start_workers_at_once_leave_torchs_loop_as_it_was() -> None:
     plain, told = worker._worker_loop, list[tuple[int, object]]()
     both_in = threading.Barrier(2)
@@ -289,10 +289,20 @@ def test_samples_come_and_errors_are_raised_as_without_looks() -> None:
         next(batches)
 
 
-def test_what_fails_in_a_worker_costs_its_lines_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_looks, "_way", lambda *_given, **_more: 1 / 0)
+@pytest.mark.parametrize("fails", ["_way", "of_a_batch", "OwnCode"])  # when it tells, when it looks, and at its start
+def test_what_fails_in_a_worker_costs_its_lines_alone_and_is_told(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_looks, fails, lambda *_given, **_more: 1 / 0)
     code, observations = looked_at(Rows(), num_workers=1)
-    assert code is None and not observations.gaps
+    (gap,) = observations.gaps
+    assert code is None and gap.signal == "worker_lines"
+    assert "a loader's worker could not be looked at" in gap.why and "ZeroDivisionError" in gap.why
+
+
+def test_a_look_that_does_not_come_back_is_told_beside_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PausingThread, "stop", lambda _thread: False)
+    code, observations = looked_at(Rows(), num_workers=1)
+    (gap,) = observations.gaps
+    assert code is not None and code.looks >= 4 and "did not come back" in gap.why
 
 
 def test_a_note_that_is_too_long_loses_its_rarest_ways(monkeypatch: pytest.MonkeyPatch) -> None:

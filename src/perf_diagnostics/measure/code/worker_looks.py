@@ -27,7 +27,7 @@ from perf_diagnostics.measure.code.own_code import OwnCode
 from perf_diagnostics.measure.code.prompt_lock import PromptLock
 from perf_diagnostics.measure.code.shared_notes import SharedNotes, opened
 from perf_diagnostics.measure.code.stacks import Stack, Walk
-from perf_diagnostics.measure.observation import Observations
+from perf_diagnostics.measure.observation import Observations, Unreadable
 from perf_diagnostics.measure.pausing_thread import PausingThread
 from perf_diagnostics.records import CodePath, CodePlace, CodeSamples
 
@@ -47,6 +47,9 @@ _HANDING_OVER = r"QueueFeederThread|Thread-\d+ \(_serve\)"
 #: Workers with a place of their own. What is started later goes on with the notes of those that have long ended; of
 #: more at a time some share a place, where the later one's note stands.
 _MOST_WORKERS = 64
+
+#: Characters of why a worker could not be looked at.
+_MOST_WHY = 300
 
 #: Bytes of a worker's note; ways to stand that do not fit are left out, the rarest first.
 _NOTE_BYTES = 48 * 1024
@@ -100,6 +103,8 @@ class WorkerLooks:
         #: The first place of each loader's workers, by the identities of the loader and of its data.
         self._firsts: dict[tuple[int, int], int] = {}
         self._next = 0
+        #: Reasons that were noted down already.
+        self._noted: set[str] = set()
 
     @contextlib.contextmanager
     def in_workers_of(self, loader: object) -> Iterator[None]:
@@ -146,6 +151,12 @@ class WorkerLooks:
         """What these have seen counts as well: of workers that were started before the training was known."""
         self._forked, self._handed_on, self._next = earlier._forked, earlier._handed_on, earlier._next
 
+    def _notes_down(self, why_not: str) -> None:
+        """Why a worker saw no more than it did; empty where nothing is in the way."""
+        if why_not and why_not not in self._noted:
+            self._noted.add(why_not)
+            self._observations.note(SIGNAL, f"a loader's worker could not be looked at: {why_not}")
+
     def close(self) -> None:
         """Nobody asks any more; what was seen is forgotten."""
         with self._observations.guard(SIGNAL):
@@ -168,8 +179,10 @@ class WorkerLooks:
         seen: _Seen = {}
         for notes in left:
             for place in range(notes.places):
-                for way, looks in _told(notes.read(place)).items():
+                note = notes.read(place)
+                for way, looks in _told(note).items():
                     _add(seen, way, *looks)
+                self._notes_down(_why_not(note))
         if not seen:
             return None
         numbers: dict[CodePlace, int] = {}
@@ -333,10 +346,14 @@ def _run(loop: Callable[..., Any], notes: SharedNotes | None, first: int, *args:
     """The loop of a worker, which looks where there are notes for it."""
     telling: _Telling | None = None
     if notes is not None:
-        with Observations().guard(SIGNAL):
+        observations = Observations()
+        with observations.guard(SIGNAL) as attempt:
             number = inspect.signature(loop).bind(*args, **kwargs).arguments["worker_id"]
-            telling = _Telling(notes, (first + number) % notes.places, inspect.unwrap(loop).__code__)
+            place = (first + number) % notes.places
+            telling = _Telling(notes, place, inspect.unwrap(loop).__code__, observations)
             telling.start()
+        if attempt.failed:
+            _tells_why_not(notes, first % notes.places, {}, observations)
     try:
         return loop(*args, **kwargs)
     finally:
@@ -350,7 +367,8 @@ _STARTING = _Starting()
 class _Telling:
     """Looks at the thread that makes this, in a worker, and tells now and then what it saw."""
 
-    def __init__(self, notes: SharedNotes, place: int, loop: CodeType) -> None:
+    def __init__(self, notes: SharedNotes, place: int, loop: CodeType, observations: Observations) -> None:
+        self._observations = observations
         self._notes = notes
         self._place = place
         self._seen = _told(notes.read(place))  # by the worker of the pass before
@@ -367,18 +385,20 @@ class _Telling:
         self._after_ns = _TELLS_FIRST_NS
         self._tells_ns = time.perf_counter_ns() + self._after_ns
         if lock is None:
-            self._thread = PausingThread(self._tick, Observations(), SIGNAL)
+            self._thread = PausingThread(self._tick, observations, SIGNAL)
         else:
-            self._thread = PausingThread(lock.around(self._tick), Observations(), SIGNAL, after=lock.had)
+            self._thread = PausingThread(lock.around(self._tick), observations, SIGNAL, after=lock.had)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
         """The worker ends."""
-        with Observations().guard(SIGNAL):
-            if self._thread.stop():
-                self._tell()
+        with self._observations.guard(SIGNAL):
+            if not self._thread.stop():
+                raise Unreadable("a look did not come back")
+            self._tell()
+        _tells_why_not(self._notes, self._place, self._seen, self._observations)
 
     def _tick(self) -> int:
         wait_ns = self._sampling.tick()
@@ -398,6 +418,13 @@ class _Telling:
             self._notes.write(self._place, _note(self._seen))
 
 
+def _tells_why_not(notes: SharedNotes, place: int, seen: _Seen, observations: Observations) -> None:
+    """Leave beside what was seen why it is not more, where something failed."""
+    for gap in observations.gaps[:1]:
+        with Observations().guard(SIGNAL):
+            notes.write(place, _note(seen, gap.why[:_MOST_WHY]))
+
+
 def _add(seen: _Seen, way: _Way, looks: int, rare: int) -> None:
     before = seen.get(way, (0, 0))
     seen[way] = before[0] + looks, before[1] + rare
@@ -408,9 +435,10 @@ def _way(stack: Stack, *, late: bool) -> _Way:
     return late, lines, stack.calls, stack.via
 
 
-def _note(seen: _Seen) -> bytes:
-    """What was seen, as far as it fits."""
-    told, left = [], _NOTE_BYTES - 2
+def _note(seen: _Seen, why_not: str = "") -> bytes:
+    """What was seen, as far as it fits, and before it why it is not more, if something was in the way."""
+    told = [json.dumps(why_not)] if why_not else []
+    left = _NOTE_BYTES - 2 - sum(len(one) + 2 for one in told)
     for way, looks in sorted(seen.items(), key=lambda one: -sum(one[1])):
         one = json.dumps([way, looks])
         left -= len(one) + 2
@@ -424,7 +452,12 @@ def _told(note: bytes) -> _Seen:
     if not note:
         return {}
     seen: _Seen = {}
-    for (late, lines, calls, via), (looks, rare) in json.loads(note):
+    for (late, lines, calls, via), (looks, rare) in (one for one in json.loads(note) if not isinstance(one, str)):
         way = bool(late), tuple((file, function, line) for file, function, line in lines), tuple(calls), tuple(via)
         seen[way] = looks, rare
     return seen
+
+
+def _why_not(note: bytes) -> str:
+    """What the worker left about that; empty where nothing failed."""
+    return next((one for one in (json.loads(note) if note else ()) if isinstance(one, str)), "")

@@ -9,7 +9,8 @@ import pytest
 from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
 from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.trace.cells import Cells
-from perf_diagnostics.diagnose.trace.operators import ENGINE, Operators
+from perf_diagnostics.diagnose.trace.names import ENGINE
+from perf_diagnostics.diagnose.trace.operators import Operators
 from perf_diagnostics.diagnose.trace.rules.cmp019_gradients_in_forward import GradientsInForward
 from perf_diagnostics.diagnose.trace.rules.hst011_many_small_calls import ManySmallCalls
 from tests.diagnose.trace.builder import TraceBuilder, ask, repeated

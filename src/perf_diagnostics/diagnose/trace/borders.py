@@ -42,7 +42,7 @@ def borders_of(launches: Launches) -> Borders | None:
     annotations = trace.of(Kind.ANNOTATION)
     # A range that the recording cut off is written without a duration: nobody knows when it ended.
     annotations = annotations.where(annotations.duration_ns > 0)
-    steps = np.fromiter((name.startswith(OPTIMIZER_STEP) for name in trace.names), np.bool_, len(trace.names))
+    steps = trace.named(lambda name: name.startswith(OPTIMIZER_STEP))
     updates = _outermost(annotations.where(steps[annotations.name]))
     work = handed_over(launches)
     kinds = np.unique(updates.name)

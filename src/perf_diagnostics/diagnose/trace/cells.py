@@ -48,7 +48,7 @@ class Cells:
     def of(operators: Operators) -> Cells | None:
         """Those of a trace; None where forward calls no cell itself."""
         names, rows, steps = operators.facts.trace.names, operators.rows, operators.facts.steps
-        is_cell = np.fromiter((name in CELLS for name in names), np.bool_, len(names))
+        is_cell = operators.facts.trace.named(lambda name: name in CELLS)
         cells = is_cell[rows.name] & operators.in_phase("forward")
         if not cells.any():
             return None

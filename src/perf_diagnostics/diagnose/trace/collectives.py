@@ -99,7 +99,7 @@ def _noted(facts: TraceFacts) -> Int64:
     """For each device event the message of the collective that the host noted around its launch; -1 for none."""
     trace = facts.trace
     operators = trace.of(Kind.OPERATOR)
-    noting = np.fromiter((name == COMMUNICATION for name in trace.names), np.bool_, len(trace.names))
+    noting = trace.named(lambda name: name == COMMUNICATION)
     rows, owner = outermost(facts.launches, operators.where(noting[operators.name] & (operators.told >= 0)))
     owned = of_device(facts.launches, owner)
     found: Int64 = np.append(rows.told, -1).astype(np.int64)[owned]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -101,6 +101,10 @@ class Trace:
     messages: tuple[Message, ...] = ()
     frames: Events | None = None
     unread: Mapping[str, int] = field(default_factory=dict)
+
+    def named(self, means: Callable[[str], object]) -> Bool:
+        """For each of :attr:`names` whether it means that; indexed by the names of events it is a mask over these."""
+        return np.fromiter((bool(means(name)) for name in self.names), np.bool_, len(self.names))
 
     @property
     def rank(self) -> int | None:

@@ -19,6 +19,7 @@ from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import share_of_busy
 from perf_diagnostics.diagnose.trace.launches import Launches
 from perf_diagnostics.diagnose.trace.steps import Steps, steps_of
+from perf_diagnostics.diagnose.trace.updates import Update
 from perf_diagnostics.records import Int64
 
 #: Fewer steps than this have no interval, and no verdict is drawn from them.
@@ -167,18 +168,24 @@ class TraceFacts:
         computing: Bool = (device.kind != Kind.COPY) & ~self.launches.names.communication(device)
         return computing & (self.steps.windows.containing(device.start_ns) >= 0)
 
-    def part_of_computing(self, chosen: Bool) -> float:
-        """The part of what the device computes within the steps that some of its events take, 0…1."""
-        return self.part_of_computing_ns(int(self.trace.device.duration_ns[self.computing & chosen].sum()))
-
-    def part_of_computing_ns(self, part_ns: int) -> float:
-        """The same of so many ns of these events."""
+    @cached_property
+    def computing_ns(self) -> int:
+        """The durations of these together; NotMeasured where nothing took any time."""
         self.require_device("kernels")
         self.require_steady()
         whole = int(self.trace.device.duration_ns[self.computing].sum())
         if not whole:
             raise NotMeasured("kernels", "nothing was computed on the device within the steps")
-        return part_ns / whole
+        return whole
+
+    def part_of_computing(self, chosen: Bool) -> float:
+        """The part of what the device computes within the steps that some of its events take, 0…1."""
+        return float(self.trace.device.duration_ns[self.computing & chosen].sum()) / self.computing_ns
+
+    @cached_property
+    def update(self) -> Update | None:
+        """The optimizer's update; None where no range of it lies in the trace."""
+        return Update.of(self.launches, self.computing, self.computing_ns)
 
     def kernel_share(self, chosen: Bool) -> float:
         """The share of the device's busy time that some of its events take."""
@@ -215,7 +222,7 @@ class TraceFacts:
     def gradients_a_step(self) -> float | None:
         """How many parameters' gradients the backward pass of a step writes; None where autograd noted none."""
         operators = self.trace.of(Kind.OPERATOR)
-        noted = np.fromiter((name == _GRADIENT for name in self.trace.names), np.bool_, len(self.trace.names))
+        noted = self.trace.named(lambda name: name == _GRADIENT)
         written = operators.where(noted[operators.name])
         count = self.calls_in_steps(written)
         return float(count.mean()) if count.any() else None

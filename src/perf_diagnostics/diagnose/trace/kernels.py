@@ -60,7 +60,7 @@ def phases(launches: Launches, windows: Times) -> tuple[Row, ...]:
     trace = launches.trace
     annotations = trace.of(Kind.ANNOTATION)
     operators = trace.of(Kind.OPERATOR)
-    engine = np.fromiter((name.startswith("autograd::engine") for name in trace.names), np.bool_, len(trace.names))
+    engine = trace.named(lambda name: name.startswith("autograd::engine"))
     found: list[Row] = []
     for phase in ("forward", "backward", "optimizer"):
         rows = annotations.where(launches.names.phase(phase, annotations))

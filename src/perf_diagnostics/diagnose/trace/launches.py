@@ -100,9 +100,7 @@ class Launches:
         kernels = self.linked & (self.trace.device.kind == Kind.KERNEL)
         tracks, counts = np.unique(self.trace.runtime.track[self.call[kernels]], return_counts=True)
         found = tracks[counts >= _LEAST_LAUNCHES * counts.sum()]
-        marked = np.fromiter(
-            (name.startswith(("ProfilerStep#", OPTIMIZER_STEP)) for name in self.trace.names), np.bool_
-        )
+        marked = self.trace.named(lambda name: name.startswith(("ProfilerStep#", OPTIMIZER_STEP)))
         annotations = self.trace.of(Kind.ANNOTATION)
         steps = annotations.track[marked[annotations.name]] if marked.size else annotations.track[:0]
         return np.union1d(found, steps)

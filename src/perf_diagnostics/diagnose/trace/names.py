@@ -34,6 +34,9 @@ _TO_HOST = re.compile(r"DtoH|Device ?-> ?(Pageable|Pinned|Host)|DeviceToHost", r
 _PEER = re.compile(r"PtoP|DeviceToDevice \(peer", re.IGNORECASE)
 _PAGEABLE = re.compile(r"Pageable", re.IGNORECASE)
 
+#: How autograd names the operators of a backward pass, before what they compute.
+ENGINE = "autograd::engine::evaluate_function: "
+
 #: Calls that return when the device has done its work.
 _WAIT = re.compile(r"^(cuda|hip|cu)(Stream|Device|Event|Ctx)Synchronize|^(cuda|hip)Memcpy(2D|3D)?$")
 

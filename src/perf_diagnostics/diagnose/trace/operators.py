@@ -14,10 +14,8 @@ from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import outermost
+from perf_diagnostics.diagnose.trace.names import ENGINE
 from perf_diagnostics.records import Int64
-
-#: How autograd names the operators of a backward pass, before what they compute.
-ENGINE = "autograd::engine::evaluate_function: "
 
 #: Phases that a range of the trace may name, in the order in which an inner one is taken for an outer one's part: a
 #: framework calls forward and backward inside of the optimizer's step.
@@ -149,7 +147,7 @@ def _ranges(facts: TraceFacts) -> tuple[Times, ...]:
 
 def _borders(facts: TraceFacts, annotations: Events, found: Sequence[Times]) -> Int64:
     """When any phase but the optimizer begins."""
-    chosen = np.fromiter((name in _OTHERS for name in facts.trace.names), np.bool_)
+    chosen = facts.trace.named(lambda name: name in _OTHERS)
     others = annotations.start_ns[chosen[annotations.name]]
     others = np.concatenate((others, annotations.start_ns[facts.launches.names.data_wait(annotations)]))
     return np.sort(np.concatenate((others, *(times.start for times in found))))

@@ -104,7 +104,7 @@ def _by_autograd(facts: TraceFacts) -> Times | None:
     activations that are computed again), and what does not is the next batch's forward.
     """
     operators = facts.trace.of(Kind.OPERATOR)
-    names = np.fromiter((name.startswith(_ENGINE) for name in facts.trace.names), np.bool_)
+    names = facts.trace.named(lambda name: name.startswith(_ENGINE))
     if not names.size or not names[operators.name].any():
         return None
     of_autograd = names[operators.name]

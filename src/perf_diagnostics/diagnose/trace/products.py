@@ -60,7 +60,7 @@ def products(facts: TraceFacts) -> tuple[Product, ...]:
     facts.require_device("kernels")
     facts.require_steady()
     trace = facts.trace
-    chosen = np.fromiter((name in PRODUCTS for name in trace.names), np.bool_, len(trace.names))
+    chosen = trace.named(lambda name: name in PRODUCTS)
     operators = trace.of(Kind.OPERATOR)
     operators = operators.where(chosen[operators.name] & (operators.told >= 0))
     if not len(operators):
@@ -73,7 +73,7 @@ def products(facts: TraceFacts) -> tuple[Product, ...]:
     owned = of_device(facts.launches, owner)
     device = trace.device
     inside = (facts.steps.windows.containing(device.start_ns) >= 0) & (owned >= 0)
-    faster = np.fromiter((_TF32.search(name) is not None for name in trace.names), np.bool_, len(trace.names))
+    faster = trace.named(_TF32.search)
     # Operator, inputs and whether the kernel says TF32 in one number, so that each form is summed at once.
     form = (rows.name[owned[inside]].astype(np.int64) * len(trace.inputs) + rows.told[owned[inside]]) * 2
     form += faster[device.name[inside]]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind
-from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import launched_in
-from perf_diagnostics.diagnose.trace.operators import ENGINE
+from perf_diagnostics.diagnose.trace.launches import Launches
+from perf_diagnostics.diagnose.trace.names import ENGINE
 from perf_diagnostics.records import Int64
 
 #: Torch's own range around ``step()``; and around ``zero_grad()``, which a closure calls inside of it.
@@ -47,48 +47,53 @@ class Update:
     passes: float
 
     @classmethod
-    def of(cls, facts: TraceFacts) -> Update | None:
+    def of(cls, launches: Launches, computing: Bool, computing_ns: int) -> Update | None:
         """None where no range of an optimizer lies in the trace.
 
-        Raises:
-            NotApplicable: nothing ran on a device.
-            NotMeasured: the trace cannot be trusted, or is a cold start.
+        Args:
+            launches: of the trace.
+            computing: the device's events that its work is counted by.
+            computing_ns: their durations together, more than 0.
         """
-        launches, trace = facts.launches, facts.trace
+        trace = launches.trace
         annotations = trace.of(Kind.ANNOTATION)
-        told = np.fromiter((_STEP.match(name) is not None for name in trace.names), np.bool_, len(trace.names))
+        told = trace.named(_STEP.match)
         ranges = annotations.where(told[annotations.name])
         if not len(ranges):
             ranges = annotations.where(launches.names.phase("optimizer", annotations))
         if not len(ranges):
             return None
-        times = Times.union(_without_closure(facts, ranges), ranges.end_ns)
+        times = Times.union(_without_closure(launches, ranges), ranges.end_ns)
         steps = (_STEP.match(trace.names[name]) for name in np.unique(ranges.name).tolist())
         kinds = {step[1] for step in steps if step is not None}
-        mine = launched_in(launches, times) & facts.computing
+        mine = launched_in(launches, times) & computing
         operators = trace.of(Kind.OPERATOR)
         inside = operators.where(times.containing(operators.start_ns) >= 0)
         names = {*np.unique(inside.name).tolist(), *np.unique(trace.device.name[mine]).tolist()}
-        once = np.fromiter((_PASSES.search(name) is not None for name in trace.names), np.bool_, len(trace.names))
+        once = trace.named(_PASSES.search)
+
+        def part(chosen: Bool) -> float:
+            return float(trace.device.duration_ns[chosen].sum()) / computing_ns
+
         return cls(
             times=times,
             kind=kinds.pop() if len(kinds) == 1 else "",
             fused=any(_FUSED.search(trace.names[name]) for name in names),
             launched=mine,
-            work=facts.part_of_computing(mine),
+            work=part(mine),
             # Without operators nobody knows whether a closure lies inside.
-            passes=facts.part_of_computing(mine & once[trace.device.name]) if len(operators) else 0.0,
+            passes=part(mine & once[trace.device.name]) if len(operators) else 0.0,
         )
 
 
-def _without_closure(facts: TraceFacts, ranges: Events) -> Int64:
+def _without_closure(launches: Launches, ranges: Events) -> Int64:
     """Where each range begins once its backward, and its zeroing of gradients, are over."""
-    trace = facts.trace
+    trace = launches.trace
     annotations, operators = trace.of(Kind.ANNOTATION), trace.of(Kind.OPERATOR)
-    engine = np.fromiter((name.startswith(ENGINE) for name in trace.names), np.bool_, len(trace.names))
-    zeroing = np.fromiter((_ZERO_GRAD.match(name) is not None for name in trace.names), np.bool_, len(trace.names))
+    engine = trace.named(lambda name: name.startswith(ENGINE))
+    zeroing = trace.named(_ZERO_GRAD.match)
     backward = operators.where(engine[operators.name])
-    beside = annotations.where(zeroing[annotations.name] | facts.launches.names.phase("backward", annotations))
+    beside = annotations.where(zeroing[annotations.name] | launches.names.phase("backward", annotations))
     start = np.concatenate((backward.start_ns, beside.start_ns))
     end = np.concatenate((backward.end_ns, beside.end_ns))
     order = np.argsort(end)

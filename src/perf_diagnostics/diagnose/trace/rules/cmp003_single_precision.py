@@ -16,7 +16,6 @@ from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.products import products
 from perf_diagnostics.diagnose.trace.rule import of_the_step
-from perf_diagnostics.diagnose.trace.updates import Update
 from perf_diagnostics.diagnose.wording import percent, significant
 
 _AMD = re.compile(r"AMD|Radeon|Instinct|\bMI\d{3}", re.IGNORECASE)
@@ -155,7 +154,7 @@ def _removable(facts: TraceFacts, share: float, faster: float) -> Interval:
     what other kernels move in float32.
     """
     names, device = facts.launches.names, facts.trace.device
-    update = Update.of(facts)
+    update = facts.update
     moves = names.in_float32(device) & ~names.single_precision(device)
     # Autocast leaves parameters, and what the optimizer keeps, in float32.
     others = facts.part_of_computing(moves if update is None else moves & ~update.launched)

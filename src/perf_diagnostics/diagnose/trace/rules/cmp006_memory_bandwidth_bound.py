@@ -16,9 +16,8 @@ from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.trace.breakdown import SWITCHING_NS, Part
 from perf_diagnostics.diagnose.trace.events import Bool, Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.operators import ENGINE
+from perf_diagnostics.diagnose.trace.names import ENGINE
 from perf_diagnostics.diagnose.trace.rule import of_the_step
-from perf_diagnostics.diagnose.trace.updates import Update
 from perf_diagnostics.diagnose.wording import percent
 from perf_diagnostics.records import Int64
 
@@ -56,7 +55,7 @@ class PassesInARow:
         computing = facts.share(Part.COMPUTE)
         passes = _passes(facts)
         share = facts.part_of_computing(passes)
-        most = of_the_step(facts, facts.part_of_computing_ns(_saved_ns(facts, passes)))
+        most = of_the_step(facts, _saved_ns(facts, passes) / facts.computing_ns)
         numbers = (
             Evidence(
                 metric="part of the step that would go with one kernel for each row",
@@ -96,18 +95,18 @@ def _passes(facts: TraceFacts) -> Bool:
     until its end, for what comes then is no part of the model.
     """
     trace, launches = facts.trace, facts.launches
-    named = np.fromiter((_PASSES.search(name) is not None for name in trace.names), np.bool_, len(trace.names))
+    named = trace.named(_PASSES.search)
     found: Bool = named[trace.device.name] & (trace.device.kind == Kind.KERNEL) & facts.computing
     found &= ~launches.names.matrix_product(trace.device)
     operators = trace.of(Kind.OPERATOR)
-    engine = np.fromiter((name.startswith(ENGINE) for name in trace.names), np.bool_, len(trace.names))
+    engine = trace.named(lambda name: name.startswith(ENGINE))
     backward = operators.where(engine[operators.name])
     step = facts.steps.on_host.containing(backward.start_ns)
     ends = np.zeros(len(facts.steps) + 1, np.int64)  # the last for launches in no step
     np.maximum.at(ends, step[step >= 0], backward.end_ns[step >= 0])
     end = ends[facts.steps.on_host.containing(launches.call_start_ns)]
     found[launches.linked] &= (end == 0) | (launches.call_start_ns <= end)
-    update = Update.of(facts)
+    update = facts.update
     return found if update is None else found & ~update.launched
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.operators import ENGINE, Operators
+from perf_diagnostics.diagnose.trace.names import ENGINE
+from perf_diagnostics.diagnose.trace.operators import Operators
 from perf_diagnostics.diagnose.wording import percent_between
 
 
@@ -46,9 +45,9 @@ class GradientsInForward:
 
     def check(self, facts: TraceFacts) -> Answer:
         operators = Operators.of(facts)
-        named = np.fromiter((name.startswith(ENGINE) for name in facts.trace.names), np.bool_)
+        named = facts.trace.named(lambda name: name.startswith(ENGINE))
         inside = operators.in_phase("forward") & named[operators.rows.name]
-        twice = np.fromiter(("BackwardBackward" in name for name in facts.trace.names), np.bool_)
+        twice = facts.trace.named(lambda name: "BackwardBackward" in name)
         again = operators.in_phase("backward") & twice[operators.rows.name]
         by_phase = {"forward": operators.time_in(inside), "backward": operators.time_in(again)}
         share = facts.share_of(by_phase["forward"] + by_phase["backward"])

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from perf_diagnostics.diagnose.facts.facts import Interval
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
@@ -15,7 +13,7 @@ from perf_diagnostics.diagnose.rules.cmp050_slow_indexing import SELECT, SlowInd
 from perf_diagnostics.diagnose.trace.events import Bool, Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.kernels import of_device, outermost
-from perf_diagnostics.diagnose.trace.operators import ENGINE
+from perf_diagnostics.diagnose.trace.names import ENGINE
 from perf_diagnostics.diagnose.trace.rule import of_the_step
 from perf_diagnostics.diagnose.wording import percent
 
@@ -74,10 +72,8 @@ class IndexedBackward:
 
 def _backward_of_indexing(facts: TraceFacts) -> Bool:
     """Which events of the device are its: those that autograd's node has launched, and by their name."""
-    trace, names = facts.trace, facts.trace.names
+    trace = facts.trace
     operators = trace.of(Kind.OPERATOR)
-    by_node, by_name = (
-        np.fromiter((part in name for name in names), np.bool_, len(names)) for part in (_NODE, _KERNEL)
-    )
+    by_node, by_name = trace.named(lambda name: _NODE in name), trace.named(lambda name: _KERNEL in name)
     _, owner = outermost(facts.launches, operators.where(by_node[operators.name]))
     return (of_device(facts.launches, owner) >= 0) | by_name[trace.device.name]

@@ -16,7 +16,7 @@ from perf_diagnostics.diagnose.trace.events import Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import outermost
-from perf_diagnostics.diagnose.trace.operators import ENGINE
+from perf_diagnostics.diagnose.trace.names import ENGINE
 from perf_diagnostics.diagnose.trace.python_frames import own_functions
 from perf_diagnostics.diagnose.trace.rule import found, warn_and_critical
 from perf_diagnostics.diagnose.wording import listing, percent, percent_between

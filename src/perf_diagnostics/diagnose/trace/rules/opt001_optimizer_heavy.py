@@ -55,7 +55,7 @@ class LaunchesInOptimizer:
 
     def check(self, facts: TraceFacts) -> Answer:
         facts.require_device("optimizer")
-        update = Update.of(facts)
+        update = facts.update
         if update is None:
             raise NotMeasured("optimizer", "no range of an optimizer lies in the trace")
         share = facts.share_of(update.times & facts.split.parts[Part.LAUNCH])

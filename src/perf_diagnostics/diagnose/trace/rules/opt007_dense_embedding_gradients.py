@@ -49,15 +49,15 @@ class ZerosOfTables:
     def check(self, facts: TraceFacts) -> Answer:
         facts.require_device("kernels")
         trace = facts.trace
-        chosen = np.fromiter((_BACKWARD.match(name) is not None for name in trace.names), np.bool_, len(trace.names))
+        chosen = trace.named(_BACKWARD.match)
         operators = trace.of(Kind.OPERATOR)
         operators = operators.where(chosen[operators.name])
         if not len(operators):
             raise NotApplicable("embedding_rows", "no backward of an embedding table is in the trace")
         _, owner = outermost(facts.launches, operators)
-        zeros = np.fromiter((_ZEROS.search(name) is not None for name in trace.names), np.bool_, len(trace.names))
+        zeros = trace.named(_ZEROS.search)
         filling = facts.part_of_computing((of_device(facts.launches, owner) >= 0) & zeros[trace.device.name])
-        update = Update.of(facts)
+        update = facts.update
         updating = 0.0 if update is None else min(update.work, _moved(update) * filling)
         untouched = _untouched(facts)
         part = 1.0 if untouched is None else untouched
@@ -121,9 +121,9 @@ def _untouched(facts: TraceFacts) -> float | None:
     """
     trace = facts.trace
     operators = trace.of(Kind.OPERATOR)
-    looks = np.fromiter((name in LOOK_UPS for name in trace.names), np.bool_, len(trace.names))
+    looks = trace.named(lambda name: name in LOOK_UPS)
     looked, _ = outermost(facts.launches, operators.where(looks[operators.name] & (operators.told >= 0)))
-    products = np.fromiter((name in PRODUCTS for name in trace.names), np.bool_, len(trace.names))
+    products = trace.named(lambda name: name in PRODUCTS)
     multiplied = operators.where(products[operators.name] & (operators.told >= 0))
     factors = {
         frozenset(size) for kind in np.unique(multiplied.told).tolist() for size in trace.inputs[kind].sizes if size

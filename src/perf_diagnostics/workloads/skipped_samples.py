@@ -14,6 +14,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from perf_diagnostics.parsed_python import parsed
 from perf_diagnostics.records import Json
 from perf_diagnostics.workloads.streams import splits_stream, streams_of
 
@@ -46,7 +47,7 @@ def _skips(kind: type) -> dict[str, Json]:
         lines, first = inspect.getsourcelines(kind)
         file = inspect.getsourcefile(kind) or ""
         source = textwrap.dedent("".join(lines))
-        tree = ast.parse(source) if len(source) <= _MOST_LETTERS else None
+        tree = parsed(source) if len(source) <= _MOST_LETTERS else None
     except (OSError, TypeError, SyntaxError, ValueError, RecursionError):  # typed at a prompt, made by code
         return {}
     (made,) = tree.body if tree is not None and len(tree.body) == 1 else (None,)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from perf_diagnostics.measure.host import run_delay
 from perf_diagnostics.measure.host.run_delay import RunDelay
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import QUANTITIES, Quantity
@@ -188,6 +189,34 @@ def test_workers_that_never_ran_are_not_known(made_up: Machine) -> None:
     made_up.block(still | {(TRIAL, LOOP): (1, 0)}, still | {(TRIAL, LOOP): (2, 0)}, 10, {TRIAL: [WORKER]})
     assert set(made_up.found()) == set(OWN)
     assert [gap.signal for gap in made_up.observations.gaps] == ["worker_run_delay_share"]
+
+
+def test_what_multiprocessing_keeps_for_itself_is_no_worker(made_up: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It never runs, and nothing is missing then; what its server has forked is a worker all the same."""
+    monkeypatch.setattr(run_delay, "helper_pids", lambda: frozenset({WORKER}))
+    still = {(TRIAL, TRIAL): (1, 0), (WORKER, WORKER): (5, 5)}
+    made_up.block(still | {(TRIAL, LOOP): (1, 0)}, still | {(TRIAL, LOOP): (2, 0)}, 10, {TRIAL: [WORKER]})
+    assert set(made_up.found()) == set(OWN) and not made_up.observations.gaps
+    before, after = (
+        {(TRIAL, LOOP): (n, 0), (WORKER, WORKER): (5, 5), (GRANDCHILD, GRANDCHILD): (n, n)} for n in (1, 3)
+    )
+    made_up.block(before, after, 10, {TRIAL: [WORKER], WORKER: [GRANDCHILD]})
+    assert made_up.found()["worker_run_delay_share"] == pytest.approx(0.5)
+
+
+@pytest.mark.slow
+def test_the_processes_that_multiprocessing_keeps_are_known() -> None:
+    program = """if __name__ == "__main__":
+    import multiprocessing, os, psutil
+    from perf_diagnostics.measure.host.cpu_time import helper_pids
+    assert helper_pids() == frozenset()
+    worker = multiprocessing.get_context("forkserver").Process(target=print)
+    worker.start()
+    worker.join()
+    print(sorted(helper_pids()) == sorted(one.pid for one in psutil.Process().children()), len(helper_pids()))
+"""
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout.split()[-2:] == ["True", "2"]
 
 
 def test_without_lists_of_children_the_processes_are_looked_through(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from perf_diagnostics.diagnose.code_share import CodeShare, LineShare
+from perf_diagnostics.parsed_python import parsed
 from perf_diagnostics.records import CodePlace, Phase
 
 #: A line that takes less of a step is told without: mending it would not pay. A judgement.
@@ -125,7 +126,7 @@ def _parsed(text: str) -> ast.Module | None:
     """A line by itself: the head of a block gets a body, and of a torn statement brackets are closed or left out."""
     for attempt in _attempts(text.strip()):
         try:
-            return ast.parse(attempt)
+            return parsed(attempt)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
     return None

@@ -10,6 +10,7 @@ from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Remedy
 from perf_diagnostics.diagnose.rule_parts.growing_lines import GrowingLine
+from perf_diagnostics.parsed_python import parsed
 from perf_diagnostics.records import CodePlace, Phase
 
 _FILE = Remedy(
@@ -94,7 +95,7 @@ def carries_graph(facts: TrialFacts) -> CodePlace | None:
 
 def _adds_to_itself(text: str) -> bool:
     try:
-        (statement,) = ast.parse(text).body
+        (statement,) = parsed(text).body
     except (SyntaxError, ValueError):
         return False
     if re.search(r"\.(item|detach|tolist|numpy|data)\b|\bfloat\(|\blen\(", text):

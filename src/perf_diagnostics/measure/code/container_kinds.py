@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from perf_diagnostics.parsed_python import parsed
+
 #: Kinds of which it matters what is done to them, by the names of what makes them.
 _MAKERS = {
     **{name: name for name in ("deque", "list", "dict", "set", "frozenset", "tuple", "DataFrame", "Series")},
@@ -69,7 +71,7 @@ def container_kinds(source: str) -> dict[str, str]:
     if len(source) > _MOST_LETTERS:
         return {}
     try:
-        tree = ast.parse(source)
+        tree = parsed(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
     found: dict[str, set[str]] = {}

@@ -11,6 +11,8 @@ import builtins
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from perf_diagnostics.parsed_python import parsed
+
 #: Attributes that say what a tensor is, and carry none of its numbers.
 _NO_NUMBERS = frozenset({"shape", "device", "dtype", "ndim", "is_cuda", "training", "requires_grad", "is_leaf"})
 
@@ -158,7 +160,7 @@ class Program:
         readers: list[tuple[_Reader, Function, Sequence[ast.stmt]]] = []
         for file, text in texts.items():
             try:
-                tree = ast.parse(text)
+                tree = parsed(text)
             except (SyntaxError, ValueError, RecursionError):
                 continue
             imported = _imported(tree, texts)

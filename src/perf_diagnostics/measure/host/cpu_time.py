@@ -7,6 +7,7 @@ reason, never 0.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,16 @@ class CpuReading:
 def worker_pids(pid: int) -> tuple[int, ...]:
     """All descendants of a process."""
     return tuple(process.pid for process in process_tree(pid)[1:])
+
+
+def helper_pids() -> frozenset[int]:
+    """Processes that this one's ``multiprocessing`` keeps for itself, and that are no workers: the tracker of what has
+    to be given back, and the server that workers are forked from.
+    """
+    tracker = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
+    server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
+    pids = getattr(tracker, "_pid", None), getattr(server, "_forkserver_pid", None)
+    return frozenset(pid for pid in pids if pid is not None)
 
 
 def usable_cores() -> frozenset[int]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from perf_diagnostics.measure.host.cpu_time import worker_pids
+from perf_diagnostics.measure.host.cpu_time import helper_pids, worker_pids
 from perf_diagnostics.measure.host.kernel_text import kernel_text
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import QUANTITIES, Quantity
@@ -188,6 +188,7 @@ class RunDelay:
     def _descendants(self) -> Iterable[int]:
         """By the kernel's lists of children: reads of our own threads' files only, not of every process's."""
         found: list[int] = []
+        helpers = helper_pids()
         ask = [self._pid]
         while ask:
             pid = ask.pop()
@@ -195,7 +196,7 @@ class RunDelay:
             if pid == self._pid and lists and all(one is None for one in lists):
                 return self._workers(self._pid)
             children = [int(child) for one in lists if one is not None for child in one.split()]
-            found += children
+            found += [child for child in children if child not in helpers]
             ask += children
         return found
 

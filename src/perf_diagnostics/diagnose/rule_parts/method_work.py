@@ -28,7 +28,8 @@ from perf_diagnostics.records import CodePath, CodePlace, CodeSamples, Phase
 
 #: Libraries' averages of parameters.
 _AVERAGES = re.compile(
-    r"(?:torch\.optim\.swa_utils(?!\.update_bn\b|\.AveragedModel\.forward\b)|timm\.utils\.model_ema|diffusers\.training_utils\.EMAModel|torch_ema|ema_pytorch)\b"
+    r"(?:torch\.optim\.swa_utils(?!\.update_bn\b|\.AveragedModel\.forward\b)|timm\.utils\.model_ema"
+    r"|diffusers\.training_utils\.EMAModel|torch_ema|ema_pytorch)\b"
 )
 
 #: A layer of torch's that is called, not only a module of whatever kind.

@@ -18,7 +18,7 @@ _KEEP = Remedy(
     "part of it that must not be trained takes .detach(), as a discriminator's turn does with fake.detach()."
 )
 _PARAMETERS = Remedy(
-    "It is computed from parameters alone: once a step is enough. For torch.nn.utils.parametrize (weight_norm, "
+    "Most of it is computed from parameters alone: once a step is enough. For torch.nn.utils.parametrize (weight_norm, "
     "spectral_norm, orthogonal) run the step inside of parametrize.cached()."
 )
 

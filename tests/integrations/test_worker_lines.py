@@ -197,12 +197,15 @@ def test_the_lines_of_workers_that_are_not_forked_are_seen_as_well(tmp_path: Pat
     assert not any("evaluation" in text for text in seen)
 
 
-def test_a_training_that_is_over_holds_no_file_open(tmp_path: Path) -> None:
-    files = Path("/proc/self/fd")
-    kept = [attached(tmp_path / "first", num_workers=0)]
-    before = set(files.iterdir())
-    kept += [attached(tmp_path / "second", num_workers=1), attached(tmp_path / "third", num_workers=1)]
-    assert all(kept) and not set(files.iterdir()) - before
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_a_training_that_is_over_holds_no_memory_of_its_workers(start: str, tmp_path: Path) -> None:
+    def held() -> list[str]:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+        return [one for one in maps if "perf-diagnostics" in one] + [one for one in maps if "/dev/zero" in one]
+
+    before = held()
+    kept = [attached(tmp_path / name, multiprocessing_context=start) for name in ("first", "second")]
+    assert all(result_of(run).worker_code for run in kept) and held() == before
 
 
 @pytest.mark.slow

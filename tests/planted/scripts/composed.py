@@ -289,7 +289,7 @@ class Decoded(torch.nn.Module):
 
 
 class Neighbours(torch.nn.Module):
-    """Means of 128 rows for each of 64, four times over; ``by_index``: the rows are read by x[…]."""
+    """Means of 128 rows for each of 64, ten times over; ``by_index``: the rows are read by x[…]."""
 
     def __init__(self, by_index):
         super().__init__()
@@ -299,7 +299,7 @@ class Neighbours(torch.nn.Module):
 
     def forward(self, x):
         x = self.inner(x)
-        for _ in range(4):
+        for _ in range(10):
             near = x[self.near] if self.by_index else x.index_select(0, self.near)
             x = x + near.view(64, 128, 32).mean(1)
         return self.last(x)

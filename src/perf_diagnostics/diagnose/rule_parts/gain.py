@@ -35,8 +35,9 @@ AFTER_A_PAUSE = 0.08
 AFTER_A_CALL = 0.05
 
 #: What the rest of a step on the CPU may take less for each part of it that is left out: memory that is not gone over
-#: leaves the caches to the others. A judgement. In three plants in which 77 to 88 % of a step went (torch 2.13, by turns,
-#: 28 Nov 2026): 0 and 0.06 on a quiet machine, up to 0.2 on a crowded one; 0.4 to 0.5 where attention's scores went.
+#: leaves the caches to the others. A judgement. In three plants in which 77 to 88 % of a step went (by turns, torch
+#: 2.13, 28 Nov 2026): 0 and 0.06 on a quiet machine, up to 0.2 on a crowded one; 0.4 to 0.5 where attention's scores
+#: went.
 LIGHTER = 0.15
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from perf_diagnostics.diagnose.facts.facts import Group, NotMeasured, SweepFacts, TrialFacts
 from perf_diagnostics.diagnose.finding import Cleared, Evidence, Finding
-from perf_diagnostics.diagnose.rule_parts.gain import LIGHTER
 from perf_diagnostics.records import Run
 from perf_diagnostics.testing import trial_of
 
@@ -73,8 +72,3 @@ def _reply(rule: Any, facts: Any) -> Reply:
         return rule.check(facts)
     except NotMeasured as reply:
         return reply
-
-
-def lighter(most: float) -> float:
-    """The upper end of a gain that would be ``most``, with what the rest of the step takes less at best."""
-    return most + LIGHTER * most * (1 - most)

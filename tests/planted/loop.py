@@ -131,7 +131,7 @@ PLANTS = (
         dose="64 MB a step",
         faulty=faulty(fresh_mb=64.0),
         control=HEALTHY,
-        fix=faulty(fresh_mb=0.01),
+        fix=faulty(fresh_mb=64.0, settings={"keep_freed_memory": True}),
         expected=("HST006",),
         # It computes between the batch and its forward; most of that is the kernel clearing pages.
         top=("HST015", "HST006", "INP007"),

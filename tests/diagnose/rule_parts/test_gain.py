@@ -11,7 +11,6 @@ from perf_diagnostics.diagnose.rule_parts.gain import (
     kappa,
     measured_gain,
     recoverable,
-    with_warm_rest,
 )
 from perf_diagnostics.diagnose.statistics.intervals import Interval
 
@@ -61,10 +60,3 @@ def test_confidence_is_a_product():
     assert confidence(Tier.SHARE, sure=True) == 0.5
     assert confidence(Tier.SHARE_AND_CAUSE, sure=False) == pytest.approx(0.42)  # 0.7 x 0.6
     assert confidence(Tier.SHARE, sure=True, coverage=0.9, thin=True) == pytest.approx(0.27)  # 0.5 x 0.6 x 0.9
-
-
-def test_what_is_left_of_a_step_may_be_faster_too():
-    # 0.5 at most disappears, and of the other half 8 %: only the upper end knows of it.
-    assert with_warm_rest(Interval(0.4, 0.3, 0.5, 100), 0.08) == Interval(0.4, 0.3, pytest.approx(0.54), 100)
-    assert with_warm_rest(Interval(0.4, None, None, 100), 0.05) == Interval(0.4, None, pytest.approx(0.43), 100)
-    assert with_warm_rest(Interval(1.0, 1.0, 1.0, 100), 0.08).high == 1.0

@@ -8,7 +8,7 @@ import pytest
 
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.cmp009_unfused_attention import UnfusedAttention
-from tests.diagnose.answers import Reply, ask_trial, clear, found, lighter, missing, number
+from tests.diagnose.answers import Reply, ask_trial, clear, found, missing, number
 
 RULE = UnfusedAttention()
 
@@ -37,7 +37,7 @@ def test_what_a_kernel_saves_is_told_with_the_line_and_the_weights_that_nobody_r
     # Of the operators' time, 0.8 of the step, all of attention less the kernel: 0.25 + 0.4 - 0.3.
     assert number(finding, "time that one kernel of attention saves").value == pytest.approx(28.0)
     assert finding.severity is Severity.WARNING
-    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(lighter(0.28))
+    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.28)
     assert "at lm.py:20 in Block.forward (`a, _ = self.attn(h, h, h)`), which gives weights" in finding.summary
     (remedy,) = finding.remedies
     assert "need_weights=False and, as its mask is causal, is_causal=True" in remedy.says

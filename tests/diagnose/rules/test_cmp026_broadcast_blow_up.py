@@ -8,7 +8,7 @@ import pytest
 
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.cmp026_broadcast_blow_up import BroadcastBlowUp
-from tests.diagnose.answers import Reply, ask_trial, clear, found, lighter, missing, number
+from tests.diagnose.answers import Reply, ask_trial, clear, found, missing, number
 
 RULE = BroadcastBlowUp()
 
@@ -42,7 +42,7 @@ def test_what_is_spread_is_told_with_its_line_its_share_and_what_may_be_won() ->
     # A tenth of the numbers has to be written in any case; families realise 0.3 of a guess at least. At most it takes
     # twice as long beside the other 0.64 of the step, with what is let go and the caches.
     assert won is not None and won.low == pytest.approx(0.3 * 0.36 / 1.5)
-    assert won.high == pytest.approx(lighter(0.72 / (0.72 + 0.64)))
+    assert won.high == pytest.approx(0.72 / (0.72 + 0.64))
     assert finding.claims == {"forward": pytest.approx(0.2), "backward": pytest.approx(0.2)}
     assert number(finding, "numbers left after adding up, of all that are written").value == pytest.approx(10.0)
 

@@ -10,7 +10,7 @@ from perf_diagnostics.diagnose.facts.facts import NotMeasured, TrialFacts
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.hst014_small_calls_in_a_loop import SmallCallsInALoop
 from perf_diagnostics.testing import trial_of
-from tests.diagnose.answers import clear, found, lighter, number
+from tests.diagnose.answers import clear, found, number
 
 RULE = SmallCallsInALoop()
 
@@ -36,7 +36,7 @@ def test_a_loop_is_told_with_its_passes_its_line_and_what_all_but_one_of_them_ta
     assert "640 operators in 64 passes at loss.py:9 in triplet (`out.append(one)`)." in finding.summary
     assert "one before" not in finding.summary and "vmap" in finding.remedies[0].says
     # At most it is twice as long beside the rest.
-    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(lighter(0.5 / (0.5 + 0.75)))
+    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.5 / (0.5 + 0.75))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_the_operators_take_beside_their_calls_may_go_as_well() -> None:
     finding = found(ask({**loop(), "seconds_more": 3.0}))
     # 3 of 6 s: with a quarter of the step for the calls, three quarters of it, and what lies beside them.
     assert number(finding, SHARE).value == pytest.approx(25.0)
-    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(lighter(1.3 * 0.75))
+    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(1.3 * 0.75)
 
 
 def test_loops_that_can_be_one_call_come_first() -> None:

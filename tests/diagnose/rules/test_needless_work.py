@@ -15,7 +15,7 @@ from perf_diagnostics.diagnose.rules.cmp030_computed_again import ComputedAgain
 from perf_diagnostics.diagnose.rules.cmp032_computed_each_step import ComputedEachStep
 from perf_diagnostics.diagnose.rules.cmp038_beside_the_loss import BesideTheLoss
 from perf_diagnostics.testing import trial_of
-from tests.diagnose.answers import clear, found, lighter, missing, number
+from tests.diagnose.answers import clear, found, missing, number
 
 RULES: tuple[tuple[Any, str, str], ...] = (
     (ConstantsMadeAnew(), "constants_made", "making constants"),
@@ -55,11 +55,7 @@ def test_the_share_of_the_step_is_that_of_the_operators_by_phase(rule: Any, name
     assert finding.claims == {"forward": pytest.approx(0.1), "backward": pytest.approx(0.075)}
     won = finding.recoverable
     # Surely a part of forward's; at most it is twice as long beside the rest, with what is let go and the caches.
-    assert (
-        won is not None
-        and won.low == pytest.approx(0.3 * 0.1)
-        and won.high == pytest.approx(lighter(0.35 / (0.35 + 0.825)))
-    )
+    assert won is not None and won.low == pytest.approx(0.3 * 0.1) and won.high == pytest.approx(0.35 / (0.35 + 0.825))
     assert "About 18 % of the step" in finding.summary and "gan.py:31 in main (`fake = G(z)`)" in finding.summary
 
 
@@ -123,7 +119,7 @@ def test_what_the_other_order_takes_is_taken_off() -> None:
 
 def test_no_more_is_won_than_forward_and_backward_take() -> None:
     finding = found(ask(ResultsNeverUsed(), "never_used", entry(forward=2, backward=4), optimizer=0.1))
-    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(lighter(0.5))
+    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.5)
 
 
 def test_what_is_the_same_in_each_step_is_told_with_the_memory_that_keeping_it_takes() -> None:

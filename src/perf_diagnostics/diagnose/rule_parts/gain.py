@@ -28,19 +28,6 @@ KAPPA_UNMEASURED = 0.3
 KAPPA_GUESS = min(KAPPA_UNMEASURED, *KAPPA.values())
 
 
-#: What a rest of a step of 4 ms on the CPU takes less of CPU time where the loop does not sleep for 20 ms in each (5 to
-#: 8 %), and where it does not call its model once more (0 to 5 %): memory and branches are still in the caches. By
-#: turns, torch 2.13, 22 Nov 2026.
-AFTER_A_PAUSE = 0.08
-AFTER_A_CALL = 0.05
-
-#: What the rest of a step on the CPU may take less for each part of it that is left out: memory that is not gone over
-#: leaves the caches to the others. A judgement. In three plants in which 77 to 88 % of a step went (by turns, torch
-#: 2.13, 28 Nov 2026): 0 and 0.06 on a quiet machine, up to 0.2 on a crowded one; 0.4 to 0.5 where attention's scores
-#: went.
-LIGHTER = 0.15
-
-
 class Tier(enum.Enum):
     """What kind of evidence a finding rests on; the value is its confidence before anything is taken off.
 
@@ -91,30 +78,6 @@ def recoverable(
     low = part * _won(least, cautious)
     value = (1 + part) / 2 * _won(removable.value, floor)
     return Share(min(max(value, low), high), low, high)
-
-
-def with_warm_rest(removable: Interval, rest: float) -> Interval:
-    """The same share, with an upper end that holds what the rest of each step may take less once the fault is gone.
-
-    For faults that are in every step of a loop on the CPU: where others are without it, what they take less is measured
-    (:func:`.excess.with_aftermath`).
-
-    Args:
-        removable: share of the step that disappears by itself.
-        rest: the part that what is left takes less.
-    """
-    most = removable.value if removable.high is None else removable.high
-    return removable.reaching(most + rest * (1 - most))
-
-
-def with_lighter_rest(removable: Interval) -> Interval:
-    """The same share, with an upper end that holds what the rest of a step on the CPU takes less beside less work.
-
-    Args:
-        removable: share of the step that operators take for nothing.
-    """
-    most = removable.value if removable.high is None else removable.high
-    return with_warm_rest(removable, LIGHTER * min(1.0, most))
 
 
 def measured_gain(relative_speed: Interval) -> Share:

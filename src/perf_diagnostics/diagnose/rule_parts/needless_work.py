@@ -8,7 +8,7 @@ from perf_diagnostics.diagnose.facts.dataflow_facts import Needless, by_phase, r
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
 from perf_diagnostics.diagnose.finding import Evidence, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, Named, cleared, evidence, grade
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable, with_lighter_rest
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.one_step import with_what_goes_beside
 from perf_diagnostics.diagnose.wording import counted, percent
 
@@ -68,8 +68,7 @@ def _removable(facts: TrialFacts, found: Sequence[Needless]) -> Interval:
     """What goes when it is not done, with what may go beside its operators."""
     beside = with_what_goes_beside(facts, Interval(share_of_step(found).value, None, None, 1))
     gone = removable(facts, found)
-    lighter = with_lighter_rest(gone)
-    return lighter if beside.high is None else lighter.reaching(beside.high)
+    return gone if beside.high is None else gone.reaching(beside.high)
 
 
 def and_more(found: Sequence[object]) -> str:

@@ -9,7 +9,7 @@ from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured, TrialFa
 from perf_diagnostics.diagnose.facts.operator_facts import OperatorsAt, claims_of, operators_timed, share_of_step
 from perf_diagnostics.diagnose.finding import Cleared, Evidence, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, Named, cleared, grade
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable, with_lighter_rest
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.wording import percent, percent_between
 from perf_diagnostics.records import Phase
 
@@ -109,7 +109,7 @@ def with_what_goes_beside(
     facts: TrialFacts, share: Interval, beside: float = _BESIDE, *, updates: bool = False
 ) -> Interval:
     """The same share, with an upper end at which it is so many times as long beside the rest of the step; no more of
-    the step than forward and backward take, and the update where some of it lies there, and what the rest takes less.
+    the step than forward and backward take, and the update where some of it lies there.
 
     Args:
         facts: the trial.
@@ -121,8 +121,7 @@ def with_what_goes_beside(
     phases = [ask(facts.share, phase) for phase in within]
     whole = sum(one.value for one in phases if one is not None)
     most = share.value if share.high is None else share.high
-    gone = share.reaching(min(max(whole, most), beside * most / (1 + (beside - 1) * most)))
-    return with_lighter_rest(gone)
+    return share.reaching(min(max(whole, most), beside * most / (1 + (beside - 1) * most)))
 
 
 def _by_bytes(rule: Named, facts: TrialFacts, lines: Sequence[OperatorsAt], told: Told, least: float) -> Answer:

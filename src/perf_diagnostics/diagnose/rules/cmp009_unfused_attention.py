@@ -18,7 +18,7 @@ from perf_diagnostics.diagnose.facts.operator_facts import (
 )
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, grade, limit
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable, with_lighter_rest
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.one_step import in_one_step
 from perf_diagnostics.diagnose.wording import and_more_lines, percent_between
 from perf_diagnostics.records import Phase
@@ -114,7 +114,7 @@ class UnfusedAttention:
             scope=facts.label,
             evidence=tuple(numbers),
             remedies=_remedies(lines[0]),
-            recoverable=recoverable(with_lighter_rest(saved), self.family),
+            recoverable=recoverable(saved, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
             claims=claims_of(facts, lines),
         )

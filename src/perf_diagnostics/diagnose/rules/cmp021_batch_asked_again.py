@@ -10,12 +10,10 @@ from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import (
-    AFTER_A_CALL,
     KAPPA_GUESS,
     Tier,
     confidence,
     recoverable,
-    with_warm_rest,
 )
 from perf_diagnostics.diagnose.wording import percent_between
 from perf_diagnostics.records import Phase
@@ -113,8 +111,7 @@ class BatchAskedAgain:
         phase = Phase.FORWARD if calls_a_step(facts, "forwards_without_gradients").value < again else Phase.OTHER
         gain = None
         if share is not None:
-            warm = with_warm_rest(share, AFTER_A_CALL)
-            gain = recoverable(warm, self.family, realised=None if training else KAPPA_GUESS)
+            gain = recoverable(share, self.family, realised=None if training else KAPPA_GUESS)
         return Finding(
             code=self.code,
             name=self.name,

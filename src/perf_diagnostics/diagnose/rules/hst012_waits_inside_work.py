@@ -9,7 +9,7 @@ from perf_diagnostics.diagnose.code.blocked import WORK, Blocked, WaitsSeen, blo
 from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.rule_parts.gain import AFTER_A_PAUSE, Tier, confidence, recoverable, with_warm_rest
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.wording import counted, percent, percent_between
 
 
@@ -78,7 +78,7 @@ class WaitsInsideWork:
             scope=facts.label,
             evidence=numbers,
             remedies=_remedies(facts),
-            recoverable=recoverable(with_warm_rest(found.sure.reaching(found.at_most), AFTER_A_PAUSE), self.family),
+            recoverable=recoverable(found.sure.reaching(found.at_most), self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
             claims=_claims(facts, found.sure.value),
             symptom_of=("MEM001", "MEM006", "CPU003", "HST007", "OPT006", "STB004"),
